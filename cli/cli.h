@@ -1,0 +1,78 @@
+/* What the verbs share: options, exit codes, starting a job, speaking. */
+#ifndef PLIM_CLI_H
+#define PLIM_CLI_H
+
+#include <plimsoll/plimsoll.h>
+
+#include <getopt.h>
+#include <stdbool.h>
+
+enum {
+    CLI_DONE = 0,
+    CLI_FAILED = 1,
+    CLI_WRONG_USE = 2,
+    CLI_DOES_NOT_FIT = 3,
+    CLI_BAD_DATA = 4,
+    CLI_STOPPED = 75
+};
+
+typedef struct cli_verb {
+    const char *name;
+    const char *summary; /* one line for `plimsoll --help` */
+    const char *help;    /* all of `plimsoll VERB --help`, the common options aside */
+    int (*run)(int argc, char **argv);
+} cli_verb_t;
+
+extern const cli_verb_t cli_verb_limit;
+
+/* The options that every verb takes. */
+typedef struct cli_common {
+    const cli_verb_t *verb;
+    int64_t memory; /* 0: not given */
+    int threads;    /* 0: not given */
+    plim_io_engine_t io_engine;
+    bool json;
+    bool quiet;
+} cli_common_t;
+
+/* Codes of long options without a letter: common ones from here, a verb's own from CLI_OPTION_OWN.
+ */
+enum { CLI_OPTION_COMMON = 0x100, CLI_OPTION_OWN = 0x200 };
+
+#define CLI_COMMON_OPTIONS                                                                         \
+    {"memory", required_argument, NULL, CLI_OPTION_COMMON + 0},                                    \
+        {"threads", required_argument, NULL, CLI_OPTION_COMMON + 1},                               \
+        {"io", required_argument, NULL, CLI_OPTION_COMMON + 2},                                    \
+        {"json", no_argument, NULL, CLI_OPTION_COMMON + 3},                                        \
+        {"quiet", no_argument, NULL, CLI_OPTION_COMMON + 4}, {"help", no_argument, NULL, 'h'},     \
+    {                                                                                              \
+        NULL, 0, NULL, 0                                                                           \
+    }
+
+/*
+ * The next option of a verb's command line, the common ones taken care of. Returns a verb's own
+ * code, -1 at the end, or -2 when the verb must return *exit_out at once (--help, or wrong use,
+ * already said).
+ */
+int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
+                    int *exit_out);
+
+/* Parses a whole number or a size for an option; false when it is none, already said. */
+bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
+                   int64_t most, int64_t *value_out);
+
+/* Says "plimsoll VERB: message" and "Try …", returns CLI_WRONG_USE. */
+int cli_wrong_use(const cli_common_t *common, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Says the library's last error, as JSON too when asked for, and returns the exit code for
+ * `status`. */
+int cli_failed(const cli_common_t *common, plim_status_t status);
+
+/* Finds the line and the threads, opens the ledger, catches SIGINT and SIGTERM for the stop flag.
+ */
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
+                            plim_limits_t *limits_out);
+void cli_job_end(plim_job_t *job);
+
+#endif

@@ -1,0 +1,6 @@
+install(TARGETS plimsoll plimsoll_cli)
+install(DIRECTORY include/plimsoll DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES ${PROJECT_BINARY_DIR}/include/plimsoll/version.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/plimsoll)
+configure_file(cmake/plimsoll.pc.in plimsoll.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/plimsoll.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(DIRECTORY docs/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")

@@ -1,0 +1,13 @@
+/* Everything that Plimsoll offers to C programs. */
+#ifndef PLIMSOLL_PLIMSOLL_H
+#define PLIMSOLL_PLIMSOLL_H
+
+#include <plimsoll/dataset.h>
+#include <plimsoll/ingest.h>
+#include <plimsoll/job.h>
+#include <plimsoll/ledger.h>
+#include <plimsoll/limit.h>
+#include <plimsoll/status.h>
+#include <plimsoll/version.h>
+
+#endif

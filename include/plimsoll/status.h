@@ -1,0 +1,41 @@
+/* Status codes and the message that goes with them. */
+#ifndef PLIMSOLL_STATUS_H
+#define PLIMSOLL_STATUS_H
+
+#ifdef PLIM_BUILDING
+#define PLIM_API __attribute__((visibility("default")))
+#else
+#define PLIM_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* 0 is success, negatives are errors. */
+typedef enum plim_status {
+    PLIM_OK = 0,
+    PLIM_ERR_NOMEM = -1,       /* the system has no memory to give, though the line allows it */
+    PLIM_ERR_BUDGET = -2,      /* the memory line would be crossed; nothing was started */
+    PLIM_ERR_SPACE = -3,       /* the disk has too little room; nothing was started */
+    PLIM_ERR_IO = -4,          /* the operating system refused a read, a write, an open … */
+    PLIM_ERR_DATA = -5,        /* a file is damaged, or not what it says it is */
+    PLIM_ERR_USAGE = -6,       /* the caller asked for something that makes no sense */
+    PLIM_ERR_UNSUPPORTED = -7, /* sensible, but not on this machine or in this version */
+    PLIM_ERR_STOPPED = -8      /* the job's stop flag was raised */
+} plim_status_t;
+
+/* A short name for a status, such as "budget"; never NULL. Thread-safe. */
+PLIM_API const char *plim_status_name(plim_status_t status);
+
+/*
+ * The message of the last error in this thread: which file, which number, what to do about it.
+ * Owned by the library and valid until the next call that fails in this thread; "" when nothing
+ * failed yet.
+ */
+PLIM_API const char *plim_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* Overflow-checked arithmetic on sizes and counts: true when the result is exact. */
+#ifndef PLIM_BASE_CHECK_H
+#define PLIM_BASE_CHECK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static inline bool plim__add_i64(int64_t a, int64_t b, int64_t *sum_out)
+{
+    return !__builtin_add_overflow(a, b, sum_out);
+}
+
+static inline bool plim__mul_i64(int64_t a, int64_t b, int64_t *product_out)
+{
+    return !__builtin_mul_overflow(a, b, product_out);
+}
+
+static inline bool plim__add_size(size_t a, size_t b, size_t *sum_out)
+{
+    return !__builtin_add_overflow(a, b, sum_out);
+}
+
+static inline bool plim__mul_size(size_t a, size_t b, size_t *product_out)
+{
+    return !__builtin_mul_overflow(a, b, product_out);
+}
+
+/* The least multiple of `unit` (a power of two) not below `size`; sizes near SIZE_MAX saturate
+ * there. */
+static inline size_t plim__round_up(size_t size, size_t unit)
+{
+    size_t sum;
+    return plim__add_size(size, unit - 1, &sum) ? sum & ~(unit - 1) : SIZE_MAX & ~(unit - 1);
+}
+
+static inline int64_t plim__min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t plim__max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* One message buffer a thread: no allocation, so that even "no memory" can be said. */
+#include "base/fail.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static _Thread_local char message[PLIM_MESSAGE_MAX];
+
+PLIM_API const char *plim_last_error(void)
+{
+    return message;
+}
+
+PLIM_API const char *plim_status_name(plim_status_t status)
+{
+    switch (status) {
+    case PLIM_OK:
+        return "ok";
+    case PLIM_ERR_NOMEM:
+        return "no memory";
+    case PLIM_ERR_BUDGET:
+        return "budget";
+    case PLIM_ERR_SPACE:
+        return "disk space";
+    case PLIM_ERR_IO:
+        return "i/o";
+    case PLIM_ERR_DATA:
+        return "data";
+    case PLIM_ERR_USAGE:
+        return "usage";
+    case PLIM_ERR_UNSUPPORTED:
+        return "unsupported";
+    case PLIM_ERR_STOPPED:
+        return "stopped";
+    }
+    return "unknown";
+}
+
+plim_status_t plim__fail(plim_status_t status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static const char *remedy(int error)
+{
+    switch (error) {
+    case ENOSPC:
+        return "; the disk is full: free some room, or point --tmp or the target at another disk";
+    case EDQUOT:
+        return "; your disk quota is used up: free some room or ask for more";
+    case EMFILE:
+        return "; raise the limit on open files (ulimit -n)";
+    case EACCES:
+    case EPERM:
+        return "; check the permissions of the path";
+    case EROFS:
+        return "; the file system is read-only: choose another target";
+    case ENOENT:
+        return "; check the path";
+    default:
+        return "";
+    }
+}
+
+plim_status_t plim__fail_errno(int error, const char *format, ...)
+{
+    va_list arguments;
+    char what[PLIM_MESSAGE_MAX];
+    char text[128];
+
+    va_start(arguments, format);
+    (void)vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const char *reason = strerror_r(error, text, sizeof text); /* GNU's: returns the string */
+    (void)snprintf(message, sizeof message, "%.700s: %s (errno %d)%s", what, reason, error,
+                   remedy(error));
+    return error == ENOMEM ? PLIM_ERR_NOMEM : PLIM_ERR_IO;
+}
+
+plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
+{
+    va_list arguments;
+    char whole[PLIM_MESSAGE_MAX];
+
+    va_start(arguments, format);
+    int used = vsnprintf(whole, sizeof whole / 2, format, arguments);
+    va_end(arguments);
+    if (used < 0)
+        return status;
+    if ((size_t)used >= sizeof whole / 2)
+        used = (int)(sizeof whole / 2) - 1;
+    (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", message);
+    memcpy(message, whole, sizeof message);
+    return status;
+}
+
+void plim__fail_save(char *message_out, size_t size)
+{
+    (void)snprintf(message_out, size, "%s", message);
+}
+
+plim_status_t plim__fail_restore(plim_status_t status, const char *saved)
+{
+    (void)snprintf(message, sizeof message, "%s", saved);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* Setting the error message and passing a status on. */
+#ifndef PLIM_BASE_FAIL_H
+#define PLIM_BASE_FAIL_H
+
+#include <plimsoll/status.h>
+#include <stddef.h>
+
+/* Sets this thread's message and returns `status`. */
+plim_status_t plim__fail(plim_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/*
+ * The same for a failed system call: ": <strerror> (errno N)" and, where there is an ordinary
+ * remedy (disk full, quota, permission, too many open files), the remedy follow the message.
+ * Returns PLIM_ERR_NOMEM for ENOMEM, else PLIM_ERR_IO.
+ */
+plim_status_t plim__fail_errno(int error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Puts `text` before this thread's message ("text: message"), for a caller that knows more. */
+plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Carries a message from one thread to another: copy at most `size` bytes out, set it there. */
+void plim__fail_save(char *message_out, size_t size);
+plim_status_t plim__fail_restore(plim_status_t status, const char *message);
+
+#define PLIM_MESSAGE_MAX 1024
+
+#define PLIM_TRY(call)                                                                             \
+    do {                                                                                           \
+        plim_status_t try_status_ = (call);                                                        \
+        if (try_status_ != PLIM_OK)                                                                \
+            return try_status_;                                                                    \
+    } while (0)
+
+#endif

@@ -1,0 +1,173 @@
+#include "base/threads.h"
+
+#include "base/fail.h"
+
+static void *thread_main(void *argument)
+{
+    plim__thread_t *thread = argument;
+    thread->status = thread->body(thread->context);
+    if (thread->status != PLIM_OK && thread->message != NULL)
+        plim__fail_save(thread->message, PLIM_MESSAGE_MAX);
+    return NULL;
+}
+
+plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(void *),
+                                 void *context, char *message)
+{
+    pthread_attr_t attributes;
+    thread->body = body;
+    thread->context = context;
+    thread->status = PLIM_OK;
+    thread->message = message;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0)
+        return plim__fail_errno(error, "cannot prepare a thread");
+    (void)pthread_attr_setstacksize(&attributes, PLIM__STACK_BYTES);
+    error = pthread_create(&thread->handle, &attributes, thread_main, thread);
+    (void)pthread_attr_destroy(&attributes);
+    if (error != 0)
+        return plim__fail_errno(error, "cannot start a thread (ulimit -u may be too low)");
+    return PLIM_OK;
+}
+
+plim_status_t plim__thread_join(plim__thread_t *thread)
+{
+    (void)pthread_join(thread->handle, NULL);
+    if (thread->status == PLIM_OK || thread->message == NULL)
+        return thread->status;
+    return plim__fail_restore(thread->status, thread->message);
+}
+
+/* What the workers of one parallel call share; the lock guards status and message. */
+typedef struct group {
+    plim_status_t (*work)(void *context, int worker);
+    void *context;
+    pthread_mutex_t lock;
+    plim_status_t status;
+    char message[PLIM_MESSAGE_MAX];
+} group_t;
+
+typedef struct member {
+    plim__thread_t thread;
+    group_t *group;
+    int number;
+} member_t;
+
+static void group_work(group_t *group, int number)
+{
+    plim_status_t status = group->work(group->context, number);
+    if (status == PLIM_OK)
+        return;
+    pthread_mutex_lock(&group->lock);
+    if (group->status == PLIM_OK) {
+        group->status = status;
+        plim__fail_save(group->message, sizeof group->message);
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+static plim_status_t member_body(void *argument)
+{
+    member_t *member = argument;
+    group_work(member->group, member->number);
+    return PLIM_OK;
+}
+
+plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
+                             void *context)
+{
+    group_t group = {.work = work, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER};
+    member_t members[PLIM__THREADS_MAX];
+    int started = 1;
+    if (threads > PLIM__THREADS_MAX)
+        threads = PLIM__THREADS_MAX;
+    for (; started < threads; started++) {
+        member_t *member = &members[started];
+        member->group = &group;
+        member->number = started;
+        if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
+            break;
+    }
+    group_work(&group, 0);
+    for (int i = 1; i < started; i++)
+        (void)plim__thread_join(&members[i].thread);
+    pthread_mutex_destroy(&group.lock);
+    return group.status == PLIM_OK ? PLIM_OK : plim__fail_restore(group.status, group.message);
+}
+
+/* Pieces are handed out by `next`, taken when `turn` reaches them; `ended` stops everybody. */
+typedef struct ordered {
+    plim_status_t (*make)(void *context, int worker, int64_t piece);
+    plim_status_t (*take)(void *context, int worker, int64_t piece);
+    void *context;
+    int64_t count;
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    int64_t next;
+    int64_t turn;
+    bool ended;
+} ordered_t;
+
+static int64_t ordered_claim(ordered_t *ordered)
+{
+    pthread_mutex_lock(&ordered->lock);
+    int64_t piece = ordered->ended || ordered->next == ordered->count ? -1 : ordered->next++;
+    pthread_mutex_unlock(&ordered->lock);
+    return piece;
+}
+
+/* Waits until every earlier piece was taken; false when one of them failed. */
+static bool ordered_wait(ordered_t *ordered, int64_t piece)
+{
+    pthread_mutex_lock(&ordered->lock);
+    while (!ordered->ended && ordered->turn != piece)
+        pthread_cond_wait(&ordered->moved, &ordered->lock);
+    bool mine = !ordered->ended;
+    pthread_mutex_unlock(&ordered->lock);
+    return mine;
+}
+
+static void ordered_pass(ordered_t *ordered, bool failed)
+{
+    pthread_mutex_lock(&ordered->lock);
+    ordered->turn++;
+    ordered->ended = ordered->ended || failed;
+    pthread_cond_broadcast(&ordered->moved);
+    pthread_mutex_unlock(&ordered->lock);
+}
+
+static plim_status_t ordered_work(void *argument, int worker)
+{
+    ordered_t *ordered = argument;
+    for (;;) {
+        int64_t piece = ordered_claim(ordered);
+        if (piece < 0)
+            return PLIM_OK;
+        plim_status_t status = ordered->make(ordered->context, worker, piece);
+        /* An error waits for its turn too, so that the one of the least piece is reported. */
+        if (!ordered_wait(ordered, piece))
+            return PLIM_OK;
+        if (status == PLIM_OK)
+            status = ordered->take(ordered->context, worker, piece);
+        ordered_pass(ordered, status != PLIM_OK);
+        if (status != PLIM_OK)
+            return status;
+    }
+}
+
+plim_status_t plim__ordered(int threads, int64_t count,
+                            plim_status_t (*make)(void *context, int worker, int64_t piece),
+                            plim_status_t (*take)(void *context, int worker, int64_t piece),
+                            void *context)
+{
+    ordered_t ordered = {.make = make,
+                         .take = take,
+                         .context = context,
+                         .count = count,
+                         .lock = PTHREAD_MUTEX_INITIALIZER,
+                         .moved = PTHREAD_COND_INITIALIZER};
+    plim_status_t status = plim__parallel(threads, ordered_work, &ordered);
+    pthread_cond_destroy(&ordered.moved);
+    pthread_mutex_destroy(&ordered.lock);
+    return status;
+}

@@ -1,0 +1,54 @@
+/*
+ * Threads that can fail: work for several at once, whose first error (and its message) comes back
+ * to the caller. Stacks are PLIM__STACK_BYTES each; whoever plans memory counts them.
+ */
+#ifndef PLIM_BASE_THREADS_H
+#define PLIM_BASE_THREADS_H
+
+#include <plimsoll/status.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLIM__STACK_BYTES ((size_t)256 << 10)
+
+/* A thread with a status and a message of its own. */
+typedef struct plim__thread {
+    pthread_t handle;
+    plim_status_t (*body)(void *context);
+    void *context;
+    plim_status_t status;
+    char *message; /* borrowed from the starter: PLIM_MESSAGE_MAX bytes, or NULL */
+} plim__thread_t;
+
+/* Starts body(context). `thread` and `message` stay the caller's and must live until the join. */
+plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(void *),
+                                 void *context, char *message);
+
+/* Waits for the thread and returns its status, its message set in this thread. */
+plim_status_t plim__thread_join(plim__thread_t *thread);
+
+#define PLIM__THREADS_MAX 128
+
+/*
+ * Calls work(context, worker) for worker 0 … threads-1 at once, the caller being worker 0, and
+ * returns when all have returned: PLIM_OK, or the status and message of the first worker that
+ * failed. At most PLIM__THREADS_MAX. When not all threads can be started (ulimit -u), those that
+ * could do the work: `work` must therefore take its pieces from a shared counter, not from its
+ * number.
+ */
+plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
+                             void *context);
+
+/*
+ * For piece 0 … count-1: make(context, worker, piece) on any thread and in any order, then
+ * take(context, worker, piece) in the order of the pieces, one at a time, by the worker that made
+ * it (so what make left in the worker's own buffers is still there). Ends early on the first error,
+ * which it returns.
+ */
+plim_status_t plim__ordered(int threads, int64_t count,
+                            plim_status_t (*make)(void *context, int worker, int64_t piece),
+                            plim_status_t (*take)(void *context, int worker, int64_t piece),
+                            void *context);
+
+#endif

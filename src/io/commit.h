@@ -1,0 +1,36 @@
+/*
+ * All or nothing: a file or a whole directory appears under its name complete and durable, or not
+ * at all.
+ *
+ *     directory:  mkdir .NAME.partial (locked) → files, each fsynced → fsync .NAME.partial
+ *                 → rename to NAME (refused when NAME exists) → fsync the parent
+ */
+#ifndef PLIM_IO_COMMIT_H
+#define PLIM_IO_COMMIT_H
+
+#include <limits.h>
+#include <plimsoll/status.h>
+#include <stddef.h>
+
+/* Writes `path` anew: .NAME.partial, fsync, rename, fsync the directory. */
+plim_status_t plim__commit_file(const char *path, const void *from, size_t size);
+
+typedef struct plim__staging {
+    char target[PATH_MAX];
+    char path[PATH_MAX]; /* where to write meanwhile: beside the target, on the same file system */
+    int lock_fd;         /* the staging directory, flock()ed: gone with the process */
+} plim__staging_t;
+
+/*
+ * Begins a directory. What a killed run left under the staging name is removed; when a living
+ * process holds it, or `target` exists, PLIM_ERR_USAGE says so.
+ */
+plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out);
+
+/* Makes the directory durable and gives it its name; every file in it was synced by its writer. */
+plim_status_t plim__staging_commit(plim__staging_t *staging);
+
+/* Removes everything. Harmless after commit. */
+void plim__staging_abandon(plim__staging_t *staging);
+
+#endif

@@ -1,0 +1,51 @@
+/* NumPy's .npy header, both ways. */
+#ifndef PLIM_IO_NPY_H
+#define PLIM_IO_NPY_H
+
+#include "io/stream.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum plim__dtype {
+    PLIM__BOOL,
+    PLIM__I8,
+    PLIM__U8,
+    PLIM__I16,
+    PLIM__U16,
+    PLIM__I32,
+    PLIM__U32,
+    PLIM__I64,
+    PLIM__U64,
+    PLIM__F16,
+    PLIM__F32,
+    PLIM__F64
+} plim__dtype_t;
+
+/* Bytes of one element, and NumPy's name for it ("<i8"). */
+size_t plim__dtype_size(plim__dtype_t type);
+const char *plim__dtype_name(plim__dtype_t type);
+
+#define PLIM__NPY_DIMS 4
+#define PLIM__NPY_HEADER                                                                           \
+    4096 /* what we write: the header padded to a page, so that data is aligned */
+
+typedef struct plim__npy {
+    plim__dtype_t type;
+    bool fortran; /* column-major; never with less than two dimensions of more than one */
+    int num_dims; /* 0 … PLIM__NPY_DIMS */
+    int64_t shape[PLIM__NPY_DIMS];
+    int64_t count;       /* product of the shape, checked */
+    int64_t header_size; /* where the data begins */
+} plim__npy_t;
+
+/*
+ * Reads a header (format 1.0, 2.0, 3.0; little-endian or single bytes) and leaves the stream at the
+ * data. PLIM_ERR_DATA names what is wrong: magic, dtype, shape that overflows, object arrays …
+ */
+plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out);
+
+/* Writes the padded header for a C-ordered array. PLIM_ERR_USAGE on too many dimensions. */
+plim_status_t plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER]);
+
+#endif

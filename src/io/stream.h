@@ -1,0 +1,82 @@
+/*
+ * Bytes from front to back: a file, a decompressed file, a member of a zip, a member of a zip that
+ * is itself a member. Each stream knows its name for messages, outermost first, as in
+ * "papers100M-bin.zip: papers100M-bin/raw/data.npz: edge_index.npy".
+ */
+#ifndef PLIM_IO_STREAM_H
+#define PLIM_IO_STREAM_H
+
+#include <plimsoll/job.h>
+#include <stddef.h>
+
+#define PLIM__STREAM_NAME 512
+
+typedef struct plim__stream plim__stream_t;
+
+/* A stream's implementation embeds this as its first member. */
+struct plim__stream {
+    /* Up to `capacity` bytes; *got_out = 0 means the end. Truncation and bad CRCs are
+     * PLIM_ERR_DATA. */
+    plim_status_t (*read)(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out);
+    void (*close)(
+        plim__stream_t *stream); /* frees it, and what it was opened over if it owns that */
+    int64_t position;            /* bytes delivered so far */
+    int64_t size;                /* all of them, -1 when not known */
+    char name[PLIM__STREAM_NAME];
+};
+
+/* The file's own bytes, read ahead in direct transfers. `buffer`: bytes of a transfer, two are
+ * held. */
+size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer);
+plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
+                                plim__stream_t **stream_out);
+
+/*
+ * The same bytes when `inner` is not compressed, else its decompressed bytes: gzip and zstd by
+ * their magic numbers. Takes `inner` over, also on failure. A compressed stream that ends early is
+ * PLIM_ERR_DATA.
+ */
+plim_status_t plim__stream_decompress(const plim_job_t *job, plim__stream_t *inner,
+                                      plim__stream_t **stream_out);
+
+/*
+ * Pulls `inner` on a thread of its own, `buffer` bytes ahead, so that inflating and consuming
+ * overlap. Takes `inner` over, also on failure.
+ */
+size_t plim__stream_ahead_estimate(size_t buffer);
+plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
+                                 plim__stream_t **stream_out);
+
+/* Exactly `size` bytes, or PLIM_ERR_DATA "… ends after N bytes, M expected". */
+plim_status_t plim__stream_read_all(plim__stream_t *stream, void *to, size_t size);
+
+/* At most `size` bytes, less only at the end. */
+plim_status_t plim__stream_read_some(plim__stream_t *stream, void *to, size_t size,
+                                     size_t *got_out);
+
+/* NULL is harmless. */
+void plim__stream_close(plim__stream_t *stream);
+
+/*
+ * A zip, forward only: next member, its bytes, next member … Over any stream, so zips nest. ZIP64,
+ * deflate and stored; CRCs and sizes are checked when a member was read to its end.
+ */
+typedef struct plim__zip plim__zip_t;
+
+#define PLIM__ZIP_ESTIMATE ((size_t)1 << 20) /* what libarchive takes for one open archive */
+
+plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out);
+
+/*
+ * Moves to the next member that is a file: its name (valid until the next call) and size (-1 when
+ * the zip does not say beforehand). *name_out is NULL after the last one.
+ */
+plim_status_t plim__zip_next(plim__zip_t *zip, const char **name_out, int64_t *size_out);
+
+/* The current member as a stream; it must be closed before the next plim__zip_next. */
+plim_status_t plim__zip_member(plim__zip_t *zip, plim__stream_t **stream_out);
+
+/* Closes the zip, and the stream below it. NULL is harmless. */
+void plim__zip_close(plim__zip_t *zip);
+
+#endif

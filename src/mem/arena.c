@@ -1,0 +1,82 @@
+#include "mem/arena.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "mem/size_text.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static atomic_int fail_countdown;
+
+void plim__arena_fail_at(int n)
+{
+    atomic_store(&fail_countdown, n);
+}
+
+int plim__arena_fail_pending(void)
+{
+    return atomic_load(&fail_countdown);
+}
+
+/* True for the one allocation that a test has chosen to fail. */
+static bool must_fail(void)
+{
+    return atomic_load(&fail_countdown) > 0 && atomic_fetch_sub(&fail_countdown, 1) == 1;
+}
+
+plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t size,
+                                 plim__arena_t *arena_out)
+{
+    int account;
+    size = plim__round_up(size, PLIM__PAGE);
+    PLIM_TRY(plim__ledger_reserve(ledger, name, size, &account));
+    void *base = must_fail()
+                     ? MAP_FAILED
+                     : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        char text[PLIM__SIZE_TEXT];
+        plim__ledger_release(ledger, account, size);
+        return plim__fail(PLIM_ERR_NOMEM,
+                          "the system refused %s for %s; check ulimit -v and what else runs here",
+                          plim__size_text((int64_t)size, text), name);
+    }
+    *arena_out = (plim__arena_t){ledger, account, base, size, 0};
+    return PLIM_OK;
+}
+
+void plim__arena_destroy(plim__arena_t *arena)
+{
+    if (arena->base == NULL)
+        return;
+    plim__arena_t last = *arena; /* the arena may live inside itself */
+    (void)munmap(last.base, last.size);
+    plim__ledger_release(last.ledger, last.account, last.size);
+}
+
+void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t align)
+{
+    size_t bytes, end;
+    size_t start = plim__round_up(arena->used, align < PLIM__LINE ? PLIM__LINE : align);
+    if (!plim__mul_size(count, size, &bytes) || !plim__add_size(start, bytes, &end) ||
+        end > arena->size)
+        return NULL;
+    arena->used = end;
+    return arena->base + start;
+}
+
+size_t plim__arena_piece(size_t count, size_t size, size_t align)
+{
+    size_t bytes, sum;
+    if (!plim__mul_size(count, size, &bytes) ||
+        !plim__add_size(bytes, align < PLIM__LINE ? PLIM__LINE : align, &sum))
+        return SIZE_MAX;
+    return sum;
+}
+
+void plim__arena_want_huge(void *base, size_t size)
+{
+    (void)madvise(base, size, MADV_HUGEPAGE);
+}

@@ -1,0 +1,66 @@
+/*
+ * Arenas: an address range reserved on the ledger and mapped once, carved from the front, never
+ * grown.
+ *
+ *     ├ object ┤├ buffer ┤├ table ┤ … free … ┤
+ *     0                            used      size
+ *
+ * An object of size computes its *_estimate(), creates one arena of that many bytes, carves itself
+ * and all it needs from it, and destroys the arena when it ends. So each such object is one
+ * allocation.
+ */
+#ifndef PLIM_MEM_ARENA_H
+#define PLIM_MEM_ARENA_H
+
+#include <plimsoll/ledger.h>
+#include <stddef.h>
+
+typedef struct plim__arena {
+    plim_ledger_t *ledger;
+    int account;
+    char *base;
+    size_t size;
+    size_t used;
+} plim__arena_t;
+
+#define PLIM__PAGE ((size_t)4096)
+#define PLIM__LINE ((size_t)64)
+
+/*
+ * Reserves `size` bytes (rounded up to a page) in the account `name` and maps them, zeroed.
+ * PLIM_ERR_BUDGET past the line, PLIM_ERR_NOMEM when the system refuses. The arena is by value: it
+ * can be kept inside the object that is carved from it.
+ */
+plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t size,
+                                 plim__arena_t *arena_out);
+
+/* Unmaps and releases; a zeroed arena is harmless. */
+void plim__arena_destroy(plim__arena_t *arena);
+
+/*
+ * The next `count` x `size` bytes, on a boundary of `align` (a power of two, at least PLIM__LINE is
+ * used); zeroed when the arena is new. Carving more than the arena holds is a bug in the object's
+ * estimate: it returns NULL.
+ */
+void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t align);
+
+/* What carving `count` x `size` at `align` may use up: the piece of an estimate. Saturates at
+ * SIZE_MAX. */
+size_t plim__arena_piece(size_t count, size_t size, size_t align);
+
+/* Asks for huge pages for [base, base + size): large tables that are written at random. */
+void plim__arena_want_huge(void *base, size_t size);
+
+/* Memory that a library takes on our behalf: reserved by name, given back by the same number. */
+plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
+                                   int *account_out);
+void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
+
+/*
+ * For tests: the n-th arena from now on fails with PLIM_ERR_NOMEM (n = 1 is the next one), and only
+ * that one; 0 switches it off.
+ */
+void plim__arena_fail_at(int n);
+int plim__arena_fail_pending(void); /* 0 once the chosen one has failed */
+
+#endif

@@ -1,0 +1,141 @@
+/* Named accounts under one line. The sum of `reserved` over the accounts is the ledger's, always.
+ */
+#include "mem/ledger.h"
+
+#include "base/fail.h"
+#include "mem/arena.h"
+#include "mem/size_text.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/*
+ * What the process costs before its first arena: resident pages now, and the kernel's own: page
+ * tables, task and ring structures, per-CPU batches of charges.
+ */
+static int64_t process_bytes(void)
+{
+    long resident = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL) {
+        if (fscanf(file, "%*d %ld", &resident) != 1)
+            resident = 0;
+        (void)fclose(file);
+    }
+    return (int64_t)resident * sysconf(_SC_PAGESIZE) + ((int64_t)6 << 20);
+}
+
+PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
+{
+    plim_ledger_t *ledger =
+        mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ledger == MAP_FAILED)
+        return plim__fail(PLIM_ERR_NOMEM, "no memory for the ledger itself");
+    pthread_mutex_init(&ledger->lock, NULL);
+    ledger->line = line_bytes;
+    int account;
+    plim_status_t status =
+        plim__ledger_reserve(ledger, "process", (size_t)process_bytes(), &account);
+    if (status != PLIM_OK) {
+        plim_ledger_destroy(ledger);
+        return status;
+    }
+    *ledger_out = ledger;
+    return PLIM_OK;
+}
+
+PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger)
+{
+    if (ledger == NULL)
+        return;
+    pthread_mutex_destroy(&ledger->lock);
+    (void)munmap(ledger, sizeof *ledger);
+}
+
+PLIM_API int64_t plim_ledger_line(const plim_ledger_t *ledger)
+{
+    return ledger->line;
+}
+
+PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    int64_t reserved = ledger->reserved;
+    pthread_mutex_unlock(&ledger->lock);
+    return reserved;
+}
+
+PLIM_API int64_t plim_ledger_peak(plim_ledger_t *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    int64_t peak = ledger->peak;
+    pthread_mutex_unlock(&ledger->lock);
+    return peak;
+}
+
+PLIM_API int64_t plim_ledger_available(plim_ledger_t *ledger)
+{
+    return ledger->line - plim_ledger_reserved(ledger);
+}
+
+PLIM_API int plim_ledger_accounts(plim_ledger_t *ledger, int capacity,
+                                  plim_account_info_t *infos_out)
+{
+    pthread_mutex_lock(&ledger->lock);
+    int count = ledger->num_accounts;
+    int copied = count < capacity ? count : capacity;
+    memcpy(infos_out, ledger->accounts, (size_t)copied * sizeof *infos_out);
+    pthread_mutex_unlock(&ledger->lock);
+    return count;
+}
+
+/* The account's number; when the table is full, all further names share its last entry. Lock held.
+ */
+static int find_account(plim_ledger_t *ledger, const char *name)
+{
+    for (int i = 0; i < ledger->num_accounts; i++)
+        if (strncmp(ledger->accounts[i].name, name, sizeof ledger->accounts[i].name - 1) == 0)
+            return i;
+    if (ledger->num_accounts == PLIM__ACCOUNTS_MAX)
+        return PLIM__ACCOUNTS_MAX - 1;
+    int number = ledger->num_accounts++;
+    (void)snprintf(ledger->accounts[number].name, sizeof ledger->accounts[number].name, "%s", name);
+    return number;
+}
+
+plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
+                                   int *account_out)
+{
+    pthread_mutex_lock(&ledger->lock);
+    if (size > (size_t)INT64_MAX || (int64_t)size > ledger->line - ledger->reserved) {
+        int64_t reserved = ledger->reserved;
+        pthread_mutex_unlock(&ledger->lock);
+        char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "%s needs %s, but %s of the memory line of %s are taken already; raise "
+                          "--memory or ask the scheduler for more",
+                          name, plim__size_text((int64_t)size, wish),
+                          plim__size_text(reserved, held), plim__size_text(ledger->line, line));
+    }
+    int number = find_account(ledger, name);
+    plim_account_info_t *account = &ledger->accounts[number];
+    account->reserved += (int64_t)size;
+    if (account->reserved > account->peak)
+        account->peak = account->reserved;
+    ledger->reserved += (int64_t)size;
+    if (ledger->reserved > ledger->peak)
+        ledger->peak = ledger->reserved;
+    pthread_mutex_unlock(&ledger->lock);
+    *account_out = number;
+    return PLIM_OK;
+}
+
+void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size)
+{
+    pthread_mutex_lock(&ledger->lock);
+    ledger->accounts[account].reserved -= (int64_t)size;
+    ledger->reserved -= (int64_t)size;
+    pthread_mutex_unlock(&ledger->lock);
+}

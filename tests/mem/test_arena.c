@@ -1,0 +1,64 @@
+/* Arenas stay inside the ledger, and the ledger inside its line. */
+#include "support/harness.h"
+
+#include "mem/arena.h"
+
+static void reserves_and_releases(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
+    int64_t before = plim_ledger_reserved(job.ledger);
+    plim__arena_t arena;
+    assert_ok(plim__arena_create(job.ledger, "thing", 10000, &arena));
+    assert_int_equal(plim_ledger_reserved(job.ledger) - before, 12288);
+    char *first = plim__arena_carve(&arena, 100, 1, 1);
+    char *second = plim__arena_carve(&arena, 1, 8192, 4096);
+    assert_non_null(first);
+    assert_int_equal((uintptr_t)second % 4096, 0);
+    assert_null(plim__arena_carve(&arena, 1, 4096, 1));
+    assert_null(plim__arena_carve(&arena, SIZE_MAX / 2, 4, 1));
+    plim__arena_destroy(&arena);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+}
+
+static void refuses_past_the_line(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
+    plim__arena_t arena;
+    int64_t before = plim_ledger_reserved(job.ledger);
+    assert_int_equal(plim__arena_create(job.ledger, "giant", (size_t)1 << 40, &arena),
+                     PLIM_ERR_BUDGET);
+    assert_int_equal(plim__arena_create(job.ledger, "giant", SIZE_MAX, &arena), PLIM_ERR_BUDGET);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+}
+
+static plim_status_t make_one(plim_job_t *job, void *context)
+{
+    plim__arena_t arena;
+    (void)context;
+    plim_status_t status = plim__arena_create(job->ledger, "thing", 4096, &arena);
+    if (status == PLIM_OK)
+        plim__arena_destroy(&arena);
+    return status;
+}
+
+static void reports_refused_memory(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    test_fail_each_arena(&job, make_one, NULL);
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reserves_and_releases),
+        cmocka_unit_test(refuses_past_the_line),
+        cmocka_unit_test(reports_refused_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

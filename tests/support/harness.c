@@ -1,0 +1,69 @@
+#include "support/harness.h"
+
+#include "mem/arena.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void test_directory_make(char path_out[512])
+{
+    const char *base = getenv("TMPDIR");
+    (void)snprintf(path_out, 512, "%s/plimsoll-test-XXXXXX", base != NULL ? base : "/tmp");
+    assert_non_null(mkdtemp(path_out));
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
+{
+    (void)status;
+    (void)kind;
+    (void)walk;
+    return remove(path);
+}
+
+void test_directory_remove(const char *path)
+{
+    assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine)
+{
+    plim_job_t job = PLIM_JOB_INIT;
+    assert_ok(plim_ledger_create(line_bytes, &job.ledger));
+    job.threads = threads;
+    job.io_engine = engine;
+    return job;
+}
+
+void test_job_end(plim_job_t *job)
+{
+    plim_ledger_destroy(job->ledger);
+    job->ledger = NULL;
+}
+
+void test_assert_ok(plim_status_t status, const char *call, const char *file, int line)
+{
+    if (status != PLIM_OK)
+        print_error("%s: %s: %s\n", call, plim_status_name(status), plim_last_error());
+    _assert_true(status == PLIM_OK, call, file, line);
+}
+
+void test_fail_each_arena(plim_job_t *job, plim_status_t (*body)(plim_job_t *job, void *context),
+                          void *context)
+{
+    int64_t before = plim_ledger_reserved(job->ledger);
+    for (int n = 1;; n++) {
+        plim__arena_fail_at(n);
+        plim_status_t status = body(job, context);
+        bool failed = plim__arena_fail_pending() == 0;
+        plim__arena_fail_at(0);
+        assert_int_equal(plim_ledger_reserved(job->ledger), before);
+        if (!failed) {
+            assert_ok(status);
+            return;
+        }
+        assert_int_equal(status, PLIM_ERR_NOMEM);
+    }
+}

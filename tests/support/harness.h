@@ -1,0 +1,34 @@
+/* cmocka with what it needs included, and small helpers for all tests. */
+#ifndef PLIM_TESTS_HARNESS_H
+#define PLIM_TESTS_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <plimsoll/job.h>
+
+/* A fresh directory under $TMPDIR (or /tmp), removed with all it holds by test_directory_remove. */
+void test_directory_make(char path_out[512]);
+void test_directory_remove(const char *path);
+
+/* A silent job on a ledger of its own; line_bytes as for plim_ledger_create. */
+plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine);
+void test_job_end(plim_job_t *job);
+
+/* Fails with the library's message when the status is not PLIM_OK. */
+#define assert_ok(call) test_assert_ok((call), #call, __FILE__, __LINE__)
+void test_assert_ok(plim_status_t status, const char *call, const char *file, int line);
+
+/*
+ * Runs body(context) with its 1st, 2nd, 3rd … arena failing, until it returns PLIM_OK without one
+ * having failed; every earlier return must be PLIM_ERR_NOMEM and leave nothing reserved beyond what
+ * was before.
+ */
+void test_fail_each_arena(plim_job_t *job, plim_status_t (*body)(plim_job_t *job, void *context),
+                          void *context);
+
+#endif
