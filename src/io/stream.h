@@ -15,8 +15,8 @@ typedef struct plim__stream plim__stream_t;
 
 /* A stream's implementation embeds this as its first member. */
 struct plim__stream {
-    /* Up to `capacity` bytes; *got_out = 0 means the end. Truncation and bad CRCs are
-     * PLIM_ERR_DATA. */
+    /* Up to `capacity` (> 0) bytes, counted into `position` by it; *got_out = 0 means the end.
+     * Truncation and bad CRCs are PLIM_ERR_DATA. */
     plim_status_t (*read)(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out);
     void (*close)(
         plim__stream_t *stream); /* frees it, and what it was opened over if it owns that */
@@ -30,6 +30,10 @@ struct plim__stream {
 size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer);
 plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
                                 plim__stream_t **stream_out);
+
+/* `size` bytes at `data`, which is borrowed. `name` is cut to PLIM__STREAM_NAME. */
+plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const void *data,
+                                  size_t size, plim__stream_t **stream_out);
 
 /*
  * The same bytes when `inner` is not compressed, else its decompressed bytes: gzip and zstd by
@@ -54,6 +58,15 @@ plim_status_t plim__stream_read_all(plim__stream_t *stream, void *to, size_t siz
 plim_status_t plim__stream_read_some(plim__stream_t *stream, void *to, size_t size,
                                      size_t *got_out);
 
+/* Reads past `size` bytes. */
+plim_status_t plim__stream_skip(plim__stream_t *stream, int64_t size);
+
+/*
+ * Asserts that the stream ends here, which also makes a zip member's checksum checked; otherwise
+ * PLIM_ERR_DATA "… has more than the N bytes expected".
+ */
+plim_status_t plim__stream_end(plim__stream_t *stream);
+
 /* NULL is harmless. */
 void plim__stream_close(plim__stream_t *stream);
 
@@ -65,6 +78,7 @@ typedef struct plim__zip plim__zip_t;
 
 #define PLIM__ZIP_ESTIMATE ((size_t)1 << 20) /* what libarchive takes for one open archive */
 
+/* Takes `inner` over, also on failure. What is no zip is PLIM_ERR_DATA from plim__zip_next. */
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out);
 
 /*
