@@ -1,0 +1,356 @@
+/*
+ * A kernel handles whole vectors and stops before the first one that holds a value it must not
+ * pass; the scalar kernel then takes what is left, so that it alone decides where to stop. The
+ * relative error is a correctly rounded single-precision quotient on every path, and its maximum
+ * does not depend on the order, so it too is the same everywhere.
+ */
+#include "ingest/convert.h"
+
+#include <immintrin.h>
+#include <math.h>
+#include <string.h>
+
+/* The least magnitude that rounds to infinity in f16: half-way above 65504, ties go up here. */
+#define F16_OVERFLOW 65520.0f
+
+plim__convert_path_t plim__convert_best(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f"))
+        return PLIM__CONVERT_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+        return PLIM__CONVERT_AVX2;
+    return PLIM__CONVERT_SCALAR;
+}
+
+uint16_t plim__f16_from_f32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    uint32_t sign = bits >> 16 & 0x8000u;
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) /* NaN: made quiet, the high bits of its payload kept */
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude >= 0x477ff000u) /* 65520 and more, infinity included */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x38800000u) { /* below 2^-14: subnormal, in steps of 2^-24 */
+        if (magnitude < 0x33000000u)
+            return (uint16_t)sign;
+        uint32_t shift = 126 - (magnitude >> 23);
+        uint32_t whole = (magnitude & 0x7fffffu) | 0x800000u;
+        uint32_t half = whole >> shift;
+        uint32_t rest = whole & ((1u << shift) - 1);
+        uint32_t middle = 1u << (shift - 1);
+        half += rest > middle || (rest == middle && (half & 1) != 0);
+        return (uint16_t)(sign | half);
+    }
+    uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
+    return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
+}
+
+float plim__f32_from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t exponent = half >> 10 & 0x1fu;
+    uint32_t fraction = half & 0x3ffu;
+    uint32_t bits;
+    float value;
+    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact in f32 */
+        value = (float)fraction * 0x1p-24f;
+        return sign != 0 ? -value : value;
+    }
+    if (exponent == 31)
+        bits = sign | 0x7f800000u | fraction << 13 | (fraction != 0 ? 0x400000u : 0);
+    else
+        bits = sign | (exponent + 112) << 23 | fraction << 13;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void raise_error(float error, float *worst)
+{
+    if (error > *worst)
+        *worst = error;
+}
+
+static int64_t f32_to_f16_scalar(const float *from, uint16_t *to, int64_t begin, int64_t count,
+                                 float *worst)
+{
+    for (int64_t i = begin; i < count; i++) {
+        float value = from[i];
+        if (isnan(value) || (fabsf(value) >= F16_OVERFLOW && !isinf(value)))
+            return i;
+        to[i] = plim__f16_from_f32(value);
+        if (value != 0 && !isinf(value))
+            raise_error(fabsf(value - plim__f32_from_f16(to[i])) / fabsf(value), worst);
+    }
+    return count;
+}
+
+__attribute__((target("avx2,f16c"))) static int64_t f32_to_f16_avx2(const float *from, uint16_t *to,
+                                                                    int64_t count, float *worst)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const __m256 overflow = _mm256_set1_ps(F16_OVERFLOW);
+    const __m256 infinity = _mm256_set1_ps(INFINITY);
+    __m256 most = _mm256_setzero_ps();
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 value = _mm256_loadu_ps(from + i);
+        __m256 size = _mm256_and_ps(value, magnitude);
+        __m256 bad = _mm256_or_ps(_mm256_cmp_ps(value, value, _CMP_UNORD_Q),
+                                  _mm256_and_ps(_mm256_cmp_ps(size, overflow, _CMP_GE_OQ),
+                                                _mm256_cmp_ps(size, infinity, _CMP_NEQ_OQ)));
+        if (_mm256_movemask_ps(bad) != 0)
+            break;
+        __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
+        _mm_storeu_si128((__m128i *)(to + i), half);
+        __m256 lost = _mm256_and_ps(_mm256_sub_ps(value, _mm256_cvtph_ps(half)), magnitude);
+        /* Zeros and infinities give NaN here, and max takes its second operand then. */
+        most = _mm256_max_ps(_mm256_div_ps(lost, size), most);
+    }
+    float each[8];
+    _mm256_storeu_ps(each, most);
+    for (int k = 0; k < 8; k++)
+        raise_error(each[k], worst);
+    return i;
+}
+
+__attribute__((target("avx512f"))) static int64_t f32_to_f16_avx512(const float *from, uint16_t *to,
+                                                                    int64_t count, float *worst)
+{
+    const __m512 overflow = _mm512_set1_ps(F16_OVERFLOW);
+    const __m512 infinity = _mm512_set1_ps(INFINITY);
+    __m512 most = _mm512_setzero_ps();
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        __m512 value = _mm512_loadu_ps(from + i);
+        __m512 size = _mm512_abs_ps(value);
+        __mmask16 bad = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+        __mmask16 large = _mm512_cmp_ps_mask(size, overflow, _CMP_GE_OQ);
+        bad = (__mmask16)(bad | _mm512_mask_cmp_ps_mask(large, size, infinity, _CMP_NEQ_OQ));
+        if (bad != 0)
+            break;
+        __m256i half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        _mm256_storeu_si256((__m256i *)(to + i), half);
+        __m512 lost = _mm512_abs_ps(_mm512_sub_ps(value, _mm512_cvtph_ps(half)));
+        most = _mm512_max_ps(_mm512_div_ps(lost, size), most);
+    }
+    float each[16];
+    _mm512_storeu_ps(each, most);
+    for (int k = 0; k < 16; k++)
+        raise_error(each[k], worst);
+    return i;
+}
+
+static int64_t f16_to_f32_scalar(const uint16_t *from, float *to, int64_t begin, int64_t count)
+{
+    for (int64_t i = begin; i < count; i++) {
+        if ((from[i] & 0x7fffu) > 0x7c00u)
+            return i;
+        to[i] = plim__f32_from_f16(from[i]);
+    }
+    return count;
+}
+
+__attribute__((target("avx2,f16c"))) static int64_t f16_to_f32_avx2(const uint16_t *from, float *to,
+                                                                    int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        __m256 value = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i)));
+        if (_mm256_movemask_ps(_mm256_cmp_ps(value, value, _CMP_UNORD_Q)) != 0)
+            break;
+        _mm256_storeu_ps(to + i, value);
+    }
+    return i;
+}
+
+__attribute__((target("avx512f"))) static int64_t f16_to_f32_avx512(const uint16_t *from, float *to,
+                                                                    int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        __m512 value = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i)));
+        if (_mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q) != 0)
+            break;
+        _mm512_storeu_ps(to + i, value);
+    }
+    return i;
+}
+
+static int64_t f32_check_scalar(const float *from, int64_t begin, int64_t count)
+{
+    for (int64_t i = begin; i < count; i++)
+        if (isnan(from[i]))
+            return i;
+    return count;
+}
+
+__attribute__((target("avx2"))) static int64_t f32_check_avx2(const float *from, int64_t count)
+{
+    int64_t i = 0;
+    for (; i + 32 <= count; i += 32) {
+        __m256 a = _mm256_loadu_ps(from + i), b = _mm256_loadu_ps(from + i + 8);
+        __m256 c = _mm256_loadu_ps(from + i + 16), d = _mm256_loadu_ps(from + i + 24);
+        __m256 bad =
+            _mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q), _mm256_cmp_ps(c, d, _CMP_UNORD_Q));
+        if (_mm256_movemask_ps(bad) != 0)
+            break;
+    }
+    return i;
+}
+
+static int64_t f16_check(const uint16_t *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if ((from[i] & 0x7fffu) > 0x7c00u)
+            return i;
+    return count;
+}
+
+double plim__convert_value(plim__dtype_t type, const void *from, int64_t index)
+{
+    switch (type) {
+    case PLIM__BOOL:
+    case PLIM__U8:
+        return ((const uint8_t *)from)[index];
+    case PLIM__I8:
+        return ((const int8_t *)from)[index];
+    case PLIM__I16:
+        return ((const int16_t *)from)[index];
+    case PLIM__U16:
+        return ((const uint16_t *)from)[index];
+    case PLIM__I32:
+        return ((const int32_t *)from)[index];
+    case PLIM__U32:
+        return ((const uint32_t *)from)[index];
+    case PLIM__I64:
+        return (double)((const int64_t *)from)[index];
+    case PLIM__U64:
+        return (double)((const uint64_t *)from)[index];
+    case PLIM__F16:
+        return (double)plim__f32_from_f16(((const uint16_t *)from)[index]);
+    case PLIM__F32:
+        return (double)((const float *)from)[index];
+    case PLIM__F64:
+        return ((const double *)from)[index];
+    }
+    return NAN;
+}
+
+/* Any type, one value at a time: the rare ones. The error is against the double. */
+static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtype_t to_type,
+                           void *to, int64_t count, double *worst_error)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double value = plim__convert_value(from_type, from, i);
+        float stored = (float)value;
+        if (isnan(value))
+            return i;
+        if (to_type == PLIM__F16) {
+            uint16_t half = plim__f16_from_f32(stored);
+            ((uint16_t *)to)[i] = half;
+            stored = plim__f32_from_f16(half);
+        } else {
+            ((float *)to)[i] = stored;
+        }
+        if (isinf(stored) && !isinf(value))
+            return i;
+        if (value != 0 && !isinf(value)) {
+            double error = fabs(value - (double)stored) / fabs(value);
+            if (error > *worst_error)
+                *worst_error = error;
+        }
+    }
+    return count;
+}
+
+static int64_t f32_to_f16(plim__convert_path_t path, const float *from, uint16_t *to, int64_t count,
+                          double *worst_error)
+{
+    float worst = 0;
+    int64_t done = 0;
+    if (path == PLIM__CONVERT_AVX512)
+        done = f32_to_f16_avx512(from, to, count, &worst);
+    else if (path == PLIM__CONVERT_AVX2)
+        done = f32_to_f16_avx2(from, to, count, &worst);
+    done = f32_to_f16_scalar(from, to, done, count, &worst);
+    if ((double)worst > *worst_error)
+        *worst_error = (double)worst;
+    return done;
+}
+
+int64_t plim__convert(plim__convert_path_t path, plim__dtype_t from_type, const void *from,
+                      plim__dtype_t to_type, void *to, int64_t count, double *worst_error)
+{
+    int64_t done = 0;
+    if (from_type == PLIM__F32 && to_type == PLIM__F16)
+        return f32_to_f16(path, from, to, count, worst_error);
+    if (from_type == PLIM__F32) {
+        if (path != PLIM__CONVERT_SCALAR)
+            done = f32_check_avx2(from, count);
+        done = f32_check_scalar(from, done, count);
+        memcpy(to, from, (size_t)done * sizeof(float));
+        return done;
+    }
+    if (from_type == PLIM__F16 && to_type == PLIM__F16) {
+        done = f16_check(from, count);
+        memcpy(to, from, (size_t)done * sizeof(uint16_t));
+        return done;
+    }
+    if (from_type == PLIM__F16) {
+        if (path == PLIM__CONVERT_AVX512)
+            done = f16_to_f32_avx512(from, to, count);
+        else if (path == PLIM__CONVERT_AVX2)
+            done = f16_to_f32_avx2(from, to, count);
+        return f16_to_f32_scalar(from, to, done, count);
+    }
+    return convert_any(from_type, from, to_type, to, count, worst_error);
+}
+
+#define WIDEN(type)                                                                                \
+    do {                                                                                           \
+        const type *narrow = from;                                                                 \
+        for (int64_t i = 0; i < count; i++)                                                        \
+            to[i] = (int64_t)narrow[i];                                                            \
+    } while (0)
+
+int64_t plim__convert_ids(plim__dtype_t from_type, const void *from, int64_t *to, int64_t count)
+{
+    switch (from_type) {
+    case PLIM__BOOL:
+    case PLIM__U8:
+        WIDEN(uint8_t);
+        return count;
+    case PLIM__I8:
+        WIDEN(int8_t);
+        return count;
+    case PLIM__I16:
+        WIDEN(int16_t);
+        return count;
+    case PLIM__U16:
+        WIDEN(uint16_t);
+        return count;
+    case PLIM__I32:
+        WIDEN(int32_t);
+        return count;
+    case PLIM__U32:
+        WIDEN(uint32_t);
+        return count;
+    case PLIM__I64:
+        memmove(to, from, (size_t)count * sizeof *to);
+        return count;
+    case PLIM__U64:
+        WIDEN(uint64_t);
+        for (int64_t i = 0; i < count; i++)
+            if (to[i] < 0)
+                return i;
+        return count;
+    case PLIM__F16:
+    case PLIM__F32:
+    case PLIM__F64:
+        break;
+    }
+    return 0;
+}
