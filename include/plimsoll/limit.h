@@ -35,6 +35,7 @@ typedef struct plim_limits {
     int num_threads; /* every limit on threads found; at least one */
     plim_limit_t threads[PLIM_LIMITS_MAX];
     int threads_line;    /* index of the smallest of them */
+    int local_ranks;     /* processes of this job on this node; limits on all of them are divided */
     bool login_node;     /* looks like a cluster's login node: the work belongs into a job */
     char login_why[256]; /* and why it looks so */
 } plim_limits_t;
@@ -48,12 +49,15 @@ typedef struct plim_limit_options {
 } plim_limit_options_t;
 
 /*
- * Finds every limit on this process's memory and threads. Memory: options, every cgroup from this
- * process's to the root (v1, v2, hybrid; memory.max, memory.high, and inside a container's
- * namespace), RLIMIT_AS and RLIMIT_DATA, SLURM_MEM_PER_NODE and SLURM_MEM_PER_CPU, what the host
- * has available (MemAvailable), shared among local ranks. Threads: options, affinity, cpu.max (v2)
- * or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK. PLIM_ERR_USAGE for a wish that makes no sense;
- * what cannot be read is left out. Allocates nothing.
+ * Finds every limit on this process's memory and threads. Memory: options; every control group from
+ * this process's up to the last one in sight (v1, v2, hybrid; memory.max, memory.high; inside a
+ * container's namespace what it shows, and in v1 the least limit that it hides); RLIMIT_AS and
+ * RLIMIT_DATA, less what is mapped without being used; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
+ * SLURM_MEM_PER_GPU; what the host has available (MemAvailable). Threads: options, affinity,
+ * cpu.max (v2) or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK, SLURM_CPUS_ON_NODE. A limit on all
+ * ranks of this node together is divided by their number. PLIM_ERR_USAGE for a wish that makes no
+ * sense; what cannot be read is left out. Thread-safe as long as nobody changes the environment.
+ * Allocates nothing; uses about 64 KiB of stack.
  */
 PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
                                             plim_limits_t *limits_out);

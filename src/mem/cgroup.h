@@ -1,0 +1,57 @@
+/*
+ * Where this process stands in the control groups, as far as it can see them.
+ *
+ * /proc/self/cgroup names the group from the hierarchy's root (or the namespace's), but what is
+ * mounted may begin further down, as in a container:
+ *
+ *     /proc/self/cgroup       4:memory:/docker/4fa6/job
+ *     /proc/self/mountinfo    … /docker/4fa6 /sys/fs/cgroup/memory … - cgroup cgroup rw,memory
+ *     so the group is         /sys/fs/cgroup/memory/job, and its top /sys/fs/cgroup/memory
+ */
+#ifndef PLIM_MEM_CGROUP_H
+#define PLIM_MEM_CGROUP_H
+
+#include "mem/text_file.h"
+
+typedef struct plim__cgroup {
+    const char *root; /* borrowed: "" for this machine, or a recorded tree */
+    int version;      /* 1 or 2 */
+    char mount[PLIM__PATH_MAX];
+    char path[PLIM__PATH_MAX]; /* below the mount: "/" or "/a/b", a directory that exists */
+} plim__cgroup_t;
+
+/*
+ * Finds this process's group in the hierarchy of `controller` (v1) or in the unified one (v2; the
+ * controller is not asked for, see which files are there). Where the group itself is out of sight,
+ * the nearest one above it that is not. False when nothing of the kind is mounted.
+ */
+bool plim__cgroup_find(const char *root, int version, const char *controller,
+                       plim__cgroup_t *group_out);
+
+/*
+ * Moves to the parent; false at the top of what is mounted, and in v1 where the parent does not
+ * count what its children use (memory.use_hierarchy 0, before Linux 5.11).
+ */
+bool plim__cgroup_up(plim__cgroup_t *group);
+
+/* The start of one of the group's files; -1 when it cannot be read. */
+int64_t plim__cgroup_read(const plim__cgroup_t *group, const char *file, char *text_out,
+                          size_t size);
+
+/* A file that holds one number; false for anything else, "max" too. */
+bool plim__cgroup_number(const plim__cgroup_t *group, const char *file, int64_t *value_out);
+
+/*
+ * The files that limit a group's memory, by number; NULL past the last. memory.high is one: past it
+ * a group is slowed down until it seems to stand still.
+ */
+const char *plim__cgroup_memory_file(int version, int number);
+
+/*
+ * One such limit of this very group; false when there is none: "max", in v1 a value of 2^62 and
+ * more (kernels write the greatest multiple of their page size), or 0, under which nobody could
+ * ask.
+ */
+bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out);
+
+#endif
