@@ -44,7 +44,9 @@ typedef struct plim_dataset plim_dataset_t;
 /*
  * Opens a dataset for reading: dataset.json is parsed and every file's header and size are checked
  * against it. PLIM_ERR_DATA names what does not agree; PLIM_ERR_UNSUPPORTED for a newer format.
- * Memory: one account of at most 64 times dataset.json's size. `path` is copied.
+ * `path` is copied.
+ * Nothing is ever written into the directory. Memory: about twice dataset.json's size; ten times
+ * while it is parsed.
  */
 PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
                                          plim_dataset_t **dataset_out);
@@ -55,11 +57,86 @@ PLIM_API void plim_dataset_close(plim_dataset_t *dataset);
 /* Lives as long as the dataset. Thread-safe. */
 PLIM_API const plim_dataset_info_t *plim_dataset_info(const plim_dataset_t *dataset);
 
+/* One file of a dataset. */
+typedef struct plim_dataset_file {
+    const char *name; /* "indptr.npy"; lives as long as the dataset */
+    const char *type; /* NumPy's name for it: "<i8" */
+    int num_dims;
+    int64_t shape[4];
+    int64_t bytes;
+} plim_dataset_file_t;
+
+/* The index-th file, ascending by name; false when there is none. Thread-safe. */
+PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
+                                plim_dataset_file_t *file_out);
+
+/* How the dataset was made. The texts live as long as the dataset. */
+typedef struct plim_dataset_provenance {
+    const char *source;
+    const char *options;
+    const char *version; /* of the plimsoll that made it */
+} plim_dataset_provenance_t;
+
+PLIM_API void plim_dataset_provenance(const plim_dataset_t *dataset,
+                                      plim_dataset_provenance_t *provenance_out);
+
+/* Statistics of floating-point values. Those of no values are 0. */
+typedef struct plim_value_stats {
+    int64_t count; /* values looked at, NaN and infinite ones included */
+    int64_t num_nan;
+    int64_t num_infinite;
+    double min; /* of the finite ones, as are all below */
+    double max;
+    double mean;
+    double deviation; /* root of the mean squared distance from the mean */
+} plim_value_stats_t;
+
+#define PLIM_DEGREE_BUCKETS 64
+#define PLIM_TOP_CLASSES 10
+
+/* What a look at a dataset's contents finds. */
+typedef struct plim_dataset_report {
+    bool whole; /* every byte was read and found right; else rows were sampled */
+    int64_t bytes_read;
+
+    /* In-degrees. The quantiles are exact up to 2,048 and within 0.1 % above. */
+    double degree_mean;
+    int64_t degree_min;
+    int64_t degree_median;
+    int64_t degree_p90;
+    int64_t degree_p99;
+    int64_t degree_p999;
+    int64_t degree_max;
+    int64_t degree_zero;                       /* nodes without in-edges */
+    int64_t degrees_log2[PLIM_DEGREE_BUCKETS]; /* nodes of degree 0, 1, 2-3, 4-7, … */
+    int64_t num_self_loops;                    /* -1 unless whole */
+    int64_t num_duplicates; /* entries equal to the one before in their list; -1 unless whole */
+
+    int64_t num_unlabelled;   /* rows labelled -1, or with nothing but NaN in sampled targets */
+    int64_t num_classes_seen; /* classes that occur; -1 when there are more than 65,536 */
+    int num_top;              /* the most frequent classes, most frequent first */
+    int64_t top_class[PLIM_TOP_CLASSES];
+    int64_t top_count[PLIM_TOP_CLASSES];
+    plim_value_stats_t targets; /* of labels that are values */
+    plim_value_stats_t features;
+
+    char file_system[16]; /* "ext4", "lustre", … */
+    bool network;         /* the files lie on other machines */
+    bool memory;          /* the files lie in memory, and count as such */
+} plim_dataset_report_t;
+
 /*
- * Reads every byte of every file and compares the checksums; then the invariants: indptr ascending
- * from 0 to the number of edges, ids in range, labels and splits in range. PLIM_ERR_DATA names the
- * first file, byte range and what is wrong there. Memory: a few MiB a thread.
+ * Looks into a dataset: degrees, classes, and statistics of features and target values over a
+ * sample of rows evenly spread. With `whole` it reads every byte of every file once, compares the
+ * checksums, checks the invariants (indptr ascending from 0 to the number of edges, lists ascending
+ * and in range, labels and splits in range) and takes the statistics over all. The report is the
+ * same whatever the threads, the engine and the memory. PLIM_ERR_DATA names the first file and byte
+ * range that is wrong, and what is wrong there. Memory: 7 MiB a thread.
  */
+PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
+                                            bool whole, plim_dataset_report_t *report_out);
+
+/* plim_dataset_inspect with `whole`, for those who need no report. */
 PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset);
 
 #ifdef __cplusplus
