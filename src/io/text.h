@@ -42,7 +42,8 @@ plim_status_t plim__text_skip(plim__text_t *text);
  * Up to `max_rows` lines of exactly `columns` fields each, of which the first `keep` are stored:
  * rows_out[row * keep + column]. Less than max_rows only at the end. Integers are decimal and fit
  * 64 bits; reals are correctly rounded to double (rows_f32 rounds that to float, as
- * NumPy's astype does), nan and inf in any case are taken.
+ * NumPy's astype does), nan and inf in any case are taken, and a field left empty between
+ * separators is nan, as pandas writes it.
  */
 plim_status_t plim__text_rows_i64(plim__text_t *text, int64_t columns, int64_t keep,
                                   int64_t max_rows, int64_t *rows_out, int64_t *got_out);

@@ -1,0 +1,373 @@
+/*
+ * Lines are parsed inside the buffer, each whole and with its newline before its first field is
+ * looked at, so that no field needs a bound: the newline ends every number.
+ *
+ *     buffer:  │ parsed │ line … \n │ filled … │ free │ room for the newline a last line may lack
+ *                         at     line_end      filled
+ */
+#include "io/text.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "io/number.h"
+#include "mem/arena.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+struct plim__text {
+    plim__arena_t arena;
+    plim__stream_t *inner;
+    locale_t c_locale;
+    char *buffer;
+    char *limit;  /* the buffer's end, without the room for the newline */
+    char *filled; /* the end of what was read */
+    char *next;   /* where the next line begins */
+    bool ended;   /* the stream has */
+    /* The line begun, when there is one: */
+    bool begun;
+    bool expects; /* a separator was passed: a field must follow, if only an empty one */
+    const char *at;
+    const char *line_end;
+    int64_t line;   /* its number, the first being 1 */
+    int64_t column; /* fields passed */
+};
+
+size_t plim__text_estimate(size_t buffer)
+{
+    return plim__arena_piece(1, sizeof(plim__text_t), 1) +
+           plim__arena_piece(1, buffer + 1, PLIM__PAGE);
+}
+
+plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
+                              plim__text_t **text_out)
+{
+    plim__arena_t arena;
+    plim_status_t status =
+        plim__arena_create(job->ledger, "text", plim__text_estimate(buffer), &arena);
+    if (status != PLIM_OK) {
+        plim__stream_close(inner);
+        return status;
+    }
+    plim__text_t *text = plim__arena_carve(&arena, 1, sizeof *text, 1);
+    text->buffer = plim__arena_carve(&arena, 1, buffer + 1, PLIM__PAGE);
+    text->arena = arena;
+    text->inner = inner;
+    text->limit = text->buffer + buffer;
+    text->filled = text->buffer;
+    text->next = text->buffer;
+    /* glibc's "C" is a constant: this takes no memory. */
+    text->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (text->c_locale == (locale_t)0) {
+        plim__text_close(text);
+        return plim__fail(PLIM_ERR_NOMEM, "the C locale cannot be had");
+    }
+    *text_out = text;
+    return PLIM_OK;
+}
+
+void plim__text_close(plim__text_t *text)
+{
+    if (text == NULL)
+        return;
+    if (text->c_locale != (locale_t)0)
+        freelocale(text->c_locale);
+    plim__stream_close(text->inner);
+    plim__arena_destroy(&text->arena);
+}
+
+static plim_status_t fail_at(const plim__text_t *text, int64_t column, const char *format,
+                             va_list arguments)
+{
+    char what[PLIM_MESSAGE_MAX / 2];
+    (void)vsnprintf(what, sizeof what, format, arguments);
+    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": %s",
+                      text->inner->name, text->line, column, what);
+}
+
+plim_status_t plim__text_fail(const plim__text_t *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    plim_status_t status = fail_at(text, plim__max_i64(text->column, 1), format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static bool is_blank(char byte)
+{
+    return byte == ' ' || byte == '\t' || byte == '\r';
+}
+
+static bool is_separator(char byte)
+{
+    return byte == ',' || byte == ';';
+}
+
+static bool ends_field(char byte)
+{
+    return is_blank(byte) || is_separator(byte) || byte == '\n';
+}
+
+static const char *pass_blanks(const char *p)
+{
+    while (is_blank(*p))
+        p++;
+    return p;
+}
+
+/* The field that begins at `field`, for a message: printable, and not too long. */
+static plim_status_t refuse_field(const plim__text_t *text, const char *field, const char *what)
+{
+    char shown[33];
+    size_t size = 0;
+    while (size + 1 < sizeof shown && !ends_field(field[size])) {
+        shown[size] = field[size] >= ' ' && field[size] <= '~' ? field[size] : '?';
+        size++;
+    }
+    shown[size] = '\0';
+    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is no %s",
+                      text->inner->name, text->line, text->column + 1, shown, what);
+}
+
+/* Moves what is not parsed to the front and fills the rest. */
+static plim_status_t refill(plim__text_t *text)
+{
+    size_t left = (size_t)(text->filled - text->next);
+    if (left == (size_t)(text->limit - text->buffer))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: line %" PRId64 " is longer than %zu bytes: is this a text file?",
+                          text->inner->name, text->line + 1, left);
+    memmove(text->buffer, text->next, left);
+    text->next = text->buffer;
+    text->filled = text->buffer + left;
+    size_t room = (size_t)(text->limit - text->filled), got;
+    PLIM_TRY(plim__stream_read_some(text->inner, text->filled, room, &got));
+    bool first = text->line == 0 && left == 0;
+    text->filled += got;
+    text->ended = got < room;
+    if (first && got >= 3 && memcmp(text->buffer, "\xef\xbb\xbf", 3) == 0)
+        text->next += 3; /* the byte order mark that Windows programs begin a file with */
+    return PLIM_OK;
+}
+
+/* Finds the end of the line that begins at `next`; NULL at the end of the text. */
+static plim_status_t find_line(plim__text_t *text, char **end_out)
+{
+    for (;;) {
+        char *end = memchr(text->next, '\n', (size_t)(text->filled - text->next));
+        if (end == NULL && text->ended && text->next < text->filled) {
+            end = text->filled++;
+            *end = '\n';
+        }
+        if (end != NULL || text->ended) {
+            *end_out = end;
+            return PLIM_OK;
+        }
+        PLIM_TRY(refill(text));
+    }
+}
+
+/* Begins the next line that has something to say, unless one is begun; false at the end. */
+static plim_status_t begin_line(plim__text_t *text, bool *more_out)
+{
+    while (!text->begun) {
+        char *end;
+        PLIM_TRY(find_line(text, &end));
+        if (end == NULL)
+            break;
+        text->at = pass_blanks(text->next);
+        text->line_end = end;
+        text->next = end + 1;
+        text->line++;
+        text->column = 0;
+        text->expects = false;
+        text->begun = *text->at != '\n' && *text->at != '#' && *text->at != '%';
+    }
+    *more_out = text->begun;
+    return PLIM_OK;
+}
+
+/* After a field that ended at `p`: what separates it from the next one. */
+static inline void pass_separator(plim__text_t *text, const char *p)
+{
+    p = pass_blanks(p);
+    text->expects = is_separator(*p);
+    if (text->expects)
+        p = pass_blanks(p + 1);
+    text->at = p;
+    text->column++;
+}
+
+static inline bool at_line_end(const plim__text_t *text)
+{
+    return *text->at == '\n' && !text->expects;
+}
+
+static plim_status_t too_short(const plim__text_t *text)
+{
+    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 " ends after %" PRId64 " fields",
+                      text->inner->name, text->line, text->column);
+}
+
+static inline plim_status_t take_i64(plim__text_t *text, int64_t *value_out)
+{
+    const char *p = text->at;
+    if (at_line_end(text))
+        return too_short(text);
+    if (!plim__number_i64(&p, value_out) || !ends_field(*p))
+        return refuse_field(text, text->at, "integer of 64 bits");
+    pass_separator(text, p);
+    return PLIM_OK;
+}
+
+static inline plim_status_t take_f64(plim__text_t *text, double *value_out)
+{
+    const char *p = text->at;
+    if (at_line_end(text))
+        return too_short(text);
+    if (is_separator(*p) || *p == '\n')
+        *value_out = NAN;
+    else if (!plim__number_f64(&p, text->c_locale, value_out) || !ends_field(*p))
+        return refuse_field(text, text->at, "number");
+    pass_separator(text, p);
+    return PLIM_OK;
+}
+
+static void pass_field(plim__text_t *text)
+{
+    const char *p = text->at;
+    while (!ends_field(*p))
+        p++;
+    pass_separator(text, p);
+}
+
+plim_status_t plim__text_finish_line(plim__text_t *text)
+{
+    if (text->begun && !at_line_end(text))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: line %" PRId64 " goes on after the %" PRId64 " fields expected",
+                          text->inner->name, text->line, text->column);
+    text->begun = false;
+    return PLIM_OK;
+}
+
+plim_status_t plim__text_peek(plim__text_t *text, plim__text_line_t *line_out)
+{
+    plim__text_line_t line = {.numbers = true};
+    bool more;
+    PLIM_TRY(begin_line(text, &more));
+    plim__text_t before = *text;
+    while (more && !at_line_end(text)) {
+        const char *p = text->at;
+        double value;
+        if (!is_separator(*p) && *p != '\n' &&
+            (!plim__number_f64(&p, text->c_locale, &value) || !ends_field(*p)))
+            line.numbers = false;
+        pass_field(text);
+    }
+    line.number = text->line;
+    line.columns = more ? text->column : 0;
+    *text = before;
+    *line_out = line;
+    return PLIM_OK;
+}
+
+plim_status_t plim__text_skip(plim__text_t *text)
+{
+    bool more;
+    PLIM_TRY(begin_line(text, &more));
+    text->begun = false;
+    return PLIM_OK;
+}
+
+static plim_status_t must_begin(plim__text_t *text)
+{
+    bool more;
+    PLIM_TRY(begin_line(text, &more));
+    if (more)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA, "%s: ends after line %" PRId64 ", more was expected",
+                      text->inner->name, text->line);
+}
+
+plim_status_t plim__text_i64(plim__text_t *text, int64_t *value_out)
+{
+    PLIM_TRY(must_begin(text));
+    return take_i64(text, value_out);
+}
+
+plim_status_t plim__text_f64(plim__text_t *text, double *value_out)
+{
+    PLIM_TRY(must_begin(text));
+    return take_f64(text, value_out);
+}
+
+/* The end of a row: passes over the fields that are not kept and checks their number. */
+static plim_status_t end_row(plim__text_t *text, int64_t columns)
+{
+    while (text->column < columns && !at_line_end(text))
+        pass_field(text);
+    if (text->column < columns)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: line %" PRId64 " has %" PRId64 " fields instead of %" PRId64,
+                          text->inner->name, text->line, text->column, columns);
+    return plim__text_finish_line(text);
+}
+
+plim_status_t plim__text_rows_i64(plim__text_t *text, int64_t columns, int64_t keep,
+                                  int64_t max_rows, int64_t *rows_out, int64_t *got_out)
+{
+    int64_t row = 0;
+    for (; row < max_rows; row++) {
+        bool more;
+        PLIM_TRY(begin_line(text, &more));
+        if (!more)
+            break;
+        for (int64_t i = 0; i < keep; i++)
+            PLIM_TRY(take_i64(text, &rows_out[row * keep + i]));
+        PLIM_TRY(end_row(text, columns));
+    }
+    *got_out = row;
+    return PLIM_OK;
+}
+
+plim_status_t plim__text_rows_f64(plim__text_t *text, int64_t columns, int64_t keep,
+                                  int64_t max_rows, double *rows_out, int64_t *got_out)
+{
+    int64_t row = 0;
+    for (; row < max_rows; row++) {
+        bool more;
+        PLIM_TRY(begin_line(text, &more));
+        if (!more)
+            break;
+        for (int64_t i = 0; i < keep; i++)
+            PLIM_TRY(take_f64(text, &rows_out[row * keep + i]));
+        PLIM_TRY(end_row(text, columns));
+    }
+    *got_out = row;
+    return PLIM_OK;
+}
+
+plim_status_t plim__text_rows_f32(plim__text_t *text, int64_t columns, int64_t keep,
+                                  int64_t max_rows, float *rows_out, int64_t *got_out)
+{
+    int64_t row = 0;
+    for (; row < max_rows; row++) {
+        bool more;
+        PLIM_TRY(begin_line(text, &more));
+        if (!more)
+            break;
+        for (int64_t i = 0; i < keep; i++) {
+            double value;
+            PLIM_TRY(take_f64(text, &value));
+            rows_out[row * keep + i] = (float)value;
+        }
+        PLIM_TRY(end_row(text, columns));
+    }
+    *got_out = row;
+    return PLIM_OK;
+}
