@@ -12,25 +12,28 @@
 #include <plimsoll/status.h>
 #include <stddef.h>
 
-/* Writes `path` anew: .NAME.partial, fsync, rename, fsync the directory. */
+/* Writes `path` anew, replacing what is there: .NAME.partial, fsync, rename, fsync the directory.
+ */
 plim_status_t plim__commit_file(const char *path, const void *from, size_t size);
 
 typedef struct plim__staging {
     char target[PATH_MAX];
     char path[PATH_MAX]; /* where to write meanwhile: beside the target, on the same file system */
     int lock_fd;         /* the staging directory, flock()ed: gone with the process */
+    int file_lock_fd;    /* .lock in it, on network file systems; else -1 */
 } plim__staging_t;
 
 /*
  * Begins a directory. What a killed run left under the staging name is removed; when a living
- * process holds it, or `target` exists, PLIM_ERR_USAGE says so.
+ * process holds it, or `target` exists, PLIM_ERR_USAGE says so; PLIM_ERR_IO. Trailing slashes of
+ * `target` are ignored; the directory it goes into must exist.
  */
 plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out);
 
 /* Makes the directory durable and gives it its name; every file in it was synced by its writer. */
 plim_status_t plim__staging_commit(plim__staging_t *staging);
 
-/* Removes everything. Harmless after commit. */
+/* Removes everything; this thread's error message stays. Harmless after commit, and when zeroed. */
 void plim__staging_abandon(plim__staging_t *staging);
 
 #endif

@@ -10,8 +10,11 @@
 
 #include <plimsoll/job.h>
 
-/* One transfer. The caller owns it and its memory, and touches neither from submit until wait
- * returns. */
+/*
+ * One transfer, under the rules of plim__file_read_at. The caller owns it and its memory, and
+ * touches neither from submit until it is done; it may look at `done`, which changes only inside
+ * calls to the engine.
+ */
 typedef struct plim__op {
     const plim__file_t *file;
     int64_t offset;
@@ -27,7 +30,12 @@ typedef struct plim__op {
 
 typedef struct plim__engine plim__engine_t;
 
-/* `depth`: how many operations may be in flight, 1 … 1024. */
+/*
+ * `depth`: how many operations may be in flight, 1 … 1024. The estimate holds the ring and its
+ * requests in the kernel, or the stacks of the threads; for PLIM_IO_AUTO the larger of both.
+ * PLIM_ERR_UNSUPPORTED when PLIM_IO_URING is asked for and refused; PLIM_IO_AUTO then takes
+ * threads.
+ */
 size_t plim__engine_estimate(plim_io_engine_t kind, int depth);
 plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine_t **engine_out);
 
@@ -42,6 +50,9 @@ plim_io_engine_t plim__engine_kind(const plim__engine_t *engine);
  * wait. */
 void plim__engine_submit(plim__engine_t *engine, plim__op_t *op);
 void plim__engine_flush(plim__engine_t *engine);
+
+/* Waits until at least one operation in flight has ended, and marks all that have as done. */
+void plim__engine_progress(plim__engine_t *engine);
 
 /*
  * Waits until `op` is done; its status, with file and offset in the message: PLIM_ERR_IO, or

@@ -21,7 +21,7 @@ typedef struct plim__file {
     int fd;           /* -1 when closed */
     bool direct;      /* O_DIRECT: offsets, sizes and addresses must be multiples of `align` */
     uint32_t align;   /* a power of two, at most PLIM__PAGE; 1 when buffered */
-    int64_t size;     /* when it was opened */
+    int64_t size;     /* when it was opened; whoever writes the file may keep it up to date */
     const char *path; /* borrowed, for messages; outlives the file */
 } plim__file_t;
 
@@ -34,7 +34,9 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
 
 /*
  * Reads or writes all of [offset, offset + size), through EINTR and short transfers. Alignment as
- * above. A read past the end is PLIM_ERR_DATA ("truncated"), naming file and offset.
+ * above. A read past the end is PLIM_ERR_DATA ("truncated"), naming file and offset. Only the last
+ * unit may be incomplete: a read may reach to file->size rounded up to file->align, and what lies
+ * behind file->size is then left as it was. Buffered files drop what they transferred.
  */
 plim_status_t plim__file_read_at(const plim__file_t *file, int64_t offset, void *to, size_t size);
 plim_status_t plim__file_write_at(const plim__file_t *file, int64_t offset, const void *from,
@@ -59,5 +61,8 @@ typedef struct plim__file_system {
 } plim__file_system_t;
 
 plim_status_t plim__file_system(const char *path, plim__file_system_t *system_out);
+
+/* The same from statfs's f_type; "unknown" for one that is not in the list. */
+plim__file_system_t plim__file_system_of(uint32_t magic);
 
 #endif

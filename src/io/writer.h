@@ -17,7 +17,8 @@ size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_b
 plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
                                   int64_t max_bytes, plim__writer_t **writer_out);
 
-/* Appends. PLIM_ERR_USAGE past max_bytes, PLIM_ERR_IO. */
+/* Appends. PLIM_ERR_USAGE past max_bytes, PLIM_ERR_IO; after a failed write nothing works but
+ * plim__writer_destroy. */
 plim_status_t plim__writer_write(plim__writer_t *writer, const void *from, size_t size);
 
 /*
@@ -26,6 +27,14 @@ plim_status_t plim__writer_write(plim__writer_t *writer, const void *from, size_
  */
 plim_status_t plim__writer_space(plim__writer_t *writer, void **to_out, size_t *size_out);
 plim_status_t plim__writer_advance(plim__writer_t *writer, size_t size);
+
+/*
+ * Replaces the first `size` bytes of the file, at most a page, when it is finished: for a header
+ * that depends on how much was written behind it. The bytes must have been written once (zeros
+ * will do), and the last call before plim__writer_finish counts. That then reads the first
+ * PLIM__CHECKSUM_BYTES back to make their checksum anew.
+ */
+plim_status_t plim__writer_set_front(plim__writer_t *writer, const void *front, size_t size);
 
 /*
  * Writes what is left, sets the exact size, makes it durable and closes the file. The checksums

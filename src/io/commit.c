@@ -1,0 +1,280 @@
+/*
+ * Staging directories and atomic files. The staging directory's lock is the proof of life of its
+ * writer: it is held until the rename is done, so whoever gets it may remove what lies there.
+ */
+#include "io/commit.h"
+
+#include "base/fail.h"
+#include "io/file.h"
+#include "io/remove_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PREFIX "."
+#define SUFFIX ".partial"
+#define LOCK_FILE ".lock"
+#define ATTEMPTS 16
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#endif
+
+/* A path taken apart: the directory (never empty) and the last name in it. */
+typedef struct place {
+    char parent[PATH_MAX];
+    char name[NAME_MAX + 1];
+    char path[PATH_MAX];    /* parent/name, without trailing slashes */
+    char partial[PATH_MAX]; /* parent/.name.partial */
+} place_t;
+
+static plim_status_t place_of(const char *path, place_t *place_out)
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    size_t start = length;
+    while (start > 0 && path[start - 1] != '/')
+        start--;
+    size_t name_length = length - start;
+    if (name_length == 0 || strcmp(path, ".") == 0 ||
+        (path[start] == '.' && (name_length == 1 || (name_length == 2 && path[start + 1] == '.'))))
+        return plim__fail(PLIM_ERR_USAGE, "'%s' names no new file or directory; give it a name",
+                          path);
+    if (name_length + strlen(PREFIX SUFFIX) > NAME_MAX ||
+        length + strlen(PREFIX SUFFIX) + 1 >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "'%s' is too long a name; choose a shorter one", path);
+    size_t parent_length = start > 1 ? start - 1 : start;
+    (void)snprintf(place_out->parent, PATH_MAX, "%.*s", (int)parent_length, path);
+    if (parent_length == 0)
+        (void)strcpy(place_out->parent, ".");
+    (void)snprintf(place_out->name, sizeof place_out->name, "%.*s", (int)name_length, path + start);
+    (void)snprintf(place_out->path, PATH_MAX, "%.*s", (int)length, path);
+    (void)snprintf(place_out->partial, PATH_MAX, "%.*s" PREFIX "%s" SUFFIX, (int)start, path,
+                   place_out->name);
+    return PLIM_OK;
+}
+
+static plim_status_t sync_fd(int fd, const char *path)
+{
+    while (fsync(fd) != 0) {
+        if (errno != EINTR)
+            return plim__fail_errno(errno, "%s: cannot be made durable", path);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return plim__fail_errno(errno, "%s: cannot open the directory to make it durable", path);
+    plim_status_t status = sync_fd(fd, path);
+    (void)close(fd);
+    return status;
+}
+
+static plim_status_t write_whole(int fd, const char *path, const char *from, size_t size)
+{
+    while (size > 0) {
+        ssize_t moved = write(fd, from, size);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved <= 0)
+            return plim__fail_errno(moved < 0 ? errno : EIO, "%s: cannot write %zu bytes", path,
+                                    size);
+        from += moved;
+        size -= (size_t)moved;
+    }
+    return sync_fd(fd, path);
+}
+
+plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
+{
+    place_t place;
+    PLIM_TRY(place_of(path, &place));
+    int fd = open(place.partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return plim__fail_errno(errno, "cannot create %s", place.partial);
+    plim_status_t status = write_whole(fd, place.partial, from, size);
+    if (close(fd) != 0 && status == PLIM_OK)
+        status = plim__fail_errno(errno, "%s: cannot be closed", place.partial);
+    if (status == PLIM_OK && rename(place.partial, place.path) != 0)
+        status = plim__fail_errno(errno, "cannot rename %s to %s", place.partial, place.path);
+    if (status != PLIM_OK) {
+        (void)unlink(place.partial);
+        return status;
+    }
+    return sync_directory(place.parent);
+}
+
+static plim_status_t refuse_existing(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about) == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s exists already; remove it first or choose another name", path);
+    return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot look at %s", path);
+}
+
+static plim_status_t refuse_busy(const char *path)
+{
+    return plim__fail(PLIM_ERR_USAGE,
+                      "another process is writing %s; wait for it or choose another target", path);
+}
+
+/*
+ * Network file systems show a directory's flock to one node only; a file's lock is the server's
+ * affair, so there a file in the directory is locked too. -1 when the file system has no locks.
+ */
+static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *fd_out)
+{
+    plim__file_system_t system;
+    *fd_out = -1;
+    PLIM_TRY(plim__file_system(path, &system));
+    if (!system.network)
+        return PLIM_OK;
+    int fd = openat(directory_fd, LOCK_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return plim__fail_errno(errno, "cannot create %s/%s", path, LOCK_FILE);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        *fd_out = fd;
+        return PLIM_OK;
+    }
+    int error = errno;
+    (void)close(fd);
+    return error == EWOULDBLOCK ? refuse_busy(path) : PLIM_OK;
+}
+
+/* Is what we locked still what stands under the name? Its writer may have renamed it meanwhile. */
+static bool still_there(int fd, const char *path)
+{
+    struct stat ours, named;
+    return fstat(fd, &ours) == 0 && lstat(path, &named) == 0 && ours.st_dev == named.st_dev &&
+           ours.st_ino == named.st_ino;
+}
+
+/* Makes the directory or takes over what a killed run left; *fd_out is -1 when it moved away. */
+static plim_status_t take_directory(const char *path, int *fd_out)
+{
+    *fd_out = -1;
+    bool fresh = mkdir(path, 0777) == 0;
+    if (!fresh && errno != EEXIST)
+        return plim__fail_errno(errno, "cannot create the directory %s", path);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return PLIM_OK;
+    if (fd < 0)
+        return plim__fail_errno(errno, "cannot open the directory %s", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno;
+        (void)close(fd);
+        if (error == EWOULDBLOCK)
+            return refuse_busy(path);
+        return plim__fail_errno(error, "cannot lock %s; choose a target on another file system",
+                                path);
+    }
+    if (!still_there(fd, path)) {
+        (void)close(fd);
+        return PLIM_OK;
+    }
+    *fd_out = fd;
+    return PLIM_OK;
+}
+
+plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out)
+{
+    place_t place;
+    struct stat about;
+    int fd = -1, file_fd = -1;
+    PLIM_TRY(place_of(target, &place));
+    if (stat(place.parent, &about) != 0)
+        return plim__fail_errno(errno, "%s: its directory %s cannot be used; create that first",
+                                place.path, place.parent);
+    if (!S_ISDIR(about.st_mode))
+        return plim__fail(PLIM_ERR_USAGE, "%s: %s is not a directory; choose another target",
+                          place.path, place.parent);
+    for (int attempt = 0; fd < 0; attempt++) {
+        PLIM_TRY(refuse_existing(place.path));
+        if (attempt == ATTEMPTS)
+            return refuse_busy(place.partial);
+        PLIM_TRY(take_directory(place.partial, &fd));
+    }
+    plim_status_t status = lock_across_nodes(fd, place.partial, &file_fd);
+    if (status == PLIM_OK)
+        status = plim__remove_inside(fd, place.partial, file_fd >= 0 ? LOCK_FILE : NULL);
+    /* Somebody may have finished the target between the look above and our lock. */
+    if (status == PLIM_OK) {
+        status = refuse_existing(place.path);
+        if (status != PLIM_OK)
+            (void)rmdir(place.partial);
+    }
+    if (status != PLIM_OK) {
+        if (file_fd >= 0)
+            (void)close(file_fd);
+        (void)close(fd);
+        return status;
+    }
+    (void)strcpy(staging_out->target, place.path);
+    (void)strcpy(staging_out->path, place.partial);
+    staging_out->lock_fd = fd;
+    staging_out->file_lock_fd = file_fd;
+    return PLIM_OK;
+}
+
+/* rename that never replaces, also where the file system lacks RENAME_NOREPLACE. */
+static plim_status_t rename_fresh(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return PLIM_OK;
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) {
+        PLIM_TRY(refuse_existing(to));
+        if (rename(from, to) == 0)
+            return PLIM_OK;
+    }
+    if (errno == EEXIST || errno == ENOTEMPTY)
+        return plim__fail(PLIM_ERR_USAGE, "%s exists already: another process made it meanwhile",
+                          to);
+    return plim__fail_errno(errno, "cannot rename %s to %s", from, to);
+}
+
+/* Ends the locks; the lock file goes after the rename, so that nobody can come in between. */
+static void unlock(plim__staging_t *staging)
+{
+    if (staging->file_lock_fd >= 0) {
+        (void)close(staging->file_lock_fd);
+        (void)unlinkat(staging->lock_fd, LOCK_FILE, 0);
+    }
+    (void)close(staging->lock_fd);
+    staging->path[0] = '\0';
+    staging->lock_fd = -1;
+    staging->file_lock_fd = -1;
+}
+
+plim_status_t plim__staging_commit(plim__staging_t *staging)
+{
+    place_t place;
+    PLIM_TRY(place_of(staging->target, &place));
+    PLIM_TRY(sync_fd(staging->lock_fd, staging->path));
+    PLIM_TRY(rename_fresh(staging->path, staging->target));
+    unlock(staging);
+    return sync_directory(place.parent);
+}
+
+void plim__staging_abandon(plim__staging_t *staging)
+{
+    if (staging->path[0] == '\0')
+        return;
+    char saved[PLIM_MESSAGE_MAX]; /* why it was abandoned matters more than what removing met */
+    plim__fail_save(saved, sizeof saved);
+    (void)plim__remove_inside(staging->lock_fd, staging->path, NULL);
+    (void)rmdir(staging->path);
+    (void)plim__fail_restore(PLIM_OK, saved);
+    unlock(staging);
+}

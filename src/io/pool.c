@@ -1,0 +1,141 @@
+#include "io/pool.h"
+
+#include "base/fail.h"
+#include "io/transfer.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+/* pread needs little; a sanitizer's thread-local state lies on the stack too, and does not. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define STACK_BYTES ((size_t)1 << 20)
+#else
+#define STACK_BYTES ((size_t)64 << 10)
+#endif
+
+struct plim__pool {
+    pthread_mutex_t lock; /* guards everything below but the handles */
+    pthread_cond_t handed;
+    pthread_cond_t ended;
+    plim__op_t *first; /* to be done, oldest first */
+    plim__op_t *last;
+    plim__op_t *finished; /* done, not yet collected */
+    int idle;             /* threads that wait for `handed` */
+    bool collecting;      /* the owner waits for `ended` */
+    bool stopping;
+    int num_threads;
+    pthread_t handles[PLIM__POOL_THREADS_MAX];
+};
+
+static void *pool_main(void *argument)
+{
+    plim__pool_t *pool = argument;
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        while (pool->first == NULL && !pool->stopping) {
+            pool->idle++;
+            pthread_cond_wait(&pool->handed, &pool->lock);
+            pool->idle--;
+        }
+        plim__op_t *op = pool->first;
+        if (op == NULL)
+            break;
+        pool->first = op->next;
+        pthread_mutex_unlock(&pool->lock);
+        plim__transfer_run(op);
+        pthread_mutex_lock(&pool->lock);
+        op->next = pool->finished;
+        pool->finished = op;
+        if (pool->collecting)
+            pthread_cond_signal(&pool->ended);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+size_t plim__pool_estimate(int threads)
+{
+    return plim__arena_piece(1, sizeof(plim__pool_t), 1) +
+           plim__arena_piece((size_t)threads, STACK_BYTES, PLIM__PAGE);
+}
+
+/* The stack is the arena's, so that it is counted exactly; signals are the program's, not ours. */
+static int start_one(plim__pool_t *pool, char *stack)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int error = pthread_attr_init(&attributes);
+    if (error != 0)
+        return error;
+    error = pthread_attr_setstack(&attributes, stack, STACK_BYTES);
+    if (error == 0) {
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(&pool->handles[pool->num_threads], &attributes, pool_main, pool);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    (void)pthread_attr_destroy(&attributes);
+    if (error == 0)
+        pool->num_threads++;
+    return error;
+}
+
+plim_status_t plim__pool_start(plim__arena_t *arena, int threads, plim__pool_t **pool_out)
+{
+    plim__pool_t *pool = plim__arena_carve(arena, 1, sizeof *pool, 1);
+    char *stacks = plim__arena_carve(arena, (size_t)threads, STACK_BYTES, PLIM__PAGE);
+    if (pool == NULL || stacks == NULL || threads > PLIM__POOL_THREADS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "a pool of %d threads is not what was estimated",
+                          threads);
+    int error = 0;
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->handed, NULL);
+    pthread_cond_init(&pool->ended, NULL);
+    for (int i = 0; i < threads && error == 0; i++)
+        error = start_one(pool, stacks + (size_t)i * STACK_BYTES);
+    if (pool->num_threads == 0) {
+        plim__pool_stop(pool);
+        return plim__fail_errno(error, "cannot start a thread for I/O (ulimit -u may be too low)");
+    }
+    *pool_out = pool;
+    return PLIM_OK;
+}
+
+void plim__pool_stop(plim__pool_t *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->stopping = true;
+    pthread_cond_broadcast(&pool->handed);
+    pthread_mutex_unlock(&pool->lock);
+    for (int i = 0; i < pool->num_threads; i++)
+        (void)pthread_join(pool->handles[i], NULL);
+    pthread_cond_destroy(&pool->ended);
+    pthread_cond_destroy(&pool->handed);
+    pthread_mutex_destroy(&pool->lock);
+}
+
+void plim__pool_hand(plim__pool_t *pool, plim__op_t *first, plim__op_t *last, int count)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (pool->first == NULL)
+        pool->first = first;
+    else
+        pool->last->next = first;
+    pool->last = last;
+    for (int i = 0; i < count && i < pool->idle; i++)
+        pthread_cond_signal(&pool->handed);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+plim__op_t *plim__pool_collect(plim__pool_t *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->collecting = true;
+    while (pool->finished == NULL)
+        pthread_cond_wait(&pool->ended, &pool->lock);
+    pool->collecting = false;
+    plim__op_t *list = pool->finished;
+    pool->finished = NULL;
+    pthread_mutex_unlock(&pool->lock);
+    return list;
+}

@@ -1,0 +1,86 @@
+#include "io/transfer.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static bool finish(plim__op_t *op, int error)
+{
+    op->error = error;
+    if (!op->file->direct)
+        plim__file_drop(op->file, op->offset, (int64_t)op->size);
+    return true;
+}
+
+/*
+ * A read came back short. At the end of the file that is all there is; elsewhere it is asked again,
+ * from a multiple of the alignment. A direct read that moved less than one unit met the end too.
+ */
+static bool take_short_read(plim__op_t *op, size_t moved)
+{
+    const plim__file_t *file = op->file;
+    int64_t size = file->size;
+    int64_t readable = (int64_t)plim__round_up((size_t)size, file->align);
+    if (op->offset + (int64_t)moved >= size && op->offset + (int64_t)op->size <= readable) {
+        op->moved = moved;
+        return finish(op, 0);
+    }
+    size_t kept = moved & ~((size_t)file->align - 1);
+    if (kept <= op->moved)
+        return finish(op, PLIM__TRANSFER_TRUNCATED);
+    op->moved = kept;
+    return false;
+}
+
+static bool take_short_write(plim__op_t *op, size_t moved)
+{
+    size_t kept = moved & ~((size_t)op->file->align - 1);
+    if (kept <= op->moved)
+        return finish(op, EIO);
+    op->moved = kept;
+    return false;
+}
+
+bool plim__transfer_take(plim__op_t *op, ssize_t result)
+{
+    if (result == -EINTR || result == -EAGAIN)
+        return false;
+    if (result < 0)
+        return finish(op, (int)-result);
+    size_t moved = op->moved + (size_t)result;
+    if (moved >= op->size) {
+        op->moved = op->size;
+        return finish(op, 0);
+    }
+    return op->write ? take_short_write(op, moved) : take_short_read(op, moved);
+}
+
+void plim__transfer_run(plim__op_t *op)
+{
+    ssize_t result;
+    do {
+        char *data = (char *)op->data + op->moved;
+        size_t size = op->size - op->moved;
+        off_t offset = (off_t)(op->offset + (int64_t)op->moved);
+        result = op->write ? pwrite(op->file->fd, data, size, offset)
+                           : pread(op->file->fd, data, size, offset);
+        if (result < 0)
+            result = -errno;
+    } while (!plim__transfer_take(op, result));
+}
+
+plim_status_t plim__transfer_status(const plim__op_t *op)
+{
+    if (op->error == 0)
+        return PLIM_OK;
+    if (op->error == PLIM__TRANSFER_TRUNCATED)
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: truncated: it ends inside the %zu bytes at offset %lld, after %zu of "
+            "them; fetch or make the file again",
+            op->file->path, op->size, (long long)op->offset, op->moved);
+    return plim__fail_errno(op->error, "%s: cannot %s %zu bytes at offset %lld", op->file->path,
+                            op->write ? "write" : "read", op->size, (long long)op->offset);
+}

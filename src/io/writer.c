@@ -1,0 +1,297 @@
+/*
+ * The caller fills one buffer while the other one is on its way to disk.
+ *
+ *     file   ├ written ───┤├ being written ┤├ being filled … ┤
+ *                           buffers[1]       buffers[0]
+ *
+ * A direct file is written in multiples of its alignment: the last buffer is padded with zeros and
+ * the file cut to its size afterwards.
+ */
+#define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t, which lies in our arena */
+#include "io/writer.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "mem/arena.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define BUFFERS 2
+#define BUFFER_MAX ((size_t)1 << 30)
+
+typedef struct buffer {
+    char *data;
+    plim__op_t op;
+    bool writing;
+} buffer_t;
+
+struct plim__writer {
+    plim__arena_t arena;
+    plim__engine_t *engine;
+    plim__file_t file;
+    char *path;
+    size_t capacity; /* of a buffer */
+    int64_t max_bytes;
+    int64_t flushed; /* file bytes handed over for writing */
+    size_t filled;   /* bytes in the current buffer */
+    int current;
+    buffer_t buffers[BUFFERS];
+    plim_status_t status; /* the first failure: everything after it fails too */
+    char *front;          /* one page; its first front_size bytes replace the file's at the end */
+    size_t front_size;
+    uint64_t *checksums;
+    int64_t num_checksums; /* complete ones */
+    int64_t hashed;        /* bytes in the state, less than PLIM__CHECKSUM_BYTES */
+    XXH3_state_t *state;
+};
+
+static int64_t checksum_count(int64_t bytes)
+{
+    return bytes / PLIM__CHECKSUM_BYTES + (bytes % PLIM__CHECKSUM_BYTES != 0);
+}
+
+static size_t arena_bytes(size_t buffer, int64_t max_bytes)
+{
+    return plim__arena_piece(1, sizeof(plim__writer_t), 1) + plim__arena_piece(1, PATH_MAX, 1) +
+           plim__arena_piece(1, sizeof(XXH3_state_t), 64) +
+           plim__arena_piece(1, PLIM__PAGE, PLIM__PAGE) +
+           plim__arena_piece((size_t)checksum_count(max_bytes), sizeof(uint64_t), 1) +
+           BUFFERS * plim__arena_piece(1, buffer, PLIM__PAGE);
+}
+
+size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes)
+{
+    return plim__round_up(arena_bytes(buffer, max_bytes), PLIM__PAGE) +
+           plim__engine_estimate(kind, BUFFERS);
+}
+
+static plim__writer_t *carve(plim__arena_t *arena, size_t buffer, int64_t max_bytes)
+{
+    plim__writer_t *writer = plim__arena_carve(arena, 1, sizeof *writer, 1);
+    writer->path = plim__arena_carve(arena, 1, PATH_MAX, 1);
+    writer->state = plim__arena_carve(arena, 1, sizeof(XXH3_state_t), 64);
+    writer->front = plim__arena_carve(arena, 1, PLIM__PAGE, PLIM__PAGE);
+    writer->checksums =
+        plim__arena_carve(arena, (size_t)checksum_count(max_bytes), sizeof(uint64_t), 1);
+    for (int i = 0; i < BUFFERS; i++)
+        writer->buffers[i].data = plim__arena_carve(arena, 1, buffer, PLIM__PAGE);
+    writer->capacity = buffer;
+    writer->max_bytes = max_bytes;
+    XXH3_INITSTATE(writer->state);
+    (void)XXH3_64bits_reset(writer->state);
+    return writer;
+}
+
+plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
+                                  int64_t max_bytes, plim__writer_t **writer_out)
+{
+    plim__arena_t arena;
+    if (buffer == 0 || buffer % PLIM__PAGE != 0 || buffer > BUFFER_MAX || max_bytes < 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a buffer of %zu bytes for %lld; it must be a multiple of %zu", path,
+                          buffer, (long long)max_bytes, PLIM__PAGE);
+    if (strlen(path) >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "'%.64s…' is too long a path", path);
+    PLIM_TRY(plim__arena_create(job->ledger, "writer", arena_bytes(buffer, max_bytes), &arena));
+    plim__writer_t *writer = carve(&arena, buffer, max_bytes);
+    (void)strcpy(writer->path, path);
+    plim_status_t status = plim__engine_create(job, BUFFERS, &writer->engine);
+    if (status != PLIM_OK)
+        goto destroy_arena;
+    status = plim__file_open(writer->path, PLIM__FILE_CREATE, true, &writer->file);
+    if (status != PLIM_OK)
+        goto destroy_engine;
+    writer->arena = arena;
+    *writer_out = writer;
+    return PLIM_OK;
+destroy_engine:
+    plim__engine_destroy(writer->engine);
+destroy_arena:
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+static plim_status_t fail_with(plim__writer_t *writer, plim_status_t status)
+{
+    if (status != PLIM_OK)
+        writer->status = status;
+    return status;
+}
+
+static plim_status_t check_usable(const plim__writer_t *writer)
+{
+    if (writer->status != PLIM_OK)
+        return plim__fail(writer->status, "%s: an earlier write failed", writer->path);
+    if (writer->file.fd < 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s is finished already", writer->path);
+    return PLIM_OK;
+}
+
+static void hash(plim__writer_t *writer, const char *from, size_t size)
+{
+    while (size > 0) {
+        size_t left = (size_t)(PLIM__CHECKSUM_BYTES - writer->hashed);
+        size_t piece = size < left ? size : left;
+        (void)XXH3_64bits_update(writer->state, from, piece);
+        writer->hashed += (int64_t)piece;
+        from += piece;
+        size -= piece;
+        if (writer->hashed == PLIM__CHECKSUM_BYTES) {
+            writer->checksums[writer->num_checksums++] = XXH3_64bits_digest(writer->state);
+            (void)XXH3_64bits_reset(writer->state);
+            writer->hashed = 0;
+        }
+    }
+}
+
+static plim_status_t wait_for(plim__writer_t *writer, buffer_t *buffer)
+{
+    if (!buffer->writing)
+        return PLIM_OK;
+    buffer->writing = false;
+    return fail_with(writer, plim__engine_wait(writer->engine, &buffer->op));
+}
+
+/* Sends the current buffer on its way and turns to the next one, which may still be on its own. */
+static plim_status_t flush(plim__writer_t *writer)
+{
+    buffer_t *buffer = &writer->buffers[writer->current];
+    size_t size = plim__round_up(writer->filled, writer->file.align);
+    memset(buffer->data + writer->filled, 0, size - writer->filled);
+    buffer->op = (plim__op_t){.file = &writer->file,
+                              .offset = writer->flushed,
+                              .data = buffer->data,
+                              .size = size,
+                              .write = true};
+    plim__engine_submit(writer->engine, &buffer->op);
+    plim__engine_flush(writer->engine);
+    buffer->writing = true;
+    hash(writer, buffer->data, writer->filled);
+    writer->flushed += (int64_t)writer->filled;
+    writer->filled = 0;
+    writer->current = (writer->current + 1) % BUFFERS;
+    return wait_for(writer, &writer->buffers[writer->current]);
+}
+
+plim_status_t plim__writer_space(plim__writer_t *writer, void **to_out, size_t *size_out)
+{
+    PLIM_TRY(check_usable(writer));
+    *to_out = writer->buffers[writer->current].data + writer->filled;
+    *size_out = writer->capacity - writer->filled;
+    return PLIM_OK;
+}
+
+plim_status_t plim__writer_advance(plim__writer_t *writer, size_t size)
+{
+    PLIM_TRY(check_usable(writer));
+    if (size > writer->capacity - writer->filled ||
+        (int64_t)size > writer->max_bytes - writer->flushed - (int64_t)writer->filled)
+        return plim__fail(PLIM_ERR_USAGE, "%s: more than the %lld bytes it was made for",
+                          writer->path, (long long)writer->max_bytes);
+    writer->filled += size;
+    return writer->filled == writer->capacity ? flush(writer) : PLIM_OK;
+}
+
+plim_status_t plim__writer_write(plim__writer_t *writer, const void *from, size_t size)
+{
+    const char *next = from;
+    while (size > 0) {
+        void *to;
+        size_t space;
+        PLIM_TRY(plim__writer_space(writer, &to, &space));
+        size_t piece = size < space ? size : space;
+        memcpy(to, next, piece);
+        PLIM_TRY(plim__writer_advance(writer, piece));
+        next += piece;
+        size -= piece;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__writer_set_front(plim__writer_t *writer, const void *front, size_t size)
+{
+    PLIM_TRY(check_usable(writer));
+    if (size > PLIM__PAGE)
+        return plim__fail(PLIM_ERR_USAGE, "%s: a front of %zu bytes is more than a page",
+                          writer->path, size);
+    memcpy(writer->front, front, size);
+    writer->front_size = size;
+    return PLIM_OK;
+}
+
+/* Puts the front into the first page of the file and makes the first checksum anew from disk. */
+static plim_status_t write_front(plim__writer_t *writer, int64_t size)
+{
+    plim__file_t *file = &writer->file;
+    char *buffer = writer->buffers[0].data;
+    int64_t end = plim__min_i64(size, PLIM__CHECKSUM_BYTES);
+    size_t first = plim__round_up((size_t)plim__min_i64(size, (int64_t)PLIM__PAGE), file->align);
+    PLIM_TRY(plim__file_read_at(file, 0, buffer, first));
+    memcpy(buffer, writer->front, writer->front_size);
+    PLIM_TRY(plim__file_write_at(file, 0, buffer, first));
+    (void)XXH3_64bits_reset(writer->state);
+    for (int64_t at = 0; at < end;) {
+        size_t piece = (size_t)plim__min_i64(end - at, (int64_t)writer->capacity);
+        PLIM_TRY(plim__file_read_at(file, at, buffer, plim__round_up(piece, file->align)));
+        (void)XXH3_64bits_update(writer->state, buffer, piece);
+        at += (int64_t)piece;
+    }
+    writer->checksums[0] = XXH3_64bits_digest(writer->state);
+    return PLIM_OK;
+}
+
+static plim_status_t cut(plim__writer_t *writer, int64_t size)
+{
+    while (ftruncate(writer->file.fd, size) != 0) {
+        if (errno != EINTR)
+            return plim__fail_errno(errno, "%s: cannot set its size to %lld", writer->path,
+                                    (long long)size);
+    }
+    writer->file.size = size;
+    return PLIM_OK;
+}
+
+static plim_status_t finish(plim__writer_t *writer, int64_t size)
+{
+    if ((int64_t)writer->front_size > size)
+        return plim__fail(PLIM_ERR_USAGE, "%s: its front is longer than its %lld bytes",
+                          writer->path, (long long)size);
+    if (writer->filled > 0)
+        PLIM_TRY(flush(writer));
+    for (int i = 0; i < BUFFERS; i++)
+        PLIM_TRY(wait_for(writer, &writer->buffers[i]));
+    PLIM_TRY(cut(writer, size));
+    if (writer->hashed > 0)
+        writer->checksums[writer->num_checksums++] = XXH3_64bits_digest(writer->state);
+    if (writer->front_size > 0) {
+        PLIM_TRY(write_front(writer, size));
+        PLIM_TRY(cut(writer, size)); /* a padded front may have made it longer */
+    }
+    return plim__file_sync(&writer->file);
+}
+
+plim_status_t plim__writer_finish(plim__writer_t *writer, int64_t *size_out,
+                                  const uint64_t **checksums_out, int64_t *num_checksums_out)
+{
+    PLIM_TRY(check_usable(writer));
+    int64_t size = writer->flushed + (int64_t)writer->filled;
+    PLIM_TRY(fail_with(writer, finish(writer, size)));
+    plim__file_close(&writer->file);
+    *size_out = size;
+    *checksums_out = writer->checksums;
+    *num_checksums_out = writer->num_checksums;
+    return PLIM_OK;
+}
+
+void plim__writer_destroy(plim__writer_t *writer)
+{
+    if (writer == NULL)
+        return;
+    plim__engine_destroy(writer->engine);
+    plim__file_close(&writer->file);
+    plim__arena_destroy(&writer->arena);
+}

@@ -1,0 +1,228 @@
+/* Directories and files that appear whole or not at all. */
+#include "support/harness.h"
+
+#include "io/commit.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef struct place {
+    char directory[512];
+    char target[600];
+    char partial[600];
+} place_t;
+
+static void place_make(place_t *place)
+{
+    test_directory_make(place->directory);
+    (void)snprintf(place->target, sizeof place->target, "%s/data", place->directory);
+    (void)snprintf(place->partial, sizeof place->partial, "%s/.data.partial", place->directory);
+}
+
+static bool exists(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0;
+}
+
+static int entries(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(path);
+    assert_non_null(directory);
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory))
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    (void)closedir(directory);
+    return count;
+}
+
+static void put(const char *directory, const char *name, const char *text)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void commits_a_directory(void **state)
+{
+    (void)state;
+    static const char *const tails[] = {"", "/", "///"};
+    for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
+        place_t place;
+        plim__staging_t staging;
+        char target[700];
+        place_make(&place);
+        (void)snprintf(target, sizeof target, "%s%s", place.target, tails[i]);
+        assert_ok(plim__staging_begin(target, &staging));
+        assert_string_equal(staging.path, place.partial);
+        assert_string_equal(staging.target, place.target);
+        put(staging.path, "a", "1");
+        assert_false(exists(place.target));
+        assert_ok(plim__staging_commit(&staging));
+        assert_int_equal(entries(place.target), 1);
+        assert_int_equal(entries(place.directory), 1);
+        plim__staging_abandon(&staging);
+        assert_int_equal(entries(place.target), 1);
+        test_directory_remove(place.directory);
+    }
+}
+
+static void works_in_the_current_directory(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char before[4096];
+    place_make(&place);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(place.directory), 0);
+    assert_ok(plim__staging_begin("data", &staging));
+    assert_string_equal(staging.path, ".data.partial");
+    assert_ok(plim__staging_commit(&staging));
+    assert_true(exists("data"));
+    assert_ok(plim__commit_file("note", "x", 1));
+    assert_true(exists("note"));
+    assert_int_equal(chdir(before), 0);
+    test_directory_remove(place.directory);
+}
+
+static void abandons_everything(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char path[1300];
+    place_make(&place);
+    assert_ok(plim__staging_begin(place.target, &staging));
+    for (int i = 0; i < 300; i++) {
+        (void)snprintf(path, sizeof path, "a-file-with-a-long-name-%d", i);
+        put(staging.path, path, "1");
+    }
+    (void)snprintf(path, sizeof path, "%s/below", staging.path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put(path, "b", "2");
+    plim__staging_abandon(&staging);
+    assert_int_equal(entries(place.directory), 0);
+    plim__staging_abandon(&staging);
+    plim__staging_t zeroed = {0};
+    plim__staging_abandon(&zeroed);
+    test_directory_remove(place.directory);
+}
+
+static void removes_what_a_killed_run_left(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char path[1200], outside[1200];
+    place_make(&place);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (plim__staging_begin(place.target, &staging) != PLIM_OK)
+            _exit(1);
+        put(staging.path, "half", "written");
+        (void)raise(SIGKILL);
+    }
+    int how;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how));
+    assert_true(exists(place.partial));
+    /* A link out of it must go without what it points to. */
+    (void)snprintf(outside, sizeof outside, "%s/outside", place.directory);
+    assert_int_equal(mkdir(outside, 0700), 0);
+    put(outside, "precious", "1");
+    (void)snprintf(path, sizeof path, "%s/link", place.partial);
+    assert_int_equal(symlink(outside, path), 0);
+    assert_ok(plim__staging_begin(place.target, &staging));
+    assert_int_equal(entries(staging.path), 0);
+    assert_int_equal(entries(outside), 1);
+    plim__staging_abandon(&staging);
+    test_directory_remove(place.directory);
+}
+
+static void refuses_what_is_in_use(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t first, second;
+    place_make(&place);
+    assert_ok(plim__staging_begin(place.target, &first));
+    put(first.path, "a", "1");
+    assert_int_equal(plim__staging_begin(place.target, &second), PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "another process"));
+    assert_int_equal(entries(first.path), 1);
+    assert_int_equal(mkdir(place.target, 0700), 0);
+    assert_int_equal(plim__staging_commit(&first), PLIM_ERR_USAGE);
+    assert_int_equal(entries(place.target), 0);
+    plim__staging_abandon(&first);
+    assert_int_equal(plim__staging_begin(place.target, &first), PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "exists already"));
+    assert_non_null(strstr(plim_last_error(), place.target));
+    assert_int_equal(entries(place.directory), 1);
+    test_directory_remove(place.directory);
+}
+
+static void refuses_impossible_targets(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char path[1200];
+    place_make(&place);
+    static const char *const nameless[] = {"", "/", ".", "..", "a/..", "./"};
+    for (size_t i = 0; i < sizeof nameless / sizeof nameless[0]; i++)
+        assert_int_equal(plim__staging_begin(nameless[i], &staging), PLIM_ERR_USAGE);
+    (void)snprintf(path, sizeof path, "%s/missing/data", place.directory);
+    assert_int_equal(plim__staging_begin(path, &staging), PLIM_ERR_IO);
+    assert_non_null(strstr(plim_last_error(), "/missing cannot be used; create that first"));
+    put(place.directory, "plain", "1");
+    (void)snprintf(path, sizeof path, "%s/plain/data", place.directory);
+    assert_int_equal(plim__staging_begin(path, &staging), PLIM_ERR_USAGE);
+    (void)snprintf(path, sizeof path, "%s/%0250d", place.directory, 1);
+    assert_int_equal(plim__staging_begin(path, &staging), PLIM_ERR_USAGE);
+    assert_int_equal(symlink("/", place.partial), 0);
+    assert_int_equal(plim__staging_begin(place.target, &staging), PLIM_ERR_IO);
+    test_directory_remove(place.directory);
+}
+
+static void commits_a_file(void **state)
+{
+    (void)state;
+    place_t place;
+    char text[16] = {0};
+    place_make(&place);
+    assert_ok(plim__commit_file(place.target, "first one", 9));
+    assert_ok(plim__commit_file(place.target, "second", 6));
+    FILE *file = fopen(place.target, "r");
+    assert_non_null(file);
+    assert_int_equal(fread(text, 1, sizeof text, file), 6);
+    assert_string_equal(text, "second");
+    (void)fclose(file);
+    assert_int_equal(entries(place.directory), 1);
+    assert_int_equal(plim__commit_file("/nonexistent/file", "", 0), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file(place.directory, "", 0), PLIM_ERR_IO);
+    assert_int_equal(entries(place.directory), 1);
+    test_directory_remove(place.directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(commits_a_directory),    cmocka_unit_test(works_in_the_current_directory),
+        cmocka_unit_test(abandons_everything),    cmocka_unit_test(removes_what_a_killed_run_left),
+        cmocka_unit_test(refuses_what_is_in_use), cmocka_unit_test(refuses_impossible_targets),
+        cmocka_unit_test(commits_a_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
