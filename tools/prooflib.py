@@ -1,0 +1,118 @@
+"""What the tools that prove something share: the binary under test, runs under a limit, machine, results.
+
+Sizes are bytes, times seconds. Nothing here writes a path of this machine into a result.
+"""
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SOURCE = pathlib.Path(__file__).resolve().parent.parent
+SKIPPED = 77
+MIB = 1 << 20
+
+
+def plimsoll():
+    """The binary under test: $PLIMSOLL, else the release build's, else the development build's."""
+    named = os.environ.get('PLIMSOLL')
+    for path in [named] if named else [SOURCE / 'build' / kind / 'plimsoll' for kind in ('release', 'dev')]:
+        if os.access(path, os.X_OK):
+            return str(path)
+    sys.exit('no plimsoll to test: build it (cmake --preset release && cmake --build --preset release) or set PLIMSOLL')
+
+
+def skip(reason):
+    print(f'SKIPPED: {reason}', file=sys.stderr)
+    sys.exit(SKIPPED)
+
+
+def call(*words, **options):
+    """Runs plimsoll, output captured as text."""
+    return subprocess.run([plimsoll(), *map(str, words)], capture_output=True, text=True, check=False, **options)
+
+
+def limited(limit, *words):
+    """Runs a command through tools/limited; its report, with what it printed under 'stdout' and 'stderr'."""
+    with tempfile.NamedTemporaryFile('r', suffix='.json') as report:
+        done = subprocess.run([SOURCE / 'tools' / 'limited', str(limit), '--json', report.name, '--', *map(str, words)],
+                              capture_output=True, text=True, check=False)
+        if done.returncode == SKIPPED and not os.path.getsize(report.name):
+            skip(done.stderr.strip())
+        return {**json.loads(report.read()), 'stdout': done.stdout, 'stderr': done.stderr}
+
+
+def last_json(text):
+    """The last JSON object of a verb's --json output, or an empty one."""
+    for line in reversed(text.splitlines()):
+        if line.startswith('{'):
+            return json.loads(line)
+    return {}
+
+
+def digest(directory):
+    """Name, size and content of every file below a directory, as one hash."""
+    whole = hashlib.blake2b()
+    for path in sorted(pathlib.Path(directory).rglob('*')):
+        whole.update(str(path.relative_to(directory)).encode() + b'\0')
+        if path.is_file():
+            with open(path, 'rb') as file:
+                whole.update(hashlib.file_digest(file, 'blake2b').digest())
+    return whole.hexdigest()
+
+
+def drop_caches():
+    os.sync()
+    try:
+        pathlib.Path('/proc/sys/vm/drop_caches').write_text('3')
+    except PermissionError:
+        print('not root: the page cache stays warm', file=sys.stderr)
+
+
+def timed(*words):
+    """Runs a command from a cold page cache and returns its seconds; it must succeed."""
+    drop_caches()
+    began = time.monotonic()
+    subprocess.run([str(word) for word in words], check=True, stdout=subprocess.DEVNULL)
+    return round(time.monotonic() - began, 2)
+
+
+def require_room(directory, needed):
+    """Exits when the disk below `directory` has less than `needed` bytes free."""
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        sys.exit(f'this needs {needed / 1e9:.1f} GB of disk, {free / 1e9:.1f} GB are free: choose another --dir')
+
+
+def machine():
+    cpu = re.search(r'model name\s*: (.*)', pathlib.Path('/proc/cpuinfo').read_text())
+    memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')
+    return {'cpu': cpu.group(1) if cpu else platform.machine(), 'cores': len(os.sched_getaffinity(0)),
+            'memory_bytes': memory, 'kernel': platform.release()}
+
+
+def revision():
+    """The commit under test, with a plus sign when the tree has changes that are not in it."""
+    def git(*words):
+        return subprocess.run(['git', '-C', SOURCE, *words], capture_output=True, text=True, check=False).stdout.strip()
+    return (git('rev-parse', '--short=12', 'HEAD') or 'unknown') + ('+' if git('status', '--porcelain', '-uno') else '')
+
+
+def record(path, claims, **facts):
+    """Writes a result and says whether every claim holds; claims maps a sentence to True or False."""
+    result = {'date': datetime.date.today().isoformat(), 'revision': revision(), 'machine': machine(), **facts,
+              'claims': claims}
+    if path:
+        path = pathlib.Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=2) + '\n')
+    for sentence, holds in claims.items():
+        print(('holds:  ' if holds else 'BROKEN: ') + sentence)
+    return all(claims.values())
