@@ -1,0 +1,89 @@
+"""A build without a network, installed into any prefix: it runs from there, and other programs build against it."""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+HEADERS = sorted(path.stem for path in (SOURCE / 'include' / 'plimsoll').glob('*.h')) + ['version']
+PROGRAM = r'''
+#include <plimsoll/plimsoll.h>
+#include <stdio.h>
+
+int main(void)
+{
+    char text[24];
+    int64_t bytes = 0;
+    if (plim_size_parse("4G", &bytes) != PLIM_OK || bytes != INT64_C(4) << 30)
+        return 1;
+    return printf("%s %s\n", PLIM_VERSION, plim_size_text(bytes, text)) < 0;
+}
+'''
+LANGUAGES = {'c': ['cc', '-x', 'c', '-std=c11'], 'c++': ['c++', '-x', 'c++']}
+
+
+def run(*words, **options):
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, f'{words}\n{done.stdout}\n{done.stderr}'
+    return done.stdout
+
+
+@pytest.fixture(name='prefix', scope='module')
+def installed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('install')
+    prefix = folder / 'any' / 'prefix'
+    alone = ['unshare', '--map-root-user', '--net']
+    if subprocess.run([*alone, 'true'], check=False, capture_output=True).returncode != 0:
+        alone = []  # a container may forbid namespaces: the build is tested all the same
+    run(*alone, 'cmake', '-S', SOURCE, '-B', folder / 'build', '-G', 'Ninja', '-DCMAKE_BUILD_TYPE=Debug',
+        '-DPLIMSOLL_TESTS=OFF')
+    run(*alone, 'cmake', '--build', folder / 'build')
+    run('cmake', '--install', folder / 'build', '--prefix', prefix)
+    shutil.rmtree(folder / 'build')
+    return prefix
+
+
+def flags(prefix):
+    [config] = prefix.rglob('plimsoll.pc')
+    return run('pkg-config', '--cflags', '--libs', 'plimsoll',
+               env={**os.environ, 'PKG_CONFIG_PATH': str(config.parent)}).split()
+
+
+def test_binary_runs_from_the_prefix(prefix):
+    assert run(prefix / 'bin' / 'plimsoll', '--version', env={'PATH': os.environ['PATH']}).startswith('plimsoll ')
+
+
+def test_moved_prefix_still_works(prefix):
+    elsewhere = prefix.parent / 'moved'
+    prefix.rename(elsewhere)
+    try:
+        assert run(elsewhere / 'bin' / 'plimsoll', '--version').startswith('plimsoll ')
+        assert f'-I{elsewhere}' in ' '.join(os.path.normpath(flag) if flag[0] == '/' else flag[:2] + os.path.normpath(flag[2:])
+                                            for flag in flags(elsewhere))
+    finally:
+        elsewhere.rename(prefix)
+
+
+@pytest.mark.parametrize('language', LANGUAGES)
+def test_program_builds_against_it(prefix, tmp_path, language):
+    compiler, *options = LANGUAGES[language]
+    if not shutil.which(compiler):
+        pytest.skip(f'{compiler} is not here')
+    source = tmp_path / 'program'
+    source.write_text(PROGRAM)
+    [library] = prefix.rglob('libplimsoll.so')
+    run(compiler, *options, '-Wall', '-Wextra', '-Werror', source, '-x', 'none', '-o', tmp_path / 'a.out', *flags(prefix))
+    said = run(tmp_path / 'a.out', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
+    assert said.split()[1].startswith('4')
+
+
+@pytest.mark.parametrize('language', LANGUAGES)
+@pytest.mark.parametrize('header', HEADERS)
+def test_header_compiles_alone(prefix, header, language):
+    compiler, *options = LANGUAGES[language]
+    if not shutil.which(compiler):
+        pytest.skip(f'{compiler} is not here')
+    subprocess.run([compiler, *options, '-pedantic', '-Wall', '-Wextra', '-Werror', '-fsyntax-only', '-I', prefix / 'include', '-'],
+                   input=f'#include <plimsoll/{header}.h>\nextern int nothing;\n', text=True, check=True)
