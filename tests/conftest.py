@@ -1,0 +1,8 @@
+"""A file of tests that were all skipped must not look like one that passed: it ends with 77, which ctest calls skipped."""
+
+
+def pytest_sessionfinish(session, exitstatus):
+    reporter = session.config.pluginmanager.get_plugin('terminalreporter')
+    ran = reporter.stats.get('passed', []) + reporter.stats.get('failed', []) + reporter.stats.get('error', [])
+    if exitstatus == 0 and not ran:
+        session.exitstatus = 77
