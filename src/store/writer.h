@@ -32,8 +32,8 @@ typedef struct plim__dataset_facts {
 /*
  * Makes the staging directory beside `target`, which is copied. Whether there is room on the disk
  * is the caller's question. The job's ledger must outlive the writer. Errors as
- * plim__staging_begin's, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: five pages, and 24 KiB for each
- * column from its opening to the end.
+ * plim__staging_begin's, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: 20 KiB, and 12 KiB for each
+ * column (more for those of many gigabytes: 8 bytes each 64 MiB) from its opening to the end.
  */
 plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
                                   plim__dataset_writer_t **writer_out);

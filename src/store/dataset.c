@@ -1,0 +1,209 @@
+/* Opening a dataset: dataset.json, and that each file's header and size are what it says. */
+#include "store/dataset.h"
+
+#include "base/fail.h"
+#include "io/stream.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct plim_dataset {
+    plim__arena_t arena; /* what this struct, the path and the files' paths lie in */
+    plim__arena_t manifest_arena;
+    plim__manifest_t *manifest;
+    char *path;
+    char *file_paths[PLIM__FILES_MAX]; /* as the manifest's files */
+};
+
+/* The text of dataset.json, at the start of a new arena. */
+static plim_status_t read_text(const plim_job_t *job, const char *path, plim__arena_t *arena_out,
+                               size_t *size_out)
+{
+    plim__file_t file;
+    plim__arena_t arena;
+    struct stat about;
+    if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "there is no %s, so this is not a dataset; `plimsoll import` or `plimsoll "
+            "generate` makes one",
+            path);
+    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
+    if (file.size < 1 || file.size > (int64_t)PLIM__MANIFEST_BYTES) {
+        plim__file_close(&file);
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes long, which cannot be a dataset's", path,
+                          (long long)file.size);
+    }
+    plim_status_t status = plim__arena_create(job->ledger, "dataset", (size_t)file.size, &arena);
+    if (status == PLIM_OK) {
+        status = plim__file_read_at(&file, 0, arena.base, (size_t)file.size);
+        if (status != PLIM_OK)
+            plim__arena_destroy(&arena);
+    }
+    if (status == PLIM_OK) {
+        *arena_out = arena;
+        *size_out = (size_t)file.size;
+    }
+    plim__file_close(&file);
+    return status;
+}
+
+static plim_status_t read_manifest(const plim_job_t *job, const char *path,
+                                   plim__arena_t *arena_out, plim__manifest_t **manifest_out)
+{
+    plim__arena_t text;
+    size_t size = 0;
+    PLIM_TRY(read_text(job, path, &text, &size));
+    plim_status_t status = plim__manifest_check_seal(text.base, size, path);
+    if (status == PLIM_OK)
+        status = plim__manifest_parse(job, text.base, size, path, arena_out, manifest_out);
+    plim__arena_destroy(&text);
+    return status;
+}
+
+plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
+                                      const plim__manifest_file_t *entry, bool direct,
+                                      plim__file_t *file_out)
+{
+    plim__file_t file;
+    const char *path = dataset->file_paths[entry - dataset->manifest->files];
+    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, direct, &file));
+    if (file.size != entry->bytes) {
+        plim__file_close(&file);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: %lld bytes long, but %s says %lld; copy the dataset again or make it "
+            "anew",
+            path, (long long)file.size, PLIM__MANIFEST_NAME, (long long)entry->bytes);
+    }
+    *file_out = file;
+    return PLIM_OK;
+}
+
+static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim__manifest_file_t *entry)
+{
+    unsigned char header[PLIM__NPY_HEADER];
+    plim__file_t file;
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, false, &file));
+    plim_status_t status = plim__file_read_at(&file, 0, header, sizeof header);
+    plim__file_close(&file);
+    if (status != PLIM_OK)
+        return status;
+    PLIM_TRY(plim__stream_memory(job, file.path, header, sizeof header, &stream));
+    status = plim__npy_read(stream, &npy);
+    plim__stream_close(stream);
+    if (status != PLIM_OK)
+        return status;
+    bool same = npy.type == entry->type && npy.num_dims == entry->num_dims && !npy.fortran &&
+                npy.header_size == PLIM__NPY_HEADER;
+    for (int i = 0; same && i < entry->num_dims; i++)
+        same = npy.shape[i] == entry->shape[i];
+    if (!same)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: its header is not what %s says; copy the dataset "
+                          "again or make it anew",
+                          file.path, PLIM__MANIFEST_NAME);
+    return PLIM_OK;
+}
+
+/* The dataset with its paths, in an arena of its own; the manifest is handed to it. */
+static plim_status_t make_dataset(const plim_job_t *job, const char *path,
+                                  plim__arena_t manifest_arena, plim__manifest_t *manifest,
+                                  plim_dataset_t **dataset_out)
+{
+    plim__arena_t arena;
+    size_t length = strlen(path);
+    size_t size = plim__arena_piece(1, sizeof **dataset_out, 1) +
+                  plim__arena_piece(length + 1, 1, 1) +
+                  (size_t)manifest->num_files *
+                      plim__arena_piece(length + sizeof manifest->files[0].name + 2, 1, 1);
+    PLIM_TRY(plim__arena_create(job->ledger, "dataset", size, &arena));
+    plim_dataset_t *dataset = plim__arena_carve(&arena, 1, sizeof *dataset, 1);
+    dataset->path = strcpy(plim__arena_carve(&arena, length + 1, 1, 1), path);
+    for (int i = 0; i < manifest->num_files; i++) {
+        size_t room = length + strlen(manifest->files[i].name) + 2;
+        dataset->file_paths[i] = plim__arena_carve(&arena, room, 1, 1);
+        (void)snprintf(dataset->file_paths[i], room, "%s/%s", path, manifest->files[i].name);
+    }
+    dataset->arena = arena;
+    dataset->manifest_arena = manifest_arena;
+    dataset->manifest = manifest;
+    *dataset_out = dataset;
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
+                                         plim_dataset_t **dataset_out)
+{
+    char name[PATH_MAX];
+    plim__arena_t arena;
+    plim__manifest_t *manifest;
+    plim_dataset_t *dataset;
+    int length = snprintf(name, sizeof name, "%s/%s", path, PLIM__MANIFEST_NAME);
+    if (length < 0 || (size_t)length >= sizeof name)
+        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", path);
+    PLIM_TRY(read_manifest(job, name, &arena, &manifest));
+    plim_status_t status = make_dataset(job, path, arena, manifest, &dataset);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
+    for (int i = 0; i < manifest->num_files && status == PLIM_OK; i++)
+        status = check_header(job, dataset, &manifest->files[i]);
+    if (status != PLIM_OK) {
+        plim_dataset_close(dataset);
+        return status;
+    }
+    *dataset_out = dataset;
+    return PLIM_OK;
+}
+
+PLIM_API void plim_dataset_close(plim_dataset_t *dataset)
+{
+    if (dataset == NULL)
+        return;
+    plim__arena_destroy(&dataset->manifest_arena);
+    plim__arena_destroy(&dataset->arena);
+}
+
+PLIM_API const plim_dataset_info_t *plim_dataset_info(const plim_dataset_t *dataset)
+{
+    return &dataset->manifest->info;
+}
+
+PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
+                                plim_dataset_file_t *file_out)
+{
+    if (index < 0 || index >= dataset->manifest->num_files)
+        return false;
+    const plim__manifest_file_t *entry = &dataset->manifest->files[index];
+    *file_out = (plim_dataset_file_t){.name = entry->name,
+                                      .type = plim__dtype_name(entry->type),
+                                      .num_dims = entry->num_dims,
+                                      .bytes = entry->bytes};
+    memcpy(file_out->shape, entry->shape, sizeof file_out->shape);
+    return true;
+}
+
+PLIM_API void plim_dataset_provenance(const plim_dataset_t *dataset,
+                                      plim_dataset_provenance_t *provenance_out)
+{
+    *provenance_out = (plim_dataset_provenance_t){
+        dataset->manifest->source, dataset->manifest->options, dataset->manifest->version};
+}
+
+const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset)
+{
+    return dataset->manifest;
+}
+
+const char *plim__dataset_path(const plim_dataset_t *dataset)
+{
+    return dataset->path;
+}

@@ -1,0 +1,22 @@
+/* An open dataset, for the layers that read its files. */
+#ifndef PLIM_STORE_DATASET_H
+#define PLIM_STORE_DATASET_H
+
+#include "io/file.h"
+#include "store/manifest.h"
+
+const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
+
+/* The directory's path. */
+const char *plim__dataset_path(const plim_dataset_t *dataset);
+
+/*
+ * Opens the file of an entry of the dataset's manifest for reading; its size is checked, its data
+ * begins at PLIM__NPY_HEADER. The dataset must outlive the file. PLIM_ERR_IO, or PLIM_ERR_DATA when
+ * the size is not what dataset.json says.
+ */
+plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
+                                      const plim__manifest_file_t *entry, bool direct,
+                                      plim__file_t *file_out);
+
+#endif

@@ -1,0 +1,252 @@
+/* What a manifest must agree with, whether it was read or is about to be written. */
+#include "store/manifest.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL /* its state has a size only then */
+#include <xxhash.h>
+
+const plim__manifest_file_t *plim__manifest_find(const plim__manifest_t *manifest, const char *name)
+{
+    for (int i = 0; i < manifest->num_files; i++)
+        if (strcmp(manifest->files[i].name, name) == 0)
+            return &manifest->files[i];
+    return NULL;
+}
+
+bool plim__manifest_name_valid(const char *name)
+{
+    size_t stem = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_");
+    return stem > 0 && strcmp(name + stem, ".npy") == 0 &&
+           stem + sizeof ".npy" <= sizeof((plim__manifest_file_t *)0)->name;
+}
+
+void plim__manifest_sort(plim__manifest_t *manifest)
+{
+    for (int i = 1; i < manifest->num_files; i++)
+        for (int j = i; j > 0 && strcmp(manifest->files[j - 1].name, manifest->files[j].name) > 0;
+             j--) {
+            plim__manifest_file_t later = manifest->files[j - 1];
+            manifest->files[j - 1] = manifest->files[j];
+            manifest->files[j] = later;
+        }
+}
+
+bool plim__manifest_count(const plim__manifest_file_t *file, int64_t *count_out)
+{
+    int64_t count = 1;
+    for (int i = 0; i < file->num_dims; i++)
+        if (file->shape[i] < 0 || !plim__mul_i64(count, file->shape[i], &count))
+            return false;
+    *count_out = count;
+    return true;
+}
+
+static plim_status_t check_file(const plim__manifest_file_t *file, const char *name)
+{
+    int64_t count, bytes;
+    if (!plim__manifest_name_valid(file->name))
+        return plim__fail(PLIM_ERR_DATA, "%s: '%s' is not a name for one of its files", name,
+                          file->name);
+    if (!plim__manifest_count(file, &count) ||
+        !plim__mul_i64(count, (int64_t)plim__dtype_size(file->type), &bytes) ||
+        !plim__add_i64(bytes, PLIM__NPY_HEADER, &bytes) || bytes != file->bytes)
+        return plim__fail(PLIM_ERR_DATA, "%s: %s cannot be %lld bytes long with its type and shape",
+                          name, file->name, (long long)file->bytes);
+    if (file->num_checksums != (bytes - 1) / PLIM__CHECKSUM_BYTES + 1)
+        return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld checksums for %lld bytes", name,
+                          file->name, (long long)file->num_checksums, (long long)bytes);
+    return PLIM_OK;
+}
+
+/* The file `name`, of `num_dims` dimensions and `rows` rows (-1: any number). */
+static plim_status_t expect(const plim__manifest_file_t *file, int num_dims, int64_t rows,
+                            const char *name)
+{
+    if (file->num_dims != num_dims || (rows >= 0 && file->shape[0] != rows))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %s should have %d dimension%s, the first of %lld, but has %d, the "
+                          "first of %lld",
+                          name, file->name, num_dims, num_dims == 1 ? "" : "s",
+                          (long long)(rows >= 0 ? rows : file->shape[0]), file->num_dims,
+                          (long long)(file->num_dims > 0 ? file->shape[0] : 1));
+    return PLIM_OK;
+}
+
+static plim_status_t bad_type(const plim__manifest_file_t *file, const char *name)
+{
+    return plim__fail(PLIM_ERR_DATA, "%s: %s may not hold %s", name, file->name,
+                      plim__dtype_name(file->type));
+}
+
+static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
+{
+    plim_dataset_info_t *info = &manifest->info;
+    const plim__manifest_file_t *indptr = plim__manifest_find(manifest, "indptr.npy");
+    const plim__manifest_file_t *indices = plim__manifest_find(manifest, "indices.npy");
+    const plim__manifest_file_t *graphs = plim__manifest_find(manifest, "graph_indptr.npy");
+    const plim__manifest_file_t *ids = plim__manifest_find(manifest, "ids.npy");
+
+    if (indptr == NULL || indices == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: %s is missing", name,
+                          indptr == NULL ? "indptr.npy" : "indices.npy");
+    if (info->num_nodes < 1 || info->num_nodes == INT64_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld nodes", name,
+                          (long long)info->num_nodes);
+    PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, name));
+    if (indptr->type != PLIM__I64)
+        return bad_type(indptr, name);
+    PLIM_TRY(expect(indices, 1, -1, name));
+    if (indices->type != (info->num_nodes < (int64_t)1 << 31 ? PLIM__I32 : PLIM__I64))
+        return bad_type(indices, name);
+    info->num_edges = indices->shape[0];
+    info->index_type = indices->type == PLIM__I32 ? PLIM_I32 : PLIM_I64;
+
+    if (info->num_graphs < 0 || info->num_graphs == INT64_MAX ||
+        (graphs == NULL) != (info->num_graphs == 0))
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld graphs %s graph_indptr.npy", name,
+                          (long long)info->num_graphs, graphs == NULL ? "without" : "with");
+    if (graphs != NULL) {
+        PLIM_TRY(expect(graphs, 1, info->num_graphs + 1, name));
+        if (graphs->type != PLIM__I64)
+            return bad_type(graphs, name);
+    }
+    if (ids != NULL) {
+        PLIM_TRY(expect(ids, 1, info->num_nodes, name));
+        if (ids->type != PLIM__I64)
+            return bad_type(ids, name);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t settle_features(plim__manifest_t *manifest, const char *name)
+{
+    plim_dataset_info_t *info = &manifest->info;
+    const plim__manifest_file_t *features = plim__manifest_find(manifest, "features.npy");
+
+    info->num_features = 0;
+    info->feature_type = (plim_dtype_t)0;
+    if (!isfinite(info->feature_error) || info->feature_error < 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: a feature error of %g", name, info->feature_error);
+    if (features == NULL)
+        return PLIM_OK;
+    PLIM_TRY(expect(features, 2, info->num_nodes, name));
+    if (features->type != PLIM__F16 && features->type != PLIM__F32)
+        return bad_type(features, name);
+    if (features->shape[1] < 1)
+        return plim__fail(PLIM_ERR_DATA, "%s: features.npy has no columns", name);
+    info->num_features = features->shape[1];
+    info->feature_type = features->type == PLIM__F16 ? PLIM_F16 : PLIM_F32;
+    return PLIM_OK;
+}
+
+static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
+{
+    static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
+    plim_dataset_info_t *info = &manifest->info;
+    const plim__manifest_file_t *labels = plim__manifest_find(manifest, "labels.npy");
+    int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+
+    info->label_kind = PLIM_LABELS_NONE;
+    info->num_labels = 0;
+    info->num_targets = 0;
+    if (labels != NULL) {
+        if (labels->type != PLIM__I64 && labels->type != PLIM__F32)
+            return bad_type(labels, name);
+        info->label_kind = labels->type == PLIM__I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
+        PLIM_TRY(expect(labels, labels->type == PLIM__I64 ? 1 : 2, rows, name));
+        if (labels->type == PLIM__F32 && labels->shape[1] < 1)
+            return plim__fail(PLIM_ERR_DATA, "%s: labels.npy has no columns", name);
+        info->num_labels = rows;
+        info->num_targets = labels->type == PLIM__F32 ? labels->shape[1] : 0;
+    }
+    if (info->num_classes < 0 || (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES))
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but labels that are not of classes",
+                          name, (long long)info->num_classes);
+    for (int i = 0; i < 3; i++) {
+        const plim__manifest_file_t *split = plim__manifest_find(manifest, splits[i]);
+        info->num_split[i] = 0;
+        if (split == NULL)
+            continue;
+        PLIM_TRY(expect(split, 1, -1, name));
+        if (split->type != PLIM__I64)
+            return bad_type(split, name);
+        if (split->shape[0] > rows)
+            return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld entries for %lld %s", name, splits[i],
+                              (long long)split->shape[0], (long long)rows,
+                              info->num_graphs > 0 ? "graphs" : "nodes");
+        info->num_split[i] = split->shape[0];
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t check_degrees(const plim__manifest_t *manifest, const char *name)
+{
+    const plim_dataset_info_t *info = &manifest->info;
+    int64_t sum = 0;
+    int last = 0;
+    for (int i = 0; i < PLIM_DEGREE_BUCKETS; i++) {
+        if (manifest->degrees[i] < 0 || !plim__add_i64(sum, manifest->degrees[i], &sum))
+            return plim__fail(PLIM_ERR_DATA, "%s: the degrees' histogram makes no sense", name);
+        if (manifest->degrees[i] > 0)
+            last = i;
+    }
+    if (sum != info->num_nodes || info->max_degree < 0 || info->max_degree > info->num_edges ||
+        plim__degree_bucket(info->max_degree) != last)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: the degrees' histogram (of %lld nodes) does not agree with %lld "
+                          "nodes and a greatest degree of %lld",
+                          name, (long long)sum, (long long)info->num_nodes,
+                          (long long)info->max_degree);
+    return PLIM_OK;
+}
+
+plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name)
+{
+    manifest->info.bytes = 0;
+    for (int i = 0; i < manifest->num_files; i++) {
+        PLIM_TRY(check_file(&manifest->files[i], name));
+        if (i > 0 && strcmp(manifest->files[i - 1].name, manifest->files[i].name) >= 0)
+            return plim__fail(PLIM_ERR_DATA, "%s: its files are not in ascending order", name);
+        if (!plim__add_i64(manifest->info.bytes, manifest->files[i].bytes, &manifest->info.bytes))
+            return plim__fail(PLIM_ERR_DATA, "%s: its files are larger than any disk", name);
+    }
+    PLIM_TRY(settle_graph(manifest, name));
+    PLIM_TRY(settle_features(manifest, name));
+    PLIM_TRY(settle_labels(manifest, name));
+    PLIM_TRY(check_degrees(manifest, name));
+    plim__manifest_fingerprint(manifest, manifest->info.fingerprint);
+    return PLIM_OK;
+}
+
+static void hash_i64(XXH3_state_t *state, int64_t value)
+{
+    unsigned char bytes[8];
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)((uint64_t)value >> (8 * i));
+    (void)XXH3_64bits_update(state, bytes, sizeof bytes);
+}
+
+void plim__manifest_fingerprint(const plim__manifest_t *manifest, char fingerprint_out[17])
+{
+    XXH3_state_t state;
+    (void)XXH3_64bits_reset(&state);
+    for (int i = 0; i < manifest->num_files; i++) {
+        const plim__manifest_file_t *file = &manifest->files[i];
+        const char *type = plim__dtype_name(file->type);
+        (void)XXH3_64bits_update(&state, file->name, strlen(file->name) + 1);
+        (void)XXH3_64bits_update(&state, type, strlen(type) + 1);
+        hash_i64(&state, file->num_dims);
+        for (int j = 0; j < file->num_dims; j++)
+            hash_i64(&state, file->shape[j]);
+        hash_i64(&state, file->bytes);
+        for (int64_t j = 0; j < file->num_checksums; j++)
+            hash_i64(&state, (int64_t)file->checksums[j]);
+    }
+    (void)snprintf(fingerprint_out, 17, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
+}

@@ -1,0 +1,27 @@
+/* Small datasets for tests, made by the library's own writer. */
+#ifndef PLIM_TESTS_DATASET_H
+#define PLIM_TESTS_DATASET_H
+
+#include "store/writer.h"
+
+/* Writes a whole column. */
+plim_status_t test_column(plim__dataset_writer_t *writer, const char *name, plim__dtype_t type,
+                          int num_dims, const int64_t *shape, const void *data, size_t size);
+
+typedef struct test_graph {
+    int64_t num_nodes;
+    int64_t num_features;
+    int64_t num_classes;
+    bool half;   /* features as f16 */
+    bool graphs; /* the nodes are parted into graphs of 5 (the last one may be smaller) */
+    bool ids;    /* with ids.npy */
+    bool bare;   /* indptr and indices only */
+    uint64_t seed;
+    const char *options; /* provenance */
+} test_graph_t;
+
+/* A random graph of that form: degrees 0 … 12, lists ascending with some duplicates and self-loops,
+ * labels of which every seventh is -1, splits of thirds. */
+plim_status_t test_dataset_make(const plim_job_t *job, const char *path, const test_graph_t *graph);
+
+#endif
