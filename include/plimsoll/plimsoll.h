@@ -7,6 +7,7 @@
 #include <plimsoll/job.h>
 #include <plimsoll/ledger.h>
 #include <plimsoll/limit.h>
+#include <plimsoll/meter.h>
 #include <plimsoll/status.h>
 #include <plimsoll/version.h>
 

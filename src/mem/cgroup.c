@@ -50,11 +50,11 @@ static void unescape(char *text)
 /* This process's path in the hierarchy, from a line "4:memory:/path" (v1) or "0::/path" (v2). */
 static bool find_path(const char *root, int version, const char *controller, char *path_out)
 {
-    plim__lines_t lines;
+    plim__kernel_lines_t lines;
     bool found = false;
-    if (!plim__lines_open(&lines, root, "/proc/self/cgroup"))
+    if (!plim__kernel_lines_open(&lines, root, "/proc/self/cgroup"))
         return false;
-    for (char *rest; !found && (rest = plim__lines_next(&lines)) != NULL;) {
+    for (char *rest; !found && (rest = plim__kernel_lines_next(&lines)) != NULL;) {
         const char *number = next_field(&rest, ':');
         const char *controllers = next_field(&rest, ':');
         if (controllers == NULL || rest == NULL || rest[0] != '/' || strlen(rest) >= PLIM__PATH_MAX)
@@ -64,7 +64,7 @@ static bool find_path(const char *root, int version, const char *controller, cha
         if (found)
             (void)strcpy(path_out, rest);
     }
-    plim__lines_close(&lines);
+    plim__kernel_lines_close(&lines);
     return found;
 }
 
@@ -152,12 +152,12 @@ bool plim__cgroup_find(const char *root, int version, const char *controller,
                        plim__cgroup_t *group_out)
 {
     char path[PLIM__PATH_MAX];
-    plim__lines_t lines;
+    plim__kernel_lines_t lines;
     size_t best = 0; /* rank of the best mount so far: one that shows the group, then the most */
     if (!find_path(root, version, controller, path) ||
-        !plim__lines_open(&lines, root, "/proc/self/mountinfo"))
+        !plim__kernel_lines_open(&lines, root, "/proc/self/mountinfo"))
         return false;
-    for (char *line; (line = plim__lines_next(&lines)) != NULL;) {
+    for (char *line; (line = plim__kernel_lines_next(&lines)) != NULL;) {
         mount_t mount;
         if (!parse_mount(line, version, controller, &mount) ||
             strlen(mount.point) >= PLIM__PATH_MAX)
@@ -172,7 +172,7 @@ bool plim__cgroup_find(const char *root, int version, const char *controller,
             *group_out = group;
         }
     }
-    plim__lines_close(&lines);
+    plim__kernel_lines_close(&lines);
     return best > 0;
 }
 
@@ -186,20 +186,33 @@ bool plim__cgroup_up(plim__cgroup_t *group)
            counts_children != 0;
 }
 
+/* The file's path below the root. */
+static const char *file_path(const plim__cgroup_t *group, const char *file,
+                             char path_out[2 * PLIM__PATH_MAX + 64])
+{
+    (void)snprintf(path_out, 2 * PLIM__PATH_MAX + 64, "%s%s/%s", group->mount,
+                   group->path[1] == '\0' ? "" : group->path, file);
+    return path_out;
+}
+
 int64_t plim__cgroup_read(const plim__cgroup_t *group, const char *file, char *text_out,
                           size_t size)
 {
     char path[2 * PLIM__PATH_MAX + 64];
-    (void)snprintf(path, sizeof path, "%s%s/%s", group->mount,
-                   group->path[1] == '\0' ? "" : group->path, file);
-    return plim__text_read(group->root, path, text_out, size);
+    return plim__kernel_read(group->root, file_path(group, file, path), text_out, size);
+}
+
+int plim__cgroup_open(const plim__cgroup_t *group, const char *file)
+{
+    char path[2 * PLIM__PATH_MAX + 64];
+    return plim__kernel_open(group->root, file_path(group, file, path));
 }
 
 bool plim__cgroup_number(const plim__cgroup_t *group, const char *file, int64_t *value_out)
 {
     char text[64];
     return plim__cgroup_read(group, file, text, sizeof text) > 0 &&
-           plim__text_number(text, value_out);
+           plim__kernel_number(text, value_out);
 }
 
 const char *plim__cgroup_memory_file(int version, int number)

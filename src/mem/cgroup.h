@@ -11,7 +11,7 @@
 #ifndef PLIM_MEM_CGROUP_H
 #define PLIM_MEM_CGROUP_H
 
-#include "mem/text_file.h"
+#include "mem/kernel_text.h"
 
 typedef struct plim__cgroup {
     const char *root; /* borrowed: "" for this machine, or a recorded tree */
@@ -37,6 +37,9 @@ bool plim__cgroup_up(plim__cgroup_t *group);
 /* The start of one of the group's files; -1 when it cannot be read. */
 int64_t plim__cgroup_read(const plim__cgroup_t *group, const char *file, char *text_out,
                           size_t size);
+
+/* Opens one of the group's files for reading; -1 when that is not possible. */
+int plim__cgroup_open(const plim__cgroup_t *group, const char *file);
 
 /* A file that holds one number; false for anything else, "max" too. */
 bool plim__cgroup_number(const plim__cgroup_t *group, const char *file, int64_t *value_out);

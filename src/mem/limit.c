@@ -5,8 +5,8 @@
 #include "mem/limit.h"
 
 #include "base/fail.h"
+#include "mem/kernel_text.h"
 #include "mem/size_text.h"
-#include "mem/text_file.h"
 
 #include <sched.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ bool plim__discovery_count(const plim__discovery_t *discovery, const char *name,
 {
     const char *text = plim__discovery_variable(discovery, name);
     int64_t count;
-    if (text == NULL || !plim__text_number(text, &count) || count < 1)
+    if (text == NULL || !plim__kernel_number(text, &count) || count < 1)
         return false;
     *count_out = count;
     return true;
@@ -95,7 +95,7 @@ static void add_resource_limit(plim__discovery_t *discovery, const char *limits_
 {
     int64_t bytes;
     const char *line = strstr(limits_text, title);
-    if (line == NULL || !plim__text_number(line + strlen(title), &bytes) || bytes <= idle)
+    if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes) || bytes <= idle)
         return;
     char text[PLIM__SIZE_TEXT];
     plim__discovery_add_memory(discovery, bytes - idle, false, "%s, %s of it mapped and idle", name,
@@ -107,12 +107,14 @@ static void add_resource_limits(plim__discovery_t *discovery)
     char limits_text[4096];
     char status[8192];
     int64_t mapped = 0, data = 0, resident = 0, anonymous = 0;
-    if (plim__text_read(discovery->root, "/proc/self/limits", limits_text, sizeof limits_text) <= 0)
+    if (plim__kernel_read(discovery->root, "/proc/self/limits", limits_text, sizeof limits_text) <=
+        0)
         return;
-    if (plim__text_read(discovery->root, "/proc/self/status", status, sizeof status) > 0 &&
-        plim__text_field(status, "VmSize", &mapped) && plim__text_field(status, "VmData", &data) &&
-        plim__text_field(status, "VmRSS", &resident)) {
-        if (!plim__text_field(status, "RssAnon", &anonymous))
+    if (plim__kernel_read(discovery->root, "/proc/self/status", status, sizeof status) > 0 &&
+        plim__kernel_field(status, "VmSize", &mapped) &&
+        plim__kernel_field(status, "VmData", &data) &&
+        plim__kernel_field(status, "VmRSS", &resident)) {
+        if (!plim__kernel_field(status, "RssAnon", &anonymous))
             anonymous = 0;
     }
     const int64_t most = (int64_t)1 << 50;
@@ -129,13 +131,13 @@ static void add_host_memory(plim__discovery_t *discovery)
     char text[8192];
     int64_t kib, free_kib, buffers, cached;
     const int64_t most = INT64_MAX >> 12;
-    if (plim__text_read(discovery->root, "/proc/meminfo", text, sizeof text) <= 0)
+    if (plim__kernel_read(discovery->root, "/proc/meminfo", text, sizeof text) <= 0)
         return;
     const char *name = "MemAvailable";
-    if (!plim__text_field(text, name, &kib)) {
-        if (!plim__text_field(text, "MemFree", &free_kib) ||
-            !plim__text_field(text, "Buffers", &buffers) ||
-            !plim__text_field(text, "Cached", &cached) || free_kib > most || buffers > most ||
+    if (!plim__kernel_field(text, name, &kib)) {
+        if (!plim__kernel_field(text, "MemFree", &free_kib) ||
+            !plim__kernel_field(text, "Buffers", &buffers) ||
+            !plim__kernel_field(text, "Cached", &cached) || free_kib > most || buffers > most ||
             cached > most)
             return;
         name = "MemFree + Buffers + Cached";
@@ -184,13 +186,13 @@ static int64_t recorded_affinity(const char *root)
 {
     char status[8192];
     char online[1024];
-    if (plim__text_read(root, "/proc/self/status", status, sizeof status) <= 0)
+    if (plim__kernel_read(root, "/proc/self/status", status, sizeof status) <= 0)
         return 0;
     const char *allowed = strstr(status, "Cpus_allowed_list:");
     if (allowed == NULL)
         return 0;
     allowed += strlen("Cpus_allowed_list:");
-    if (plim__text_read(root, "/sys/devices/system/cpu/online", online, sizeof online) <= 0)
+    if (plim__kernel_read(root, "/sys/devices/system/cpu/online", online, sizeof online) <= 0)
         (void)strcpy(online, "0-1048575");
     return count_common(allowed, online);
 }

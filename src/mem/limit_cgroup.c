@@ -35,7 +35,7 @@ static void add_hidden_memory(plim__discovery_t *discovery, const plim__cgroup_t
     char name[180];
     int64_t bytes;
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) > 0 &&
-        plim__text_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
+        plim__kernel_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
         bytes < least_seen)
         plim__discovery_add_memory(discovery, bytes, true,
                                    "cgroup v1 %s memory.stat hierarchical_memory_limit",
@@ -75,8 +75,8 @@ static bool read_quota(const plim__cgroup_t *group, int64_t *quota_out, int64_t 
     if (plim__cgroup_read(group, "cpu.max", text, sizeof text) <= 0)
         return false;
     const char *blank = strchr(text, ' ');
-    return blank != NULL && plim__text_number(text, quota_out) &&
-           plim__text_number(blank + 1, period_out);
+    return blank != NULL && plim__kernel_number(text, quota_out) &&
+           plim__kernel_number(blank + 1, period_out);
 }
 
 static void add_threads(plim__discovery_t *discovery, int version)

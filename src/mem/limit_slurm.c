@@ -5,8 +5,8 @@
  * shell of salloc has neither: it holds a job's variables while it runs on the login node.
  */
 #include "base/check.h"
+#include "mem/kernel_text.h"
 #include "mem/limit.h"
-#include "mem/text_file.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ int plim__slurm_local_ranks(const plim__discovery_t *discovery)
     /* Outside of a step nothing was started more than once, whatever the job asked for. */
     if (plim__discovery_variable(discovery, "SLURM_STEP_ID") != NULL) {
         const char *text = plim__discovery_variable(discovery, "SLURM_NODEID");
-        if (text == NULL || !plim__text_number(text, &node))
+        if (text == NULL || !plim__kernel_number(text, &node))
             node = 0;
         text = plim__discovery_variable(discovery, "SLURM_STEP_TASKS_PER_NODE");
         if ((text != NULL && number_at(text, node, &found)) ||
@@ -166,7 +166,7 @@ void plim__login_node(plim__discovery_t *discovery)
     for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
         if (plim__discovery_variable(discovery, jobs[i]) != NULL)
             return;
-    (void)plim__text_read(discovery->root, "/proc/sys/kernel/hostname", name, sizeof name);
+    (void)plim__kernel_read(discovery->root, "/proc/sys/kernel/hostname", name, sizeof name);
     name[strcspn(name, "\n")] = '\0';
     if (slurm_client(discovery, where)) {
         limits->login_node = true;

@@ -1,6 +1,6 @@
 /* The small text files of /proc and /sys, read without allocating, below a root of choice. */
-#ifndef PLIM_MEM_TEXT_FILE_H
-#define PLIM_MEM_TEXT_FILE_H
+#ifndef PLIM_MEM_KERNEL_TEXT_H
+#define PLIM_MEM_KERNEL_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -12,26 +12,30 @@
  * Reads the start of the file root + path, at most size - 1 bytes, and ends it with NUL. Returns
  * the bytes read, or -1 when there is no such file or it cannot be read. root "" is this machine.
  */
-int64_t plim__text_read(const char *root, const char *path, char *text_out, size_t size);
+int64_t plim__kernel_read(const char *root, const char *path, char *text_out, size_t size);
+
+/* Opens root + path for reading; -1 when that is not possible. */
+int plim__kernel_open(const char *root, const char *path);
 
 /* Reads a decimal number that is not negative at the start of `text`; false when there is none, or
  * one past 64 bits, or more than white space follows it on its line. */
-bool plim__text_number(const char *text, int64_t *value_out);
+bool plim__kernel_number(const char *text, int64_t *value_out);
 
 /* Finds the line "key number …" or "key: number …" in `text`. */
-bool plim__text_field(const char *text, const char *key, int64_t *value_out);
+bool plim__kernel_field(const char *text, const char *key, int64_t *value_out);
 
 /* The lines of a file of any length. A line longer than the buffer is left out whole: what is
  * looked for here is short, and a line cut in two could read as something it is not. */
-typedef struct plim__lines {
+typedef struct plim__kernel_lines {
     int file;
     size_t begin; /* the text not handed out yet is buffer[begin, end) */
     size_t end;
     char buffer[8192];
-} plim__lines_t;
+} plim__kernel_lines_t;
 
-bool plim__lines_open(plim__lines_t *lines, const char *root, const char *path);
-char *plim__lines_next(plim__lines_t *lines); /* without its newline; NULL at the end */
-void plim__lines_close(plim__lines_t *lines);
+bool plim__kernel_lines_open(plim__kernel_lines_t *lines, const char *root, const char *path);
+char *
+plim__kernel_lines_next(plim__kernel_lines_t *lines); /* without its newline; NULL at the end */
+void plim__kernel_lines_close(plim__kernel_lines_t *lines);
 
 #endif

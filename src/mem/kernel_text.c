@@ -1,4 +1,4 @@
-#include "mem/text_file.h"
+#include "mem/kernel_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int open_below(const char *root, const char *path)
+int plim__kernel_open(const char *root, const char *path)
 {
     char whole[PLIM__PATH_MAX];
     int length = snprintf(whole, sizeof whole, "%s%s", root, path);
@@ -25,9 +25,9 @@ static ssize_t read_some(int file, char *to, size_t size)
     return got;
 }
 
-int64_t plim__text_read(const char *root, const char *path, char *text_out, size_t size)
+int64_t plim__kernel_read(const char *root, const char *path, char *text_out, size_t size)
 {
-    int file = open_below(root, path);
+    int file = plim__kernel_open(root, path);
     if (file < 0)
         return -1;
     size_t length = 0;
@@ -39,7 +39,7 @@ int64_t plim__text_read(const char *root, const char *path, char *text_out, size
     return got < 0 ? -1 : (int64_t)length;
 }
 
-bool plim__text_number(const char *text, int64_t *value_out)
+bool plim__kernel_number(const char *text, int64_t *value_out)
 {
     char *end;
     while (*text == ' ' || *text == '\t')
@@ -54,13 +54,13 @@ bool plim__text_number(const char *text, int64_t *value_out)
     return true;
 }
 
-bool plim__text_field(const char *text, const char *key, int64_t *value_out)
+bool plim__kernel_field(const char *text, const char *key, int64_t *value_out)
 {
     size_t length = strlen(key);
     for (const char *line = text; line != NULL;) {
         if (strncmp(line, key, length) == 0 && strchr(": \t", line[length]) != NULL &&
             line[length] != '\0')
-            return plim__text_number(line + length + (line[length] == ':'), value_out);
+            return plim__kernel_number(line + length + (line[length] == ':'), value_out);
         line = strchr(line, '\n');
         if (line != NULL)
             line++;
@@ -68,16 +68,16 @@ bool plim__text_field(const char *text, const char *key, int64_t *value_out)
     return false;
 }
 
-bool plim__lines_open(plim__lines_t *lines, const char *root, const char *path)
+bool plim__kernel_lines_open(plim__kernel_lines_t *lines, const char *root, const char *path)
 {
     lines->begin = 0;
     lines->end = 0;
-    lines->file = open_below(root, path);
+    lines->file = plim__kernel_open(root, path);
     return lines->file >= 0;
 }
 
 /* Moves what is left to the front and reads more behind it; false at the end of the file. */
-static bool fill(plim__lines_t *lines)
+static bool fill(plim__kernel_lines_t *lines)
 {
     lines->end -= lines->begin;
     memmove(lines->buffer, lines->buffer + lines->begin, lines->end);
@@ -90,7 +90,7 @@ static bool fill(plim__lines_t *lines)
     return true;
 }
 
-char *plim__lines_next(plim__lines_t *lines)
+char *plim__kernel_lines_next(plim__kernel_lines_t *lines)
 {
     bool overlong = false;
     for (;;) {
@@ -118,7 +118,7 @@ char *plim__lines_next(plim__lines_t *lines)
     }
 }
 
-void plim__lines_close(plim__lines_t *lines)
+void plim__kernel_lines_close(plim__kernel_lines_t *lines)
 {
     (void)close(lines->file);
 }

@@ -1,0 +1,49 @@
+/* The meter: what the kernel says this process and its control group use. */
+#ifndef PLIMSOLL_METER_H
+#define PLIMSOLL_METER_H
+
+#include <plimsoll/ledger.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * One reading. -1 is what the kernel does not tell: the group's figures outside of any group and in
+ * the machine's root group (they would be the whole machine's), its peak in v2 before Linux 5.19,
+ * its stalls where pressure is not measured.
+ */
+typedef struct plim_sample {
+    int64_t rss_bytes;      /* resident: anonymous + file + shared */
+    int64_t rss_peak_bytes; /* the most so far, since the process began */
+    int64_t anonymous_bytes;
+    int64_t file_bytes;
+    int64_t shared_bytes;
+    int64_t group_bytes;       /* the group: all its processes, page cache, kernel memory */
+    int64_t group_peak_bytes;  /* the most so far, since the group was made */
+    int64_t group_cache_bytes; /* page cache, tmpfs included */
+    int64_t group_dirty_bytes; /* page cache not written back yet */
+    int64_t group_limit_hits;  /* times the group met its limit, and memory was reclaimed */
+    int64_t group_kills;       /* processes of the group killed for memory */
+    int64_t group_stall_us;    /* time some process of the group waited for memory */
+} plim_sample_t;
+
+typedef struct plim_meter plim_meter_t;
+
+/*
+ * Opens the meter for this process and the group it is in now. PLIM_ERR_BUDGET or PLIM_ERR_NOMEM;
+ * what cannot be opened reads as -1. Memory: 12 KiB in the account "meter"; at most 8 open files.
+ */
+PLIM_API plim_status_t plim_meter_open(plim_ledger_t *ledger, plim_meter_t **meter_out);
+
+/* NULL is harmless. */
+PLIM_API void plim_meter_close(plim_meter_t *meter);
+
+/* Reads once; allocates nothing. One thread at a time for each meter. */
+PLIM_API void plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,140 @@
+/*
+ * The kernel's files are opened once and read again from their start: a reading costs a few system
+ * calls, no path is looked up and nothing is allocated.
+ */
+#include "mem/meter.h"
+
+#include "base/fail.h"
+#include "mem/arena.h"
+#include "mem/cgroup.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, PRESSURE, NUM_FILES };
+
+#define TEXT_BYTES ((size_t)8192)
+
+struct plim_meter {
+    plim__arena_t arena;
+    int version;          /* of the group; 0: none */
+    int files[NUM_FILES]; /* -1: not there */
+    char *text;           /* TEXT_BYTES, for the file being read */
+};
+
+/* The names of the group's files, from USAGE on, in v1 and v2. */
+static const char *const names[2][NUM_FILES] = {
+    {NULL, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.stat",
+     "memory.oom_control", "memory.failcnt", "memory.pressure"},
+    {NULL, "memory.current", "memory.peak", "memory.stat", "memory.events", NULL,
+     "memory.pressure"}};
+
+/* This process's group where memory is accounted; false in the machine's root group. */
+static bool find_group(const char *root, plim__cgroup_t *group_out)
+{
+    char text[4];
+    int64_t bytes;
+    for (int version = 1; version <= 2; version++)
+        if (plim__cgroup_find(root, version, "memory", group_out) &&
+            plim__cgroup_number(group_out, names[version - 1][USAGE], &bytes))
+            /* Only the root of a v1 hierarchy has this file; that of v2 has no usage. */
+            return plim__cgroup_read(group_out, "cgroup.sane_behavior", text, sizeof text) < 0;
+    return false;
+}
+
+plim_status_t plim__meter_open_below(plim_ledger_t *ledger, const char *root,
+                                     plim_meter_t **meter_out)
+{
+    plim__arena_t arena;
+    plim__cgroup_t group;
+    PLIM_TRY(plim__arena_create(ledger, "meter",
+                                plim__arena_piece(1, sizeof(plim_meter_t), 1) +
+                                    plim__arena_piece(TEXT_BYTES, 1, 1),
+                                &arena));
+    plim_meter_t *meter = plim__arena_carve(&arena, 1, sizeof *meter, 1);
+    meter->text = plim__arena_carve(&arena, TEXT_BYTES, 1, 1);
+    meter->arena = arena;
+    for (int i = 0; i < NUM_FILES; i++)
+        meter->files[i] = -1;
+    meter->files[STATUS] = plim__kernel_open(root, "/proc/self/status");
+    if (find_group(root, &group)) {
+        meter->version = group.version;
+        for (int i = USAGE; i < NUM_FILES; i++)
+            if (names[group.version - 1][i] != NULL)
+                meter->files[i] = plim__cgroup_open(&group, names[group.version - 1][i]);
+        /* Where v1 accounts memory, pressure is still measured in the unified hierarchy. */
+        if (meter->files[PRESSURE] < 0 && plim__cgroup_find(root, 2, "memory", &group))
+            meter->files[PRESSURE] = plim__cgroup_open(&group, names[1][PRESSURE]);
+    }
+    *meter_out = meter;
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_meter_open(plim_ledger_t *ledger, plim_meter_t **meter_out)
+{
+    return plim__meter_open_below(ledger, "", meter_out);
+}
+
+PLIM_API void plim_meter_close(plim_meter_t *meter)
+{
+    if (meter == NULL)
+        return;
+    for (int i = 0; i < NUM_FILES; i++)
+        if (meter->files[i] >= 0)
+            (void)close(meter->files[i]);
+    plim__arena_destroy(&meter->arena);
+}
+
+/* The file's text, "" when there is none. */
+static const char *read_file(plim_meter_t *meter, int file)
+{
+    ssize_t length = 0;
+    if (meter->files[file] >= 0)
+        length = pread(meter->files[file], meter->text, TEXT_BYTES - 1, 0);
+    meter->text[length > 0 ? length : 0] = '\0';
+    return meter->text;
+}
+
+static int64_t number(const char *text)
+{
+    int64_t value;
+    return plim__kernel_number(text, &value) ? value : -1;
+}
+
+static int64_t field(const char *text, const char *key)
+{
+    int64_t value;
+    return plim__kernel_field(text, key, &value) ? value : -1;
+}
+
+static int64_t field_kib(const char *text, const char *key)
+{
+    int64_t value = field(text, key);
+    return value >= 0 && value < INT64_MAX >> 10 ? value << 10 : -1;
+}
+
+PLIM_API void plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out)
+{
+    plim_sample_t sample;
+    bool v1 = meter->version == 1;
+    const char *text = read_file(meter, STATUS);
+    sample.rss_bytes = field_kib(text, "VmRSS");
+    sample.rss_peak_bytes = field_kib(text, "VmHWM");
+    sample.anonymous_bytes = field_kib(text, "RssAnon");
+    sample.file_bytes = field_kib(text, "RssFile");
+    sample.shared_bytes = field_kib(text, "RssShmem");
+
+    sample.group_bytes = number(read_file(meter, USAGE));
+    sample.group_peak_bytes = number(read_file(meter, PEAK));
+    text = read_file(meter, STAT);
+    sample.group_cache_bytes = field(text, v1 ? "total_cache" : "file");
+    sample.group_dirty_bytes = field(text, v1 ? "total_dirty" : "file_dirty");
+    text = read_file(meter, EVENTS);
+    sample.group_kills = field(text, "oom_kill");
+    sample.group_limit_hits = v1 ? number(read_file(meter, HITS)) : field(text, "max");
+
+    /* "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234" */
+    const char *total = strstr(read_file(meter, PRESSURE), "total=");
+    sample.group_stall_us = total != NULL ? number(total + strlen("total=")) : -1;
+    *sample_out = sample;
+}
