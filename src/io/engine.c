@@ -152,17 +152,18 @@ void plim__engine_flush(plim__engine_t *engine)
         plim__ring_send(&engine->ring);
 }
 
-void plim__engine_progress(plim__engine_t *engine)
+plim__op_t *plim__engine_progress(plim__engine_t *engine)
 {
     if (engine->in_flight == 0)
-        return;
+        return NULL;
     hand_over(engine);
-    plim__op_t *op = engine->kind == PLIM_IO_THREADS ? plim__pool_collect(engine->pool)
-                                                     : plim__ring_collect(&engine->ring);
-    for (; op != NULL; op = op->next) {
+    plim__op_t *list = engine->kind == PLIM_IO_THREADS ? plim__pool_collect(engine->pool)
+                                                       : plim__ring_collect(&engine->ring);
+    for (plim__op_t *op = list; op != NULL; op = op->next) {
         op->done = true;
         engine->in_flight--;
     }
+    return list;
 }
 
 void plim__engine_submit(plim__engine_t *engine, plim__op_t *op)
@@ -177,7 +178,7 @@ void plim__engine_submit(plim__engine_t *engine, plim__op_t *op)
         return;
     }
     while (engine->in_flight >= engine->depth)
-        plim__engine_progress(engine);
+        (void)plim__engine_progress(engine);
     if (engine->held == NULL)
         engine->held = op;
     else
@@ -191,7 +192,7 @@ void plim__engine_submit(plim__engine_t *engine, plim__op_t *op)
 plim_status_t plim__engine_wait(plim__engine_t *engine, plim__op_t *op)
 {
     while (!op->done)
-        plim__engine_progress(engine);
+        (void)plim__engine_progress(engine);
     return plim__transfer_status(op);
 }
 
@@ -200,7 +201,7 @@ void plim__engine_destroy(plim__engine_t *engine)
     if (engine == NULL)
         return;
     while (engine->in_flight > 0)
-        plim__engine_progress(engine);
+        (void)plim__engine_progress(engine);
     if (engine->kind == PLIM_IO_URING) {
         plim__ring_stop(&engine->ring);
         plim__ledger_release(engine->arena.ledger, engine->ring_account, engine->ring_bytes);

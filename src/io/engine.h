@@ -51,8 +51,11 @@ plim_io_engine_t plim__engine_kind(const plim__engine_t *engine);
 void plim__engine_submit(plim__engine_t *engine, plim__op_t *op);
 void plim__engine_flush(plim__engine_t *engine);
 
-/* Waits until at least one operation in flight has ended, and marks all that have as done. */
-void plim__engine_progress(plim__engine_t *engine);
+/*
+ * Waits until at least one operation in flight has ended, and marks all that have as done: they are
+ * returned, linked by `next` until one of them is submitted again. NULL when nothing is in flight.
+ */
+plim__op_t *plim__engine_progress(plim__engine_t *engine);
 
 /*
  * Waits until `op` is done; its status, with file and offset in the message: PLIM_ERR_IO, or

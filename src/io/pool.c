@@ -13,6 +13,8 @@
 #define STACK_BYTES ((size_t)64 << 10)
 #endif
 
+#define ENOUGH_FINISHED 16
+
 struct plim__pool {
     pthread_mutex_t lock; /* guards everything below but the handles */
     pthread_cond_t handed;
@@ -20,12 +22,22 @@ struct plim__pool {
     plim__op_t *first; /* to be done, oldest first */
     plim__op_t *last;
     plim__op_t *finished; /* done, not yet collected */
-    int idle;             /* threads that wait for `handed` */
-    bool collecting;      /* the owner waits for `ended` */
+    int num_finished;
+    int idle;        /* threads that wait for `handed` */
+    bool collecting; /* the owner waits for `ended` */
     bool stopping;
     int num_threads;
     pthread_t handles[PLIM__POOL_THREADS_MAX];
 };
+
+/*
+ * Is it worth waking the owner? Not while the threads have enough to do without it: a context
+ * switch for every small read would cost more than the read.
+ */
+static bool worth_collecting(const plim__pool_t *pool)
+{
+    return pool->num_finished >= ENOUGH_FINISHED || (pool->num_finished > 0 && pool->first == NULL);
+}
 
 static void *pool_main(void *argument)
 {
@@ -46,7 +58,8 @@ static void *pool_main(void *argument)
         pthread_mutex_lock(&pool->lock);
         op->next = pool->finished;
         pool->finished = op;
-        if (pool->collecting)
+        pool->num_finished++;
+        if (pool->collecting && worth_collecting(pool))
             pthread_cond_signal(&pool->ended);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -131,11 +144,12 @@ plim__op_t *plim__pool_collect(plim__pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);
     pool->collecting = true;
-    while (pool->finished == NULL)
+    while (!worth_collecting(pool))
         pthread_cond_wait(&pool->ended, &pool->lock);
     pool->collecting = false;
     plim__op_t *list = pool->finished;
     pool->finished = NULL;
+    pool->num_finished = 0;
     pthread_mutex_unlock(&pool->lock);
     return list;
 }

@@ -17,7 +17,8 @@ typedef struct plim__read {
 typedef struct plim__reader_params {
     int depth;       /* transfers in flight */
     size_t max_read; /* the largest single read */
-    size_t gap;      /* reads at most this far apart, in ascending order, are joined */
+    size_t gap;      /* reads at most this far apart, in ascending order, are joined, up to the
+                        larger of max_read and 64 KiB a transfer */
 } plim__reader_params_t;
 
 typedef struct plim__reader plim__reader_t;
@@ -27,8 +28,11 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
                                   plim__reader_t **reader_out);
 void plim__reader_destroy(plim__reader_t *reader);
 
-/* Reads all, in any order; returns when every byte is in its place. Joining wants ascending
- * offsets. */
+/*
+ * Reads all, in any order; returns when every byte is in its place. Joining wants ascending
+ * offsets. PLIM_ERR_DATA when a read reaches past the end of the file, PLIM_ERR_IO, PLIM_ERR_USAGE
+ * for a read larger than max_read; the destinations then hold anything.
+ */
 plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file,
                                 const plim__read_t *reads, int64_t count);
 

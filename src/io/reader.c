@@ -1,0 +1,226 @@
+/*
+ * A batch is cut into transfers, `depth` of them in flight, each in a slot with a bounce buffer:
+ *
+ *     reads        [a]  [b][c]     [d]              [e]
+ *     transfers  ├ a … b c … d ─┤                 ├ e ─┤    on multiples of the alignment
+ *
+ * A read that is alone in its transfer and aligned by itself goes straight to its destination.
+ * Slots are refilled in whatever order they end, so the queue stays full.
+ */
+#include "io/reader.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "mem/arena.h"
+
+#include <string.h>
+
+#define JOINED_BYTES                                                                               \
+    ((size_t)64 << 10) /* joining goes on up to this size, or max_read if larger                   \
+                        */
+#define READ_MAX ((size_t)1 << 29)
+
+typedef struct slot {
+    plim__op_t op; /* first: the engine gives it back, and we go from it to the slot */
+    char *bounce;
+    int64_t first; /* reads [first, first + count) of the batch */
+    int64_t count;
+} slot_t;
+
+struct plim__reader {
+    plim__arena_t arena;
+    plim__engine_t *engine;
+    plim__reader_params_t params;
+    size_t capacity; /* of a bounce buffer */
+    int busy;
+    int64_t failed; /* the least read of the batch whose transfer failed, or -1 */
+    plim__op_t failed_op;
+    slot_t *slots; /* (depth) */
+    int *free;     /* (depth - busy) numbers of free slots */
+    int64_t transfers;
+    int64_t bytes;
+};
+
+/* Widening may add less than a page at either end. */
+static size_t bounce_bytes(const plim__reader_params_t *params)
+{
+    size_t most = params->max_read > JOINED_BYTES ? params->max_read : JOINED_BYTES;
+    return plim__round_up(most, PLIM__PAGE) + 2 * PLIM__PAGE;
+}
+
+static size_t arena_bytes(const plim__reader_params_t *params)
+{
+    size_t depth = (size_t)params->depth;
+    return plim__arena_piece(1, sizeof(plim__reader_t), 1) +
+           plim__arena_piece(depth, sizeof(slot_t), 1) + plim__arena_piece(depth, sizeof(int), 1) +
+           plim__arena_piece(depth, bounce_bytes(params), PLIM__PAGE);
+}
+
+size_t plim__reader_estimate(plim_io_engine_t kind, const plim__reader_params_t *params)
+{
+    return plim__round_up(arena_bytes(params), PLIM__PAGE) +
+           plim__engine_estimate(kind, params->depth);
+}
+
+plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_params_t *params,
+                                  plim__reader_t **reader_out)
+{
+    plim__arena_t arena;
+    if (params->depth < 1 || params->max_read < 1 || params->max_read > READ_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "a reader of depth %d for reads of %zu bytes",
+                          params->depth, params->max_read);
+    PLIM_TRY(plim__arena_create(job->ledger, "reader", arena_bytes(params), &arena));
+    plim__reader_t *reader = plim__arena_carve(&arena, 1, sizeof *reader, 1);
+    size_t depth = (size_t)params->depth;
+    reader->params = *params;
+    if (reader->params.gap > READ_MAX)
+        reader->params.gap = READ_MAX;
+    reader->capacity = bounce_bytes(params);
+    reader->slots = plim__arena_carve(&arena, depth, sizeof(slot_t), 1);
+    reader->free = plim__arena_carve(&arena, depth, sizeof(int), 1);
+    char *bounce = plim__arena_carve(&arena, depth, reader->capacity, PLIM__PAGE);
+    for (int i = 0; i < params->depth; i++) {
+        reader->slots[i].bounce = bounce + (size_t)i * reader->capacity;
+        reader->free[i] = i;
+    }
+    plim_status_t status = plim__engine_create(job, params->depth, &reader->engine);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
+    reader->arena = arena;
+    *reader_out = reader;
+    return PLIM_OK;
+}
+
+void plim__reader_destroy(plim__reader_t *reader)
+{
+    if (reader == NULL)
+        return;
+    plim__engine_destroy(reader->engine);
+    plim__arena_destroy(&reader->arena);
+}
+
+void plim__reader_totals(const plim__reader_t *reader, int64_t *transfers_out, int64_t *bytes_out)
+{
+    *transfers_out = reader->transfers;
+    *bytes_out = reader->bytes;
+}
+
+static plim_status_t check_read(const plim__reader_t *reader, const plim__file_t *file,
+                                const plim__read_t *read)
+{
+    if (read->size > reader->params.max_read)
+        return plim__fail(PLIM_ERR_USAGE, "%s: a read of %zu bytes, the reader was made for %zu",
+                          file->path, read->size, reader->params.max_read);
+    if (read->offset < 0 || read->offset > INT64_MAX - (int64_t)READ_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%s: a read at offset %lld", file->path,
+                          (long long)read->offset);
+    return PLIM_OK;
+}
+
+/* The reads from `first` on that one transfer takes: [*start_out, *end_out) of the file, aligned.
+ */
+static plim_status_t gather(const plim__reader_t *reader, const plim__file_t *file,
+                            const plim__read_t *reads, int64_t first, int64_t count,
+                            plim__op_t *op_out, int64_t *taken_out)
+{
+    int64_t unit = (int64_t)file->align;
+    const plim__read_t *read = &reads[first];
+    PLIM_TRY(check_read(reader, file, read));
+    int64_t start = read->offset & ~(unit - 1);
+    int64_t exact = read->offset + (int64_t)read->size; /* the end of the furthest read */
+    int64_t next = first + 1;
+    for (; next < count; next++) {
+        read = &reads[next];
+        int64_t end;
+        if (read->offset < reads[next - 1].offset ||
+            !plim__add_i64(read->offset, (int64_t)read->size, &end) ||
+            (read->offset & ~(unit - 1)) - exact > (int64_t)reader->params.gap + unit - 1 ||
+            end - start > (int64_t)(reader->capacity - PLIM__PAGE))
+            break;
+        PLIM_TRY(check_read(reader, file, read));
+        exact = plim__max_i64(exact, end);
+    }
+    *op_out = (plim__op_t){.file = file,
+                           .offset = start,
+                           .size = plim__round_up((size_t)(exact - start), (size_t)unit)};
+    *taken_out = next - first;
+    return PLIM_OK;
+}
+
+static bool goes_straight(const plim__read_t *read, const plim__op_t *op)
+{
+    return read->offset == op->offset && read->size == op->size &&
+           (uintptr_t)read->to % op->file->align == 0;
+}
+
+static void start(plim__reader_t *reader, const plim__read_t *reads, int64_t first, int64_t taken,
+                  const plim__op_t *op)
+{
+    slot_t *slot = &reader->slots[reader->free[reader->params.depth - 1 - reader->busy]];
+    slot->op = *op;
+    slot->op.data = taken == 1 && goes_straight(&reads[first], op) ? reads[first].to : slot->bounce;
+    slot->first = first;
+    slot->count = taken;
+    reader->busy++;
+    reader->transfers++;
+    reader->bytes += (int64_t)op->size;
+    plim__engine_submit(reader->engine, &slot->op);
+}
+
+/* Copies a finished transfer to its destinations. False when it failed or holds less than all. */
+static bool deliver(const slot_t *slot, const plim__read_t *reads)
+{
+    const plim__op_t *op = &slot->op;
+    if (op->error != 0)
+        return false;
+    for (int64_t i = slot->first; i < slot->first + slot->count; i++) {
+        const plim__read_t *read = &reads[i];
+        size_t at = (size_t)(read->offset - op->offset);
+        if (at + read->size > op->moved)
+            return false;
+        if (op->data == slot->bounce)
+            memcpy(read->to, slot->bounce + at, read->size);
+    }
+    return true;
+}
+
+/* Waits for some of the transfers in flight and frees their slots. */
+static void retire(plim__reader_t *reader, const plim__read_t *reads)
+{
+    for (plim__op_t *op = plim__engine_progress(reader->engine); op != NULL; op = op->next) {
+        slot_t *slot = (slot_t *)op;
+        if (!deliver(slot, reads) && (reader->failed < 0 || slot->first < reader->failed)) {
+            reader->failed = slot->first;
+            reader->failed_op = *op;
+        }
+        reader->busy--;
+        reader->free[reader->params.depth - 1 - reader->busy] = (int)(slot - reader->slots);
+    }
+}
+
+plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file,
+                                const plim__read_t *reads, int64_t count)
+{
+    plim_status_t status = PLIM_OK;
+    plim__op_t op;
+    reader->failed = -1;
+    for (int64_t first = 0, taken; first < count && reader->failed < 0; first += taken) {
+        status = gather(reader, file, reads, first, count, &op, &taken);
+        if (status != PLIM_OK)
+            break;
+        while (reader->busy == reader->params.depth)
+            retire(reader, reads);
+        start(reader, reads, first, taken, &op);
+    }
+    while (reader->busy > 0)
+        retire(reader, reads);
+    if (reader->failed < 0)
+        return status;
+    PLIM_TRY(plim__engine_wait(reader->engine, &reader->failed_op));
+    return plim__fail(PLIM_ERR_DATA, "%s: truncated: it ends at %lld, before the read at %lld",
+                      file->path,
+                      (long long)(reader->failed_op.offset + (int64_t)reader->failed_op.moved),
+                      (long long)reads[reader->failed].offset);
+}
