@@ -5,6 +5,7 @@
 #include <plimsoll/plimsoll.h>
 
 #include <getopt.h>
+#include <jansson.h>
 #include <stdbool.h>
 
 enum {
@@ -57,7 +58,10 @@ enum { CLI_OPTION_COMMON = 0x100, CLI_OPTION_OWN = 0x200 };
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
                     int *exit_out);
 
-/* Parses a whole number or a size for an option; false when it is none, already said. */
+/*
+ * Parses an option's whole number, plain or as people write large ones (100M, 1.6G: thousands, not
+ * 1024s); false when it is none or out of range, already said.
+ */
 bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
                    int64_t most, int64_t *value_out);
 
@@ -69,10 +73,25 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
  * `status`. */
 int cli_failed(const cli_common_t *common, plim_status_t status);
 
-/* Finds the line and the threads, opens the ledger, catches SIGINT and SIGTERM for the stop flag.
+/* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
+json_t *cli_json_text(const char *text);
+
+/* Prints the object on one line of standard output and drops it. */
+void cli_print_json(json_t *object);
+
+/*
+ * Finds the line and the threads and says which limit it is, opens the ledger and the meter,
+ * catches SIGINT and SIGTERM for the stop flag. One job at a time.
  */
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
                             plim_limits_t *limits_out);
 void cli_job_end(plim_job_t *job);
+
+/*
+ * What the job has cost so far: says it in one line, and adds it to `object` unless that is NULL
+ * (seconds, line_bytes, reserved_peak_bytes, peak_bytes, rss_peak_bytes, and where the kernel tells
+ * group_peak_bytes, group_cache_bytes, group_dirty_bytes).
+ */
+void cli_job_report(plim_job_t *job, json_t *object);
 
 #endif

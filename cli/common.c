@@ -1,17 +1,11 @@
-/* Options, messages and the job that every verb starts with. */
+/* Options, and what is said when they or the work are wrong. */
 #include "cli.h"
 
 #include <errno.h>
-#include <jansson.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
-
-static volatile int stop_flag;
 
 static const char common_help[] =
     "\nCommon options:\n"
@@ -19,7 +13,7 @@ static const char common_help[] =
     "  --threads N      threads; default: what the job has\n"
     "  --io ENGINE      auto, uring or threads\n"
     "  --json           one JSON object a line on standard output, nothing else there\n"
-    "  --quiet          no progress\n"
+    "  --quiet          no progress, only warnings and errors\n"
     "  -h, --help       this text\n";
 
 /* PyG's and OGB's spellings: --batch_size is --batch-size. */
@@ -32,43 +26,43 @@ static void dashes_for_underscores(int argc, char **argv)
                     *c = '-';
 }
 
+static bool parse_engine(const char *text, plim_io_engine_t *engine_out)
+{
+    static const char *const names[] = {"auto", "uring", "threads"};
+    static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_URING, PLIM_IO_THREADS};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *engine_out = engines[i];
+            return true;
+        }
+    return false;
+}
+
 static bool take_common(int code, cli_common_t *common, int *exit_out)
 {
     int64_t value;
     switch (code) {
     case CLI_OPTION_COMMON + 0:
-        if (plim_size_parse(optarg, &common->memory) != PLIM_OK || common->memory == 0) {
-            *exit_out =
-                cli_wrong_use(common, "--memory: '%s' is not a size; write it like 4G", optarg);
-            return false;
-        }
-        return true;
+        if (plim_size_parse(optarg, &common->memory) == PLIM_OK && common->memory > 0)
+            return true;
+        *exit_out = cli_wrong_use(common, "--memory: '%s' is not a size; write it like 4G", optarg);
+        return false;
     case CLI_OPTION_COMMON + 1:
-        if (!cli_parse_int(common, "--threads", optarg, 1, 1024, &value)) {
-            *exit_out = CLI_WRONG_USE;
+        *exit_out = CLI_WRONG_USE;
+        if (!cli_parse_int(common, "--threads", optarg, 1, 1024, &value))
             return false;
-        }
         common->threads = (int)value;
         return true;
     case CLI_OPTION_COMMON + 2:
-        if (strcmp(optarg, "auto") == 0)
-            common->io_engine = PLIM_IO_AUTO;
-        else if (strcmp(optarg, "uring") == 0)
-            common->io_engine = PLIM_IO_URING;
-        else if (strcmp(optarg, "threads") == 0)
-            common->io_engine = PLIM_IO_THREADS;
-        else {
-            *exit_out = cli_wrong_use(common, "--io is auto, uring or threads, not '%s'", optarg);
-            return false;
-        }
-        return true;
+        if (parse_engine(optarg, &common->io_engine))
+            return true;
+        *exit_out = cli_wrong_use(common, "--io is auto, uring or threads, not '%s'", optarg);
+        return false;
     case CLI_OPTION_COMMON + 3:
         common->json = true;
         return true;
-    case CLI_OPTION_COMMON + 4:
-        common->quiet = true;
-        return true;
     default:
+        common->quiet = true;
         return true;
     }
 }
@@ -80,16 +74,22 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
         dashes_for_underscores(argc, argv);
     opterr = 0;
     for (;;) {
-        int before = optind;
         int code = getopt_long(argc, argv, ":h", options, NULL);
         if (code == 'h') {
             (void)printf("%s%s", common->verb->help, common_help);
             *exit_out = CLI_DONE;
             return -2;
         }
-        if (code == ':' || code == '?') {
-            *exit_out = cli_wrong_use(common, code == ':' ? "%s needs a value" : "what is %s?",
-                                      argv[before < argc ? before : argc - 1]);
+        if (code == ':') {
+            *exit_out = cli_wrong_use(common, "%s needs a value", argv[optind - 1]);
+            return -2;
+        }
+        if (code == '?') {
+            /* A single letter may stand within a cluster; a long option is the last word read. */
+            char letter[3] = {'-', (char)optopt, '\0'};
+            bool single = optopt > 0 && optopt < CLI_OPTION_COMMON && optopt != 'h';
+            *exit_out = cli_wrong_use(common, "there is no such option (or it takes no value): %s",
+                                      single ? letter : argv[optind - 1]);
             return -2;
         }
         if (code < CLI_OPTION_COMMON || code >= CLI_OPTION_OWN)
@@ -102,10 +102,22 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
 bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
                    int64_t most, int64_t *value_out)
 {
+    static const char units[] = "KMGT";
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || value < least || value > most) {
+    bool valid = errno == 0 && end != text;
+    if (valid && *end != '\0') {
+        double large = strtod(text, &end);
+        const char *unit =
+            *end != '\0' ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+        valid = unit != NULL && end[1] == '\0';
+        for (long i = 0; valid && i <= unit - units; i++)
+            large *= 1000;
+        valid = valid && large > -9e18 && large < 9e18;
+        value = valid ? (long long)(large + (large < 0 ? -0.5 : 0.5)) : 0;
+    }
+    if (!valid || value < least || value > most) {
         (void)cli_wrong_use(common, "%s: '%s' is not a whole number from %lld to %lld", option,
                             text, (long long)least, (long long)most);
         return false;
@@ -125,131 +137,55 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     return CLI_WRONG_USE;
 }
 
+static int exit_code(plim_status_t status)
+{
+    switch (status) {
+    case PLIM_OK:
+        return CLI_DONE;
+    case PLIM_ERR_BUDGET:
+    case PLIM_ERR_SPACE:
+        return CLI_DOES_NOT_FIT;
+    case PLIM_ERR_DATA:
+        return CLI_BAD_DATA;
+    case PLIM_ERR_USAGE:
+        return CLI_WRONG_USE;
+    case PLIM_ERR_STOPPED:
+        return CLI_STOPPED;
+    case PLIM_ERR_NOMEM:
+    case PLIM_ERR_IO:
+    case PLIM_ERR_UNSUPPORTED:
+        break;
+    }
+    return CLI_FAILED;
+}
+
 int cli_failed(const cli_common_t *common, plim_status_t status)
 {
-    int code = CLI_FAILED;
-    if (status == PLIM_ERR_BUDGET || status == PLIM_ERR_SPACE)
-        code = CLI_DOES_NOT_FIT;
-    else if (status == PLIM_ERR_DATA)
-        code = CLI_BAD_DATA;
-    else if (status == PLIM_ERR_USAGE)
-        code = CLI_WRONG_USE;
+    int code = exit_code(status);
     (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, plim_last_error());
-    if (common->json) {
-        json_t *line = json_pack("{s:s, s:s, s:i}", "error", plim_last_error(), "status",
-                                 plim_status_name(status), "exit", code);
-        (void)json_dumpf(line, stdout, JSON_COMPACT);
-        (void)printf("\n");
-        json_decref(line);
-    }
+    if (common->json)
+        cli_print_json(json_pack("{s:o, s:s, s:i}", "error", cli_json_text(plim_last_error()),
+                                 "status", plim_status_name(status), "exit_code", code));
     return code;
 }
 
-static void raise_stop_flag(int signal_number)
+json_t *cli_json_text(const char *text)
 {
-    (void)signal_number;
-    stop_flag = 1;
+    json_t *string = json_string(text);
+    if (string != NULL)
+        return string;
+    char plain[2048];
+    size_t length = 0;
+    for (; text[length] != '\0' && length < sizeof plain - 1; length++)
+        plain[length] = (unsigned char)text[length] < 0x80 ? text[length] : '?';
+    plain[length] = '\0';
+    return json_string(plain);
 }
 
-/* What the progress line needs between calls. */
-typedef struct speech {
-    char phase[64];
-    struct timespec phase_began;
-    struct timespec last_shown;
-    bool terminal;
-    bool line_open; /* a progress line without its newline stands on the terminal */
-    bool quiet;
-} speech_t;
-
-static speech_t speech;
-
-static void close_line(void)
+void cli_print_json(json_t *object)
 {
-    if (speech.line_open)
-        (void)fprintf(stderr, "\n");
-    speech.line_open = false;
-}
-
-static void say(void *user, plim_log_level_t level, const char *message)
-{
-    (void)user;
-    if (speech.quiet && level == PLIM_LOG_INFO)
-        return;
-    close_line();
-    (void)fprintf(stderr, "%s%s\n", level == PLIM_LOG_WARNING ? "warning: " : "", message);
-}
-
-static double seconds_between(const struct timespec *from, const struct timespec *to)
-{
-    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
-}
-
-static void show(void *user, const plim_progress_t *progress)
-{
-    struct timespec now;
-    (void)user;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    if (strcmp(speech.phase, progress->phase) != 0) {
-        close_line();
-        (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
-        speech.phase_began = now;
-        speech.last_shown = now;
-    }
-    bool finished = progress->total > 0 && progress->done >= progress->total;
-    double since = seconds_between(&speech.last_shown, &now);
-    if (speech.quiet || (!finished && since < (speech.terminal ? 0.2 : 15)))
-        return;
-    speech.last_shown = now;
-    double seconds = seconds_between(&speech.phase_began, &now);
-    double rate = seconds > 0 ? (double)progress->done / seconds : 0;
-    char bar[21] = "--------------------";
-    if (progress->total > 0) {
-        double share = (double)progress->done / (double)progress->total;
-        for (int i = 0; i < (int)(share * 20 + 0.5) && i < 20; i++)
-            bar[i] = '#';
-        (void)fprintf(stderr, "%s%s: %3.0f%%|%s| %lld/%lld %s [%.0fs, %.3g %s/s]",
-                      speech.terminal ? "\r\033[K" : "", progress->phase, share * 100, bar,
-                      (long long)progress->done, (long long)progress->total, progress->unit,
-                      seconds, rate, progress->unit);
-    } else {
-        (void)fprintf(stderr, "%s%s: %lld %s [%.0fs, %.3g %s/s]", speech.terminal ? "\r\033[K" : "",
-                      progress->phase, (long long)progress->done, progress->unit, seconds, rate,
-                      progress->unit);
-    }
-    speech.line_open = true;
-    if (!speech.terminal || finished)
-        close_line();
-    (void)fflush(stderr);
-}
-
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
-                            plim_limits_t *limits_out)
-{
-    plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
-    plim_job_t job = PLIM_JOB_INIT;
-    plim_status_t status = plim_limits_discover(&options, limits_out);
-    if (status != PLIM_OK)
-        return status;
-    status = plim_ledger_create(limits_out->memory[limits_out->line].value, &job.ledger);
-    if (status != PLIM_OK)
-        return status;
-    job.threads = (int)limits_out->threads[limits_out->threads_line].value;
-    job.io_engine = common->io_engine;
-    speech.terminal = isatty(STDERR_FILENO) == 1;
-    speech.quiet = common->quiet;
-    job.log = say;
-    job.progress = show;
-    job.stop = &stop_flag;
-    struct sigaction action = {.sa_handler = raise_stop_flag, .sa_flags = (int)SA_RESETHAND};
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-    *job_out = job;
-    return PLIM_OK;
-}
-
-void cli_job_end(plim_job_t *job)
-{
-    close_line();
-    plim_ledger_destroy(job->ledger);
-    job->ledger = NULL;
+    (void)json_dumpf(object, stdout, JSON_COMPACT);
+    (void)printf("\n");
+    (void)fflush(stdout);
+    json_decref(object);
 }

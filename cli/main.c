@@ -1,6 +1,7 @@
 /* The front door: finds the verb. */
 #include "cli.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,16 +18,34 @@ static void print_help(FILE *out)
     for (size_t i = 0; i < NUM_VERBS; i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
     (void)fprintf(out,
+                  "\nOptions:\n"
+                  "  --version    the version\n"
+                  "  -h, --help   this text\n"
                   "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
                   "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
-                  "the disk (nothing was started); 4 the data is damaged or not what it says.\n");
+                  "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
+                  "75 stopped by a signal (nothing half-made is left).\n");
 }
 
-int main(int argc, char **argv)
+static int run_verb(int argc, char **argv)
 {
+    for (size_t i = 0; i < NUM_VERBS; i++)
+        if (strcmp(argv[0], verbs[i]->name) == 0)
+            return verbs[i]->run(argc, argv);
+    (void)fprintf(stderr, "plimsoll: there is no verb '%s'; plimsoll --help lists them\n", argv[0]);
+    return CLI_WRONG_USE;
+}
+
+static int run(int argc, char **argv)
+{
+    static char help_option[] = "--help";
     if (argc < 2) {
         print_help(stderr);
         return CLI_WRONG_USE;
+    }
+    if (strcmp(argv[1], "help") == 0 && argc > 2) {
+        char *arguments[] = {argv[2], help_option, NULL};
+        return run_verb(2, arguments);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
@@ -37,9 +56,20 @@ int main(int argc, char **argv)
         (void)printf("plimsoll %s\n", PLIM_VERSION);
         return CLI_DONE;
     }
-    for (size_t i = 0; i < NUM_VERBS; i++)
-        if (strcmp(argv[1], verbs[i]->name) == 0)
-            return verbs[i]->run(argc - 1, argv + 1);
-    (void)fprintf(stderr, "plimsoll: there is no verb '%s'; plimsoll --help lists them\n", argv[1]);
-    return CLI_WRONG_USE;
+    return run_verb(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+#ifdef M_ARENA_MAX
+    /* glibc gives threads heaps of their own, 64 MiB of address space each. Only libraries allocate
+     * here, and little: one heap does, and is easier to account for. */
+    (void)mallopt(M_ARENA_MAX, 1);
+#endif
+    int code = run(argc, argv);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        perror("plimsoll: standard output");
+        return code == CLI_DONE ? CLI_FAILED : code;
+    }
+    return code;
 }

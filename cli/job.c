@@ -1,0 +1,233 @@
+/* The job a verb starts: its limits, signals, progress, and what it cost in the end. */
+#include "cli.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static volatile int stop_flag;
+
+/* What speaking needs between calls. */
+static struct {
+    char phase[64];
+    struct timespec phase_began;
+    struct timespec last_shown;
+    int64_t last_done;
+    bool finished; /* the phase has shown its last line */
+    bool terminal;
+    bool line_open; /* a progress line without its newline stands on the terminal */
+    bool quiet;
+} speech;
+
+static struct timespec job_began;
+static plim_meter_t *meter; /* NULL where even it did not fit */
+
+static void raise_stop_flag(int signal_number)
+{
+    (void)signal_number;
+    stop_flag = 1;
+}
+
+static void close_line(void)
+{
+    if (speech.line_open)
+        (void)fprintf(stderr, "\n");
+    speech.line_open = false;
+}
+
+static void say(void *user, plim_log_level_t level, const char *message)
+{
+    (void)user;
+    if (speech.quiet && level == PLIM_LOG_INFO)
+        return;
+    close_line();
+    (void)fprintf(stderr, "%s%s\n", level == PLIM_LOG_WARNING ? "warning: " : "", message);
+}
+
+static double seconds_between(const struct timespec *from, const struct timespec *to)
+{
+    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
+}
+
+/* "1.62G" edges, "512 MiB" for bytes. */
+static const char *amount_text(double amount, const char *unit, char text_out[24])
+{
+    static const char units[] = " KMGTP";
+    int i = 0;
+    if (strcmp(unit, "bytes") == 0)
+        return plim_size_text((int64_t)amount, text_out);
+    for (; amount >= 1000 && units[i + 1] != '\0'; i++)
+        amount /= 1000;
+    int digits = i == 0 || amount >= 100 ? 0 : amount >= 10 ? 1 : 2;
+    (void)snprintf(text_out, 24, "%.*f%.*s", digits, amount, i > 0, &units[i]);
+    return text_out;
+}
+
+/* "01:02" or "1:02:03". */
+static const char *time_text(double seconds, char text_out[24])
+{
+    long long whole = seconds < 1e9 ? (long long)(seconds + 0.5) : 999999999;
+    if (whole >= 3600)
+        (void)snprintf(text_out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                       whole % 60);
+    else
+        (void)snprintf(text_out, 24, "%02lld:%02lld", whole / 60, whole % 60);
+    return text_out;
+}
+
+static void draw(const plim_progress_t *progress, double seconds)
+{
+    char done[24], total[24], rate[24], elapsed[24], left[24];
+    char bar[21] = "                    ";
+    const char *unit = strcmp(progress->unit, "bytes") == 0 ? "" : progress->unit;
+    double speed = seconds > 0 ? (double)progress->done / seconds : 0;
+    (void)amount_text((double)progress->done, progress->unit, done);
+    (void)amount_text(speed, progress->unit, rate);
+    (void)time_text(seconds, elapsed);
+    (void)fprintf(stderr, "%s%s: ", speech.terminal ? "\r\033[K" : "", progress->phase);
+    if (progress->total > 0) {
+        double share = (double)progress->done / (double)progress->total;
+        for (int i = 0; i < (int)(share * 20 + 0.5) && i < 20; i++)
+            bar[i] = '#';
+        double rest = (double)(progress->total - progress->done);
+        (void)fprintf(stderr, "%3.0f%%|%s| %s/%s %s%s[%s<%s, ", share * 100, bar, done,
+                      amount_text((double)progress->total, progress->unit, total), unit,
+                      unit[0] != '\0' ? " " : "", elapsed,
+                      speed > 0 ? time_text(rest / speed, left) : "?");
+    } else {
+        (void)fprintf(stderr, "%s %s%s[%s, ", done, unit, unit[0] != '\0' ? " " : "", elapsed);
+    }
+    (void)fprintf(stderr, "%s%s%s/s]", rate, unit[0] != '\0' ? " " : "", unit);
+}
+
+static void show(void *user, const plim_progress_t *progress)
+{
+    struct timespec now;
+    (void)user;
+    if (speech.quiet)
+        return;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (strcmp(speech.phase, progress->phase) != 0 || progress->done < speech.last_done) {
+        close_line();
+        (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
+        speech.phase_began = now;
+        speech.last_shown = now;
+        speech.finished = false;
+    }
+    speech.last_done = progress->done;
+    bool finished = progress->total > 0 && progress->done >= progress->total;
+    double since = seconds_between(&speech.last_shown, &now);
+    if (speech.finished || (!finished && since < (speech.terminal ? 0.2 : 15)))
+        return;
+    speech.last_shown = now;
+    draw(progress, seconds_between(&speech.phase_began, &now));
+    speech.finished = finished;
+    speech.line_open = true;
+    if (!speech.terminal || finished)
+        close_line();
+}
+
+/* Which limit is the line, and what a user would want to know about it. */
+static void say_line(const cli_common_t *common, const plim_limits_t *limits)
+{
+    char text[24];
+    char message[700];
+    const plim_limit_t *line = &limits->memory[limits->line];
+    (void)snprintf(message, sizeof message, "memory line: %s (%s); %lld threads (%s)",
+                   plim_size_text(line->value, text), line->source,
+                   (long long)limits->threads[limits->threads_line].value,
+                   limits->threads[limits->threads_line].source);
+    say(NULL, PLIM_LOG_INFO, message);
+    if (common->memory > line->value) {
+        (void)snprintf(message, sizeof message, "--memory is more than %s allows: the line is %s",
+                       line->source, text);
+        say(NULL, PLIM_LOG_WARNING, message);
+    }
+    if (limits->login_node) {
+        (void)snprintf(message, sizeof message,
+                       "this looks like a login node (%s); long work belongs into a job",
+                       limits->login_why);
+        say(NULL, PLIM_LOG_WARNING, message);
+    }
+}
+
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
+                            plim_limits_t *limits_out)
+{
+    plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
+    plim_job_t job = PLIM_JOB_INIT;
+    plim_status_t status = plim_limits_discover(&options, limits_out);
+    if (status != PLIM_OK)
+        return status;
+    status = plim_ledger_create(limits_out->memory[limits_out->line].value, &job.ledger);
+    if (status != PLIM_OK)
+        return status;
+    if (plim_meter_open(job.ledger, &meter) != PLIM_OK)
+        meter = NULL;
+    (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
+    job.threads = (int)limits_out->threads[limits_out->threads_line].value;
+    job.io_engine = common->io_engine;
+    speech.terminal = isatty(STDERR_FILENO) == 1;
+    speech.quiet = common->quiet;
+    job.log = say;
+    job.progress = show;
+    job.stop = &stop_flag;
+    /* Once: who presses ^C twice does not want to wait. */
+    struct sigaction action = {.sa_handler = raise_stop_flag, .sa_flags = (int)SA_RESETHAND};
+    (void)sigaction(SIGINT, &action, NULL);
+    (void)sigaction(SIGTERM, &action, NULL);
+    say_line(common, limits_out);
+    *job_out = job;
+    return PLIM_OK;
+}
+
+void cli_job_end(plim_job_t *job)
+{
+    close_line();
+    plim_meter_close(meter);
+    meter = NULL;
+    plim_ledger_destroy(job->ledger);
+    job->ledger = NULL;
+}
+
+static void add_bytes(json_t *object, const char *name, int64_t bytes)
+{
+    if (object != NULL && bytes >= 0 && bytes != PLIM_LINE_NONE)
+        (void)json_object_set_new(object, name, json_integer(bytes));
+}
+
+void cli_job_report(plim_job_t *job, json_t *object)
+{
+    struct timespec now;
+    plim_sample_t sample;
+    char peak[24], line[24], cache[24], dirty[24], elapsed[24];
+    char message[256];
+    if (meter == NULL)
+        return;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    double seconds = seconds_between(&job_began, &now);
+    plim_meter_read(meter, &sample);
+    bool group = sample.group_peak_bytes >= 0;
+    int64_t peak_bytes = group ? sample.group_peak_bytes : sample.rss_peak_bytes;
+    int used = snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
+                        time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
+                        plim_size_text(plim_ledger_line(job->ledger), line),
+                        group ? "the control group's" : "resident");
+    if (group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
+        used += snprintf(message + used, sizeof message - (size_t)used, "; page cache %s, dirty %s",
+                         plim_size_text(sample.group_cache_bytes, cache),
+                         plim_size_text(sample.group_dirty_bytes, dirty));
+    (void)snprintf(message + used, sizeof message - (size_t)used, ")");
+    say(NULL, PLIM_LOG_INFO, message);
+    if (object != NULL)
+        (void)json_object_set_new(object, "seconds", json_real(seconds));
+    add_bytes(object, "line_bytes", plim_ledger_line(job->ledger));
+    add_bytes(object, "reserved_peak_bytes", plim_ledger_peak(job->ledger));
+    add_bytes(object, "peak_bytes", peak_bytes);
+    add_bytes(object, "rss_peak_bytes", sample.rss_peak_bytes);
+    add_bytes(object, "group_peak_bytes", sample.group_peak_bytes);
+    add_bytes(object, "group_cache_bytes", sample.group_cache_bytes);
+    add_bytes(object, "group_dirty_bytes", sample.group_dirty_bytes);
+}
