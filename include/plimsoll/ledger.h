@@ -32,9 +32,11 @@ typedef struct plim_account_info {
 
 /*
  * Opens a ledger with a line of line_bytes (PLIM_LINE_NONE for no line). Its first account,
- * "process", is what this process costs already: code, libraries, stacks and the kernel's own
- * pages. Returns PLIM_ERR_BUDGET when that alone is past the line, PLIM_ERR_NOMEM. Peak memory: one
- * page.
+ * "process", is what this process costs already and will cost: code, libraries, stacks, the
+ * kernel's own pages, the page tables of all it may touch (1/512 of the line). Where other
+ * processes of the same control group hold so much that the line cannot be reached, that is an
+ * account as well, "other processes", as it stands now. Returns PLIM_ERR_BUDGET when these alone
+ * are past the line, PLIM_ERR_NOMEM. Peak memory: one page.
  */
 PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out);
 

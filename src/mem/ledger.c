@@ -4,28 +4,12 @@
 
 #include "base/fail.h"
 #include "mem/arena.h"
+#include "mem/footprint.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-/*
- * What the process costs before its first arena: resident pages now, and the kernel's own: page
- * tables, task and ring structures, per-CPU batches of charges.
- */
-static int64_t process_bytes(void)
-{
-    long resident = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%*d %ld", &resident) != 1)
-            resident = 0;
-        (void)fclose(file);
-    }
-    return (int64_t)resident * sysconf(_SC_PAGESIZE) + ((int64_t)6 << 20);
-}
 
 PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
 {
@@ -36,8 +20,11 @@ PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **le
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = line_bytes;
     int account;
-    plim_status_t status =
-        plim__ledger_reserve(ledger, "process", (size_t)process_bytes(), &account);
+    plim_status_t status = plim__ledger_reserve(
+        ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
+    int64_t others = plim__footprint_neighbours("", line_bytes);
+    if (status == PLIM_OK && others > 0)
+        status = plim__ledger_reserve(ledger, "other processes", (size_t)others, &account);
     if (status != PLIM_OK) {
         plim_ledger_destroy(ledger);
         return status;
@@ -113,11 +100,12 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
         int64_t reserved = ledger->reserved;
         pthread_mutex_unlock(&ledger->lock);
         char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
-        return plim__fail(PLIM_ERR_BUDGET,
-                          "%s needs %s, but %s of the memory line of %s are taken already; raise "
-                          "--memory or ask the scheduler for more",
-                          name, plim__size_text((int64_t)size, wish),
-                          plim__size_text(reserved, held), plim__size_text(ledger->line, line));
+        return plim__fail(
+            PLIM_ERR_BUDGET,
+            "%s for %s are too many: %s of the memory line of %s are taken already; "
+            "raise --memory or ask the scheduler for more",
+            plim__size_text(size < (size_t)INT64_MAX ? (int64_t)size : INT64_MAX - 1, wish), name,
+            plim__size_text(reserved, held), plim__size_text(ledger->line, line));
     }
     int number = find_account(ledger, name);
     plim_account_info_t *account = &ledger->accounts[number];

@@ -1,0 +1,20 @@
+/* What is taken under the line before the first arena. */
+#ifndef PLIM_MEM_FOOTPRINT_H
+#define PLIM_MEM_FOOTPRINT_H
+
+#include <stdint.h>
+
+/*
+ * What this process costs by itself under a line of line_bytes: what is resident now, and what the
+ * kernel takes for it and charges to its control group.
+ */
+int64_t plim__footprint_process(int64_t line_bytes);
+
+/*
+ * What others hold, so that it is not there to be used: for each control group above this process,
+ * its limit less the unreclaimable memory of its other processes bounds what is left. Returns by
+ * how much that is below the line; 0 when it is not. `root` as for plim__kernel_read.
+ */
+int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
+
+#endif
