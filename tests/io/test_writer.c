@@ -6,10 +6,13 @@
 #include "mem/arena.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -170,6 +173,61 @@ static void survives_refused_memory(void **state)
     test_directory_remove(directory);
 }
 
+/* Mounts a file system of 1 MiB that only this process sees; false where that is not allowed. */
+static bool mount_small(const char *path)
+{
+    uid_t user = getuid();
+    if (unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0)
+        return false;
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("plimsoll-test", path, "tmpfs", 0, "size=1m") == 0;
+}
+
+/* 0 when the error is as it should be, 77 when there is no small disk to fill. */
+static int fill_disk(const char *directory, plim_io_engine_t engine)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engine);
+    plim__writer_t *writer;
+    char path[600], *bytes = random_bytes((size_t)4 << 20, 1);
+    int64_t size, num_checksums;
+    const uint64_t *checksums;
+    if (!mount_small(directory))
+        return 77;
+    (void)snprintf(path, sizeof path, "%s/file", directory);
+    assert_ok(plim__writer_create(&job, path, 65536, (int64_t)4 << 20, &writer));
+    plim_status_t status = plim__writer_write(writer, bytes, (size_t)4 << 20);
+    if (status == PLIM_OK)
+        status = plim__writer_finish(writer, &size, &checksums, &num_checksums);
+    bool said = strstr(plim_last_error(), path) != NULL &&
+                strstr(plim_last_error(), "disk is full") != NULL;
+    plim__writer_destroy(writer);
+    free(bytes);
+    return status == PLIM_ERR_IO && said ? 0 : 1;
+}
+
+static void says_that_the_disk_is_full(void **state)
+{
+    (void)state;
+    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
+        char directory[512];
+        int how;
+        test_directory_make(directory);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0)
+            _exit(fill_disk(directory, engines[e]));
+        assert_int_equal(waitpid(child, &how, 0), child);
+        test_directory_remove(directory);
+        assert_true(WIFEXITED(how));
+        if (WEXITSTATUS(how) == 77) {
+            print_message("SKIPPED: no small file system can be mounted here (needs root or user "
+                          "namespaces)\n");
+            skip();
+        }
+        assert_int_equal(WEXITSTATUS(how), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +235,7 @@ int main(void)
         cmocka_unit_test(checksums_cross_chunks),
         cmocka_unit_test(refuses_misuse),
         cmocka_unit_test(survives_refused_memory),
+        cmocka_unit_test(says_that_the_disk_is_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
