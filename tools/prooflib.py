@@ -105,10 +105,19 @@ def revision():
     return (git('rev-parse', '--short=12', 'HEAD') or 'unknown') + ('+' if git('status', '--porcelain', '-uno') else '')
 
 
+def without_paths(value):
+    """The same value with absolute paths cut down to their last name."""
+    if isinstance(value, dict):
+        return {name: without_paths(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [without_paths(item) for item in value]
+    return os.path.basename(value) if isinstance(value, str) and value.startswith('/') else value
+
+
 def record(path, claims, **facts):
     """Writes a result and says whether every claim holds; claims maps a sentence to True or False."""
-    result = {'date': datetime.date.today().isoformat(), 'revision': revision(), 'machine': machine(), **facts,
-              'claims': claims}
+    result = {'date': datetime.date.today().isoformat(), 'revision': revision(), 'machine': machine(),
+              **without_paths(facts), 'claims': claims}
     if path:
         path = pathlib.Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
