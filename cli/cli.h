@@ -89,8 +89,8 @@ void cli_job_end(plim_job_t *job);
 
 /*
  * What the job has cost so far: says it in one line, and adds it to `object` unless that is NULL
- * (seconds, line_bytes, reserved_peak_bytes, peak_bytes, rss_peak_bytes, and where the kernel tells
- * group_peak_bytes, group_cache_bytes, group_dirty_bytes).
+ * (seconds, phases with theirs, line_bytes, reserved_peak_bytes, peak_bytes, rss_peak_bytes, and
+ * where the kernel tells group_peak_bytes, group_cache_bytes, group_dirty_bytes).
  */
 void cli_job_report(plim_job_t *job, json_t *object);
 

@@ -21,6 +21,14 @@ static struct {
     bool quiet;
 } speech;
 
+/* Where the time went: phases in the order of their first appearance. */
+enum { PHASES_MOST = 16 };
+static struct {
+    char name[64];
+    double seconds;
+} phases[PHASES_MOST];
+static int num_phases;
+
 static struct timespec job_began;
 static plim_meter_t *meter; /* NULL where even it did not fit */
 
@@ -102,15 +110,30 @@ static void draw(const plim_progress_t *progress, double seconds)
     (void)fprintf(stderr, "%s%s%s/s]", rate, unit[0] != '\0' ? " " : "", unit);
 }
 
+/* Charges the time since the phase began to it; a phase that comes back goes on. */
+static void end_phase(const struct timespec *now)
+{
+    int i = 0;
+    while (i < num_phases && strcmp(phases[i].name, speech.phase) != 0)
+        i++;
+    if (speech.phase[0] == '\0' || i == PHASES_MOST)
+        return;
+    if (i == num_phases) {
+        (void)snprintf(phases[i].name, sizeof phases[i].name, "%s", speech.phase);
+        phases[i].seconds = 0;
+        num_phases++;
+    }
+    phases[i].seconds += seconds_between(&speech.phase_began, now);
+}
+
 static void show(void *user, const plim_progress_t *progress)
 {
     struct timespec now;
     (void)user;
-    if (speech.quiet)
-        return;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     if (strcmp(speech.phase, progress->phase) != 0 || progress->done < speech.last_done) {
         close_line();
+        end_phase(&now);
         (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
         speech.phase_began = now;
         speech.last_shown = now;
@@ -119,7 +142,7 @@ static void show(void *user, const plim_progress_t *progress)
     speech.last_done = progress->done;
     bool finished = progress->total > 0 && progress->done >= progress->total;
     double since = seconds_between(&speech.last_shown, &now);
-    if (speech.finished || (!finished && since < (speech.terminal ? 0.2 : 15)))
+    if (speech.quiet || speech.finished || (!finished && since < (speech.terminal ? 0.2 : 15)))
         return;
     speech.last_shown = now;
     draw(progress, seconds_between(&speech.phase_began, &now));
@@ -198,6 +221,17 @@ static void add_bytes(json_t *object, const char *name, int64_t bytes)
         (void)json_object_set_new(object, name, json_integer(bytes));
 }
 
+static void add_phases(json_t *object, const struct timespec *now)
+{
+    json_t *array = json_array();
+    end_phase(now);
+    speech.phase[0] = '\0';
+    for (int i = 0; i < num_phases; i++)
+        (void)json_array_append_new(
+            array, json_pack("{s:s, s:f}", "phase", phases[i].name, "seconds", phases[i].seconds));
+    (void)json_object_set_new(object, "phases", array);
+}
+
 void cli_job_report(plim_job_t *job, json_t *object)
 {
     struct timespec now;
@@ -221,8 +255,10 @@ void cli_job_report(plim_job_t *job, json_t *object)
                          plim_size_text(sample.group_dirty_bytes, dirty));
     (void)snprintf(message + used, sizeof message - (size_t)used, ")");
     say(NULL, PLIM_LOG_INFO, message);
-    if (object != NULL)
+    if (object != NULL) {
         (void)json_object_set_new(object, "seconds", json_real(seconds));
+        add_phases(object, &now);
+    }
     add_bytes(object, "line_bytes", plim_ledger_line(job->ledger));
     add_bytes(object, "reserved_peak_bytes", plim_ledger_peak(job->ledger));
     add_bytes(object, "peak_bytes", peak_bytes);
