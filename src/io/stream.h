@@ -37,9 +37,11 @@ plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const
 
 /*
  * The same bytes when `inner` is not compressed, else its decompressed bytes: gzip and zstd by
- * their magic numbers. Takes `inner` over, also on failure. A compressed stream that ends early is
- * PLIM_ERR_DATA.
+ * their magic numbers. Takes `inner` over, also on failure. Damage, and a compressed stream that
+ * ends early, are PLIM_ERR_DATA. gzip takes PLIM__DECOMPRESS_ESTIMATE; zstd the same and the
+ * window that its first frame asks for, at most 128 MiB (8 MiB for `zstd -19`, 2 MiB for `zstd`).
  */
+#define PLIM__DECOMPRESS_ESTIMATE ((size_t)768 << 10)
 plim_status_t plim__stream_decompress(const plim_job_t *job, plim__stream_t *inner,
                                       plim__stream_t **stream_out);
 
@@ -72,11 +74,12 @@ void plim__stream_close(plim__stream_t *stream);
 
 /*
  * A zip, forward only: next member, its bytes, next member … Over any stream, so zips nest. ZIP64,
- * deflate and stored; CRCs and sizes are checked when a member was read to its end.
+ * deflate and stored, sizes before the data or behind it. CRC and sizes are checked with the read
+ * that delivers a member's last byte; damage is PLIM_ERR_DATA, and nothing is read behind it.
  */
 typedef struct plim__zip plim__zip_t;
 
-#define PLIM__ZIP_ESTIMATE ((size_t)1 << 20) /* what libarchive takes for one open archive */
+#define PLIM__ZIP_ESTIMATE ((size_t)640 << 10) /* one open zip, its inflating included */
 
 /* Takes `inner` over, also on failure. What is no zip is PLIM_ERR_DATA from plim__zip_next. */
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out);
