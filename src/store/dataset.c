@@ -96,6 +96,7 @@ static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *d
     if (status != PLIM_OK)
         return status;
     PLIM_TRY(plim__stream_memory(job, file.path, header, sizeof header, &stream));
+    stream->size = file.size; /* only its front is in memory */
     status = plim__npy_read(stream, &npy);
     plim__stream_close(stream);
     if (status != PLIM_OK)

@@ -1,0 +1,439 @@
+/*
+ * Reading a dataset's files, in parallel and once: checksums, invariants and statistics of the same
+ * bytes while they are at hand.
+ *
+ *     files ─► pieces (a checksum's bytes each, or a sample) ─► workers: read ahead, hash, scan
+ *           ─► joined in the pieces' order ─► report
+ *
+ * Pieces are taken in an order in which each file comes after those it is judged by (indices after
+ * indptr), and the error of the first piece in that order is the one reported.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "io/engine.h"
+#include "store/dataset.h"
+#include "store/scan.h"
+
+#include <string.h>
+
+#define XXH_INLINE_ALL /* its state lies in our arena */
+#include <xxhash.h>
+
+#define DEPTH 4                        /* blocks read ahead by a worker */
+#define BLOCK_MOST ((size_t)1 << 20)   /* bytes of a block when there is room … */
+#define BLOCK_LEAST ((size_t)64 << 10) /* … and when there is little */
+#define SAMPLE_PIECES 64
+#define SAMPLE_BYTES ((int64_t)256 << 10)
+
+/* One file, and how it is gone through: piece i is [i * stride, i * stride + length), cut at the
+ * end. */
+typedef struct source {
+    plim__file_t file;
+    const plim__manifest_file_t *entry;
+    plim__scan_rule_t rule;
+    plim__joint_t joint;
+    int64_t first_piece;
+    int64_t num_pieces;
+    int64_t stride;
+    int64_t length;
+} source_t;
+
+typedef struct worker {
+    plim__scan_t scan;
+    plim__engine_t *engine;
+    XXH3_state_t *state;
+    char *blocks[DEPTH];
+    plim__op_t ops[DEPTH];
+} worker_t;
+
+typedef struct inspection {
+    plim__arena_t arena;
+    const plim_job_t *job;
+    plim_dataset_t *dataset;
+    bool whole;
+    size_t block;
+    int num_workers;
+    worker_t *workers;
+    int num_sources;
+    source_t sources[PLIM__FILES_MAX];
+    int64_t num_pieces;
+    int64_t bytes_total;
+    int64_t bytes_done; /* moved by take alone */
+} inspection_t;
+
+static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
+                                 const plim__manifest_file_t *entry)
+{
+    static const struct {
+        const char *name;
+        plim__scan_kind_t kind;
+    } kinds[] = {
+        {"indptr.npy", PLIM__SCAN_OFFSETS},  {"graph_indptr.npy", PLIM__SCAN_OFFSETS},
+        {"indices.npy", PLIM__SCAN_INDICES}, {"labels.npy", PLIM__SCAN_CLASSES},
+        {"train.npy", PLIM__SCAN_ROWS},      {"valid.npy", PLIM__SCAN_ROWS},
+        {"test.npy", PLIM__SCAN_ROWS},       {"features.npy", PLIM__SCAN_VALUES},
+    };
+    const plim_dataset_info_t *info = &manifest->info;
+    plim__scan_rule_t rule = {.kind = PLIM__SCAN_BYTES, .type = entry->type};
+    (void)plim__manifest_count(entry, &rule.count);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+        if (strcmp(entry->name, kinds[i].name) == 0)
+            rule.kind = kinds[i].kind;
+    rule.degrees = strcmp(entry->name, "indptr.npy") == 0;
+    if (rule.kind == PLIM__SCAN_OFFSETS)
+        rule.bound = rule.degrees ? info->num_edges : info->num_nodes;
+    if (rule.kind == PLIM__SCAN_INDICES)
+        rule.bound = info->num_nodes;
+    if (rule.kind == PLIM__SCAN_CLASSES) {
+        rule.bound = info->num_classes;
+        if (info->label_kind == PLIM_LABELS_VALUES)
+            rule.kind = PLIM__SCAN_VALUES;
+    }
+    if (rule.kind == PLIM__SCAN_ROWS)
+        rule.bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    return rule;
+}
+
+/* 0 first: offsets, what is judged by nothing else, indices, values. */
+static int turn_of(const plim__scan_rule_t *rule)
+{
+    return rule->degrees                      ? 0
+           : rule->kind == PLIM__SCAN_INDICES ? 2
+           : rule->kind == PLIM__SCAN_VALUES  ? 3
+                                              : 1;
+}
+
+/* What is read of a file without `whole`: all, a sample of it, or nothing. */
+static void lay_out(source_t *source, bool whole)
+{
+    const int64_t bytes = source->entry->bytes;
+    bool sampled = source->rule.kind == PLIM__SCAN_VALUES && bytes > SAMPLE_PIECES * SAMPLE_BYTES;
+    bool wanted = source->rule.degrees || source->rule.kind == PLIM__SCAN_CLASSES ||
+                  source->rule.kind == PLIM__SCAN_VALUES;
+    source->stride = source->length = PLIM__CHECKSUM_BYTES;
+    source->num_pieces = source->entry->num_checksums;
+    if (!whole && sampled) {
+        source->num_pieces = SAMPLE_PIECES;
+        source->length = SAMPLE_BYTES;
+        source->stride = bytes / SAMPLE_PIECES / (int64_t)PLIM__PAGE * (int64_t)PLIM__PAGE;
+    }
+    if (!whole && !wanted)
+        source->num_pieces = 0;
+}
+
+static void range_of(const source_t *source, int64_t number, int64_t *start_out, int64_t *end_out)
+{
+    *start_out = number * source->stride;
+    *end_out = plim__min_i64(source->entry->bytes, *start_out + source->length);
+}
+
+static void close_sources(inspection_t *inspection)
+{
+    for (int i = 0; i < inspection->num_sources; i++)
+        plim__file_close(&inspection->sources[i].file);
+}
+
+static plim_status_t open_sources(inspection_t *inspection)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(inspection->dataset);
+    for (int turn = 0; turn < 4; turn++)
+        for (int i = 0; i < manifest->num_files; i++) {
+            source_t source = {.entry = &manifest->files[i],
+                               .rule = rule_of(manifest, &manifest->files[i])};
+            if (turn_of(&source.rule) != turn)
+                continue;
+            lay_out(&source, inspection->whole);
+            source.first_piece = inspection->num_pieces;
+            PLIM_TRY(
+                plim__dataset_file_open(inspection->dataset, source.entry, true, &source.file));
+            inspection->num_pieces += source.num_pieces;
+            for (int64_t piece = 0, start, end; piece < source.num_pieces; piece++) {
+                range_of(&source, piece, &start, &end);
+                inspection->bytes_total += end - start;
+            }
+            /* The first source is indptr.npy. */
+            source.rule.offsets = &inspection->sources[0].file;
+            source.rule.offsets_count = manifest->info.num_nodes + 1;
+            inspection->sources[inspection->num_sources++] = source;
+        }
+    return PLIM_OK;
+}
+
+static void submit(const inspection_t *inspection, worker_t *worker, const source_t *source,
+                   int slot, int64_t at, int64_t end)
+{
+    plim__op_t *op = &worker->ops[slot];
+    size_t size = (size_t)plim__min_i64(end - at, (int64_t)inspection->block);
+    *op = (plim__op_t){.file = &source->file,
+                       .offset = at,
+                       .data = worker->blocks[slot],
+                       .size = plim__round_up(size, source->file.align)};
+    plim__engine_submit(worker->engine, op);
+    plim__engine_flush(worker->engine);
+}
+
+/* Hashes and scans one block; the file's header is hashed only. */
+static plim_status_t digest(worker_t *worker, const source_t *source, const char *block,
+                            size_t size, int64_t at)
+{
+    size_t header = at == 0 ? PLIM__NPY_HEADER : 0;
+    (void)XXH3_64bits_update(worker->state, block, size);
+    return plim__scan_block(&worker->scan, block + header,
+                            (size - header) / plim__dtype_size(source->entry->type));
+}
+
+static plim_status_t read_piece(const inspection_t *inspection, worker_t *worker,
+                                const source_t *source, int64_t start, int64_t end)
+{
+    const int64_t block = (int64_t)inspection->block;
+    plim_status_t status = PLIM_OK;
+    int64_t asked = start;
+    for (int slot = 0; slot < DEPTH && asked < end; slot++, asked += block)
+        submit(inspection, worker, source, slot, asked, end);
+    int slot = 0;
+    for (int64_t at = start; at < asked && at < end; at += block, slot = (slot + 1) % DEPTH) {
+        plim_status_t read = plim__engine_wait(worker->engine, &worker->ops[slot]);
+        if (status != PLIM_OK)
+            continue; /* the rest is only waited for */
+        status = read;
+        if (status == PLIM_OK)
+            status = digest(worker, source, worker->blocks[slot],
+                            (size_t)plim__min_i64(end - at, block), at);
+        if (status == PLIM_OK && asked < end) {
+            submit(inspection, worker, source, slot, asked, end);
+            asked += block;
+        }
+    }
+    return status;
+}
+
+static const source_t *source_of(const inspection_t *inspection, int64_t piece)
+{
+    const source_t *source = inspection->sources;
+    while (piece >= source->first_piece + source->num_pieces)
+        source++;
+    return source;
+}
+
+static plim_status_t report_finding(const inspection_t *inspection, const source_t *source,
+                                    const char *finding)
+{
+    if (finding[0] == '\0')
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA, "%s: %s%s", source->file.path, finding,
+                      inspection->whole ? ", though its checksums agree; make the dataset anew"
+                                        : "; --verify says whether the file is damaged");
+}
+
+static plim_status_t make_piece(void *context, int number, int64_t piece)
+{
+    inspection_t *inspection = context;
+    worker_t *worker = &inspection->workers[number];
+    const source_t *source = source_of(inspection, piece);
+    int64_t start, end;
+    range_of(source, piece - source->first_piece, &start, &end);
+    int64_t skipped = start == 0 ? 0 : start - PLIM__NPY_HEADER;
+    PLIM_TRY(plim__job_check(inspection->job));
+    (void)XXH3_64bits_reset(worker->state);
+    PLIM_TRY(plim__scan_start(&worker->scan, &source->rule,
+                              skipped / (int64_t)plim__dtype_size(source->entry->type)));
+    PLIM_TRY(read_piece(inspection, worker, source, start, end));
+    if (inspection->whole) {
+        uint64_t checksum = XXH3_64bits_digest(worker->state);
+        uint64_t expected = source->entry->checksums[piece - source->first_piece];
+        if (checksum != expected)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: damaged somewhere in the bytes %lld to %lld: their checksum is "
+                              "%016llx, not %016llx; copy the dataset again or make it anew",
+                              source->file.path, (long long)start, (long long)end - 1,
+                              (unsigned long long)checksum, (unsigned long long)expected);
+    }
+    return report_finding(inspection, source, worker->scan.finding);
+}
+
+static plim_status_t take_piece(void *context, int number, int64_t piece)
+{
+    inspection_t *inspection = context;
+    worker_t *worker = &inspection->workers[number];
+    source_t *source = &inspection->sources[source_of(inspection, piece) - inspection->sources];
+    int64_t start, end;
+    range_of(source, piece - source->first_piece, &start, &end);
+    plim__scan_join(&worker->scan, &source->joint);
+    if (piece + 1 == source->first_piece + source->num_pieces)
+        plim__scan_end(&worker->scan, &source->joint);
+    inspection->bytes_done += end - start;
+    plim__progress(inspection->job, inspection->whole ? "verifying" : "inspecting", "bytes",
+                   inspection->bytes_done, inspection->bytes_total);
+    return report_finding(inspection, source, worker->scan.finding);
+}
+
+/* The degree that `numerator` of `denominator` nodes do not exceed. */
+static int64_t quantile(const int64_t *cells, int64_t num_nodes, int numerator, int denominator)
+{
+    __int128 wanted = ((__int128)num_nodes * numerator + denominator - 1) / denominator;
+    int64_t seen = 0;
+    for (int i = 0; i < PLIM__DEGREES_CELLS; i++) {
+        seen += cells[i];
+        if (seen >= wanted)
+            return plim__degree_of_cell(i);
+    }
+    return 0;
+}
+
+static plim_status_t report_degrees(const inspection_t *inspection, const plim__tally_t *tally,
+                                    plim_dataset_report_t *report)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(inspection->dataset);
+    const plim_dataset_info_t *info = &manifest->info;
+    for (int i = 0; i < PLIM__DEGREES_CELLS; i++)
+        report->degrees_log2[plim__degree_bucket(plim__degree_of_cell(i))] += tally->degrees[i];
+    if (tally->degree_max != info->max_degree ||
+        memcmp(report->degrees_log2, manifest->degrees, sizeof manifest->degrees) != 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s/%s: its degrees are not those of indptr.npy; make the dataset anew",
+                          plim__dataset_path(inspection->dataset), PLIM__MANIFEST_NAME);
+    report->degree_mean = (double)info->num_edges / (double)info->num_nodes;
+    report->degree_min = tally->degree_min;
+    report->degree_max = tally->degree_max;
+    report->degree_zero = tally->degrees[0];
+    report->degree_median = quantile(tally->degrees, info->num_nodes, 1, 2);
+    report->degree_p90 = quantile(tally->degrees, info->num_nodes, 9, 10);
+    report->degree_p99 = quantile(tally->degrees, info->num_nodes, 99, 100);
+    report->degree_p999 = quantile(tally->degrees, info->num_nodes, 999, 1000);
+    report->num_self_loops = inspection->whole ? tally->self_loops : -1;
+    report->num_duplicates = inspection->whole ? tally->duplicates : -1;
+    return PLIM_OK;
+}
+
+/* The most frequent classes; of equally frequent ones the smaller number first. */
+static void report_classes(const plim_dataset_info_t *info, const plim__tally_t *tally,
+                           plim_dataset_report_t *report)
+{
+    report->num_unlabelled = tally->unlabelled;
+    report->num_classes_seen = info->num_classes <= PLIM__CLASSES_MAX ? 0 : -1;
+    for (int64_t label = 0; label < PLIM__CLASSES_MAX; label++) {
+        int64_t count = tally->classes[label];
+        if (count == 0)
+            continue;
+        report->num_classes_seen++;
+        int place = report->num_top;
+        while (place > 0 && report->top_count[place - 1] < count)
+            place--;
+        if (place == PLIM_TOP_CLASSES)
+            continue;
+        report->num_top += report->num_top < PLIM_TOP_CLASSES;
+        for (int i = report->num_top - 1; i > place; i--) {
+            report->top_class[i] = report->top_class[i - 1];
+            report->top_count[i] = report->top_count[i - 1];
+        }
+        report->top_class[place] = label;
+        report->top_count[place] = count;
+    }
+}
+
+static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t *report_out)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(inspection->dataset);
+    plim_dataset_report_t report = {.whole = inspection->whole,
+                                    .bytes_read = inspection->bytes_done};
+    plim__tally_t *tally = &inspection->workers[0].scan.tally;
+    plim__file_system_t system;
+    for (int i = 1; i < inspection->num_workers; i++)
+        plim__tally_add(tally, &inspection->workers[i].scan.tally);
+    PLIM_TRY(report_degrees(inspection, tally, &report));
+    report_classes(&manifest->info, tally, &report);
+    for (int i = 0; i < inspection->num_sources; i++) {
+        const source_t *source = &inspection->sources[i];
+        if (source->rule.kind == PLIM__SCAN_VALUES)
+            plim__values_stats(&source->joint.values,
+                               strcmp(source->entry->name, "features.npy") == 0 ? &report.features
+                                                                                : &report.targets);
+    }
+    PLIM_TRY(plim__file_system(plim__dataset_path(inspection->dataset), &system));
+    memcpy(report.file_system, system.name, sizeof report.file_system);
+    report.network = system.network;
+    report.memory = system.memory;
+    *report_out = report;
+    return PLIM_OK;
+}
+
+static size_t worker_size(size_t block)
+{
+    return plim__scan_estimate() + plim__arena_piece(1, sizeof(worker_t), 1) +
+           plim__arena_piece(1, sizeof(XXH3_state_t), 1) +
+           DEPTH * plim__arena_piece(1, block, PLIM__PAGE);
+}
+
+/* As many workers as threads, with large blocks; less of both under a low line. */
+static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_out)
+{
+    int64_t available = plim_ledger_available(job->ledger) - (int64_t)sizeof(inspection_t) -
+                        2 * (int64_t)PLIM__PAGE;
+    size_t engine = plim__engine_estimate(job->io_engine, DEPTH);
+    int most = job->threads < PLIM__THREADS_MAX ? job->threads : PLIM__THREADS_MAX;
+    for (size_t block = BLOCK_MOST;; block /= 2) {
+        int64_t fit = available / (int64_t)(worker_size(block) + engine + PLIM__STACK_BYTES);
+        *block_out = block;
+        *workers_out = fit < 1 ? 1 : (int)plim__min_i64(fit, most);
+        if (fit >= 1 || block == BLOCK_LEAST)
+            return;
+    }
+}
+
+static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool whole,
+                            inspection_t **inspection_out)
+{
+    plim__arena_t arena;
+    int workers;
+    size_t block;
+    choose_size(job, &workers, &block);
+    /* The threads' stacks are on the ledger with it, though they lie elsewhere. */
+    size_t size = plim__arena_piece(1, sizeof(inspection_t), 1) +
+                  (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
+    PLIM_TRY(plim__arena_create(job->ledger, "inspect", size, &arena));
+    inspection_t *inspection = plim__arena_carve(&arena, 1, sizeof *inspection, 1);
+    inspection->job = job;
+    inspection->dataset = dataset;
+    inspection->whole = whole;
+    inspection->block = block;
+    inspection->num_workers = workers;
+    inspection->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
+    for (int i = 0; i < workers; i++) {
+        worker_t *worker = &inspection->workers[i];
+        plim__scan_carve(&worker->scan, &arena);
+        worker->state = plim__arena_carve(&arena, 1, sizeof *worker->state, 1);
+        for (int j = 0; j < DEPTH; j++)
+            worker->blocks[j] = plim__arena_carve(&arena, 1, block, PLIM__PAGE);
+    }
+    inspection->arena = arena;
+    *inspection_out = inspection;
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
+                                            bool whole, plim_dataset_report_t *report_out)
+{
+    inspection_t *inspection;
+    PLIM_TRY(create(job, dataset, whole, &inspection));
+    plim_status_t status = open_sources(inspection);
+    for (int i = 0; i < inspection->num_workers && status == PLIM_OK; i++)
+        status = plim__engine_create(job, DEPTH, &inspection->workers[i].engine);
+    if (status == PLIM_OK)
+        status = plim__ordered(inspection->num_workers, inspection->num_pieces, make_piece,
+                               take_piece, inspection);
+    if (status == PLIM_OK)
+        status = make_report(inspection, report_out);
+    for (int i = 0; i < inspection->num_workers; i++)
+        plim__engine_destroy(inspection->workers[i].engine);
+    close_sources(inspection);
+    plim__arena_destroy(&inspection->arena);
+    return status;
+}
+
+PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset)
+{
+    plim_dataset_report_t report;
+    return plim_dataset_inspect(job, dataset, true, &report);
+}

@@ -1,0 +1,49 @@
+/*
+ * Statistics of floating-point values, bit for bit the same on every CPU: each value goes to one of
+ * eight lanes by its place, and a lane's sums are made in the order of places, in double precision
+ * (in which the square of a float is exact).
+ */
+#ifndef PLIM_STORE_VALUES_H
+#define PLIM_STORE_VALUES_H
+
+#include "io/npy.h"
+
+#include <plimsoll/dataset.h>
+
+#define PLIM__LANES 8
+
+typedef struct plim__values {
+    double sum[PLIM__LANES]; /* of the finite values, as are all but the counts */
+    double squares[PLIM__LANES];
+    float min[PLIM__LANES];
+    float max[PLIM__LANES];
+    int64_t count;
+    int64_t num_nan;
+    int64_t num_infinite;
+} plim__values_t;
+
+void plim__values_start(plim__values_t *values);
+
+/* Adds `count` values of `type` (PLIM__F16 or PLIM__F32); a multiple of PLIM__LANES unless it is
+ * the last call. */
+void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count);
+
+/* Sums of whole runs, in the order they are given. */
+typedef struct plim__values_sum {
+    double sum;
+    double squares;
+    double min;
+    double max;
+    int64_t count;
+    int64_t num_nan;
+    int64_t num_infinite;
+} plim__values_sum_t;
+
+void plim__values_sum(plim__values_sum_t *sum, const plim__values_t *values);
+void plim__values_stats(const plim__values_sum_t *sum, plim_value_stats_t *stats_out);
+
+/* For tests: the path for any CPU, whatever this one can do. */
+void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const void *data,
+                            size_t count);
+
+#endif
