@@ -116,7 +116,7 @@ plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine
     plim_status_t status = create_ring(job, depth, engine_out);
     if (status != PLIM_ERR_UNSUPPORTED || job->io_engine == PLIM_IO_URING)
         return status;
-    if (!atomic_flag_test_and_set(&said))
+    if (job->log != NULL && !atomic_flag_test_and_set(&said))
         plim__log(job, PLIM_LOG_INFO, "%s instead, which is as good", plim_last_error());
     return create_pool(job, depth, engine_out);
 }

@@ -6,8 +6,13 @@
 #include <pthread.h>
 #include <signal.h>
 
-/* pread needs little; a sanitizer's thread-local state lies on the stack too, and does not. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+/* pread needs little; ThreadSanitizer keeps its own state of a thread on the stack too. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_THREAD__
 #define STACK_BYTES ((size_t)1 << 20)
 #else
 #define STACK_BYTES ((size_t)64 << 10)

@@ -54,7 +54,8 @@ static void read_batch(plim__reader_t *reader, const plim__file_t *file, const w
                        uint64_t key, size_t max_read, size_t unit, bool sorted)
 {
     static plim__read_t reads[READS];
-    char *to = aligned_alloc(4096, READS * (max_read + 4096));
+    size_t stride = (max_read + 64 + 4095) / 4096 * 4096;
+    char *to = aligned_alloc(4096, READS * stride);
     uint64_t draw = 0;
     assert_non_null(to);
     for (int i = 0; i < READS; i++) {
@@ -66,11 +67,11 @@ static void read_batch(plim__reader_t *reader, const plim__file_t *file, const w
         size_t skew = unit == 1 ? (size_t)plim__rng_below(key, &draw, 64) : 0;
         reads[i].offset = offset / (int64_t)unit * (int64_t)unit;
         reads[i].size = size;
-        reads[i].to = to + (size_t)i * (max_read + 4096) / 4096 * 4096 + skew;
+        reads[i].to = to + (size_t)i * stride + skew;
     }
     if (sorted)
         qsort(reads, READS, sizeof reads[0], by_offset);
-    memset(to, 0x5a, READS * (max_read + 4096));
+    memset(to, 0x5a, READS * stride);
     assert_ok(plim__reader_read(reader, file, reads, READS));
     for (int i = 0; i < READS; i++)
         assert_memory_equal(reads[i].to, world->bytes + reads[i].offset, reads[i].size);

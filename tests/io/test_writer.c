@@ -173,12 +173,30 @@ static void survives_refused_memory(void **state)
     test_directory_remove(directory);
 }
 
+static void put_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)!write(fd, text, strlen(text));
+        (void)close(fd);
+    }
+}
+
 /* Mounts a file system of 1 MiB that only this process sees; false where that is not allowed. */
 static bool mount_small(const char *path)
 {
     uid_t user = getuid();
+    gid_t group = getgid();
     if (unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0)
         return false;
+    if (user != 0) {
+        char map[64];
+        (void)snprintf(map, sizeof map, "0 %u 1", (unsigned)user);
+        put_text("/proc/self/uid_map", map);
+        (void)snprintf(map, sizeof map, "0 %u 1", (unsigned)group);
+        put_text("/proc/self/setgroups", "deny");
+        put_text("/proc/self/gid_map", map);
+    }
     return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
            mount("plimsoll-test", path, "tmpfs", 0, "size=1m") == 0;
 }
