@@ -112,13 +112,18 @@ static bool take_dimension(cursor_t *cursor, int64_t *value_out)
 
 static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size_t size)
 {
+    char shown[33];
+    size_t length = size < sizeof shown - 1 ? size : sizeof shown - 1;
+    for (size_t i = 0; i < length; i++)
+        shown[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    shown[length] = '\0';
     const char *remedy = "save it as an integer, boolean or floating-point array";
     if (size > 1 && text[0] == '>')
         remedy = "it is big-endian; save it as array.astype(array.dtype.newbyteorder('<'))";
     else if (memchr(text, 'O', size) != NULL)
         remedy = "it holds Python objects; save it as an array of numbers";
-    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%.*s' cannot be read: %s", cursor->stream_name,
-                      (int)(size < 32 ? size : 32), text, remedy);
+    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' cannot be read: %s", cursor->stream_name,
+                      shown, remedy);
 }
 
 static plim_status_t read_dtype(cursor_t *cursor, plim__dtype_t *type_out)

@@ -5,6 +5,7 @@
 #include "io/npy.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Reads a file of this dict and no data. */
@@ -79,10 +80,167 @@ static void reads_what_numpy_writes(void **state)
     test_job_end(&job);
 }
 
+static void keeps_the_order_of_arrays(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__npy_t npy;
+    /* A file of 10 + 57 bytes of header and 24 of data. */
+    static const char head[] = "\x93NUMPY\x01\x00";
+    const char *dict = "{'descr':'<f4','fortran_order':True,'shape':(2,3)}";
+    unsigned char bytes[200];
+    size_t size = 10 + strlen(dict);
+    memcpy(bytes, head, 8);
+    bytes[8] = (unsigned char)strlen(dict);
+    bytes[9] = 0;
+    memcpy(bytes + 10, dict, strlen(dict));
+    for (size_t data = 23; data <= 25; data++) {
+        plim__stream_t *stream;
+        assert_ok(plim__stream_memory(&job, "test.npy", bytes, size + data, &stream));
+        plim_status_t status = plim__npy_read(stream, &npy);
+        assert_int_equal(status, data == 24 ? PLIM_OK : PLIM_ERR_DATA);
+        if (status != PLIM_OK)
+            assert_non_null(strstr(plim_last_error(), "but its header says 24"));
+        plim__stream_close(stream);
+    }
+    assert_true(npy.fortran);
+    assert_int_equal(npy.count, 6);
+    assert_int_equal(npy.header_size, (int64_t)size);
+    test_job_end(&job);
+}
+
+typedef struct bad {
+    const char *dict;
+    const char *message; /* a part of it */
+} bad_t;
+
+static void refuses_what_it_cannot_read(void **state)
+{
+    (void)state;
+    static const bad_t cases[] = {
+        {"{'descr': '>i8', 'fortran_order': False, 'shape': (0,)}", "big-endian"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (0,)}", "Python objects"},
+        {"{'descr': '<U3', 'fortran_order': False, 'shape': (0,)}", "dtype '<U3' cannot be read"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (0,)}", "dtype '<c8' cannot be read"},
+        {"{'descr': '\x1b[m', 'fortran_order': False, 'shape': (0,)}", "dtype '?[m'"},
+        {"{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (0,)}", "structured"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (-1,)}", "a dimension"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (9223372036854775808,)}",
+         "a dimension"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (1152921504606846976,)}", "63 bits"},
+        {"{'descr': '|u1', 'fortran_order': False, 'shape': (4294967296, 4294967296, 0)}",
+         "63 bits"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (1,1,1,1,1)}", "4 dimensions"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': 3}", "no tuple"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (1 2)}", "no tuple"},
+        {"{'descr': '<i8', 'fortran_order': 0, 'shape': (0,)}", "neither True nor False"},
+        {"{'descr': '<i8', 'fortran_order': False}", "missing"},
+        {"{'descr': '<i8', 'descr': '<i8', 'fortran_order': False, 'shape': (0,)}", "twice"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,), 'x': 1}", "a key besides"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)} x", "follows the dict"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)", "no comma"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,", "no number"},
+        {"{'descr': '<i8", "no string"},
+        {"{'descr'", "key"},
+        {"{", "key"},
+        {"", "no dict"},
+    };
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__npy_t npy;
+        assert_int_equal(read_dict(&job, 1, cases[i].dict, &npy), PLIM_ERR_DATA);
+        if (strstr(plim_last_error(), cases[i].message) == NULL ||
+            strstr(plim_last_error(), "test.npy") == NULL)
+            fail_msg("'%s' does not say '%s'", plim_last_error(), cases[i].message);
+    }
+    test_job_end(&job);
+}
+
+static void refuses_what_is_no_npy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        const char *message;
+    } cases[] = {
+        {"", 0, "ends after 0 bytes"},
+        {"\x93NUMPY\x01\x00\x04", 9, "ends after 9 bytes"},
+        {"\x93NUMPY\x01\x00\x04\x00{}", 12, "ends after 12 bytes"},
+        {"\x93NUMPX\x01\x00\x04\x00{}  ", 14, "does not begin with"},
+        {"\x93NUMPY\x04\x00\x04\x00{}  ", 14, "format 4.0"},
+        {"\x93NUMPY\x01\x01\x04\x00{}  ", 14, "format 1.1"},
+        {"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14, "longer than"},
+    };
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__stream_t *stream;
+        plim__npy_t npy;
+        assert_ok(plim__stream_memory(&job, "test.npy", cases[i].bytes, cases[i].size, &stream));
+        assert_int_equal(plim__npy_read(stream, &npy), PLIM_ERR_DATA);
+        if (strstr(plim_last_error(), cases[i].message) == NULL)
+            fail_msg("'%s' does not say '%s'", plim_last_error(), cases[i].message);
+        plim__stream_close(stream);
+    }
+    test_job_end(&job);
+}
+
+/* Every type and number of dimensions, written, and read by us and (when it is here) by NumPy. */
+static void writes_what_it_and_numpy_read(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    bool numpy = system("python3 -c 'import numpy' 2> /dev/null") == 0;
+    char folder[512];
+    test_directory_make(folder);
+    for (int type = PLIM__BOOL; type <= PLIM__F64; type++) {
+        static unsigned char bytes[PLIM__NPY_HEADER + 1000];
+        int dims = type % (PLIM__NPY_DIMS + 1);
+        plim__npy_t npy = {.type = (plim__dtype_t)type, .num_dims = dims, .shape = {2, 3, 4, 1}},
+                    back;
+        npy.count = (int64_t[]){1, 2, 6, 24, 24}[dims];
+        assert_ok(plim__npy_header(&npy, bytes));
+        size_t size = PLIM__NPY_HEADER + (size_t)npy.count * plim__dtype_size(npy.type);
+        plim__stream_t *stream;
+        assert_ok(plim__stream_memory(&job, "test.npy", bytes, size, &stream));
+        assert_ok(plim__npy_read(stream, &back));
+        plim__stream_close(stream);
+        assert_int_equal(back.type, type);
+        assert_int_equal(back.num_dims, dims);
+        assert_int_equal(back.count, npy.count);
+        assert_memory_equal(back.shape, npy.shape, (size_t)dims * sizeof(int64_t));
+        assert_int_equal(back.header_size, PLIM__NPY_HEADER);
+        if (!numpy)
+            continue;
+        char path[600], command[1400];
+        (void)snprintf(path, sizeof path, "%s/%d.npy", folder, type);
+        FILE *file = fopen(path, "wb");
+        assert_non_null(file);
+        assert_int_equal(fwrite(bytes, 1, size, file), size);
+        assert_int_equal(fclose(file), 0);
+        (void)snprintf(command, sizeof command,
+                       "python3 -c \"import numpy; a = numpy.load('%s', mmap_mode='r'); "
+                       "assert a.dtype.str == '%s' and a.ndim == %d and a.size == %d\"",
+                       path, plim__dtype_name(npy.type), dims, (int)npy.count);
+        assert_int_equal(system(command), 0);
+    }
+    if (!numpy)
+        print_message("SKIPPED: python3 has no numpy here; headers were read by us alone\n");
+    plim__npy_t five = {.num_dims = 5};
+    unsigned char header[PLIM__NPY_HEADER];
+    assert_int_equal(plim__npy_header(&five, header), PLIM_ERR_USAGE);
+    test_directory_remove(folder);
+    test_job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_what_numpy_writes),
+        cmocka_unit_test(keeps_the_order_of_arrays),
+        cmocka_unit_test(refuses_what_it_cannot_read),
+        cmocka_unit_test(refuses_what_is_no_npy),
+        cmocka_unit_test(writes_what_it_and_numpy_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,363 @@
+/* Streams deliver the bytes below them, whatever is between; and say when those are damaged. */
+#include "support/harness.h"
+#include "support/zip_make.h"
+
+#include "base/fail.h"
+#include "base/rng.h"
+#include "io/stream.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <zstd.h>
+
+#define DATA_BYTES 3000000
+
+static unsigned char data[DATA_BYTES];
+
+static int make_data(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < DATA_BYTES; i++)
+        data[i] = (unsigned char)(plim__rng_u64(1, i / 3) >> (i % 61));
+    return 0;
+}
+
+static plim__stream_t *over(plim_job_t *job, const void *bytes, size_t size)
+{
+    plim__stream_t *stream;
+    assert_ok(plim__stream_memory(job, "test", bytes, size, &stream));
+    return stream;
+}
+
+/* Reads in pieces of many sizes and compares; closes. */
+static void expect(plim__stream_t *stream, const unsigned char *wanted, size_t size)
+{
+    unsigned char *buffer = malloc(size + 1);
+    size_t at = 0, got = 1;
+    assert_non_null(buffer);
+    for (uint64_t k = 0; got > 0; k++) {
+        size_t piece = 1 + plim__rng_u64(2, k) % (k % 5 == 0 ? 700000 : 5000);
+        piece = piece < size + 1 - at ? piece : size + 1 - at;
+        assert_ok(stream->read(stream, buffer + at, piece, &got));
+        at += got;
+        assert_int_equal(stream->position, (int64_t)at);
+    }
+    assert_int_equal(at, size);
+    assert_memory_equal(buffer, wanted, size);
+    assert_ok(plim__stream_end(stream));
+    plim__stream_close(stream);
+    free(buffer);
+}
+
+static void reads_exactly(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    char buffer[200];
+    size_t got;
+    plim__stream_t *stream = over(&job, data, 100);
+    assert_ok(plim__stream_read_all(stream, buffer, 60));
+    assert_memory_equal(buffer, data, 60);
+    assert_int_equal(plim__stream_end(stream), PLIM_ERR_DATA);
+    assert_string_equal(plim_last_error(), "test: has more than the 60 bytes expected");
+    assert_ok(plim__stream_skip(stream, 9));
+    assert_int_equal(plim__stream_read_all(stream, buffer, 50), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "test: ends after 100 bytes, at least 120 expected"));
+    assert_int_equal(plim__stream_skip(stream, 1), PLIM_ERR_DATA);
+    assert_ok(plim__stream_end(stream));
+    assert_ok(plim__stream_read_some(stream, buffer, 50, &got));
+    assert_int_equal(got, 0);
+    plim__stream_close(stream);
+    plim__stream_close(NULL);
+    expect(over(&job, data, DATA_BYTES), data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static void reads_ahead_the_same_bytes(void **state)
+{
+    (void)state;
+    static const size_t buffers[] = {1, 2, 3, 100, 65536, 1000000, 4 << 20};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
+        size_t size = buffers[i] < 100 ? 5000 : DATA_BYTES;
+        plim__stream_t *stream;
+        assert_ok(plim__stream_ahead(&job, over(&job, data, size), buffers[i], &stream));
+        assert_int_equal(stream->size, (int64_t)size);
+        assert_string_equal(stream->name, "test");
+        expect(stream, data, size);
+    }
+    test_job_end(&job);
+}
+
+/* Gives `left` bytes, then fails or waits a little for each byte more. */
+typedef struct faulty {
+    plim__stream_t stream;
+    int64_t left;
+    plim_status_t status;
+    bool closed;
+} faulty_t;
+
+static plim_status_t faulty_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+{
+    faulty_t *faulty = (faulty_t *)stream;
+    size_t got = capacity;
+    if (faulty->left == 0 && faulty->status != PLIM_OK)
+        return plim__fail(faulty->status, "the disk is on fire");
+    if (faulty->left > 0)
+        got = (int64_t)capacity < faulty->left ? capacity : (size_t)faulty->left;
+    memset(to, 'f', got);
+    faulty->left -= faulty->left > 0 ? (int64_t)got : 0;
+    stream->position += (int64_t)got;
+    *got_out = got;
+    return PLIM_OK;
+}
+
+static void faulty_close(plim__stream_t *stream)
+{
+    ((faulty_t *)stream)->closed = true;
+}
+
+static faulty_t make_faulty(int64_t left, plim_status_t status)
+{
+    faulty_t faulty = {.left = left, .status = status};
+    faulty.stream.read = faulty_read;
+    faulty.stream.close = faulty_close;
+    faulty.stream.size = -1;
+    return faulty;
+}
+
+static void passes_errors_on_after_the_bytes_before(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    faulty_t faulty = make_faulty(100001, PLIM_ERR_IO);
+    plim__stream_t *stream;
+    static char buffer[200000];
+    size_t got;
+    assert_ok(plim__stream_ahead(&job, &faulty.stream, 4096, &stream));
+    assert_ok(plim__stream_read_all(stream, buffer, 100001));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(stream->read(stream, buffer, 1, &got), PLIM_ERR_IO);
+        assert_string_equal(plim_last_error(), "the disk is on fire");
+    }
+    plim__stream_close(stream);
+    assert_true(faulty.closed);
+    test_job_end(&job);
+}
+
+static double now(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void closes_at_once(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    double begin = now();
+    for (int i = 0; i < 200; i++) {
+        faulty_t faulty = make_faulty(0, PLIM_OK); /* without end */
+        plim__stream_t *stream;
+        char buffer[1000];
+        assert_ok(plim__stream_ahead(&job, &faulty.stream, 1 << 16, &stream));
+        for (int k = 0; k < i; k++)
+            assert_ok(plim__stream_read_all(stream, buffer, sizeof buffer));
+        plim__stream_close(stream);
+        assert_true(faulty.closed);
+    }
+    assert_true(now() - begin < 5);
+    test_job_end(&job);
+}
+
+/* A gzip member with every optional field. Returns its size. */
+static size_t make_gzip(const void *from, size_t size, bool fields, unsigned char *to,
+                        size_t capacity)
+{
+    static const unsigned char plain[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3};
+    static const unsigned char full[] = {
+        0x1f, 0x8b, 8, 2 + 4 + 8 + 16, 0, 0, 0, 0, 0, 3, 3, 0, 'x', 'y', 'z', 'n', 'm', 0, 'c', 'o',
+        0,    7,    7};
+    size_t at = fields ? sizeof full : sizeof plain;
+    memcpy(to, fields ? full : plain, at);
+    at += test_deflate(from, size, to + at, capacity - at - 8);
+    uint32_t crc = test_crc(from, size), modulo = (uint32_t)size;
+    memcpy(to + at, &crc, 4);
+    memcpy(to + at + 4, &modulo, 4);
+    return at + 8;
+}
+
+static void decompresses_gzip(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[2 * DATA_BYTES];
+    plim__stream_t *stream;
+    size_t third = DATA_BYTES / 3;
+    size_t size = make_gzip(data, third, false, packed, sizeof packed);
+    size += make_gzip(data + third, third, true, packed + size, sizeof packed - size);
+    size += make_gzip(data, 0, false, packed + size, sizeof packed - size);
+    size += make_gzip(data + 2 * third, third, false, packed + size, sizeof packed - size);
+    memset(packed + size, 0, 512);
+    assert_ok(plim__stream_decompress(&job, over(&job, packed, size), &stream));
+    expect(stream, data, DATA_BYTES);
+    assert_ok(plim__stream_decompress(&job, over(&job, packed, size + 512), &stream));
+    assert_int_equal(stream->size, -1);
+    expect(stream, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static size_t make_zstd(const void *from, size_t size, int level, unsigned char *to,
+                        size_t capacity)
+{
+    size_t packed = ZSTD_compress(to, capacity, from, size, level);
+    assert_false(ZSTD_isError(packed));
+    return packed;
+}
+
+static void decompresses_zstd(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[2 * DATA_BYTES];
+    static const unsigned char skippable[] = {0x5e, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 'a', 'b', 'c'};
+    plim__stream_t *stream;
+    memcpy(packed, skippable, sizeof skippable);
+    size_t size = sizeof skippable;
+    /* The second frame's window is larger than the first one's. */
+    size += make_zstd(data, 1000, 1, packed + size, sizeof packed - size);
+    size += make_zstd(data + 1000, DATA_BYTES - 1000, 19, packed + size, sizeof packed - size);
+    assert_ok(plim__stream_decompress(&job, over(&job, packed, size), &stream));
+    expect(stream, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static void leaves_plain_bytes_alone(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__stream_t *stream;
+    for (size_t size = 0; size < 6; size++) {
+        assert_ok(plim__stream_decompress(&job, over(&job, "abcdef", size), &stream));
+        assert_int_equal(stream->size, (int64_t)size);
+        expect(stream, (const unsigned char *)"abcdef", size);
+    }
+    assert_ok(plim__stream_decompress(&job, over(&job, data, DATA_BYTES), &stream));
+    expect(stream, data, DATA_BYTES);
+    test_job_end(&job);
+}
+
+static plim_status_t drain(plim_job_t *job, const void *bytes, size_t size, uint32_t *crc_out)
+{
+    static unsigned char buffer[300000];
+    plim__stream_t *stream;
+    size_t got = 0;
+    plim_status_t status = plim__stream_memory(job, "test.gz", bytes, size, &stream);
+    if (status == PLIM_OK)
+        status = plim__stream_decompress(job, stream, &stream);
+    if (status != PLIM_OK)
+        return status;
+    status = plim__stream_read_some(stream, buffer, sizeof buffer, &got);
+    if (status == PLIM_OK && got == sizeof buffer)
+        status = plim__stream_end(stream);
+    *crc_out = test_crc(buffer, got);
+    plim__stream_close(stream);
+    return status;
+}
+
+static void notices_damage_and_truncation(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    static unsigned char packed[100000];
+    uint32_t intact, crc;
+    for (int kind = 0; kind < 2; kind++) {
+        size_t size = kind == 0 ? make_gzip(data, 50000, true, packed, sizeof packed)
+                                : make_zstd(data, 50000, 3, packed, sizeof packed);
+        assert_ok(drain(&job, packed, size, &intact));
+        for (size_t cut = 5; cut < size; cut += 1 + cut / 10)
+            assert_int_equal(drain(&job, packed, cut, &crc), PLIM_ERR_DATA);
+        for (uint64_t k = 0; k < 300 && kind == 0; k++) {
+            size_t at = 23 + plim__rng_u64(4, k) % (size - 23);
+            packed[at] ^= 4;
+            if (drain(&job, packed, size, &crc) == PLIM_OK)
+                assert_int_equal(crc, intact);
+            packed[at] ^= 4;
+        }
+        packed[size] = 'x';
+        assert_int_equal(drain(&job, packed, size + 1, &crc), PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), "test.gz: damaged"));
+    }
+    test_job_end(&job);
+}
+
+static void refuses_giant_windows(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)64 << 20, 1, PLIM_IO_AUTO);
+    /* magic, no flags, a window of 2^(10+21) and of 2^(10+16), one empty last block */
+    unsigned char frame[] = {0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 1, 0, 0};
+    uint32_t crc;
+    assert_int_equal(drain(&job, frame, sizeof frame, &crc), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "more than 128 MiB"));
+    frame[5] = 16 << 3;
+    assert_int_equal(drain(&job, frame, sizeof frame, &crc), PLIM_ERR_BUDGET);
+    frame[5] = 13 << 3;
+    assert_ok(drain(&job, frame, sizeof frame, &crc));
+    test_job_end(&job);
+}
+
+typedef struct packed {
+    unsigned char bytes[2000];
+    size_t size;
+} packed_t;
+
+static plim_status_t open_layers(plim_job_t *job, void *context)
+{
+    const packed_t *packed = context;
+    plim__stream_t *stream;
+    char buffer[1000];
+    plim_status_t status = plim__stream_memory(job, "test", packed->bytes, packed->size, &stream);
+    if (status == PLIM_OK)
+        status = plim__stream_decompress(job, stream, &stream);
+    if (status == PLIM_OK)
+        status = plim__stream_ahead(job, stream, 100, &stream);
+    if (status != PLIM_OK)
+        return status;
+    status = plim__stream_read_all(stream, buffer, sizeof buffer);
+    plim__stream_close(stream);
+    return status;
+}
+
+static void survives_refused_memory(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    packed_t packed;
+    packed.size = make_gzip(data, 1000, true, packed.bytes, sizeof packed.bytes);
+    test_fail_each_arena(&job, open_layers, &packed);
+    packed.size = make_zstd(data, 500, 1, packed.bytes, sizeof packed.bytes);
+    packed.size += make_zstd(data, 500, 1, packed.bytes + packed.size, 1000);
+    test_fail_each_arena(&job, open_layers, &packed);
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_exactly),
+        cmocka_unit_test(reads_ahead_the_same_bytes),
+        cmocka_unit_test(passes_errors_on_after_the_bytes_before),
+        cmocka_unit_test(closes_at_once),
+        cmocka_unit_test(decompresses_gzip),
+        cmocka_unit_test(decompresses_zstd),
+        cmocka_unit_test(leaves_plain_bytes_alone),
+        cmocka_unit_test(notices_damage_and_truncation),
+        cmocka_unit_test(refuses_giant_windows),
+        cmocka_unit_test(survives_refused_memory),
+    };
+    return cmocka_run_group_tests(tests, make_data, NULL);
+}
