@@ -38,11 +38,19 @@ PLIM_API const char *plim_status_name(plim_status_t status)
     return "unknown";
 }
 
+/* The arguments of a message may point into the last one: it is made beside it, then copied. */
+static void set_message(const char *format, va_list arguments)
+{
+    char text[PLIM_MESSAGE_MAX];
+    if (vsnprintf(text, sizeof text, format, arguments) >= 0)
+        (void)strcpy(message, text);
+}
+
 plim_status_t plim__fail(plim_status_t status, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(message, sizeof message, format, arguments);
+    set_message(format, arguments);
     va_end(arguments);
     return status;
 }
@@ -96,7 +104,7 @@ plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
     if ((size_t)used >= sizeof whole / 2)
         used = (int)(sizeof whole / 2) - 1;
     (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", message);
-    memcpy(message, whole, sizeof message);
+    (void)strcpy(message, whole);
     return status;
 }
 
@@ -107,6 +115,8 @@ void plim__fail_save(char *message_out, size_t size)
 
 plim_status_t plim__fail_restore(plim_status_t status, const char *saved)
 {
-    (void)snprintf(message, sizeof message, "%s", saved);
+    size_t length = strnlen(saved, sizeof message - 1);
+    memmove(message, saved, length);
+    message[length] = '\0';
     return status;
 }

@@ -1,13 +1,13 @@
 #include "mem/size_text.h"
 
-#include <errno.h>
+#include "base/check.h"
+#include "base/fail.h"
+
 #include <plimsoll/ledger.h>
 #include <plimsoll/limit.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "base/fail.h"
 
 static const char units[] = "KMGTP";
 
@@ -17,16 +17,14 @@ const char *plim__size_text(int64_t bytes, char text_out[PLIM__SIZE_TEXT])
         return strcpy(text_out, "unlimited");
     double value = (double)bytes;
     int unit = -1;
-    while (value >= 1024 && unit + 1 < (int)strlen(units)) {
+    /* 1023.7 MiB would be shown as 1024 MiB: it is 1.00 GiB. */
+    while (value >= (unit < 0 ? 1024 : 1023.5) && unit + 1 < (int)strlen(units)) {
         value /= 1024;
         unit++;
     }
-    int digits = unit < 0 || value == (double)(int64_t)value ? 0
-                 : value < 10                                ? 2
-                 : value < 100                               ? 1
-                                                             : 0;
+    int digits = value == (double)(int64_t)value ? 0 : value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
     if (unit < 0)
-        (void)snprintf(text_out, PLIM__SIZE_TEXT, "%d B", (int)bytes);
+        (void)snprintf(text_out, PLIM__SIZE_TEXT, "%lld B", (long long)bytes);
     else
         (void)snprintf(text_out, PLIM__SIZE_TEXT, "%.*f %ciB", digits, value, units[unit]);
     return text_out;
@@ -37,25 +35,48 @@ PLIM_API const char *plim_size_text(int64_t bytes, char text_out[24])
     return plim__size_text(bytes, text_out);
 }
 
+/* Digits, and past a point more of them; not strtod, which also takes 0x1p4, inf and, depending on
+ * the locale, 1,5. Moves *text behind them; false without a digit or past 2^62. */
+static bool parse_decimal(const char **text, int64_t *whole_out, double *fraction_out)
+{
+    const char *at = *text;
+    int64_t whole = 0;
+    double fraction = 0, place = 0.1;
+    if (*at < '0' || *at > '9')
+        return false;
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (!plim__mul_i64(whole, 10, &whole) || !plim__add_i64(whole, *at - '0', &whole))
+            return false;
+    if (*at == '.')
+        for (at++; *at >= '0' && *at <= '9'; at++, place /= 10)
+            fraction += (*at - '0') * place;
+    *text = at;
+    *whole_out = whole;
+    *fraction_out = fraction;
+    return true;
+}
+
 PLIM_API plim_status_t plim_size_parse(const char *text, int64_t *bytes_out)
 {
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || errno != 0 || !(value >= 0))
+    const char *end = text;
+    int64_t whole, bytes, scale = 1;
+    double fraction;
+    if (!parse_decimal(&end, &whole, &fraction))
         return plim__fail(PLIM_ERR_USAGE, "'%s' is not a size; write it like 4G, 1.5G or 300M",
                           text);
-    const char *unit = *end != '\0' ? strchr(units, *end >= 'a' ? *end - 32 : *end) : NULL;
+    end += *end == ' ' && end[1] != '\0';
+    const char *unit =
+        *end != '\0' ? strchr(units, *end >= 'a' && *end <= 'z' ? *end - 'a' + 'A' : *end) : NULL;
     if (unit != NULL) {
-        for (long i = 0; i <= unit - units; i++)
-            value *= 1024;
+        scale = (int64_t)1 << (10 * (unit - units + 1));
         end++;
     }
-    if (strcmp(end, "iB") != 0 && strcmp(end, "B") != 0 && strcmp(end, "b") != 0 && *end != '\0')
+    if ((unit == NULL || strcmp(end, "iB") != 0) && strcmp(end, "B") != 0 &&
+        strcmp(end, "b") != 0 && *end != '\0')
         return plim__fail(PLIM_ERR_USAGE, "'%s' is not a size; write it like 4G, 1.5G or 300M",
                           text);
-    if (value >= 0x1p62)
+    if (!plim__mul_i64(whole, scale, &bytes) || bytes >= (int64_t)1 << 62)
         return plim__fail(PLIM_ERR_USAGE, "'%s' is larger than any memory or disk", text);
-    *bytes_out = (int64_t)value;
+    *bytes_out = bytes + (int64_t)(fraction * (double)scale);
     return PLIM_OK;
 }

@@ -1,0 +1,108 @@
+/* Messages: whole, one a thread, with a remedy, whatever they are made of. */
+#include "support/harness.h"
+
+#include "base/fail.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+static void *ask_elsewhere(void *message_out)
+{
+    plim__fail_save(message_out, PLIM_MESSAGE_MAX);
+    (void)plim__fail(PLIM_ERR_IO, "from another thread");
+    return NULL;
+}
+
+static void keeps_a_message_for_each_thread(void **state)
+{
+    (void)state;
+    char elsewhere[PLIM_MESSAGE_MAX] = "untouched";
+    pthread_t thread;
+    assert_int_equal(plim__fail(PLIM_ERR_DATA, "row %d of %s", 7, "a.npy"), PLIM_ERR_DATA);
+    assert_int_equal(pthread_create(&thread, NULL, ask_elsewhere, elsewhere), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_string_equal(elsewhere, "");
+    assert_string_equal(plim_last_error(), "row 7 of a.npy");
+}
+
+static void may_be_made_of_itself(void **state)
+{
+    (void)state;
+    (void)plim__fail(PLIM_ERR_DATA, "inner");
+    (void)plim__fail(PLIM_ERR_DATA, "outer: %s", plim_last_error());
+    assert_string_equal(plim_last_error(), "outer: inner");
+    assert_int_equal(plim__fail_restore(PLIM_ERR_IO, plim_last_error()), PLIM_ERR_IO);
+    assert_string_equal(plim_last_error(), "outer: inner");
+    (void)plim__fail_errno(EACCES, "%s", plim_last_error());
+    assert_non_null(strstr(plim_last_error(), "outer: inner: Permission denied (errno 13)"));
+}
+
+static void puts_more_before_it(void **state)
+{
+    (void)state;
+    char saved[PLIM_MESSAGE_MAX];
+    (void)plim__fail(PLIM_ERR_DATA, "row 7");
+    assert_int_equal(plim__fail_prefix(PLIM_ERR_DATA, "%s", "a.npy"), PLIM_ERR_DATA);
+    assert_string_equal(plim_last_error(), "a.npy: row 7");
+    plim__fail_save(saved, sizeof saved);
+    (void)plim__fail(PLIM_ERR_IO, "something else");
+    assert_int_equal(plim__fail_restore(PLIM_ERR_DATA, saved), PLIM_ERR_DATA);
+    assert_string_equal(plim_last_error(), "a.npy: row 7");
+}
+
+static void names_errno_and_remedy(void **state)
+{
+    (void)state;
+    assert_int_equal(plim__fail_errno(ENOSPC, "cannot write %s", "x"), PLIM_ERR_IO);
+    assert_non_null(strstr(plim_last_error(), "cannot write x: No space left on device"));
+    assert_non_null(strstr(plim_last_error(), "--tmp"));
+    assert_int_equal(plim__fail_errno(ENOMEM, "cannot map"), PLIM_ERR_NOMEM);
+    assert_int_equal(plim__fail_errno(EDQUOT, "cannot write"), PLIM_ERR_IO);
+    assert_non_null(strstr(plim_last_error(), "quota"));
+}
+
+/* Longer than the buffer: cut, never past it; the remedy stays. */
+static void is_cut_to_size(void **state)
+{
+    (void)state;
+    char path[4096];
+    char saved[8];
+    memset(path, 'p', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    (void)plim__fail(PLIM_ERR_DATA, "%s", path);
+    assert_int_equal(strlen(plim_last_error()), PLIM_MESSAGE_MAX - 1);
+    (void)plim__fail_prefix(PLIM_ERR_DATA, "%s", path);
+    assert_int_equal(strlen(plim_last_error()), PLIM_MESSAGE_MAX - 1);
+    (void)plim__fail_errno(ENOSPC, "%s", path);
+    assert_non_null(strstr(plim_last_error(), "another disk"));
+    plim__fail_save(saved, sizeof saved);
+    assert_string_equal(saved, "ppppppp");
+    (void)plim__fail_restore(PLIM_ERR_DATA, path);
+    assert_int_equal(strlen(plim_last_error()), PLIM_MESSAGE_MAX - 1);
+}
+
+static void every_status_has_a_name(void **state)
+{
+    (void)state;
+    for (int status = PLIM_ERR_STOPPED; status <= PLIM_OK; status++) {
+        assert_string_not_equal(plim_status_name((plim_status_t)status), "unknown");
+        for (int other = PLIM_ERR_STOPPED; other < status; other++)
+            assert_string_not_equal(plim_status_name((plim_status_t)status),
+                                    plim_status_name((plim_status_t)other));
+    }
+    assert_string_equal(plim_status_name((plim_status_t)-1000), "unknown");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keeps_a_message_for_each_thread),
+        cmocka_unit_test(may_be_made_of_itself),
+        cmocka_unit_test(puts_more_before_it),
+        cmocka_unit_test(names_errno_and_remedy),
+        cmocka_unit_test(is_cut_to_size),
+        cmocka_unit_test(every_status_has_a_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
