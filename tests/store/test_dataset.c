@@ -7,6 +7,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <jansson.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -393,6 +395,75 @@ static void newer_formats_follow_the_rule(void **state)
     test_job_end(&job);
 }
 
+/* What jansson holds, counted as malloc gives it out. */
+static size_t held, most_held;
+
+static void *counting_malloc(size_t size)
+{
+    void *memory = malloc(size);
+    held += memory != NULL ? malloc_usable_size(memory) + 16 : 0;
+    most_held = held > most_held ? held : most_held;
+    return memory;
+}
+
+static void counting_free(void *memory)
+{
+    held -= memory != NULL ? malloc_usable_size(memory) + 16 : 0;
+    free(memory);
+}
+
+/* Texts that are dear to parse; none of them may take more than was reserved for it. */
+static void json_memory_is_reserved_honestly(void **state)
+{
+    static const struct {
+        const char *head, *part, *tail;
+        int count;
+    } shapes[] = {
+        {"[", "{},", "0]", 20000},
+        {"[", "[],", "0]", 20000},
+        {"[", "1,", "0]", 40000},
+        {"[", "\"\",", "0]", 20000},
+        {"[", "\"0123456789abcdef\",\n", "0]", 20000},
+        {"[", "{\"a\":{}},", "0]", 20000},
+        {"[", "1.5,", "0]", 20000},
+        {"", "[", "", 2000},
+        {"", "{\"a\":", "", 2000},
+        {"\"", "aaaaaaaaaaaaaaaa", "\"", 20000},
+        {"{\"", "aaaaaaaaaaaaaaaa", "\": 1}", 20000},
+        {"{", "\"%d\":1,", "\"x\":1}", 20000},
+    };
+    (void)state;
+    static char text[1 << 19];
+    json_set_alloc_funcs(counting_malloc, counting_free);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+        plim_account_info_t accounts[8];
+        plim__arena_t arena;
+        plim__manifest_t *manifest;
+        size_t size = (size_t)snprintf(text, sizeof text, "%s", shapes[i].head);
+        bool numbered = strchr(shapes[i].part, '%') != NULL;
+        for (int j = 0; j < shapes[i].count; j++)
+            size += numbered
+                        ? (size_t)snprintf(text + size, sizeof text - size, "\"%d\":1,", j)
+                        : (size_t)snprintf(text + size, sizeof text - size, "%s", shapes[i].part);
+        size += (size_t)snprintf(text + size, sizeof text - size, "%s", shapes[i].tail);
+        assert_true(size < sizeof text);
+        held = most_held = 0;
+        assert_int_equal(plim__manifest_parse(&job, text, size, "it", &arena, &manifest),
+                         PLIM_ERR_DATA);
+        assert_int_equal(held, 0);
+        int count = plim_ledger_accounts(job.ledger, 8, accounts);
+        for (int j = 0; j < count; j++)
+            if (strcmp(accounts[j].name, "json") == 0) {
+                print_message("%-12.12s %zu bytes, %zu held, %lld reserved\n", shapes[i].part, size,
+                              most_held, (long long)accounts[j].peak);
+                assert_true(accounts[j].peak >= (int64_t)most_held);
+            }
+        test_job_end(&job);
+    }
+    json_set_alloc_funcs(malloc, free);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(fails_cleanly_without_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(works_under_a_low_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(hostile_text_is_refused, set_up, tear_down),
+        cmocka_unit_test(json_memory_is_reserved_honestly),
         cmocka_unit_test_setup_teardown(newer_formats_follow_the_rule, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
