@@ -132,7 +132,8 @@ uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int b
     int low = bits;
     bool swapped = false;
     for (int64_t part = count; part > RUN_MAX && low > 0; swapped = !swapped)
-        for (int width = 0; width < TOP_BITS && low > 0 && (width == 0 || part > RUN_AIM); width++) {
+        for (int width = 0; width < TOP_BITS && low > 0 && (width == 0 || part > RUN_AIM);
+             width++) {
             part /= 2;
             low--;
         }

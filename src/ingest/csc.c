@@ -1,0 +1,215 @@
+/*
+ * Creating a build and adding edges to it.
+ *
+ * What 1.6 G edges among 111 M nodes cost, at 8 bytes a key:
+ *
+ *     add      reads 16 B an edge of the caller's, writes one key into the worker's gathered keys
+ *              (half a megabyte for all ranges: second-level cache), and copies 32-64 of them at a
+ *              time to the range's chunk: one lock and two cache misses for each such run
+ *     spill    12.9 GB written once and read once, in chunks of 256-512 KiB
+ *     finish   each range (about a million keys) read, scattered once and then sorted in cache;
+ *              6.5 GB of indices and 0.9 GB of offsets written
+ *
+ * A range's lock is taken before the spill's, never after it.
+ */
+#include "ingest/csc_internal.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "mem/size_text.h"
+
+#include <string.h>
+
+/* Edges between two looks at the job's stop flag. */
+#define PIECE_EDGES ((int64_t)1 << 16)
+
+/* A pool of this size and more is backed by huge pages, where the system has them. */
+#define HUGE_BYTES ((size_t)64 << 20)
+
+static plim_status_t carve(plim__csc_t *csc, plim__arena_t *arena)
+{
+    const plim__csc_shape_t *shape = &csc->shape;
+    size_t ranges = (size_t)shape->num_ranges;
+    size_t threads = (size_t)csc->job.threads;
+    size_t parts = (size_t)shape->split_levels << shape->split_bits;
+    csc->ranges = plim__arena_carve(arena, ranges, sizeof(plim__csc_range_t), 64);
+    csc->gathers = plim__arena_carve(arena, threads, sizeof(plim__csc_gather_t), 1);
+    csc->sorters = plim__arena_carve(arena, (size_t)shape->sorters, sizeof(plim__csc_sorter_t), 1);
+    csc->parts = plim__arena_carve(arena, parts, sizeof(plim__csc_part_t), 1);
+    for (size_t i = 0; i < threads; i++) {
+        csc->gathers[i].keys =
+            plim__arena_carve(arena, ranges, (size_t)shape->combine * sizeof(uint64_t), 1);
+        csc->gathers[i].fill = plim__arena_carve(arena, ranges, sizeof(uint16_t), 1);
+    }
+    PLIM_TRY(plim__spill_open(&csc->job, &shape->spill, arena, &csc->spill));
+    size_t chunk = shape->spill.chunk, buffers = (size_t)shape->spill.num_buffers;
+    csc->pool = plim__arena_carve(arena, buffers, chunk, PLIM__PAGE);
+    if (chunk * buffers >= HUGE_BYTES)
+        plim__arena_want_huge(csc->pool, chunk * buffers);
+    plim__spill_lend(csc->spill, csc->pool, (int64_t)buffers);
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *params,
+                               plim__csc_t **csc_out)
+{
+    plim__arena_t arena;
+    plim__csc_shape_t shape;
+    if (!plim__csc_shape(job, params, &shape)) {
+        char least[PLIM__SIZE_TEXT], given[PLIM__SIZE_TEXT];
+        size_t bytes = plim__csc_least(job, params);
+        if (bytes > INT64_MAX)
+            return plim__fail(PLIM_ERR_USAGE, "no build for %lld nodes, %lld edges and %d threads",
+                              (long long)params->num_nodes, (long long)params->max_edges,
+                              job->threads);
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "building the adjacency lists needs at least %s, but has %s; raise "
+                          "--memory",
+                          plim__size_text((int64_t)bytes, least),
+                          plim__size_text((int64_t)params->memory, given));
+    }
+    PLIM_TRY(plim__arena_create(job->ledger, "csc build", shape.arena, &arena));
+    plim__csc_t *csc = plim__arena_carve(&arena, 1, sizeof *csc, 1);
+    csc->job = *job;
+    csc->params = *params;
+    csc->params.remove_duplicates = params->remove_duplicates || params->symmetrise;
+    csc->shape = shape;
+    plim_status_t status = carve(csc, &arena);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
+    for (int64_t i = 0; i < shape.num_ranges; i++) {
+        pthread_mutex_init(&csc->ranges[i].lock, NULL);
+        csc->ranges[i].list = PLIM__SPILL_LIST_INIT;
+    }
+    csc->arena = arena;
+    *csc_out = csc;
+    return PLIM_OK;
+}
+
+void plim__csc_destroy(plim__csc_t *csc)
+{
+    if (csc == NULL)
+        return;
+    plim__spill_close(csc->spill);
+    for (int64_t i = 0; i < csc->shape.num_ranges; i++)
+        pthread_mutex_destroy(&csc->ranges[i].lock);
+    plim__arena_destroy(&csc->arena);
+}
+
+/* Appends keys to the range's chunk, and hands the chunk over when it is full. Lock held. */
+static plim_status_t append(plim__csc_t *csc, plim__csc_range_t *range, const uint64_t *keys,
+                            int64_t count)
+{
+    int64_t full = (int64_t)(csc->shape.spill.chunk / sizeof(uint64_t));
+    while (count > 0) {
+        if (range->buffer == NULL)
+            PLIM_TRY(plim__spill_take(csc->spill, &range->buffer));
+        int64_t piece = plim__min_i64(count, full - range->fill);
+        memcpy(range->buffer + range->fill, keys, (size_t)piece * sizeof *keys);
+        range->fill += piece;
+        keys += piece;
+        count -= piece;
+        if (range->fill == full) {
+            uint64_t *buffer = range->buffer;
+            range->buffer = NULL;
+            range->fill = 0;
+            PLIM_TRY(plim__spill_put(csc->spill, &range->list, buffer, full));
+        }
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t pass_on(plim__csc_t *csc, plim__csc_gather_t *gather, int64_t number)
+{
+    plim__csc_range_t *range = &csc->ranges[number];
+    int64_t count = gather->fill[number];
+    gather->fill[number] = 0;
+    pthread_mutex_lock(&range->lock);
+    plim_status_t status = append(csc, range, gather->keys + number * csc->shape.combine, count);
+    pthread_mutex_unlock(&range->lock);
+    return status;
+}
+
+/* Gathers one edge; true when its range's gathered keys are to be passed on. */
+static inline bool gather_edge(const plim__csc_shape_t *shape, plim__csc_gather_t *gather,
+                               uint64_t source, uint64_t destination, uint64_t *range_out)
+{
+    uint64_t range = destination >> shape->range_bits;
+    uint64_t within = destination & (((uint64_t)1 << shape->range_bits) - 1);
+    uint32_t fill = gather->fill[range];
+    gather->keys[range * (uint64_t)shape->combine + fill] = within << shape->source_bits | source;
+    gather->fill[range] = (uint16_t)++fill;
+    *range_out = range;
+    return fill == (uint32_t)shape->combine;
+}
+
+static plim_status_t add_piece(plim__csc_t *csc, plim__csc_gather_t *gather, const int64_t *source,
+                               const int64_t *destination, int64_t count, int64_t *bad_out)
+{
+    const plim__csc_shape_t shape = csc->shape;
+    const uint64_t num_nodes = (uint64_t)csc->params.num_nodes;
+    const bool symmetrise = csc->params.symmetrise;
+    uint64_t range;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t from = (uint64_t)source[i], to = (uint64_t)destination[i];
+        if (from >= num_nodes || to >= num_nodes) {
+            *bad_out = i;
+            return PLIM_ERR_DATA;
+        }
+        if (gather_edge(&shape, gather, from, to, &range))
+            PLIM_TRY(pass_on(csc, gather, (int64_t)range));
+        if (symmetrise && gather_edge(&shape, gather, to, from, &range))
+            PLIM_TRY(pass_on(csc, gather, (int64_t)range));
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_add(plim__csc_t *csc, int worker, const int64_t *source,
+                            const int64_t *destination, int64_t count, int64_t *bad_out)
+{
+    if (worker < 0 || worker >= csc->job.threads || count < 0 || csc->finished)
+        return plim__fail(PLIM_ERR_USAGE, "worker %d cannot add %lld edges", worker,
+                          (long long)count);
+    if (atomic_fetch_add(&csc->added, count) > csc->params.max_edges - count)
+        return plim__fail(PLIM_ERR_USAGE, "more edges than the %lld that were announced",
+                          (long long)csc->params.max_edges);
+    for (int64_t begin = 0; begin < count; begin += PIECE_EDGES) {
+        int64_t bad = -1;
+        PLIM_TRY(plim__job_check(&csc->job));
+        plim_status_t status =
+            add_piece(csc, &csc->gathers[worker], source + begin, destination + begin,
+                      plim__min_i64(PIECE_EDGES, count - begin), &bad);
+        if (bad >= 0) {
+            bad += begin;
+            if (bad_out != NULL)
+                *bad_out = bad;
+            return plim__fail(PLIM_ERR_DATA,
+                              "edge %lld → %lld: ids must be at least 0 and less than the number "
+                              "of nodes, %lld",
+                              (long long)source[bad], (long long)destination[bad],
+                              (long long)csc->params.num_nodes);
+        }
+        PLIM_TRY(status);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_gathered(plim__csc_t *csc)
+{
+    for (int64_t i = 0; i < csc->shape.num_ranges; i++) {
+        plim__csc_range_t *range = &csc->ranges[i];
+        for (int worker = 0; worker < csc->job.threads; worker++)
+            PLIM_TRY(pass_on(csc, &csc->gathers[worker], i));
+        if (range->fill == 0)
+            continue;
+        uint64_t *buffer = range->buffer;
+        int64_t fill = range->fill;
+        range->buffer = NULL;
+        range->fill = 0;
+        PLIM_TRY(plim__spill_put(csc->spill, &range->list, buffer, fill));
+    }
+    return PLIM_OK;
+}

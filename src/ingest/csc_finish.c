@@ -1,0 +1,195 @@
+/*
+ * Finishing a build: ranges are read and sorted by several threads at once and written in order.
+ * When nothing was spilled the keys stay where they are and the untouched rest of the pool is the
+ * sorters'; otherwise everything goes to disk first and the whole pool is.
+ */
+#include "ingest/csc_internal.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "ingest/radix.h"
+
+/* Removes duplicates and self-loops from sorted keys, as the parameters say; how many are left. */
+static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int64_t first_node)
+{
+    const plim__csc_params_t *params = &csc->params;
+    int bits = csc->shape.source_bits;
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
+    bool all = params->remove_duplicates;
+    bool drop_loops = params->self_loops == PLIM__LOOPS_REMOVE;
+    bool one_loop = params->self_loops == PLIM__LOOPS_ADD;
+    int64_t kept = 0;
+    uint64_t previous = count > 0 ? ~keys[0] : 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t key = keys[i];
+        bool loop = (key & mask) == (key >> bits) + (uint64_t)first_node;
+        bool again = key == previous;
+        bool drop = (again && (all || (loop && one_loop))) || (loop && drop_loops);
+        previous = key;
+        keys[kept] = key;
+        kept += !drop;
+    }
+    return kept;
+}
+
+/*
+ * Takes sorted keys apart: sources to `sources`, and in place of the keys a record for each list.
+ * A run longer than a record can say (duplicates kept) becomes several. A record is written after
+ * at least as many keys were read.
+ */
+#define UNPACK(name, type)                                                                         \
+    static int64_t name(uint64_t *keys, int64_t count, int bits, type *sources)                    \
+    {                                                                                              \
+        uint64_t mask = ((uint64_t)1 << bits) - 1;                                                 \
+        uint64_t node = count > 0 ? keys[0] >> bits : 0, run = 0;                                  \
+        int64_t records = 0;                                                                       \
+        for (int64_t i = 0; i < count; i++) {                                                      \
+            uint64_t key = keys[i];                                                                \
+            sources[i] = (type)(key & mask);                                                       \
+            if (key >> bits != node || run > mask) {                                               \
+                keys[records++] = node << bits | (run - 1);                                        \
+                node = key >> bits;                                                                \
+                run = 0;                                                                           \
+            }                                                                                      \
+            run++;                                                                                 \
+        }                                                                                          \
+        if (count > 0)                                                                             \
+            keys[records++] = node << bits | (run - 1);                                            \
+        return records;                                                                            \
+    }
+
+UNPACK(unpack_32, int32_t)
+UNPACK(unpack_64, int64_t)
+
+void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64_t count, int bits,
+                       int64_t first_node)
+{
+    uint64_t *halves[2];
+    halves[0] = (uint64_t *)(void *)sorter->area;
+    halves[1] = halves[0] + csc->capacity;
+    uint64_t *keys = plim__radix_sort(halves[0], halves[1], count, bits);
+    uint64_t *spare = keys == halves[0] ? halves[1] : halves[0];
+    if (csc->params.remove_duplicates || csc->params.self_loops != PLIM__LOOPS_KEEP)
+        count = clean(csc, keys, count, first_node);
+    sorter->records = keys;
+    sorter->sources = spare;
+    sorter->num_sources = count;
+    if (csc->output.index_size == sizeof(int32_t))
+        sorter->num_records =
+            unpack_32(keys, count, csc->shape.source_bits, (int32_t *)(void *)spare);
+    else
+        sorter->num_records =
+            unpack_64(keys, count, csc->shape.source_bits, (int64_t *)(void *)spare);
+}
+
+/* Keys of the range, self-loops to be added included. */
+static int64_t range_keys(const plim__csc_t *csc, int64_t range)
+{
+    return csc->ranges[range].list.count + plim__csc_range_loops(csc, range);
+}
+
+static plim_status_t make_range(void *context, int worker, int64_t range)
+{
+    plim__csc_t *csc = context;
+    plim__csc_sorter_t *sorter = &csc->sorters[worker];
+    uint64_t *keys = (uint64_t *)(void *)sorter->area;
+    int64_t first = plim__csc_range_first(csc, range), count;
+    int bits = csc->shape.source_bits;
+    sorter->too_large = range_keys(csc, range) > csc->capacity;
+    if (sorter->too_large)
+        return PLIM_OK;
+    PLIM_TRY(plim__job_check(&csc->job));
+    PLIM_TRY(plim__spill_read(csc->spill, &csc->ranges[range].list, keys, csc->capacity, &count));
+    int64_t loops = plim__csc_range_loops(csc, range);
+    for (int64_t i = 0; i < loops; i++)
+        keys[count++] = (uint64_t)i << bits | (uint64_t)(first + i);
+    plim__csc_prepare(csc, sorter, count, bits + csc->shape.range_bits, first);
+    return PLIM_OK;
+}
+
+static plim_status_t take_range(void *context, int worker, int64_t range)
+{
+    plim__csc_t *csc = context;
+    plim__csc_sorter_t *sorter = &csc->sorters[worker];
+    if (sorter->too_large)
+        PLIM_TRY(plim__csc_split(csc, sorter, range));
+    else
+        PLIM_TRY(plim__csc_output_lists(csc, sorter, plim__csc_range_first(csc, range)));
+    plim__progress(&csc->job, "sorting edges", "edges", csc->output.num_edges,
+                   csc->total + csc->shape.loops);
+    return PLIM_OK;
+}
+
+/* Keys in ranges that an area of `chunks` chunks cannot hold. */
+static int64_t keys_too_many(const plim__csc_t *csc, int64_t chunks)
+{
+    int64_t capacity = chunks / 2 * (int64_t)(csc->shape.spill.chunk / sizeof(uint64_t));
+    int64_t sum = 0;
+    for (int64_t i = 0; i < csc->shape.num_ranges; i++)
+        sum += range_keys(csc, i) > capacity ? range_keys(csc, i) : 0;
+    return sum;
+}
+
+/* Divides chunks [first, first + chunks) of the pool among as many sorters; how many. */
+static int set_areas(plim__csc_t *csc, int64_t first, int64_t chunks, int sorters)
+{
+    csc->area_chunks = chunks / sorters;
+    csc->capacity = csc->area_chunks / 2 * (int64_t)(csc->shape.spill.chunk / sizeof(uint64_t));
+    for (int i = 0; i < sorters; i++)
+        csc->sorters[i].area =
+            csc->pool + (size_t)(first + i * csc->area_chunks) * csc->shape.spill.chunk;
+    return sorters;
+}
+
+/*
+ * The sorters' areas: as many sorters as there can be without many ranges being too large. An area
+ * is never less than PLIM__CSC_AREA_CHUNKS, so that it can split a range.
+ */
+static plim_status_t divide_pool(plim__csc_t *csc, int *sorters_out)
+{
+    int64_t all = csc->shape.spill.num_buffers;
+    int64_t untouched = plim__spill_untouched(csc->spill);
+    int64_t loops = csc->shape.loops;
+    if (plim__spill_written(csc->spill) == 0) {
+        for (int n = csc->shape.sorters; n >= 1; n--) {
+            if (keys_too_many(csc, untouched / n) == 0) {
+                *sorters_out = set_areas(csc, all - untouched, untouched, n);
+                return PLIM_OK;
+            }
+        }
+    }
+    PLIM_TRY(plim__spill_flush(csc->spill));
+    int n = csc->shape.sorters;
+    while (n > 1 && (all / n < PLIM__CSC_AREA_CHUNKS ||
+                     keys_too_many(csc, all / n) > (csc->total + loops) / 8))
+        n--;
+    *sorters_out = set_areas(csc, 0, all, n);
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
+                               plim__csc_totals_t *totals_out)
+{
+    int sorters, account;
+    if (csc->finished)
+        return plim__fail(PLIM_ERR_USAGE, "the build is finished already");
+    csc->finished = true;
+    PLIM_TRY(plim__csc_gathered(csc));
+    for (int64_t i = 0; i < csc->shape.num_ranges; i++)
+        csc->total += csc->ranges[i].list.count;
+    PLIM_TRY(divide_pool(csc, &sorters));
+    PLIM_TRY(plim__csc_output_open(csc, writer));
+    size_t stacks = (size_t)(sorters - 1) * PLIM__STACK_BYTES;
+    PLIM_TRY(plim__ledger_reserve(csc->job.ledger, "csc threads", stacks, &account));
+    plim_status_t status =
+        plim__ordered(sorters, csc->shape.num_ranges, make_range, take_range, csc);
+    plim__ledger_release(csc->job.ledger, account, stacks);
+    PLIM_TRY(status);
+    PLIM_TRY(plim__csc_output_close(csc));
+    *totals_out = (plim__csc_totals_t){.num_edges = csc->output.num_edges,
+                                       .max_degree = csc->output.max_degree,
+                                       .spill_bytes = plim__spill_written(csc->spill)};
+    return PLIM_OK;
+}

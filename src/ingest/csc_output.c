@@ -1,0 +1,115 @@
+/* Writing the lists: sources as they come, offsets through a window of the indptr column. */
+#include "ingest/csc_internal.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+
+#include <string.h>
+
+plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *writer)
+{
+    plim__csc_output_t *output = &csc->output;
+    const plim__csc_params_t *params = &csc->params;
+    bool narrow = params->num_nodes <= INT32_MAX;
+    bool exact = !params->remove_duplicates && params->self_loops == PLIM__LOOPS_KEEP;
+    int64_t offsets = params->num_nodes + 1;
+    int64_t edges = exact ? csc->total : -1;
+    *output = (plim__csc_output_t){.num_nodes = params->num_nodes,
+                                   .index_size = narrow ? sizeof(int32_t) : sizeof(int64_t)};
+    PLIM_TRY(plim__column_open(writer, "indptr", PLIM__I64, 1, &offsets,
+                               offsets * (int64_t)sizeof(int64_t), csc->shape.column_buffer,
+                               &output->indptr));
+    return plim__column_open(writer, "indices", narrow ? PLIM__I32 : PLIM__I64, 1, &edges,
+                             (csc->total + csc->shape.loops) * (int64_t)output->index_size,
+                             csc->shape.column_buffer, &output->indices);
+}
+
+static plim_status_t close_window(plim__csc_output_t *output)
+{
+    size_t bytes = (size_t)output->window_fill * sizeof(int64_t);
+    output->window_fill = output->window_size = 0;
+    return bytes > 0 ? plim__column_advance(output->indptr, bytes) : PLIM_OK;
+}
+
+static plim_status_t next_window(plim__csc_output_t *output)
+{
+    void *to;
+    size_t bytes;
+    PLIM_TRY(close_window(output));
+    PLIM_TRY(plim__column_space(output->indptr, &to, &bytes));
+    output->window = to;
+    output->window_size = (int64_t)(bytes / sizeof(int64_t));
+    return PLIM_OK;
+}
+
+/* Begins the list of `node`: it and those before it that have no list yet start here. */
+static plim_status_t begin_list(plim__csc_output_t *output, int64_t node)
+{
+    if (output->degree > output->max_degree)
+        output->max_degree = output->degree;
+    output->degree = 0;
+    while (output->next_node <= node) {
+        if (output->window_fill == output->window_size)
+            PLIM_TRY(next_window(output));
+        int64_t count =
+            plim__min_i64(node + 1 - output->next_node, output->window_size - output->window_fill);
+        for (int64_t i = 0; i < count; i++)
+            output->window[output->window_fill + i] = output->num_edges;
+        output->window_fill += count;
+        output->next_node += count;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_output_lists(plim__csc_t *csc, const plim__csc_sorter_t *sorter,
+                                     int64_t first_node)
+{
+    plim__csc_output_t *output = &csc->output;
+    int bits = csc->shape.source_bits;
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
+    for (int64_t i = 0; i < sorter->num_records; i++) {
+        int64_t node = first_node + (int64_t)(sorter->records[i] >> bits);
+        int64_t run = (int64_t)(sorter->records[i] & mask) + 1;
+        if (node >= output->next_node)
+            PLIM_TRY(begin_list(output, node));
+        output->num_edges += run;
+        output->degree += run;
+    }
+    return plim__column_write(output->indices, sorter->sources,
+                              (size_t)sorter->num_sources * output->index_size);
+}
+
+plim_status_t plim__csc_output_repeat(plim__csc_t *csc, int64_t node, int64_t source, int64_t count)
+{
+    plim__csc_output_t *output = &csc->output;
+    if (count == 0)
+        return PLIM_OK;
+    if (node >= output->next_node)
+        PLIM_TRY(begin_list(output, node));
+    output->num_edges += count;
+    output->degree += count;
+    while (count > 0) {
+        void *to;
+        size_t bytes;
+        PLIM_TRY(plim__column_space(output->indices, &to, &bytes));
+        int64_t piece = plim__min_i64(count, (int64_t)(bytes / output->index_size));
+        for (int64_t i = 0; i < piece; i++) {
+            if (output->index_size == sizeof(int32_t))
+                ((int32_t *)to)[i] = (int32_t)source;
+            else
+                ((int64_t *)to)[i] = source;
+        }
+        PLIM_TRY(plim__column_advance(output->indices, (size_t)piece * output->index_size));
+        count -= piece;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__csc_output_close(plim__csc_t *csc)
+{
+    plim__csc_output_t *output = &csc->output;
+    PLIM_TRY(begin_list(output, output->num_nodes));
+    PLIM_TRY(close_window(output));
+    PLIM_TRY(plim__column_close(output->indptr));
+    return plim__column_close(output->indices);
+}
