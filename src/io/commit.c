@@ -53,7 +53,7 @@ static plim_status_t place_of(const char *path, place_t *place_out)
     size_t parent_length = start > 1 ? start - 1 : start;
     (void)snprintf(place_out->parent, PATH_MAX, "%.*s", (int)parent_length, path);
     if (parent_length == 0)
-        (void)strcpy(place_out->parent, ".");
+        memcpy(place_out->parent, ".", sizeof ".");
     (void)snprintf(place_out->name, sizeof place_out->name, "%.*s", (int)name_length, path + start);
     (void)snprintf(place_out->path, PATH_MAX, "%.*s", (int)length, path);
     (void)snprintf(place_out->partial, PATH_MAX, "%.*s" PREFIX "%s" SUFFIX, (int)start, path,
@@ -221,8 +221,8 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
         (void)close(fd);
         return status;
     }
-    (void)strcpy(staging_out->target, place.path);
-    (void)strcpy(staging_out->path, place.partial);
+    memcpy(staging_out->target, place.path, sizeof place.path);
+    memcpy(staging_out->path, place.partial, sizeof place.partial);
     staging_out->lock_fd = fd;
     staging_out->file_lock_fd = file_fd;
     return PLIM_OK;

@@ -218,9 +218,12 @@ plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file
         retire(reader, reads);
     if (reader->failed < 0)
         return status;
+    const plim__op_t *failed = &reader->failed_op;
     PLIM_TRY(plim__engine_wait(reader->engine, &reader->failed_op));
-    return plim__fail(PLIM_ERR_DATA, "%s: truncated: it ends at %lld, before the read at %lld",
-                      file->path,
-                      (long long)(reader->failed_op.offset + (int64_t)reader->failed_op.moved),
-                      (long long)reads[reader->failed].offset);
+    long long end = failed->offset + (int64_t)failed->moved;
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s: truncated: it ends at %lld, before the end of the read at %lld; fetch or "
+        "make the file again",
+        file->path, end, (long long)reads[reader->failed].offset);
 }

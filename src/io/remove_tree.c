@@ -31,7 +31,7 @@ static plim_status_t remove_entry(int fd, const char *path, const char *name, in
     return status;
 }
 
-/* One pass over the directory; *left_out says whether there was something to remove. */
+/* One pass over the directory; *found_out says whether there was something to remove. */
 static plim_status_t pass(int fd, const char *path, const char *keep, int level, bool *found_out)
 {
     _Alignas(struct dirent64) char entries[2048];

@@ -15,6 +15,9 @@
 /* A request and its bios in the kernel, generously. */
 #define REQUEST_BYTES ((size_t)1024)
 
+/* So often, 100 microseconds apart, the kernel may lack memory for requests before we give up. */
+#define STARVED_MAX 1000
+
 size_t plim__ring_bytes(int depth)
 {
     size_t entries = 1;
@@ -82,7 +85,9 @@ static void enter(plim__ring_t *ring, unsigned wanted)
         return;
     }
     int taken = io_uring_submit_and_wait(&ring->uring, wanted);
-    if (taken == -EAGAIN || taken == -EBUSY || taken == -ENOMEM)
+    bool starved = taken == -EAGAIN || taken == -EBUSY || taken == -ENOMEM;
+    ring->starved = starved ? ring->starved + 1 : 0;
+    if (starved && ring->starved < STARVED_MAX)
         pause_shortly();
     else if (taken < 0 && taken != -EINTR)
         ring->refused = -taken;

@@ -10,6 +10,7 @@ typedef struct plim__ring {
     struct io_uring uring;
     plim__op_t *unsent; /* in the submission queue, the kernel has not taken them yet */
     plim__op_t *unsent_last;
+    int starved; /* submissions refused in a row for want of memory */
     int refused; /* errno once the kernel refuses submissions: from then on all is done here */
 } plim__ring_t;
 

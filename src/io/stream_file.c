@@ -97,7 +97,7 @@ plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t 
     self->capacity = plim__round_up(buffer, PLIM__PAGE);
     for (int i = 0; i < BUFFERS; i++)
         self->data[i] = plim__arena_carve(&arena, 1, self->capacity, PLIM__PAGE);
-    (void)strcpy(self->path, path);
+    memcpy(self->path, path, strlen(path) + 1);
     plim_status_t status = plim__engine_create(job, BUFFERS, &self->engine);
     if (status != PLIM_OK)
         goto destroy_arena;

@@ -98,7 +98,7 @@ plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_
         return plim__fail(PLIM_ERR_USAGE, "'%.64s…' is too long a path", path);
     PLIM_TRY(plim__arena_create(job->ledger, "writer", arena_bytes(buffer, max_bytes), &arena));
     plim__writer_t *writer = carve(&arena, buffer, max_bytes);
-    (void)strcpy(writer->path, path);
+    memcpy(writer->path, path, strlen(path) + 1);
     plim_status_t status = plim__engine_create(job, BUFFERS, &writer->engine);
     if (status != PLIM_OK)
         goto destroy_arena;

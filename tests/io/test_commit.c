@@ -173,6 +173,48 @@ static void refuses_what_is_in_use(void **state)
     test_directory_remove(place.directory);
 }
 
+/* One contender: 0 when it committed, 1 when it was told that somebody else has it. */
+static int contend(const char *target)
+{
+    plim__staging_t staging;
+    plim_status_t status = plim__staging_begin(target, &staging);
+    if (status == PLIM_ERR_USAGE)
+        return 1;
+    if (status != PLIM_OK)
+        return 2;
+    put(staging.path, "a", "1");
+    put(staging.path, "b", "2");
+    return plim__staging_commit(&staging) == PLIM_OK ? 0 : 3;
+}
+
+static void one_of_many_wins(void **state)
+{
+    (void)state;
+    enum { CONTENDERS = 8, ROUNDS = 10 };
+    for (int round = 0; round < ROUNDS; round++) {
+        place_t place;
+        pid_t children[CONTENDERS];
+        int won = 0;
+        place_make(&place);
+        for (int i = 0; i < CONTENDERS; i++) {
+            children[i] = fork();
+            assert_true(children[i] >= 0);
+            if (children[i] == 0)
+                _exit(contend(place.target));
+        }
+        for (int i = 0; i < CONTENDERS; i++) {
+            int how;
+            assert_int_equal(waitpid(children[i], &how, 0), children[i]);
+            assert_true(WIFEXITED(how) && WEXITSTATUS(how) <= 1);
+            won += WEXITSTATUS(how) == 0;
+        }
+        assert_int_equal(won, 1);
+        assert_int_equal(entries(place.target), 2);
+        assert_int_equal(entries(place.directory), 1);
+        test_directory_remove(place.directory);
+    }
+}
+
 static void refuses_impossible_targets(void **state)
 {
     (void)state;
@@ -219,9 +261,13 @@ static void commits_a_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(commits_a_directory),    cmocka_unit_test(works_in_the_current_directory),
-        cmocka_unit_test(abandons_everything),    cmocka_unit_test(removes_what_a_killed_run_left),
-        cmocka_unit_test(refuses_what_is_in_use), cmocka_unit_test(refuses_impossible_targets),
+        cmocka_unit_test(commits_a_directory),
+        cmocka_unit_test(works_in_the_current_directory),
+        cmocka_unit_test(abandons_everything),
+        cmocka_unit_test(removes_what_a_killed_run_left),
+        cmocka_unit_test(refuses_what_is_in_use),
+        cmocka_unit_test(one_of_many_wins),
+        cmocka_unit_test(refuses_impossible_targets),
         cmocka_unit_test(commits_a_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -296,6 +296,7 @@ static void works_when_the_ring_is_closed_later(void **state)
 {
     (void)state;
     run_apart(entering_refused, EPERM, "io_uring or seccomp");
+    run_apart(entering_refused, EAGAIN, "io_uring or seccomp");
 }
 
 static int with_little_memlock(int kind)
