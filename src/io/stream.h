@@ -31,6 +31,10 @@ size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer);
 plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
                                 plim__stream_t **stream_out);
 
+/* The same from byte `offset` on. PLIM_ERR_DATA when the file ends before it. */
+plim_status_t plim__stream_file_at(const plim_job_t *job, const char *path, size_t buffer,
+                                   int64_t offset, plim__stream_t **stream_out);
+
 /* `size` bytes at `data`, which is borrowed. `name` is cut to PLIM__STREAM_NAME. */
 plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const void *data,
                                   size_t size, plim__stream_t **stream_out);

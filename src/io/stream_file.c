@@ -84,8 +84,9 @@ static void file_close(plim__stream_t *stream)
     plim__arena_destroy(&self->arena);
 }
 
-plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
-                                plim__stream_t **stream_out)
+/* The stream begins at `begin`, a multiple of a page. */
+static plim_status_t open_at(const plim_job_t *job, const char *path, size_t buffer, int64_t begin,
+                             plim__stream_t **stream_out)
 {
     plim__arena_t arena;
     if (buffer == 0 || buffer > BUFFER_MAX || strlen(path) >= PATH_MAX)
@@ -109,6 +110,7 @@ plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t 
     self->stream.close = file_close;
     self->stream.size = self->file.size;
     (void)snprintf(self->stream.name, sizeof self->stream.name, "%s", path);
+    self->asked = self->stream.position = plim__min_i64(begin, self->file.size);
     for (int i = 0; i < BUFFERS; i++)
         ask(self, i);
     *stream_out = &self->stream;
@@ -118,4 +120,25 @@ destroy_engine:
 destroy_arena:
     plim__arena_destroy(&arena);
     return status;
+}
+
+plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
+                                plim__stream_t **stream_out)
+{
+    return open_at(job, path, buffer, 0, stream_out);
+}
+
+plim_status_t plim__stream_file_at(const plim_job_t *job, const char *path, size_t buffer,
+                                   int64_t offset, plim__stream_t **stream_out)
+{
+    plim__stream_t *stream;
+    int64_t begin = offset & ~((int64_t)PLIM__PAGE - 1);
+    PLIM_TRY(open_at(job, path, buffer, begin, &stream));
+    plim_status_t status = plim__stream_skip(stream, offset - begin);
+    if (status != PLIM_OK) {
+        plim__stream_close(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return PLIM_OK;
 }

@@ -131,10 +131,37 @@ static void survives_refused_memory(void **state)
     test_directory_remove(directory);
 }
 
+static void begins_anywhere(void **state)
+{
+    (void)state;
+    const int64_t offsets[] = {0, 1, 4095, 4096, 4097, 99999, 100000};
+    char directory[512], path[600], back[64];
+    test_directory_make(directory);
+    (void)snprintf(path, sizeof path, "%s/file", directory);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    char *bytes = make_file(path, 100000);
+    plim__stream_t *stream;
+    size_t got;
+    for (size_t i = 0; i < sizeof offsets / sizeof offsets[0]; i++) {
+        assert_ok(plim__stream_file_at(&job, path, 8192, offsets[i], &stream));
+        assert_int_equal(stream->position, offsets[i]);
+        assert_ok(plim__stream_read_some(stream, back, sizeof back, &got));
+        assert_int_equal(got, offsets[i] > 99936 ? 100000 - offsets[i] : 64);
+        assert_memory_equal(back, bytes + offsets[i], got);
+        stream->close(stream);
+    }
+    assert_int_equal(plim__stream_file_at(&job, path, 8192, 100001, &stream), PLIM_ERR_DATA);
+    assert_int_equal(plim__stream_file_at(&job, path, 8192, 1000000, &stream), PLIM_ERR_DATA);
+    free(bytes);
+    test_job_end(&job);
+    test_directory_remove(directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_every_size),
+        cmocka_unit_test(begins_anywhere),
         cmocka_unit_test(reports_truncation_and_absence),
         cmocka_unit_test(survives_refused_memory),
     };
