@@ -24,6 +24,7 @@ typedef struct cli_verb {
     int (*run)(int argc, char **argv);
 } cli_verb_t;
 
+extern const cli_verb_t cli_verb_import;
 extern const cli_verb_t cli_verb_inspect;
 extern const cli_verb_t cli_verb_limit;
 

@@ -1,0 +1,78 @@
+/* Edges from front to back, whatever they come from; every importer ends in one of these. */
+#ifndef PLIM_INGEST_EDGE_SOURCE_H
+#define PLIM_INGEST_EDGE_SOURCE_H
+
+#include "ingest/ids.h"
+
+typedef struct plim__edge_source plim__edge_source_t;
+
+struct plim__edge_source {
+    /* Up to `capacity` edges; fewer only at the end. Called by one thread at a time. */
+    plim_status_t (*read)(plim__edge_source_t *edges, int64_t *source, int64_t *destination,
+                          int64_t capacity, int64_t *got_out);
+    int64_t position;    /* edges delivered so far */
+    int64_t first_place; /* number of the first edge's place in the file, for messages … */
+    const char *place;   /* … and what is counted: "edge", "line" */
+    char name[PLIM__STREAM_NAME];
+};
+
+/* Two sequences of equal length, read in step. */
+typedef struct plim__edges_pairs {
+    plim__edge_source_t edges;
+    plim__ids_t *source;      /* borrowed */
+    plim__ids_t *destination; /* borrowed */
+} plim__edges_pairs_t;
+
+void plim__edges_pairs_open(plim__edges_pairs_t *pairs, plim__ids_t *source,
+                            plim__ids_t *destination);
+
+/* One sequence: source, destination, source, destination … */
+typedef struct plim__edges_mixed {
+    plim__edge_source_t edges;
+    plim__ids_t *ids; /* borrowed */
+} plim__edges_mixed_t;
+
+void plim__edges_mixed_open(plim__edges_mixed_t *mixed, plim__ids_t *ids);
+
+/* CSC: `indptr` (num_nodes + 1 ascending offsets from 0) says whose in-neighbours `indices` are. */
+typedef struct plim__edges_csc {
+    plim__edge_source_t edges;
+    plim__ids_t *indptr;  /* borrowed */
+    plim__ids_t *indices; /* borrowed */
+    int64_t num_edges;    /* length of indices */
+    int64_t node;         /* whose list is being read; -1 at first */
+    int64_t end;          /* where that list ends */
+} plim__edges_csc_t;
+
+void plim__edges_csc_open(plim__edges_csc_t *csc, plim__ids_t *indptr, plim__ids_t *indices,
+                          int64_t num_edges);
+
+/*
+ * Edges of many graphs, each graph's ids from 0, given the numbers of nodes and edges of each
+ * graph: they become ids of the whole. An id past its graph is PLIM_ERR_DATA.
+ */
+typedef struct plim__edges_local {
+    plim__edge_source_t edges;
+    plim__edge_source_t *inner;   /* borrowed */
+    plim__ids_t *nodes_of_graphs; /* borrowed */
+    plim__ids_t *edges_of_graphs; /* borrowed */
+    int64_t graph;                /* the one being read, -1 at first */
+    int64_t first_node;
+    int64_t num_nodes;
+    int64_t left; /* edges of it to come */
+} plim__edges_local_t;
+
+void plim__edges_local_open(plim__edges_local_t *local, plim__edge_source_t *inner,
+                            plim__ids_t *nodes_of_graphs, plim__ids_t *edges_of_graphs);
+
+/* A text: the first two numbers of each line. A first line of headings is passed over. */
+typedef struct plim__edges_text {
+    plim__edge_source_t edges;
+    plim__text_t *text; /* borrowed */
+    int64_t columns;    /* of every line */
+} plim__edges_text_t;
+
+plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *text,
+                                    const char *name);
+
+#endif

@@ -1,0 +1,270 @@
+/*
+ * libyaml's events, one at a time, and the path of keys and numbers that leads to where they stand:
+ * "graph/edges/0/path". Scalars at paths that are known are kept, everything else is passed over.
+ */
+#include "ingest/graphbolt_yaml.h"
+
+#include "base/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+#define DEPTH_MAX 16
+#define KEY_MAX 64
+
+typedef struct frame {
+    bool sequence;
+    bool has_key; /* a mapping whose next node is the value of `key` */
+    int index;    /* of a sequence's next entry */
+    char key[KEY_MAX];
+} frame_t;
+
+typedef struct reader {
+    const char *name;
+    plim__graphbolt_t *graphbolt;
+    int depth;
+    frame_t frames[DEPTH_MAX];
+    size_t line; /* of the event at hand */
+} reader_t;
+
+static plim_status_t bad(const reader_t *reader, const char *what)
+{
+    return plim__fail(PLIM_ERR_DATA, "%s: line %zu: %s", reader->name, reader->line + 1, what);
+}
+
+static plim_status_t several_types(const reader_t *reader, const char *what)
+{
+    return plim__fail(PLIM_ERR_UNSUPPORTED,
+                      "%s: line %zu: several types of %s; only graphs of one type of nodes and "
+                      "edges can be imported",
+                      reader->name, reader->line + 1, what);
+}
+
+/* The key at level `level` of the path, or NULL when that is a sequence. */
+static const char *key_at(const reader_t *reader, int level)
+{
+    return level < reader->depth && !reader->frames[level].sequence ? reader->frames[level].key
+                                                                    : NULL;
+}
+
+static bool is_key(const reader_t *reader, int level, const char *key)
+{
+    const char *own = key_at(reader, level);
+    return own != NULL && strcmp(own, key) == 0;
+}
+
+/* The entry's number at level `level`, -1 when that is no sequence. */
+static int index_at(const reader_t *reader, int level)
+{
+    return level < reader->depth && reader->frames[level].sequence ? reader->frames[level].index
+                                                                   : -1;
+}
+
+static plim_status_t keep(const reader_t *reader, const char *value, size_t length, char *to,
+                          size_t capacity)
+{
+    if (length >= capacity || memchr(value, '\0', length) != NULL)
+        return bad(reader, "a text is too long or holds a zero byte");
+    memcpy(to, value, length);
+    to[length] = '\0';
+    return PLIM_OK;
+}
+
+static plim_status_t keep_array(const reader_t *reader, int level, const char *value, size_t length,
+                                plim__yaml_array_t *array)
+{
+    if (is_key(reader, level, "domain"))
+        return keep(reader, value, length, array->domain, sizeof array->domain);
+    if (is_key(reader, level, "name"))
+        return keep(reader, value, length, array->name, sizeof array->name);
+    if (is_key(reader, level, "format"))
+        return keep(reader, value, length, array->format, sizeof array->format);
+    if (is_key(reader, level, "path"))
+        return keep(reader, value, length, array->path, sizeof array->path);
+    return PLIM_OK;
+}
+
+static plim_status_t keep_count(const reader_t *reader, const char *value, size_t length,
+                                int64_t *count_out)
+{
+    char text[32], *end;
+    PLIM_TRY(keep(reader, value, length, text, sizeof text));
+    errno = 0;
+    long long count = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || count < 0)
+        return bad(reader, "a number of nodes must stand here");
+    *count_out = count;
+    return PLIM_OK;
+}
+
+static plim_status_t graph_scalar(reader_t *reader, const char *value, size_t length)
+{
+    int index = index_at(reader, 2);
+    if (is_key(reader, 1, "nodes")) {
+        if (index > 0)
+            return several_types(reader, "nodes");
+        return index == 0 && is_key(reader, 3, "num")
+                   ? keep_count(reader, value, length, &reader->graphbolt->num_nodes)
+                   : PLIM_OK;
+    }
+    if (!is_key(reader, 1, "edges") || index < 0)
+        return PLIM_OK;
+    if (index > 0)
+        return several_types(reader, "edges");
+    return keep_array(reader, 3, value, length, &reader->graphbolt->edges);
+}
+
+static plim_status_t feature_scalar(reader_t *reader, const char *value, size_t length)
+{
+    int index = index_at(reader, 1);
+    if (index < 0)
+        return PLIM_OK;
+    if (index >= PLIM__YAML_FEATURES)
+        return bad(reader, "more than 16 features");
+    if (index >= reader->graphbolt->num_features)
+        reader->graphbolt->num_features = index + 1;
+    return keep_array(reader, 2, value, length, &reader->graphbolt->features[index]);
+}
+
+/* tasks/0/train_set/0/data/INDEX/… */
+static plim_status_t task_scalar(reader_t *reader, const char *value, size_t length)
+{
+    static const char *const sets[3] = {"train_set", "validation_set", "test_set"};
+    if (index_at(reader, 1) != 0)
+        return PLIM_OK;
+    for (int set = 0; set < 3; set++) {
+        if (!is_key(reader, 2, sets[set]))
+            continue;
+        if (index_at(reader, 3) > 0)
+            return several_types(reader, "nodes in a set");
+        int index = index_at(reader, 5);
+        if (!is_key(reader, 4, "data") || index < 0)
+            return PLIM_OK;
+        if (index >= PLIM__YAML_ARRAYS)
+            return bad(reader, "more than 4 arrays in a set");
+        if (index >= reader->graphbolt->num_arrays[set])
+            reader->graphbolt->num_arrays[set] = index + 1;
+        return keep_array(reader, 6, value, length, &reader->graphbolt->arrays[set][index]);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t take_scalar(reader_t *reader, const char *value, size_t length)
+{
+    if (reader->depth == 0)
+        return bad(reader, "not a metadata.yaml of GraphBolt: it holds a single value");
+    if (is_key(reader, 0, "graph_topology"))
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: describes a graph that GraphBolt has preprocessed; point at the "
+                          "directory above it, whose metadata.yaml names the edges",
+                          reader->name);
+    if (is_key(reader, 0, "graph"))
+        return graph_scalar(reader, value, length);
+    if (is_key(reader, 0, "feature_data"))
+        return feature_scalar(reader, value, length);
+    if (is_key(reader, 0, "tasks"))
+        return task_scalar(reader, value, length);
+    return PLIM_OK;
+}
+
+/* After a value the mapping waits for a key, a sequence for its next entry. */
+static void pass_value(reader_t *reader)
+{
+    if (reader->depth == 0)
+        return;
+    frame_t *frame = &reader->frames[reader->depth - 1];
+    frame->has_key = false;
+    frame->index++;
+}
+
+static plim_status_t scalar(reader_t *reader, const char *value, size_t length)
+{
+    frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
+    if (frame != NULL && !frame->sequence && !frame->has_key) {
+        /* A longer key is none of those that are known. */
+        (void)snprintf(frame->key, sizeof frame->key, "%.*s", (int)(length < 63 ? length : 63),
+                       value);
+        frame->has_key = true;
+        return PLIM_OK;
+    }
+    PLIM_TRY(take_scalar(reader, value, length));
+    pass_value(reader);
+    return PLIM_OK;
+}
+
+static plim_status_t begin(reader_t *reader, bool sequence)
+{
+    frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
+    if (frame != NULL && !frame->sequence && !frame->has_key)
+        return bad(reader, "a key must be a text");
+    if (reader->depth == DEPTH_MAX)
+        return bad(reader, "nested too deeply");
+    reader->frames[reader->depth++] = (frame_t){.sequence = sequence};
+    return PLIM_OK;
+}
+
+static plim_status_t take_event(reader_t *reader, const yaml_event_t *event)
+{
+    reader->line = event->start_mark.line;
+    switch (event->type) {
+    case YAML_ALIAS_EVENT:
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: line %zu: YAML aliases are not read",
+                          reader->name, reader->line + 1);
+    case YAML_SCALAR_EVENT:
+        return scalar(reader, (const char *)event->data.scalar.value, event->data.scalar.length);
+    case YAML_SEQUENCE_START_EVENT:
+        return begin(reader, true);
+    case YAML_MAPPING_START_EVENT:
+        return begin(reader, false);
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+        reader->depth--;
+        pass_value(reader);
+        return PLIM_OK;
+    default:
+        return PLIM_OK;
+    }
+}
+
+static plim_status_t read_events(yaml_parser_t *parser, reader_t *reader)
+{
+    bool ended = false;
+    while (!ended) {
+        yaml_event_t event;
+        if (yaml_parser_parse(parser, &event) == 0)
+            return parser->error == YAML_MEMORY_ERROR
+                       ? plim__fail(PLIM_ERR_NOMEM, "%s: libyaml got no memory", reader->name)
+                       : plim__fail(PLIM_ERR_DATA, "%s: line %zu: no YAML: %s", reader->name,
+                                    parser->problem_mark.line + 1,
+                                    parser->problem != NULL ? parser->problem : "unreadable");
+        plim_status_t status = take_event(reader, &event);
+        ended = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+        if (status != PLIM_OK)
+            return status;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__graphbolt_parse(const char *name, const void *data, size_t size,
+                                    plim__graphbolt_t *graphbolt_out)
+{
+    yaml_parser_t parser;
+    reader_t reader = {.name = name, .graphbolt = graphbolt_out};
+    memset(graphbolt_out, 0, sizeof *graphbolt_out);
+    graphbolt_out->num_nodes = -1;
+    if (size > PLIM__YAML_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: holds %zu bytes; a metadata.yaml has %zu at most",
+                          name, size, PLIM__YAML_MAX);
+    if (yaml_parser_initialize(&parser) == 0)
+        return plim__fail(PLIM_ERR_NOMEM, "%s: libyaml got no memory", name);
+    yaml_parser_set_input_string(&parser, data, size);
+    plim_status_t status = read_events(&parser, &reader);
+    yaml_parser_delete(&parser);
+    if (status == PLIM_OK && graphbolt_out->edges.path[0] == '\0')
+        status = plim__fail(PLIM_ERR_DATA, "%s: names no edges (graph: edges: - path: …)", name);
+    return status;
+}

@@ -1,0 +1,194 @@
+#include "ingest/ids.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "ingest/convert.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
+{
+    plim__ids_npy_t *ids = (plim__ids_npy_t *)base;
+    int64_t count = plim__min_i64(capacity, ids->left);
+    size_t size = plim__dtype_size(ids->type);
+    if (ids->type == PLIM__I64) {
+        PLIM_TRY(plim__stream_read_all(ids->stream, to, (size_t)count * size));
+    } else {
+        uint64_t raw[2048];
+        for (int64_t done = 0; done < count;) {
+            int64_t piece = plim__min_i64(count - done, (int64_t)(sizeof raw / size));
+            PLIM_TRY(plim__stream_read_all(ids->stream, raw, (size_t)piece * size));
+            int64_t good = plim__convert_ids(ids->type, raw, to + done, piece);
+            if (good < piece)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: element %" PRId64 " is %" PRIu64
+                                  ", more than any id or count can be; check the file",
+                                  ids->stream->name, base->position + done + good, raw[good]);
+            done += piece;
+        }
+    }
+    ids->left -= count;
+    base->position += count;
+    *got_out = count;
+    return PLIM_OK;
+}
+
+plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, plim__dtype_t type,
+                                 int64_t count)
+{
+    if (type == PLIM__F16 || type == PLIM__F32 || type == PLIM__F64)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: holds %s, but integers must be here; save it with "
+                          "astype('int64')",
+                          stream->name, plim__dtype_name(type));
+    ids->ids.read = npy_read;
+    ids->ids.position = 0;
+    (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", stream->name);
+    ids->stream = stream;
+    ids->type = type;
+    ids->left = count;
+    return PLIM_OK;
+}
+
+static plim_status_t text_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
+{
+    plim__ids_text_t *ids = (plim__ids_text_t *)base;
+    PLIM_TRY(plim__text_rows_i64(ids->text, 1, 1, capacity, to, got_out));
+    base->position += *got_out;
+    return PLIM_OK;
+}
+
+plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, const char *name)
+{
+    plim__text_line_t line;
+    PLIM_TRY(plim__text_peek(text, &line));
+    if (line.columns > 0 && !line.numbers)
+        PLIM_TRY(plim__text_skip(text));
+    ids->ids.read = text_read;
+    ids->ids.position = 0;
+    (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", name);
+    ids->text = text;
+    return PLIM_OK;
+}
+
+/* A piece on disk: one word, count << 8 | width, then count numbers of `width` bytes each. */
+static size_t pack(const int64_t *from, int64_t count, size_t width, unsigned char *to)
+{
+    if (width == 4) {
+        uint32_t narrow[PLIM__ID_PIECE];
+        for (int64_t i = 0; i < count; i++)
+            narrow[i] = (uint32_t)from[i];
+        memcpy(to, narrow, (size_t)count * 4);
+    } else {
+        for (int64_t i = 0; i < count; i++)
+            memcpy(to + (size_t)i * width, &from[i], width);
+    }
+    return (size_t)count * width;
+}
+
+static void unpack(const unsigned char *from, int64_t count, size_t width, int64_t *to)
+{
+    if (width == 4) {
+        uint32_t narrow[PLIM__ID_PIECE];
+        memcpy(narrow, from, (size_t)count * 4);
+        for (int64_t i = 0; i < count; i++)
+            to[i] = (int64_t)narrow[i];
+    } else {
+        for (int64_t i = 0; i < count; i++) {
+            to[i] = 0;
+            memcpy(&to[i], from + (size_t)i * width, width);
+        }
+    }
+}
+
+static plim_status_t write_piece(plim__id_aside_t *aside, const int64_t *from, int64_t count)
+{
+    unsigned char bytes[8 + PLIM__ID_PIECE * 8];
+    uint64_t all = 0;
+    int64_t most = aside->most;
+    for (int64_t i = 0; i < count; i++) {
+        all |= (uint64_t)from[i];
+        most = from[i] > most ? from[i] : most;
+    }
+    size_t width = 4;
+    while (width < 8 && all >> (8 * width) != 0)
+        width++;
+    uint64_t head = (uint64_t)count << 8 | width;
+    memcpy(bytes, &head, sizeof head);
+    size_t size = pack(from, count, width, bytes + sizeof head);
+    aside->most = most;
+    aside->count += count;
+    return plim__aside_write(aside->file, bytes, sizeof head + size);
+}
+
+plim_status_t plim__id_aside_write(plim__id_aside_t *aside, const int64_t *from, int64_t count)
+{
+    while (count > 0) {
+        int64_t piece = plim__min_i64(count, PLIM__ID_PIECE);
+        PLIM_TRY(write_piece(aside, from, piece));
+        from += piece;
+        count -= piece;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t read_piece(plim__id_aside_t *aside)
+{
+    unsigned char bytes[PLIM__ID_PIECE * 8];
+    uint64_t head;
+    PLIM_TRY(plim__aside_read(aside->file, &head, sizeof head));
+    size_t width = head & 0xff;
+    int64_t count = (int64_t)(head >> 8);
+    if (width < 4 || width > 8 || count > PLIM__ID_PIECE)
+        return plim__fail(PLIM_ERR_IO, "%s: its temporary file came back changed; check the disk",
+                          aside->ids.name);
+    PLIM_TRY(plim__aside_read(aside->file, bytes, (size_t)count * width));
+    unpack(bytes, count, width, aside->piece);
+    aside->piece_size = count;
+    aside->piece_taken = 0;
+    return PLIM_OK;
+}
+
+static plim_status_t aside_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
+{
+    plim__id_aside_t *aside = (plim__id_aside_t *)base;
+    int64_t count = plim__min_i64(capacity, aside->count - base->position);
+    for (int64_t done = 0; done < count;) {
+        if (aside->piece_taken == aside->piece_size)
+            PLIM_TRY(read_piece(aside));
+        int64_t piece = plim__min_i64(count - done, aside->piece_size - aside->piece_taken);
+        memcpy(to + done, aside->piece + aside->piece_taken, (size_t)piece * sizeof *to);
+        aside->piece_taken += piece;
+        done += piece;
+    }
+    base->position += count;
+    *got_out = count;
+    return PLIM_OK;
+}
+
+plim_status_t plim__id_aside_create(plim__id_aside_t *aside, const plim_job_t *job,
+                                    const char *directory, size_t buffer, const char *name)
+{
+    aside->ids.read = aside_read;
+    aside->ids.position = 0;
+    (void)snprintf(aside->ids.name, sizeof aside->ids.name, "%s", name);
+    aside->count = 0;
+    aside->most = -1;
+    return plim__aside_create(job, directory, buffer, &aside->file);
+}
+
+plim_status_t plim__id_aside_rewind(plim__id_aside_t *aside, bool consume)
+{
+    aside->ids.position = 0;
+    aside->piece_size = 0;
+    aside->piece_taken = 0;
+    return plim__aside_rewind(aside->file, consume);
+}
+
+void plim__id_aside_destroy(plim__id_aside_t *aside)
+{
+    plim__aside_destroy(aside->file);
+    aside->file = NULL;
+}

@@ -1,0 +1,284 @@
+/* plim_import: the kind is recognised, its importer runs, what it brought must fit together. */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "io/file.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* In the order they are asked: the more particular first. */
+static const plim__importer_t *const importers[] = {
+    &plim__importer_graphbolt, &plim__importer_ragged, &plim__importer_ogb,
+    &plim__importer_npy,       &plim__importer_text,
+};
+
+#define NUM_IMPORTERS (sizeof importers / sizeof importers[0])
+
+#define BUFFER_LEAST ((size_t)128 << 10)
+#define BUFFER_MOST ((size_t)4 << 20)
+#define BLOCK_LEAST 4096
+#define BLOCK_MOST 65536
+
+/* What streams, ids put aside and columns take at most with the smallest buffers; a gzip's 16 MiB
+ * is most of it. The build comes on top. */
+#define FIXED_BYTES ((int64_t)26 << 20)
+
+plim_status_t plim__import_begin(plim__import_t *import)
+{
+    if (import->writer != NULL)
+        return PLIM_OK;
+    return plim__dataset_begin(import->job, import->options->target, &import->writer);
+}
+
+plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64_t value,
+                                 const char *from)
+{
+    if (agreed->value >= 0 && agreed->value != value)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s says %" PRId64 " %s, but %s says %" PRId64
+                          "; the files do not belong together",
+                          from, value, what, agreed->from, agreed->value);
+    if (value < 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " cannot be a number of %s", from, value,
+                          what);
+    if (agreed->value < 0) {
+        agreed->value = value;
+        (void)snprintf(agreed->from, sizeof agreed->from, "%s", from);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner,
+                                   plim__stream_t **stream_out)
+{
+    plim__stream_t *stream;
+    int64_t size = inner->size;
+    PLIM_TRY(plim__stream_decompress(import->job, inner, &stream));
+    if (size >= 0 && stream->size == size) { /* was not compressed */
+        *stream_out = stream;
+        return PLIM_OK;
+    }
+    return plim__stream_ahead(import->job, stream, import->buffer, stream_out);
+}
+
+plim_status_t plim__import_open(plim__import_t *import, const char *path,
+                                plim__stream_t **stream_out)
+{
+    plim__stream_t *stream;
+    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
+    return plim__import_inflate(import, stream, stream_out);
+}
+
+plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
+                                plim__text_t **text_out)
+{
+    return plim__text_open(import->job, inner, (size_t)1 << 20, text_out);
+}
+
+/* The directory that holds `path`, which need not exist. */
+static plim_status_t parent_of(const char *path, char parent_out[PATH_MAX])
+{
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    while (length > 0 && path[length - 1] != '/')
+        length--;
+    if (length >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", path);
+    (void)snprintf(parent_out, PATH_MAX, "%.*s", length > 0 ? (int)length : 1,
+                   length > 0 ? path : ".");
+    return PLIM_OK;
+}
+
+static plim_status_t check_options(const plim_import_options_t *options)
+{
+    struct stat status;
+    if (options->source == NULL || options->target == NULL || options->num_nodes < 0 ||
+        (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32))
+        return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features are f16 "
+                                          "or f32, and a number of nodes is positive");
+    if (stat(options->source, &status) != 0)
+        return plim__fail_errno(errno, "cannot import %s", options->source);
+    if (stat(options->target, &status) == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s exists already; remove it or choose another target",
+                          options->target);
+    return PLIM_OK;
+}
+
+/* Buffers and blocks for the memory there is; too little is refused here. */
+static plim_status_t set_sizes(plim__import_t *import)
+{
+    const plim_job_t *job = import->job;
+    int64_t available = plim_ledger_available(job->ledger);
+    if (available < FIXED_BYTES)
+        return plim__import_refuse_memory(import, "an import", FIXED_BYTES);
+    import->buffer = BUFFER_LEAST;
+    while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
+        import->buffer *= 2;
+    import->block = BLOCK_LEAST;
+    while (import->block < BLOCK_MOST && import->block * 16 * job->threads * 64 <= available)
+        import->block *= 2;
+    return PLIM_OK;
+}
+
+static plim_status_t recognise(plim__import_t *import, const plim__importer_t **importer_out)
+{
+    for (size_t i = 0; i < NUM_IMPORTERS; i++)
+        if (importers[i]->recognise(import->options->source)) {
+            import->kind = importers[i]->name;
+            plim__log(import->job, PLIM_LOG_INFO, "%s: recognised as %s", import->options->source,
+                      import->kind);
+            *importer_out = importers[i];
+            return PLIM_OK;
+        }
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: not recognised; OGB's zip or directory, .npy files, GraphBolt's "
+                      "metadata.yaml, graphs with node_ptr.npy, or a text of edges can be imported",
+                      import->options->source);
+}
+
+/* Rows and ids must fit the number of nodes, or of graphs, which is known by now. */
+static plim_status_t check_whole(const plim__import_t *import)
+{
+    bool graphs = import->graphs.value >= 0;
+    const plim__agreed_t *items = graphs ? &import->graphs : &import->nodes;
+    if (import->features_done && import->feature_rows != import->nodes.value)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %" PRId64 " rows, but %s says %" PRId64
+                          " nodes; the files do not belong together",
+                          import->features_from, import->feature_rows, import->nodes.from,
+                          import->nodes.value);
+    if (import->labels_done && import->label_rows != items->value)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %" PRId64 " rows, but %s says %" PRId64
+                          " %s; the files do not belong together",
+                          import->labels_from, import->label_rows, items->from, items->value,
+                          graphs ? "graphs" : "nodes");
+    for (int i = 0; i < 3; i++)
+        if (import->splits[i].done && import->splits[i].most >= items->value)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: entry %" PRId64 " is %" PRId64 ", but %s says %" PRId64
+                              " %s; correct the file",
+                              import->splits[i].from, import->splits[i].most_at,
+                              import->splits[i].most, items->from, items->value,
+                              graphs ? "graphs" : "nodes");
+    return PLIM_OK;
+}
+
+/* The build, if it waited until now, and what is derived. */
+static plim_status_t complete(plim__import_t *import)
+{
+    if (!import->edges_done && import->sources.file == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: no edges were found in it (%s)",
+                          import->options->source, import->kind);
+    if (import->nodes.value < 0) {
+        int64_t most = plim__max_i64(import->sources.most, import->destinations.most);
+        if (most < 0 || most == INT64_MAX)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: it does not say how many nodes there are; give --nodes",
+                              import->options->source);
+        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", most + 1, "the greatest id"));
+    }
+    if (import->nodes.value == 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: the graph has no nodes", import->options->source);
+    import->nodes_ready = true;
+    PLIM_TRY(plim__import_settle_edges(import));
+    if (import->graphs.value >= 0 && import->graph_nodes.file == NULL)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has labels of %" PRId64
+                          " graphs, but nothing says how many nodes each has",
+                          import->graphs.from, import->graphs.value);
+    if (import->graphs.value >= 0)
+        PLIM_TRY(plim__import_graph_offsets(import));
+    return check_whole(import);
+}
+
+static void describe_options(const plim_import_options_t *options, char *text_out, size_t size)
+{
+    char nodes[48] = "";
+    static const char *const loops[] = {"", " --self-loops add", " --self-loops remove"};
+    if (options->num_nodes > 0)
+        (void)snprintf(nodes, sizeof nodes, " --nodes %" PRId64, options->num_nodes);
+    (void)snprintf(text_out, size, "%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
+                   options->remove_duplicates ? " --remove-duplicates" : "",
+                   loops[options->self_loops], options->relabel ? " --relabel" : "",
+                   options->features == PLIM_F16   ? " --features f16"
+                   : options->features == PLIM_F32 ? " --features f32"
+                                                   : "",
+                   nodes);
+}
+
+static plim_status_t commit(plim__import_t *import)
+{
+    char source[PLIM__STREAM_NAME], options[160];
+    const char *path = import->options->source;
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    (void)snprintf(source, sizeof source, "import %.*s (%s)", (int)(length - begin), path + begin,
+                   import->kind);
+    describe_options(import->options, options, sizeof options);
+    plim__dataset_facts_t facts = {.num_nodes = import->nodes.value,
+                                   .num_graphs =
+                                       import->graphs.value > 0 ? import->graphs.value : 0,
+                                   .num_classes = import->num_classes,
+                                   .feature_error = import->feature_error,
+                                   .source = source,
+                                   .options = options[0] == ' ' ? options + 1 : options};
+    plim__dataset_writer_t *writer = import->writer;
+    import->writer = NULL;
+    return plim__dataset_finish(writer, &facts);
+}
+
+static plim_status_t run(plim__import_t *import)
+{
+    const plim__importer_t *importer = NULL;
+    const plim_import_options_t *options = import->options;
+    PLIM_TRY(parent_of(options->target, import->parent));
+    (void)snprintf(import->tmp, sizeof import->tmp, "%s",
+                   options->tmp != NULL ? options->tmp : import->parent);
+    PLIM_TRY(recognise(import, &importer));
+    if (options->relabel && (importer != &plim__importer_text || options->num_nodes > 0))
+        return plim__fail(PLIM_ERR_USAGE, "--relabel is for texts of edges, without --nodes: the "
+                                          "number of distinct ids is the number of nodes");
+    PLIM_TRY(set_sizes(import));
+    if (options->num_nodes > 0)
+        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", options->num_nodes, "--nodes"));
+    PLIM_TRY(importer->run(import));
+    PLIM_TRY(complete(import));
+    return commit(import);
+}
+
+PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options)
+{
+    plim__arena_t arena;
+    PLIM_TRY(check_options(options));
+    PLIM_TRY(plim__arena_create(job->ledger, "import",
+                                plim__arena_piece(1, sizeof(plim__import_t), PLIM__LINE), &arena));
+    plim__import_t *import = plim__arena_carve(&arena, 1, sizeof *import, PLIM__LINE);
+    import->job = job;
+    import->options = options;
+    import->path = plim__convert_best();
+    import->nodes.value = import->graphs.value = import->edges.value = -1;
+    import->feature_rows = import->label_rows = -1;
+    plim_status_t status = run(import);
+    char message[PLIM_MESSAGE_MAX];
+    if (status != PLIM_OK)
+        plim__fail_save(message, sizeof message);
+    plim__dataset_abandon(import->writer);
+    plim__id_aside_destroy(&import->sources);
+    plim__id_aside_destroy(&import->destinations);
+    plim__id_aside_destroy(&import->graph_nodes);
+    plim__id_aside_destroy(&import->graph_edges);
+    plim__arena_destroy(&arena);
+    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, message);
+}

@@ -1,0 +1,329 @@
+/*
+ * Edges on their way into the CSC build. Workers take blocks from the source in turn and add them
+ * at the same time. When the number of nodes is not known yet, or an array holds all sources before
+ * the first destination, ids wait on disk in files that give their space back as the build takes
+ * it.
+ */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "ingest/csc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What the workers share; the lock guards everything below it. */
+typedef struct pump {
+    plim__import_t *import;
+    plim__csc_t *csc;
+    int64_t *blocks; /* (threads, 2, block) */
+    int64_t total;   /* edges expected, for progress */
+    pthread_mutex_t lock;
+    plim__edge_source_t *edges;
+    bool ended;
+    int64_t failed_at; /* first edge of the block whose error is reported: the least one */
+    plim_status_t status;
+    char message[PLIM_MESSAGE_MAX];
+} pump_t;
+
+/* Keeps the error of the earliest block, so that the message does not depend on timing. */
+static void pump_fail(pump_t *pump, int64_t at, plim_status_t status)
+{
+    pthread_mutex_lock(&pump->lock);
+    pump->ended = true;
+    if (pump->status == PLIM_OK || at < pump->failed_at) {
+        pump->status = status;
+        pump->failed_at = at;
+        plim__fail_save(pump->message, sizeof pump->message);
+    }
+    pthread_mutex_unlock(&pump->lock);
+}
+
+static int64_t pump_take(pump_t *pump, int64_t *source, int64_t *destination, int64_t *first_out)
+{
+    int64_t got = 0;
+    plim_status_t status = PLIM_OK;
+    pthread_mutex_lock(&pump->lock);
+    int64_t first = pump->edges->position;
+    if (!pump->ended) {
+        status = plim__job_check(pump->import->job);
+        if (status == PLIM_OK)
+            status = pump->edges->read(pump->edges, source, destination, pump->import->block, &got);
+        pump->ended = status != PLIM_OK || got < pump->import->block;
+    }
+    pthread_mutex_unlock(&pump->lock);
+    *first_out = first;
+    if (status != PLIM_OK) {
+        pump_fail(pump, first, status);
+        return 0;
+    }
+    if (got > 0)
+        plim__progress(pump->import->job, "reading edges", "edges", first + got, pump->total);
+    return got;
+}
+
+static plim_status_t bad_id(const pump_t *pump, int64_t at, int64_t source, int64_t destination)
+{
+    const plim__edge_source_t *edges = pump->edges;
+    const plim__agreed_t *nodes = &pump->import->nodes;
+    bool first = source < 0 || source >= nodes->value;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: %s %" PRId64 ": the %s's id %" PRId64 " is not in 0 … %" PRId64
+                      " (%s says %" PRId64 " nodes); correct the file, or give --nodes if it is "
+                      "right",
+                      edges->name, edges->place, edges->first_place + at,
+                      first ? "source" : "destination", first ? source : destination,
+                      nodes->value - 1, nodes->from, nodes->value);
+}
+
+static plim_status_t pump_work(void *context, int worker)
+{
+    pump_t *pump = context;
+    int64_t block = pump->import->block;
+    int64_t *source = pump->blocks + 2 * block * worker;
+    int64_t *destination = source + block;
+    int64_t first, bad = -1;
+    int64_t got;
+    while ((got = pump_take(pump, source, destination, &first)) > 0) {
+        plim_status_t status = plim__csc_add(pump->csc, worker, source, destination, got, &bad);
+        if (status == PLIM_ERR_DATA && bad >= 0)
+            status = bad_id(pump, first + bad, source[bad], destination[bad]);
+        if (status != PLIM_OK) {
+            pump_fail(pump, first, status);
+            break;
+        }
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t pump_run(plim__import_t *import, plim__csc_t *csc, int64_t *blocks,
+                              int threads, plim__edge_source_t *edges, int64_t total)
+{
+    pump_t pump = {.import = import,
+                   .csc = csc,
+                   .blocks = blocks,
+                   .total = total,
+                   .lock = PTHREAD_MUTEX_INITIALIZER,
+                   .edges = edges};
+    (void)plim__parallel(threads, pump_work, &pump);
+    pthread_mutex_destroy(&pump.lock);
+    if (pump.status != PLIM_OK)
+        return plim__fail_restore(pump.status, pump.message);
+    return import->edges.value < 0
+               ? PLIM_OK
+               : plim__import_agree(&import->edges, "edges", edges->position, edges->name);
+}
+
+static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_nodes,
+                                     int64_t num_edges)
+{
+    const plim_import_options_t *options = import->options;
+    plim__csc_params_t params = {
+        .num_nodes = num_nodes,
+        .max_edges = num_edges,
+        .tmp = import->tmp,
+        .symmetrise = options->symmetrise,
+        .remove_duplicates = options->remove_duplicates || options->symmetrise,
+        .self_loops = options->self_loops == PLIM_SELF_LOOPS_ADD      ? PLIM__LOOPS_ADD
+                      : options->self_loops == PLIM_SELF_LOOPS_REMOVE ? PLIM__LOOPS_REMOVE
+                                                                      : PLIM__LOOPS_KEEP};
+    return params;
+}
+
+int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges)
+{
+    plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
+    return plim__csc_spill_bytes(&params);
+}
+
+/* Memory that makes the build as fast as it can be: all of its edges at once, and then some. */
+static size_t build_memory_most(const plim__csc_params_t *params)
+{
+    int64_t keys = params->max_edges < (INT64_MAX >> 8) ? params->max_edges : INT64_MAX >> 8;
+    int64_t nodes = params->num_nodes < (INT64_MAX >> 8) ? params->num_nodes : INT64_MAX >> 8;
+    return (size_t)(32 * keys * (params->symmetrise ? 2 : 1) + 8 * nodes) + ((size_t)64 << 20);
+}
+
+/* The build gets what is left under the line; PLIM_ERR_BUDGET says how much the least would be. */
+static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
+{
+    size_t least = plim__csc_least(import->job, params);
+    int64_t available = plim_ledger_available(import->job->ledger);
+    size_t most = build_memory_most(params);
+    if (available < 0 || (size_t)available < least)
+        return plim__import_refuse_memory(import, "building the graph", (int64_t)least);
+    params->memory = (size_t)available < most ? (size_t)available : most;
+    if (params->memory < least)
+        params->memory = least;
+    return PLIM_OK;
+}
+
+static plim_status_t build_inside(plim__import_t *import, plim__csc_params_t *params,
+                                  plim__edge_source_t *edges, int64_t *blocks, int threads)
+{
+    plim__csc_t *csc;
+    plim__csc_totals_t totals;
+    PLIM_TRY(build_memory(import, params));
+    PLIM_TRY(plim__import_begin(import));
+    PLIM_TRY(plim__csc_create(import->job, params, &csc));
+    plim_status_t status = pump_run(import, csc, blocks, threads, edges, params->max_edges);
+    if (status == PLIM_OK)
+        status = plim__csc_finish(csc, import->writer, &totals);
+    plim__csc_destroy(csc);
+    return status;
+}
+
+/* Builds from `edges`, at most `count` of them; with many graphs their ids are local. */
+static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, int64_t count)
+{
+    plim__csc_params_t params = csc_params(import, import->nodes.value, count);
+    plim__edges_local_t local;
+    plim__arena_t arena;
+    int threads =
+        import->job->threads < PLIM__THREADS_MAX ? import->job->threads : PLIM__THREADS_MAX;
+    if (import->graph_nodes.file != NULL) {
+        PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
+        PLIM_TRY(plim__id_aside_rewind(&import->graph_edges, false));
+        plim__edges_local_open(&local, edges, &import->graph_nodes.ids, &import->graph_edges.ids);
+        edges = &local.edges;
+    }
+    size_t blocks = (size_t)threads * 2 * (size_t)import->block;
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
+                                plim__arena_piece(blocks, sizeof(int64_t), PLIM__PAGE), &arena));
+    int64_t *block = plim__arena_carve(&arena, blocks, sizeof *block, PLIM__PAGE);
+    plim_status_t status = build_inside(import, &params, edges, block, threads);
+    plim__arena_destroy(&arena);
+    import->edges_done = status == PLIM_OK;
+    return status;
+}
+
+static plim_status_t refuse_second(const plim__import_t *import, const char *name)
+{
+    if (!import->edges_done && import->sources.file == NULL)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: edges were read before from another file; keep one of the two", name);
+}
+
+/* Puts ids aside; negative ones end it. */
+static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__id_aside_t *aside,
+                               const char *what, int64_t total)
+{
+    int64_t piece[PLIM__ID_PIECE], got;
+    PLIM_TRY(plim__id_aside_create(aside, import->job, import->tmp, import->buffer, ids->name));
+    do {
+        PLIM_TRY(plim__job_check(import->job));
+        PLIM_TRY(ids->read(ids, piece, plim__min_i64(PLIM__ID_PIECE, total - ids->position), &got));
+        for (int64_t i = 0; i < got; i++)
+            if (piece[i] < 0)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: edge %" PRId64 ": the %s's id is %" PRId64
+                                  "; ids cannot be negative, correct the file",
+                                  ids->name, aside->count + i, what, piece[i]);
+        PLIM_TRY(plim__id_aside_write(aside, piece, got));
+        if (aside->count % (PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+            plim__progress(import->job, "reading ids", "ids", aside->count, total);
+    } while (got > 0 && ids->position < total);
+    return PLIM_OK;
+}
+
+static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t *edges)
+{
+    int64_t source[PLIM__ID_PIECE], destination[PLIM__ID_PIECE], got;
+    PLIM_TRY(plim__id_aside_create(&import->sources, import->job, import->tmp, import->buffer,
+                                   edges->name));
+    PLIM_TRY(plim__id_aside_create(&import->destinations, import->job, import->tmp, import->buffer,
+                                   edges->name));
+    import->edge_place = edges->place;
+    import->first_edge_place = edges->first_place;
+    do {
+        int64_t first = edges->position;
+        PLIM_TRY(plim__job_check(import->job));
+        PLIM_TRY(edges->read(edges, source, destination, PLIM__ID_PIECE, &got));
+        for (int64_t i = 0; i < got; i++)
+            if (source[i] < 0 || destination[i] < 0)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: %s %" PRId64 ": id %" PRId64
+                                  " is negative, which no id can be; correct the file",
+                                  edges->name, edges->place, edges->first_place + first + i,
+                                  source[i] < 0 ? source[i] : destination[i]);
+        PLIM_TRY(plim__id_aside_write(&import->sources, source, got));
+        PLIM_TRY(plim__id_aside_write(&import->destinations, destination, got));
+        if (import->sources.count % (PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+            plim__progress(import->job, "reading edges", "edges", import->sources.count, 0);
+    } while (got == PLIM__ID_PIECE);
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *edges, int64_t count)
+{
+    PLIM_TRY(refuse_second(import, edges->name));
+    if (import->nodes_ready && count >= 0)
+        return build(import, edges, count);
+    PLIM_TRY(put_edges_aside(import, edges));
+    return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
+}
+
+/* All sources, then all destinations. */
+static plim_status_t edges_by_rows(plim__import_t *import, plim__stream_t *stream,
+                                   const plim__npy_t *npy, int64_t count)
+{
+    plim__ids_npy_t ids;
+    plim__edges_pairs_t pairs;
+    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, 2 * count));
+    PLIM_TRY(put_aside(import, &ids.ids, &import->sources, "source", count));
+    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, count));
+    if (!import->nodes_ready) {
+        PLIM_TRY(put_aside(import, &ids.ids, &import->destinations, "destination", count));
+        return plim__stream_end(stream);
+    }
+    PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
+    plim__edges_pairs_open(&pairs, &import->sources.ids, &ids.ids);
+    PLIM_TRY(build(import, &pairs.edges, count));
+    plim__id_aside_destroy(&import->sources);
+    return plim__stream_end(stream);
+}
+
+plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *stream,
+                                     const plim__npy_t *npy)
+{
+    PLIM_TRY(refuse_second(import, stream->name));
+    bool rows = npy->num_dims == 2 && npy->shape[0] == 2;
+    if (!rows && (npy->num_dims != 2 || npy->shape[1] != 2))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: an array of edges has the shape [2, E] or [E, 2], this one has %d "
+                          "dimensions, the first of %" PRId64,
+                          stream->name, npy->num_dims, npy->num_dims > 0 ? npy->shape[0] : 0);
+    int64_t count = npy->count / 2;
+    PLIM_TRY(plim__import_agree(&import->edges, "edges", count, stream->name));
+    if (rows != npy->fortran) /* [2, E] by rows is [E, 2] by columns */
+        return edges_by_rows(import, stream, npy, count);
+    plim__ids_npy_t ids;
+    plim__edges_mixed_t mixed;
+    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, 2 * count));
+    plim__edges_mixed_open(&mixed, &ids.ids);
+    PLIM_TRY(plim__import_edges(import, &mixed.edges, count));
+    return plim__stream_end(stream);
+}
+
+plim_status_t plim__import_settle_edges(plim__import_t *import)
+{
+    if (import->edges_done || import->sources.file == NULL)
+        return PLIM_OK;
+    plim__edges_pairs_t pairs;
+    PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
+    PLIM_TRY(plim__id_aside_rewind(&import->destinations, true));
+    plim__edges_pairs_open(&pairs, &import->sources.ids, &import->destinations.ids);
+    if (import->edge_place != NULL) {
+        pairs.edges.place = import->edge_place;
+        pairs.edges.first_place = import->first_edge_place;
+    }
+    PLIM_TRY(build(import, &pairs.edges, import->sources.count));
+    plim__id_aside_destroy(&import->sources);
+    plim__id_aside_destroy(&import->destinations);
+    return PLIM_OK;
+}

@@ -1,0 +1,328 @@
+/* Features on their way into features.npy, each value looked at and converted. */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "io/reader.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes of a slab of rows at most, when columns are turned into rows. */
+#define SLAB_BYTES ((int64_t)64 << 20)
+
+/* Where features come from and go to. */
+typedef struct feature_sink {
+    plim__import_t *import;
+    const char *name;
+    const char *row_name; /* "row", or "line" in a text */
+    int64_t first_row;    /* numbers of the first row and column, for messages: */
+    int64_t first_column; /* arrays count from 0, texts from 1 */
+    int64_t columns;
+    plim__dtype_t from_type;
+    plim__dtype_t to_type;
+    plim__column_t *column;
+    int64_t done; /* values so far */
+} feature_sink_t;
+
+static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t source)
+{
+    if (import->options->features == PLIM_F16)
+        return PLIM__F16;
+    if (import->options->features == PLIM_F32)
+        return PLIM__F32;
+    return source == PLIM__F16 ? PLIM__F16 : PLIM__F32;
+}
+
+int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy_t *npy)
+{
+    int64_t bytes;
+    int64_t size = (int64_t)plim__dtype_size(stored_type(import, npy->type));
+    return plim__mul_i64(npy->count, size, &bytes) ? bytes : INT64_MAX;
+}
+
+static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t rows)
+{
+    int64_t bytes = (int64_t)1 << 46;
+    int64_t shape[2] = {rows, sink->columns};
+    if (import->features_done)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: features were read before, from %s; keep one of the two", sink->name,
+                          import->features_from);
+    if (sink->columns < 1)
+        return plim__fail(PLIM_ERR_DATA, "%s: its rows have no columns", sink->name);
+    if (rows >= 0 && (!plim__mul_i64(rows, sink->columns, &bytes) ||
+                      !plim__mul_i64(bytes, (int64_t)plim__dtype_size(sink->to_type), &bytes)))
+        return plim__fail(PLIM_ERR_DATA, "%s: too large a shape", sink->name);
+    (void)snprintf(import->features_from, sizeof import->features_from, "%s", sink->name);
+    PLIM_TRY(plim__import_begin(import));
+    return plim__column_open(import->writer, "features", sink->to_type, 2, shape, bytes,
+                             import->buffer, &sink->column);
+}
+
+/* What is wrong with the value at `from[at]`, the sink's value number done + at. */
+static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int64_t at)
+{
+    int64_t number = sink->done + at;
+    double value = plim__convert_value(sink->from_type, from, at);
+    int64_t row = sink->first_row + number / sink->columns;
+    int64_t column = sink->first_column + number % sink->columns;
+    if (isnan(value))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %s %" PRId64 ", column %" PRId64
+                          ": NaN where a number must be; put a number there, say 0",
+                          sink->name, sink->row_name, row, column);
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
+                      sink->name, sink->row_name, row, column, value,
+                      sink->to_type == PLIM__F16 ? "f16 (65504 at most)" : "f32",
+                      sink->to_type == PLIM__F16 && fabs(value) < 3.4e38
+                          ? "import with --features f32"
+                          : "scale the features before importing them");
+}
+
+/* Converts `count` values straight into the column's buffers. */
+static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
+{
+    const char *next = from;
+    size_t to_size = plim__dtype_size(sink->to_type);
+    while (count > 0) {
+        void *to;
+        size_t room;
+        PLIM_TRY(plim__column_space(sink->column, &to, &room));
+        int64_t piece = plim__min_i64(count, (int64_t)(room / to_size));
+        int64_t good = plim__convert(sink->import->path, sink->from_type, next, sink->to_type, to,
+                                     piece, &sink->import->feature_error);
+        if (good < piece)
+            return bad_value(sink, next, good);
+        PLIM_TRY(plim__column_advance(sink->column, (size_t)piece * to_size));
+        next += (size_t)piece * plim__dtype_size(sink->from_type);
+        sink->done += piece;
+        count -= piece;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t finish(feature_sink_t *sink)
+{
+    plim__import_t *import = sink->import;
+    import->features_done = true;
+    import->feature_rows = sink->done / sink->columns;
+    return plim__column_close(sink->column);
+}
+
+static plim_status_t copy_values(feature_sink_t *sink, plim__stream_t *stream, int64_t count,
+                                 char *raw, size_t capacity)
+{
+    size_t size = plim__dtype_size(sink->from_type);
+    while (sink->done < count) {
+        int64_t piece = plim__min_i64(count - sink->done, (int64_t)(capacity / size));
+        PLIM_TRY(plim__job_check(sink->import->job));
+        PLIM_TRY(plim__stream_read_all(stream, raw, (size_t)piece * size));
+        PLIM_TRY(put(sink, raw, piece));
+        plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
+                       count / sink->columns);
+    }
+    return plim__stream_end(stream);
+}
+
+static plim_status_t check_shape(const plim__npy_t *npy, const char *name)
+{
+    if (npy->num_dims == 1 || npy->num_dims == 2)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: features have the shape [N, F], this array has %d "
+                      "dimensions",
+                      name, npy->num_dims);
+}
+
+/*
+ * Column by column: the whole array is gathered in memory row-wise and then written. Files on disk
+ * that are too large for it are read by plim__import_features_slabs.
+ */
+static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *stream,
+                                      const plim__npy_t *npy)
+{
+    size_t size = plim__dtype_size(npy->type);
+    int64_t rows = npy->shape[0], columns = npy->shape[1];
+    feature_sink_t sink = {.import = import,
+                           .name = stream->name,
+                           .row_name = "row",
+                           .columns = columns,
+                           .from_type = npy->type,
+                           .to_type = stored_type(import, npy->type)};
+    plim__arena_t arena;
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", rows, stream->name));
+    PLIM_TRY(begin(import, &sink, rows));
+    size_t column_bytes = plim__arena_piece((size_t)rows, size, PLIM__LINE);
+    size_t all_bytes = plim__arena_piece((size_t)npy->count, size, PLIM__LINE);
+    size_t whole;
+    if (!plim__add_size(column_bytes, all_bytes, &whole))
+        whole = SIZE_MAX;
+    plim_status_t status =
+        plim__arena_create(import->job->ledger, "import transpose", whole, &arena);
+    if (status != PLIM_OK)
+        return plim__fail_prefix(status,
+                                 "%s is in Fortran order, inside an archive: save it in C "
+                                 "order (numpy.ascontiguousarray), or unpack the archive",
+                                 stream->name);
+    char *column = plim__arena_carve(&arena, (size_t)rows, size, PLIM__LINE);
+    char *all = plim__arena_carve(&arena, (size_t)npy->count, size, PLIM__LINE);
+    for (int64_t c = 0; c < columns && status == PLIM_OK; c++) {
+        status = plim__stream_read_all(stream, column, (size_t)rows * size);
+        for (int64_t r = 0; r < rows && status == PLIM_OK; r++)
+            memcpy(all + (size_t)(r * columns + c) * size, column + (size_t)r * size, size);
+    }
+    if (status == PLIM_OK)
+        status = put(&sink, all, npy->count);
+    plim__arena_destroy(&arena);
+    PLIM_TRY(status);
+    PLIM_TRY(plim__stream_end(stream));
+    return finish(&sink);
+}
+
+plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *stream,
+                                        const plim__npy_t *npy)
+{
+    PLIM_TRY(check_shape(npy, stream->name));
+    feature_sink_t sink = {.import = import,
+                           .name = stream->name,
+                           .row_name = "row",
+                           .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
+                           .from_type = npy->type,
+                           .to_type = stored_type(import, npy->type)};
+    plim__arena_t arena;
+    if (npy->fortran)
+        return features_fortran(import, stream, npy);
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], stream->name));
+    PLIM_TRY(begin(import, &sink, npy->shape[0]));
+    size_t capacity = import->buffer / 4;
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks", capacity, &arena));
+    plim_status_t status = copy_values(&sink, stream, npy->count, arena.base, capacity);
+    plim__arena_destroy(&arena);
+    return status == PLIM_OK ? finish(&sink) : status;
+}
+
+/* One slab: its part of each column is read, turned, and written. */
+static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
+                               const plim__file_t *file, const plim__npy_t *npy, int64_t first,
+                               int64_t rows, plim__read_t *reads, char *by_column, char *by_row)
+{
+    size_t size = plim__dtype_size(npy->type);
+    int64_t columns = sink->columns;
+    for (int64_t c = 0; c < columns; c++)
+        reads[c] =
+            (plim__read_t){.offset = npy->header_size + (c * npy->shape[0] + first) * (int64_t)size,
+                           .size = (size_t)rows * size,
+                           .to = by_column + (size_t)(c * rows) * size};
+    PLIM_TRY(plim__reader_read(reader, file, reads, columns));
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t r = 0; r < rows; r++)
+            memcpy(by_row + (size_t)(r * columns + c) * size,
+                   by_column + (size_t)(c * rows + r) * size, size);
+    return put(sink, by_row, rows * columns);
+}
+
+static plim_status_t copy_slabs(feature_sink_t *sink, const char *path, const plim__npy_t *npy,
+                                int64_t slab, plim__reader_t *reader)
+{
+    size_t size = plim__dtype_size(npy->type);
+    plim__arena_t arena;
+    plim__file_t file;
+    size_t values = (size_t)(slab * sink->columns);
+    PLIM_TRY(plim__arena_create(
+        sink->import->job->ledger, "import transpose",
+        2 * plim__arena_piece(values, size, PLIM__PAGE) +
+            plim__arena_piece((size_t)sink->columns, sizeof(plim__read_t), PLIM__LINE),
+        &arena));
+    char *by_column = plim__arena_carve(&arena, values, size, PLIM__PAGE);
+    char *by_row = plim__arena_carve(&arena, values, size, PLIM__PAGE);
+    plim__read_t *reads =
+        plim__arena_carve(&arena, (size_t)sink->columns, sizeof *reads, PLIM__LINE);
+    plim_status_t status = plim__file_open(path, PLIM__FILE_READ, true, &file);
+    if (status != PLIM_OK)
+        goto destroy_arena;
+    for (int64_t first = 0; first < npy->shape[0] && status == PLIM_OK; first += slab) {
+        int64_t rows = plim__min_i64(slab, npy->shape[0] - first);
+        status = plim__job_check(sink->import->job);
+        if (status == PLIM_OK)
+            status = copy_slab(sink, reader, &file, npy, first, rows, reads, by_column, by_row);
+        plim__progress(sink->import->job, "reading features", "rows", first + rows, npy->shape[0]);
+    }
+    plim__file_close(&file);
+destroy_arena:
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+plim_status_t plim__import_features_slabs(plim__import_t *import, const char *path,
+                                          const plim__npy_t *npy)
+{
+    size_t size = plim__dtype_size(npy->type);
+    plim__reader_t *reader;
+    PLIM_TRY(check_shape(npy, path));
+    feature_sink_t sink = {.import = import,
+                           .name = path,
+                           .row_name = "row",
+                           .columns = npy->shape[1],
+                           .from_type = npy->type,
+                           .to_type = stored_type(import, npy->type)};
+    PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], path));
+    PLIM_TRY(begin(import, &sink, npy->shape[0]));
+    /* Two slabs in memory, and as much again for the reader's transfers. */
+    int64_t share = plim__min_i64(plim_ledger_available(import->job->ledger) / 8, SLAB_BYTES);
+    int64_t slab = plim__max_i64(share / (npy->shape[1] * (int64_t)size), 16);
+    slab = plim__min_i64(slab, npy->shape[0]);
+    plim__reader_params_t params = {
+        .depth = 8, .max_read = plim__round_up((size_t)slab * size, PLIM__PAGE), .gap = 0};
+    PLIM_TRY(plim__reader_create(import->job, &params, &reader));
+    plim_status_t status = copy_slabs(&sink, path, npy, slab, reader);
+    plim__reader_destroy(reader);
+    return status == PLIM_OK ? finish(&sink) : status;
+}
+
+static plim_status_t copy_lines(feature_sink_t *sink, plim__text_t *text, float *rows,
+                                int64_t capacity)
+{
+    int64_t got;
+    do {
+        PLIM_TRY(plim__job_check(sink->import->job));
+        PLIM_TRY(plim__text_rows_f32(text, sink->columns, sink->columns, capacity, rows, &got));
+        PLIM_TRY(put(sink, rows, got * sink->columns));
+        plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
+                       sink->import->nodes.value < 0 ? 0 : sink->import->nodes.value);
+    } while (got == capacity);
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *text,
+                                         const char *name)
+{
+    plim__text_line_t line;
+    plim__arena_t arena;
+    PLIM_TRY(plim__text_peek(text, &line));
+    if (line.columns > 0 && !line.numbers) {
+        PLIM_TRY(plim__text_skip(text));
+        PLIM_TRY(plim__text_peek(text, &line));
+    }
+    feature_sink_t sink = {.import = import,
+                           .name = name,
+                           .row_name = "line",
+                           .first_row = line.number,
+                           .first_column = 1,
+                           .columns = line.columns,
+                           .from_type = PLIM__F32,
+                           .to_type = stored_type(import, PLIM__F32)};
+    PLIM_TRY(begin(import, &sink, -1));
+    int64_t rows = plim__max_i64(1, (int64_t)(import->buffer / 4) / (4 * line.columns));
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
+                                plim__arena_piece((size_t)(rows * line.columns), 4, PLIM__PAGE),
+                                &arena));
+    float *values = plim__arena_carve(&arena, (size_t)(rows * line.columns), 4, PLIM__PAGE);
+    plim_status_t status = copy_lines(&sink, text, values, rows);
+    plim__arena_destroy(&arena);
+    return status == PLIM_OK ? finish(&sink) : status;
+}

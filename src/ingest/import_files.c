@@ -1,0 +1,181 @@
+#include "ingest/import_files.h"
+
+#include "base/fail.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEPTH_MAX 2
+
+/* The search for one name. */
+typedef struct search {
+    const char *name;
+    int found;
+    char first[PATH_MAX];
+    char other[PATH_MAX];
+} search_t;
+
+static void consider(search_t *search, const char *path)
+{
+    search->found++;
+    bool pattern = strchr(search->name, '*') != NULL;
+    if (search->found == 1 || (pattern && strcmp(path, search->first) < 0))
+        (void)snprintf(search->first, PATH_MAX, "%s", path);
+    else
+        (void)snprintf(search->other, PATH_MAX, "%s", path);
+}
+
+/* Walks a directory; hidden entries are passed over. */
+static void walk(search_t *search, const char *path, int depth)
+{
+    char entry_path[PATH_MAX];
+    struct dirent *entry;
+    struct stat status;
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return;
+    while ((entry = readdir(directory)) != NULL) {
+        if (entry->d_name[0] == '.' ||
+            snprintf(entry_path, sizeof entry_path, "%s/%s", path, entry->d_name) >= PATH_MAX ||
+            stat(entry_path, &status) != 0)
+            continue;
+        if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX)
+            walk(search, entry_path, depth + 1);
+        else if (S_ISREG(status.st_mode) && fnmatch(search->name, entry->d_name, 0) == 0)
+            consider(search, entry_path);
+    }
+    (void)closedir(directory);
+}
+
+plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX])
+{
+    path_out[0] = '\0';
+    for (; *names != NULL; names++) {
+        search_t search = {.name = *names};
+        walk(&search, root, 0);
+        if (search.found > 1 && strchr(*names, '*') == NULL)
+            return plim__fail(PLIM_ERR_UNSUPPORTED,
+                              "%s and %s: a graph of several types of nodes or edges; only graphs "
+                              "of one type can be imported, so point at a directory with one",
+                              search.first, search.other);
+        if (search.found > 0) {
+            (void)snprintf(path_out, PATH_MAX, "%s", search.first);
+            return PLIM_OK;
+        }
+    }
+    return PLIM_OK;
+}
+
+bool plim__files_has(const char *root, const char *const *names)
+{
+    for (; *names != NULL; names++) {
+        search_t search = {.name = *names};
+        walk(&search, root, 0);
+        if (search.found > 0)
+            return true;
+    }
+    return false;
+}
+
+int64_t plim__files_size(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 ? (int64_t)status.st_size : 0;
+}
+
+plim_status_t plim__files_array(plim__import_t *import, const char *path,
+                                plim__stream_t **stream_out, plim__npy_t *npy_out)
+{
+    plim__stream_t *stream;
+    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
+    plim_status_t status = plim__npy_read(stream, npy_out);
+    if (status != PLIM_OK) {
+        plim__stream_close(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return PLIM_OK;
+}
+
+plim_status_t plim__files_header(plim__import_t *import, const char *path, plim__npy_t *npy_out)
+{
+    plim__stream_t *stream;
+    PLIM_TRY(plim__stream_file(import->job, path, PLIM__PAGE, &stream));
+    plim_status_t status = plim__npy_read(stream, npy_out);
+    plim__stream_close(stream);
+    return status;
+}
+
+/* Rows of sources and destinations, read in step from two streams over the file. */
+static plim_status_t edges_by_rows(plim__import_t *import, const char *path, plim__stream_t *stream,
+                                   const plim__npy_t *npy)
+{
+    int64_t count = npy->count / 2;
+    plim__stream_t *other;
+    plim__ids_npy_t sources, destinations;
+    plim__edges_pairs_t pairs;
+    PLIM_TRY(plim__stream_file_at(import->job, path, import->buffer,
+                                  npy->header_size + count * (int64_t)plim__dtype_size(npy->type),
+                                  &other));
+    plim_status_t status = plim__ids_npy_open(&sources, stream, npy->type, count);
+    if (status == PLIM_OK)
+        status = plim__ids_npy_open(&destinations, other, npy->type, count);
+    if (status == PLIM_OK) {
+        plim__edges_pairs_open(&pairs, &sources.ids, &destinations.ids);
+        status = plim__import_edges(import, &pairs.edges, count);
+    }
+    if (status == PLIM_OK)
+        status = plim__stream_end(other);
+    plim__stream_close(other);
+    return status;
+}
+
+plim_status_t plim__files_edges(plim__import_t *import, const char *path)
+{
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    bool rows = npy.num_dims == 2 && npy.shape[0] == 2;
+    bool columns = npy.num_dims == 2 && npy.shape[1] == 2 && !rows;
+    plim_status_t status = (rows && !npy.fortran) || (columns && npy.fortran)
+                               ? edges_by_rows(import, path, stream, &npy)
+                               : plim__import_edges_npy(import, stream, &npy);
+    plim__stream_close(stream);
+    return status;
+}
+
+plim_status_t plim__files_features(plim__import_t *import, const char *path)
+{
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    plim_status_t status = npy.fortran ? plim__import_features_slabs(import, path, &npy)
+                                       : plim__import_features_npy(import, stream, &npy);
+    plim__stream_close(stream);
+    return status;
+}
+
+plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool graphs)
+{
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    plim_status_t status = plim__import_labels_npy(import, stream, &npy, graphs);
+    plim__stream_close(stream);
+    return status;
+}
+
+plim_status_t plim__files_split(plim__import_t *import, int split, const char *path)
+{
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    plim_status_t status = plim__import_split_npy(import, split, stream, &npy);
+    plim__stream_close(stream);
+    return status;
+}

@@ -1,0 +1,235 @@
+/*
+ * Labels: classes (int64, -1 where there is none) or values (f32, NaN where there is none). Floats
+ * of one column are classes when all of them are whole numbers, which is known only at their end;
+ * so they are put aside.
+ */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#define PIECE 2048 /* values handled at a time */
+
+/* The most classes that make sense: an id or a measurement taken for a label is found by it. */
+#define CLASSES_MAX ((int64_t)1 << 31)
+
+typedef struct label_sink {
+    plim__import_t *import;
+    plim__label_source_t *source;
+    bool whole;           /* every value so far is a whole number or NaN */
+    int64_t most;         /* the greatest class so far */
+    int64_t values;       /* so far */
+    plim__aside_t *aside; /* of doubles */
+} label_sink_t;
+
+static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double value)
+{
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: %s %" PRId64 ": %.17g is no class; classes are 0, 1, 2 …, and -1 or NaN "
+                      "stand for none",
+                      sink->source->name, sink->source->row_name,
+                      sink->source->first_row + at / sink->source->columns, value);
+}
+
+/* Puts values aside and learns what they are. */
+static plim_status_t put(label_sink_t *sink, const double *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double value = values[i];
+        if (isnan(value))
+            continue;
+        if (value != floor(value) || fabs(value) > 0x1p53) {
+            sink->whole = false;
+            continue;
+        }
+        if ((int64_t)value > sink->most)
+            sink->most = (int64_t)value;
+    }
+    sink->values += count;
+    return plim__aside_write(sink->aside, values, (size_t)count * sizeof *values);
+}
+
+static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
+{
+    double values[PIECE];
+    int64_t classes[PIECE];
+    for (int64_t done = 0; done < sink->values;) {
+        int64_t piece = plim__min_i64(PIECE, sink->values - done);
+        PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
+        for (int64_t i = 0; i < piece; i++) {
+            if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)CLASSES_MAX))
+                return bad_label(sink, done + i, values[i]);
+            classes[i] = isnan(values[i]) ? -1 : (int64_t)values[i];
+        }
+        PLIM_TRY(plim__column_write(column, classes, (size_t)piece * sizeof *classes));
+        done += piece;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
+{
+    double values[PIECE];
+    float targets[PIECE];
+    for (int64_t done = 0; done < sink->values;) {
+        int64_t piece = plim__min_i64(PIECE, sink->values - done);
+        PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
+        for (int64_t i = 0; i < piece; i++) {
+            targets[i] = (float)values[i];
+            if (isinf(targets[i]))
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: %s %" PRId64 ", column %" PRId64
+                                  ": %g is too large for f32; scale the targets",
+                                  sink->source->name, sink->source->row_name,
+                                  sink->source->first_row + (done + i) / sink->source->columns,
+                                  (done + i) % sink->source->columns, values[i]);
+        }
+        PLIM_TRY(plim__column_write(column, targets, (size_t)piece * sizeof *targets));
+        done += piece;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t write_labels(label_sink_t *sink, bool classes)
+{
+    plim__import_t *import = sink->import;
+    plim__column_t *column;
+    int64_t shape[2] = {sink->values / sink->source->columns, sink->source->columns};
+    PLIM_TRY(plim__import_begin(import));
+    PLIM_TRY(plim__aside_rewind(sink->aside, true));
+    PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__I64 : PLIM__F32,
+                               classes ? 1 : 2, shape, sink->values * (classes ? 8 : 4),
+                               import->buffer, &column));
+    PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
+    PLIM_TRY(plim__column_close(column));
+    import->num_classes = classes ? sink->most + 1 : 0;
+    import->label_rows = shape[0];
+    import->labels_done = true;
+    return PLIM_OK;
+}
+
+static plim_status_t copy(label_sink_t *sink)
+{
+    double values[PIECE];
+    int64_t got;
+    do {
+        PLIM_TRY(plim__job_check(sink->import->job));
+        PLIM_TRY(sink->source->read(sink->source, values, PIECE, &got));
+        PLIM_TRY(put(sink, values, got));
+    } while (got > 0);
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source)
+{
+    label_sink_t sink = {.import = import, .source = source, .whole = true, .most = -1};
+    if (import->labels_done)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: labels were read before, from %s; keep one of the two", source->name,
+                          import->labels_from);
+    if (source->columns < 1 || source->columns > PIECE)
+        return plim__fail(PLIM_ERR_DATA, "%s: has %" PRId64 " columns of labels, 1 … %d can be",
+                          source->name, source->columns, PIECE);
+    (void)snprintf(import->labels_from, sizeof import->labels_from, "%s", source->name);
+    PLIM_TRY(plim__aside_create(import->job, import->tmp, import->buffer, &sink.aside));
+    plim_status_t status = copy(&sink);
+    if (status == PLIM_OK)
+        status = plim__import_agree(source->graphs ? &import->graphs : &import->nodes,
+                                    source->graphs ? "graphs" : "nodes",
+                                    sink.values / source->columns, source->name);
+    /* Labels of graphs are classes only when the source has integers; a text has when all are. */
+    if (status == PLIM_OK)
+        status = write_labels(&sink, source->columns == 1 && sink.whole &&
+                                         (!source->graphs || !source->floats));
+    plim__aside_destroy(sink.aside);
+    return status;
+}
+
+typedef struct npy_labels {
+    plim__label_source_t source;
+    plim__stream_t *stream;
+    plim__dtype_t type;
+    int64_t left;
+} npy_labels_t;
+
+static plim_status_t npy_read(plim__label_source_t *source, double *to, int64_t capacity,
+                              int64_t *got_out)
+{
+    npy_labels_t *labels = (npy_labels_t *)source;
+    uint64_t raw[PIECE];
+    int64_t count = plim__min_i64(plim__min_i64(capacity, PIECE), labels->left);
+    PLIM_TRY(
+        plim__stream_read_all(labels->stream, raw, (size_t)count * plim__dtype_size(labels->type)));
+    for (int64_t i = 0; i < count; i++)
+        to[i] = plim__convert_value(labels->type, raw, i);
+    labels->left -= count;
+    *got_out = count;
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *stream,
+                                      const plim__npy_t *npy, bool graphs)
+{
+    if (npy->num_dims != 1 && npy->num_dims != 2)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: labels have the shape [N] or [N, T], this array has %d dimensions",
+                          stream->name, npy->num_dims);
+    if (npy->fortran)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: labels of several columns in Fortran order are not read; save them "
+                          "in C order (numpy.ascontiguousarray)",
+                          stream->name);
+    PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
+                                graphs ? "graphs" : "nodes", npy->shape[0], stream->name));
+    npy_labels_t labels = {.source = {.read = npy_read,
+                                      .name = stream->name,
+                                      .row_name = "row",
+                                      .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
+                                      .graphs = graphs,
+                                      .floats = npy->type == PLIM__F16 || npy->type == PLIM__F32 ||
+                                                npy->type == PLIM__F64},
+                           .stream = stream,
+                           .type = npy->type,
+                           .left = npy->count};
+    PLIM_TRY(plim__import_labels(import, &labels.source));
+    return plim__stream_end(stream);
+}
+
+typedef struct text_labels {
+    plim__label_source_t source;
+    plim__text_t *text;
+} text_labels_t;
+
+static plim_status_t text_read(plim__label_source_t *source, double *to, int64_t capacity,
+                               int64_t *got_out)
+{
+    text_labels_t *labels = (text_labels_t *)source;
+    int64_t columns = source->columns, rows;
+    PLIM_TRY(plim__text_rows_f64(labels->text, columns, columns, capacity / columns, to, &rows));
+    *got_out = rows * columns;
+    return PLIM_OK;
+}
+
+plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *text, const char *name,
+                                       bool graphs)
+{
+    plim__text_line_t line;
+    PLIM_TRY(plim__text_peek(text, &line));
+    if (line.columns > 0 && !line.numbers) {
+        PLIM_TRY(plim__text_skip(text));
+        PLIM_TRY(plim__text_peek(text, &line));
+    }
+    text_labels_t labels = {.source = {.read = text_read,
+                                       .name = name,
+                                       .row_name = "line",
+                                       .first_row = line.number,
+                                       .columns = line.columns,
+                                       .graphs = graphs},
+                            .text = text};
+    return plim__import_labels(import, &labels.source);
+}

@@ -1,0 +1,454 @@
+/*
+ * OGB's layouts, as a downloaded zip or as the directory it was unpacked to:
+ *
+ *     binary:  NAME/raw/data.npz (edge_index, node_feat, num_nodes_list …), raw/node-label.npz
+ *     csv:     NAME/raw/edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, num-node-list.csv.gz …
+ *     both:    NAME/split/<split>/{train,valid,test}.csv.gz
+ *
+ * A zip is read once, forward only, its members in the order they come; an npz in it is a zip in
+ * the zip. In a directory, counts and labels are read first, so that edges need not wait. Arrays
+ * may also lie there as .npy files, and texts may be uncompressed.
+ */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What a file is for; in a directory they are read in this order. */
+typedef enum role {
+    ROLE_NODE_COUNTS,
+    ROLE_EDGE_COUNTS,
+    ROLE_NODE_LABELS,
+    ROLE_GRAPH_LABELS,
+    ROLE_SPLIT,
+    ROLE_EDGES,
+    ROLE_FEATURES,
+    ROLE_ARCHIVE, /* an npz: arrays, each with a role of its own */
+    ROLE_TYPES,   /* only graphs of several kinds of nodes have it */
+    ROLE_NONE
+} role_t;
+
+static const struct {
+    const char *name;
+    role_t role;
+} names[] = {
+    {"num-node-list.csv", ROLE_NODE_COUNTS},
+    {"num_nodes_list.npy", ROLE_NODE_COUNTS},
+    {"num-edge-list.csv", ROLE_EDGE_COUNTS},
+    {"num_edges_list.npy", ROLE_EDGE_COUNTS},
+    {"node-label.csv", ROLE_NODE_LABELS},
+    {"node_label.npy", ROLE_NODE_LABELS},
+    {"node-label.npy", ROLE_NODE_LABELS},
+    {"graph-label.csv", ROLE_GRAPH_LABELS},
+    {"graph_label.npy", ROLE_GRAPH_LABELS},
+    {"graph-label.npy", ROLE_GRAPH_LABELS},
+    {"edge.csv", ROLE_EDGES},
+    {"edge_index.npy", ROLE_EDGES},
+    {"node-feat.csv", ROLE_FEATURES},
+    {"node_feat.npy", ROLE_FEATURES},
+    {"node-feat.npy", ROLE_FEATURES},
+    {"data.npz", ROLE_ARCHIVE},
+    {"node-label.npz", ROLE_ARCHIVE},
+    {"graph-label.npz", ROLE_ARCHIVE},
+    {"triplet-type-list.csv", ROLE_TYPES},
+    {"num-node-dict.csv", ROLE_TYPES},
+    {"edge_index_dict.npz", ROLE_TYPES},
+};
+
+static const char *const split_names[3] = {"train", "valid", "test"};
+
+static bool ends_with(const char *text, size_t length, const char *end)
+{
+    size_t size = strlen(end);
+    return length >= size && memcmp(text + length - size, end, size) == 0;
+}
+
+/* The role of a path; for a split also which one, and where its directory's name ends. */
+static role_t role_of(const char *path, int *split_out)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash != NULL ? slash + 1 : path;
+    size_t length = strlen(name);
+    if (ends_with(name, length, ".gz"))
+        length -= 3;
+    else if (ends_with(name, length, ".zst"))
+        length -= 4;
+    if (strstr(path, "split/") != NULL) {
+        for (int i = 0; i < 3; i++) {
+            size_t size = strlen(split_names[i]);
+            if (length == size + 4 && memcmp(name, split_names[i], size) == 0 &&
+                (ends_with(name, length, ".csv") || ends_with(name, length, ".npy"))) {
+                *split_out = i;
+                return ROLE_SPLIT;
+            }
+        }
+        return ROLE_NONE;
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i].name) == length && memcmp(name, names[i].name, length) == 0)
+            return names[i].role;
+    return ROLE_NONE;
+}
+
+/* Numbers of nodes or edges of each graph. One graph's is stated at once, many are put aside. */
+static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool nodes)
+{
+    plim__id_aside_t *aside = nodes ? &import->graph_nodes : &import->graph_edges;
+    plim__agreed_t *agreed = nodes ? &import->nodes : &import->edges;
+    const char *what = nodes ? "nodes" : "edges";
+    int64_t counts[PLIM__ID_PIECE], got, sum = 0;
+    if (aside->file != NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: the counts were read before from another file",
+                          ids->name);
+    PLIM_TRY(plim__id_aside_create(aside, import->job, import->tmp, PLIM__PAGE, ids->name));
+    do {
+        PLIM_TRY(ids->read(ids, counts, PLIM__ID_PIECE, &got));
+        for (int64_t i = 0; i < got; i++)
+            if (counts[i] < 0 || !plim__add_i64(sum, counts[i], &sum))
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: entry %" PRId64 " is %" PRId64 ", which no graph can have",
+                                  ids->name, aside->count + i, counts[i]);
+        PLIM_TRY(plim__id_aside_write(aside, counts, got));
+    } while (got == PLIM__ID_PIECE);
+    if (aside->count == 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: is empty; it must count the %s", ids->name, what);
+    PLIM_TRY(plim__import_agree(agreed, what, sum, ids->name));
+    if (aside->count == 1) {
+        plim__id_aside_destroy(aside);
+        import->nodes_ready = import->nodes_ready || nodes;
+        return PLIM_OK;
+    }
+    if (import->edges_done)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: counts %" PRId64 " graphs, but comes after their edges in the "
+                          "archive; unpack the archive and import the directory",
+                          ids->name, aside->count);
+    PLIM_TRY(plim__import_agree(&import->graphs, "graphs", aside->count, ids->name));
+    import->nodes_ready = import->graph_nodes.file != NULL && import->graph_edges.file != NULL;
+    return PLIM_OK;
+}
+
+static plim_status_t take_edges_text(plim__import_t *import, plim__text_t *text, const char *name)
+{
+    plim__edges_text_t edges;
+    PLIM_TRY(plim__edges_text_open(&edges, text, name));
+    return plim__import_edges(import, &edges.edges, import->edges.value);
+}
+
+static plim_status_t take_text(plim__import_t *import, role_t role, int split, plim__text_t *text,
+                               const char *name)
+{
+    plim__ids_text_t ids;
+    switch (role) {
+    case ROLE_NODE_COUNTS:
+    case ROLE_EDGE_COUNTS:
+        PLIM_TRY(plim__ids_text_open(&ids, text, name));
+        return take_counts(import, &ids.ids, role == ROLE_NODE_COUNTS);
+    case ROLE_NODE_LABELS:
+    case ROLE_GRAPH_LABELS:
+        return plim__import_labels_text(import, text, name, role == ROLE_GRAPH_LABELS);
+    case ROLE_SPLIT:
+        PLIM_TRY(plim__ids_text_open(&ids, text, name));
+        return plim__import_split(import, split, &ids.ids);
+    case ROLE_EDGES:
+        return take_edges_text(import, text, name);
+    case ROLE_FEATURES:
+        return plim__import_features_text(import, text, name);
+    default:
+        return PLIM_OK;
+    }
+}
+
+static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *npy)
+{
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = npy->count / 2,
+                                  .feature_bytes = -1,
+                                  .label_rows = import->nodes.value,
+                                  .edges_wait = !import->nodes_ready,
+                                  .sources_wait = true};
+    return plim__import_plan(import, &needs);
+}
+
+static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t *npy)
+{
+    plim__import_needs_t needs = {.num_nodes = npy->num_dims > 0 ? npy->shape[0] : 0,
+                                  .num_edges = import->edges_done ? 0 : import->sources.count,
+                                  .feature_bytes = plim__import_feature_bytes(import, npy)};
+    return plim__import_plan(import, &needs);
+}
+
+static plim_status_t take_array(plim__import_t *import, role_t role, int split,
+                                plim__stream_t *stream)
+{
+    plim__npy_t npy;
+    plim__ids_npy_t ids;
+    PLIM_TRY(plim__npy_read(stream, &npy));
+    switch (role) {
+    case ROLE_NODE_COUNTS:
+    case ROLE_EDGE_COUNTS:
+        PLIM_TRY(plim__ids_npy_open(&ids, stream, npy.type, npy.count));
+        PLIM_TRY(take_counts(import, &ids.ids, role == ROLE_NODE_COUNTS));
+        return plim__stream_end(stream);
+    case ROLE_NODE_LABELS:
+    case ROLE_GRAPH_LABELS:
+        return plim__import_labels_npy(import, stream, &npy, role == ROLE_GRAPH_LABELS);
+    case ROLE_SPLIT:
+        return plim__import_split_npy(import, split, stream, &npy);
+    case ROLE_EDGES:
+        PLIM_TRY(plan_at_edges(import, &npy));
+        return plim__import_edges_npy(import, stream, &npy);
+    case ROLE_FEATURES:
+        PLIM_TRY(plan_at_features(import, &npy));
+        return plim__import_features_npy(import, stream, &npy);
+    default:
+        return PLIM_OK;
+    }
+}
+
+/* Labels of nodes are of one graph, so its edges need not wait for the counts. */
+static plim_status_t after(plim__import_t *import, role_t role)
+{
+    if (role == ROLE_NODE_LABELS && import->graphs.value < 0)
+        import->nodes_ready = true;
+    return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
+}
+
+/* Takes the stream over. */
+static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
+{
+    plim__zip_t *zip;
+    const char *name;
+    int64_t size;
+    int split;
+    plim_status_t status;
+    PLIM_TRY(plim__zip_open(import->job, stream, &zip));
+    while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
+        plim__stream_t *member;
+        role_t role = role_of(name, &split);
+        if (role == ROLE_NONE || role == ROLE_ARCHIVE || !ends_with(name, strlen(name), ".npy"))
+            continue;
+        status = plim__zip_member(zip, &member);
+        if (status == PLIM_OK)
+            status = plim__stream_ahead(import->job, member, import->buffer, &member);
+        if (status != PLIM_OK)
+            break;
+        status = take_array(import, role, -1, member);
+        plim__stream_close(member);
+        if (status == PLIM_OK)
+            status = after(import, role);
+        if (status != PLIM_OK)
+            break;
+    }
+    plim__zip_close(zip);
+    return status;
+}
+
+/* One file of the layout. Takes the stream over. */
+static plim_status_t take(plim__import_t *import, role_t role, int split, plim__stream_t *stream)
+{
+    plim_status_t status;
+    if (role == ROLE_ARCHIVE) {
+        return take_npz(import, stream);
+    }
+    if (role == ROLE_TYPES) {
+        status = plim__fail(PLIM_ERR_UNSUPPORTED,
+                            "%s: a graph of several types of nodes or edges; only graphs of one "
+                            "type can be imported",
+                            stream->name);
+        plim__stream_close(stream);
+        return status;
+    }
+    PLIM_TRY(plim__import_inflate(import, stream, &stream));
+    if (strstr(strrchr(stream->name, '/') != NULL ? strrchr(stream->name, '/') : stream->name,
+               ".npy") != NULL) {
+        status = take_array(import, role, split, stream);
+        plim__stream_close(stream);
+    } else {
+        plim__text_t *text;
+        char name[PLIM__STREAM_NAME];
+        (void)snprintf(name, sizeof name, "%s", stream->name);
+        PLIM_TRY(plim__import_text(import, stream, &text));
+        status = take_text(import, role, split, text, name);
+        plim__text_close(text);
+    }
+    return status == PLIM_OK ? after(import, role) : status;
+}
+
+/* The directory a split's path lies in, so that one scheme of splits is taken and no other. */
+static bool same_scheme(char scheme[256], const char *path)
+{
+    const char *begin = strstr(path, "split/") + strlen("split/");
+    const char *end = strrchr(path, '/');
+    size_t length = end > begin ? (size_t)(end - begin) : 0;
+    if (scheme[0] == '\0')
+        (void)snprintf(scheme, 256, "%.*s", (int)length, begin);
+    return strlen(scheme) == length && memcmp(scheme, begin, length) == 0;
+}
+
+static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, role_t role, int split)
+{
+    plim__stream_t *member;
+    PLIM_TRY(plim__zip_member(zip, &member));
+    if (role == ROLE_ARCHIVE)
+        PLIM_TRY(plim__stream_ahead(import->job, member, import->buffer, &member));
+    return take(import, role, split, member);
+}
+
+static plim_status_t run_zip(plim__import_t *import)
+{
+    plim__stream_t *stream;
+    plim__zip_t *zip;
+    const char *name;
+    char scheme[256] = "";
+    int64_t size;
+    int split = -1;
+    plim_status_t status;
+    PLIM_TRY(plim__stream_file(import->job, import->options->source, import->buffer, &stream));
+    PLIM_TRY(plim__zip_open(import->job, stream, &zip));
+    while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
+        role_t role = role_of(name, &split);
+        if (role == ROLE_SPLIT && !same_scheme(scheme, name)) {
+            plim__log(import->job, PLIM_LOG_WARNING, "%s is left out: the split %s was taken", name,
+                      scheme);
+            continue;
+        }
+        if (role != ROLE_NONE)
+            status = take_member(import, zip, role, split);
+        if (status != PLIM_OK)
+            break;
+    }
+    plim__zip_close(zip);
+    return status;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
+/* The directory that has raw/ in it: `path` itself, or the one directory in it that does. */
+static bool find_root(const char *path, char root_out[PATH_MAX])
+{
+    char raw[PATH_MAX];
+    struct dirent *entry;
+    int found = 0;
+    if (snprintf(raw, sizeof raw, "%s/raw", path) < PATH_MAX && is_directory(raw)) {
+        (void)snprintf(root_out, PATH_MAX, "%s", path);
+        return true;
+    }
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return false;
+    while ((entry = readdir(directory)) != NULL)
+        if (entry->d_name[0] != '.' &&
+            snprintf(raw, sizeof raw, "%s/%s/raw", path, entry->d_name) < PATH_MAX &&
+            is_directory(raw)) {
+            raw[strlen(raw) - 4] = '\0';
+            (void)snprintf(root_out, PATH_MAX, "%s", raw);
+            found++;
+        }
+    (void)closedir(directory);
+    return found == 1;
+}
+
+/* Reads every file of `role` in one directory. */
+static plim_status_t visit(plim__import_t *import, const char *path, role_t role)
+{
+    plim_status_t status = PLIM_OK;
+    struct dirent *entry;
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot list %s", path);
+    while (status == PLIM_OK && (entry = readdir(directory)) != NULL) {
+        char file[PATH_MAX];
+        plim__stream_t *stream;
+        int split = -1;
+        if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >= PATH_MAX ||
+            role_of(file, &split) != role || is_directory(file))
+            continue;
+        status = plim__stream_file(import->job, file, import->buffer, &stream);
+        if (status == PLIM_OK)
+            status = take(import, role, split, stream);
+    }
+    (void)closedir(directory);
+    return status;
+}
+
+/* The first directory of splits by name. */
+static plim_status_t visit_splits(plim__import_t *import, const char *root)
+{
+    char path[PATH_MAX], chosen[256] = "";
+    struct dirent *entry;
+    int found = 0;
+    if (snprintf(path, sizeof path, "%s/split", root) >= PATH_MAX)
+        return PLIM_OK;
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return PLIM_OK;
+    while ((entry = readdir(directory)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        found++;
+        if (chosen[0] == '\0' || strcmp(entry->d_name, chosen) < 0)
+            (void)snprintf(chosen, sizeof chosen, "%s", entry->d_name);
+    }
+    (void)closedir(directory);
+    if (found == 0)
+        return PLIM_OK;
+    if (found > 1)
+        plim__log(import->job, PLIM_LOG_WARNING, "%s has %d splits; %s is taken", path, found,
+                  chosen);
+    if (snprintf(path, sizeof path, "%s/split/%s", root, chosen) >= PATH_MAX)
+        return PLIM_OK;
+    return visit(import, path, ROLE_SPLIT);
+}
+
+static plim_status_t run_directory(plim__import_t *import)
+{
+    static const char *const folders[] = {"raw", "raw/data", "raw/node-label"};
+    static const role_t order[] = {ROLE_TYPES,        ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS,
+                                   ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_EDGES,
+                                   ROLE_ARCHIVE,      ROLE_FEATURES};
+    char root[PATH_MAX], path[PATH_MAX];
+    if (!find_root(import->options->source, root))
+        return plim__fail(PLIM_ERR_DATA, "%s: has no raw/ any more", import->options->source);
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++)
+            if (snprintf(path, sizeof path, "%s/%s", root, folders[f]) < PATH_MAX)
+                PLIM_TRY(visit(import, path, order[i]));
+    return visit_splits(import, root);
+}
+
+static bool is_zip(const char *path)
+{
+    unsigned char magic[4] = {0};
+    FILE *file = fopen(path, "rbe");
+    if (file == NULL)
+        return false;
+    size_t got = fread(magic, 1, sizeof magic, file);
+    (void)fclose(file);
+    return got == 4 && memcmp(magic, "PK\3\4", 4) == 0;
+}
+
+static bool recognise(const char *path)
+{
+    char root[PATH_MAX];
+    return is_directory(path) ? find_root(path, root) : is_zip(path);
+}
+
+static plim_status_t run(plim__import_t *import)
+{
+    return is_directory(import->options->source) ? run_directory(import) : run_zip(import);
+}
+
+const plim__importer_t plim__importer_ogb = {"OGB", recognise, run};

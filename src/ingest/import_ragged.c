@@ -1,0 +1,122 @@
+/*
+ * Many graphs as ragged arrays:
+ *
+ *     node_ptr.npy, edge_ptr.npy   offsets, one more than there are graphs
+ *     edge_index_local.npy [2, E]  ids from 0 in each graph
+ *     graph_label.npy              integers are classes, floats are values
+ *     node_feat_int.npy [N, C] or node_tag.npy [N]   categories, which become 0 and 1
+ *     train_idx.npy, valid_idx.npy, test_idx.npy, or with _fold1
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "ingest/import_files.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const node_ptr_names[] = {"node_ptr.npy", NULL};
+static const char *const edge_ptr_names[] = {"edge_ptr.npy", NULL};
+static const char *const edge_names[] = {"edge_index_local.npy", "edge_index.npy", NULL};
+static const char *const label_names[] = {"graph_label.npy", "graph_labels.npy", NULL};
+static const char *const category_names[] = {"node_feat_int.npy", "node_tag.npy", NULL};
+static const char *const feature_names[] = {"node_feat.npy", "features.npy", NULL};
+static const char *const split_names[3][4] = {
+    {"train_idx.npy", "train_idx_fold1.npy", "train.npy", NULL},
+    {"valid_idx.npy", "valid_idx_fold1.npy", "valid.npy", NULL},
+    {"test_idx.npy", "test_idx_fold1.npy", "test.npy", NULL},
+};
+
+/* Offsets become counts, put aside. */
+static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
+                                 plim__id_aside_t *counts, int64_t *total_out)
+{
+    int64_t piece[PLIM__ID_PIECE], got, last = 0;
+    PLIM_TRY(offsets->read(offsets, piece, 1, &got));
+    if (got == 0 || piece[0] != 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: offsets must begin with 0", offsets->name);
+    PLIM_TRY(plim__id_aside_create(counts, import->job, import->tmp, PLIM__PAGE, offsets->name));
+    do {
+        PLIM_TRY(offsets->read(offsets, piece, PLIM__ID_PIECE, &got));
+        for (int64_t i = 0; i < got; i++) {
+            int64_t offset = piece[i];
+            if (offset < last)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: element %" PRId64 " is %" PRId64
+                                  ", less than the one before it; offsets ascend",
+                                  offsets->name, offsets->position - got + i, offset);
+            piece[i] = offset - last;
+            last = offset;
+        }
+        PLIM_TRY(plim__id_aside_write(counts, piece, got));
+    } while (got > 0);
+    *total_out = last;
+    return PLIM_OK;
+}
+
+static plim_status_t read_offsets(plim__import_t *import, const char *path,
+                                  plim__id_aside_t *counts, plim__agreed_t *agreed,
+                                  const char *what)
+{
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    plim__ids_npy_t ids;
+    int64_t total = 0;
+    PLIM_TRY(plim__files_array(import, path, &stream, &npy));
+    plim_status_t status = plim__ids_npy_open(&ids, stream, npy.type, npy.count);
+    if (status == PLIM_OK)
+        status = counts_from(import, &ids.ids, counts, &total);
+    plim__stream_close(stream);
+    PLIM_TRY(status);
+    PLIM_TRY(plim__import_agree(agreed, what, total, path));
+    return plim__import_agree(&import->graphs, "graphs", counts->count, path);
+}
+
+static plim_status_t plan(plim__import_t *import, const char *labels)
+{
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = import->edges.value,
+                                  .feature_bytes = -1,
+                                  .label_rows = plim__files_size(labels) / 4,
+                                  .other_bytes = 24 * import->graphs.value};
+    return plim__import_plan(import, &needs);
+}
+
+static plim_status_t run(plim__import_t *import)
+{
+    char path[PATH_MAX], labels[PATH_MAX];
+    const char *root = import->options->source;
+    PLIM_TRY(plim__files_find(root, node_ptr_names, path));
+    PLIM_TRY(read_offsets(import, path, &import->graph_nodes, &import->nodes, "nodes"));
+    PLIM_TRY(plim__files_find(root, edge_ptr_names, path));
+    PLIM_TRY(read_offsets(import, path, &import->graph_edges, &import->edges, "edges"));
+    import->nodes_ready = true;
+    PLIM_TRY(plim__files_find(root, label_names, labels));
+    PLIM_TRY(plan(import, labels));
+    PLIM_TRY(plim__files_find(root, edge_names, path));
+    if (path[0] == '\0')
+        return plim__fail(PLIM_ERR_DATA, "%s: has no edge_index_local.npy", root);
+    PLIM_TRY(plim__files_edges(import, path));
+    PLIM_TRY(plim__files_find(root, category_names, path));
+    if (path[0] != '\0') {
+        PLIM_TRY(plim__import_features_one_hot(import, path));
+    } else {
+        PLIM_TRY(plim__files_find(root, feature_names, path));
+        if (path[0] != '\0')
+            PLIM_TRY(plim__files_features(import, path));
+    }
+    if (labels[0] != '\0')
+        PLIM_TRY(plim__files_labels(import, labels, true));
+    for (int i = 0; i < 3; i++) {
+        PLIM_TRY(plim__files_find(root, split_names[i], path));
+        if (path[0] != '\0')
+            PLIM_TRY(plim__files_split(import, i, path));
+    }
+    return PLIM_OK;
+}
+
+static bool recognise(const char *path)
+{
+    return plim__files_has(path, node_ptr_names) && plim__files_has(path, edge_ptr_names);
+}
+
+const plim__importer_t plim__importer_ragged = {"ragged graphs", recognise, run};

@@ -1,0 +1,282 @@
+/*
+ * Names become ids: all distinct names in ascending order are ids.npy, and a name's rank in it is
+ * its id. Names and edges stay on disk, whatever their number:
+ *
+ *     ends of edges ─► runs, sorted in memory, each name once ─► merged, RUNS at a time
+ *                   ─► ids.npy and a table, of which a slab at a time is in memory
+ *     for each slab: both ends of all edges pass by, names in the slab become ranks
+ *
+ * While slabs are to come, a rank is kept as -1 - rank: names are not negative.
+ */
+#include "ingest/import.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "ingest/radix.h"
+
+#include <string.h>
+
+#define RUNS 16
+#define RUN_BUFFER ((size_t)64 << 10)
+#define NAMES_LEAST ((int64_t)1 << 16) /* in memory at a time, or it takes too long */
+
+typedef struct relabel {
+    plim__arena_t arena;
+    plim__import_t *import;
+    int64_t *names; /* (capacity) a run being gathered, or a slab of the table */
+    int64_t *spare; /* (capacity) for sorting, or the slab's index */
+    int64_t capacity;
+    int64_t num_names;               /* in `names` */
+    plim__id_aside_t runs[RUNS + 1]; /* the last is the one being merged to */
+    int num_runs;
+    int heap[RUNS];
+    int64_t heads[RUNS];
+    int64_t slab_first; /* rank of the slab's first name */
+    int shift;          /* names agree in their bucket when they do above this bit */
+} relabel_t;
+
+static plim_status_t run_create(relabel_t *relabel, plim__id_aside_t *run)
+{
+    plim__import_t *import = relabel->import;
+    return plim__id_aside_create(run, import->job, import->tmp, RUN_BUFFER, "names of nodes");
+}
+
+static bool heap_less(const relabel_t *relabel, int a, int b)
+{
+    return relabel->heads[relabel->heap[a]] < relabel->heads[relabel->heap[b]];
+}
+
+static void heap_down(relabel_t *relabel, int at, int size)
+{
+    for (;;) {
+        int least = at;
+        for (int child = 2 * at + 1; child <= 2 * at + 2; child++)
+            if (child < size && heap_less(relabel, child, least))
+                least = child;
+        if (least == at)
+            return;
+        int run = relabel->heap[at];
+        relabel->heap[at] = relabel->heap[least];
+        relabel->heap[least] = run;
+        at = least;
+    }
+}
+
+/* Replaces the run's head by its next name; false when it has none. */
+static plim_status_t next_head(relabel_t *relabel, int run, bool *more_out)
+{
+    plim__ids_t *ids = &relabel->runs[run].ids;
+    int64_t got;
+    PLIM_TRY(ids->read(ids, &relabel->heads[run], 1, &got));
+    *more_out = got == 1;
+    return PLIM_OK;
+}
+
+/* All runs become the first one, each name once. */
+static plim_status_t merge(relabel_t *relabel)
+{
+    plim__id_aside_t *to = &relabel->runs[RUNS];
+    int64_t piece[PLIM__ID_PIECE], filled = 0, last = -1;
+    int size = 0;
+    bool more;
+    PLIM_TRY(run_create(relabel, to));
+    for (int i = 0; i < relabel->num_runs; i++) {
+        PLIM_TRY(plim__id_aside_rewind(&relabel->runs[i], true));
+        PLIM_TRY(next_head(relabel, i, &more));
+        if (more)
+            relabel->heap[size++] = i;
+    }
+    for (int i = size / 2 - 1; i >= 0; i--)
+        heap_down(relabel, i, size);
+    while (size > 0) {
+        int run = relabel->heap[0];
+        if (relabel->heads[run] != last) {
+            last = relabel->heads[run];
+            piece[filled++] = last;
+        }
+        if (filled == PLIM__ID_PIECE) {
+            PLIM_TRY(plim__job_check(relabel->import->job));
+            PLIM_TRY(plim__id_aside_write(to, piece, filled));
+            filled = 0;
+        }
+        PLIM_TRY(next_head(relabel, run, &more));
+        if (!more)
+            relabel->heap[0] = relabel->heap[--size];
+        heap_down(relabel, 0, size);
+    }
+    PLIM_TRY(plim__id_aside_write(to, piece, filled));
+    for (int i = 0; i < relabel->num_runs; i++)
+        plim__id_aside_destroy(&relabel->runs[i]);
+    relabel->runs[0] = *to;
+    to->file = NULL;
+    relabel->num_runs = 1;
+    return PLIM_OK;
+}
+
+/* What was gathered becomes a run. */
+static plim_status_t end_run(relabel_t *relabel)
+{
+    if (relabel->num_names == 0)
+        return PLIM_OK;
+    if (relabel->num_runs == RUNS)
+        PLIM_TRY(merge(relabel));
+    int64_t *sorted = (int64_t *)plim__radix_sort(
+        (uint64_t *)relabel->names, (uint64_t *)relabel->spare, relabel->num_names, 63);
+    int64_t distinct = 0;
+    for (int64_t i = 0; i < relabel->num_names; i++)
+        if (i == 0 || sorted[i] != sorted[distinct - 1])
+            sorted[distinct++] = sorted[i];
+    plim__id_aside_t *run = &relabel->runs[relabel->num_runs];
+    PLIM_TRY(run_create(relabel, run));
+    relabel->num_runs++;
+    relabel->num_names = 0;
+    return plim__id_aside_write(run, sorted, distinct);
+}
+
+static plim_status_t gather(relabel_t *relabel, plim__id_aside_t *ends)
+{
+    int64_t got;
+    PLIM_TRY(plim__id_aside_rewind(ends, false));
+    do {
+        if (relabel->num_names == relabel->capacity)
+            PLIM_TRY(end_run(relabel));
+        PLIM_TRY(plim__job_check(relabel->import->job));
+        int64_t room = plim__min_i64(relabel->capacity - relabel->num_names, PLIM__ID_PIECE);
+        PLIM_TRY(ends->ids.read(&ends->ids, relabel->names + relabel->num_names, room, &got));
+        relabel->num_names += got;
+    } while (got > 0);
+    return PLIM_OK;
+}
+
+static plim_status_t write_names(relabel_t *relabel)
+{
+    plim__import_t *import = relabel->import;
+    plim__id_aside_t *table = &relabel->runs[0];
+    int64_t piece[PLIM__ID_PIECE], got, shape[1] = {table->count};
+    plim__column_t *column;
+    PLIM_TRY(plim__import_begin(import));
+    PLIM_TRY(plim__id_aside_rewind(table, false));
+    PLIM_TRY(plim__column_open(import->writer, "ids", PLIM__I64, 1, shape, 8 * shape[0],
+                               import->buffer, &column));
+    do {
+        PLIM_TRY(table->ids.read(&table->ids, piece, PLIM__ID_PIECE, &got));
+        PLIM_TRY(plim__column_write(column, piece, (size_t)got * sizeof *piece));
+    } while (got == PLIM__ID_PIECE);
+    return plim__column_close(column);
+}
+
+/*
+ * The next slab of the table, and its index: spare[b] is the place of the first name in bucket b or
+ * after, where names fall into about as many buckets as there are names, by their high bits.
+ */
+static plim_status_t load_slab(relabel_t *relabel)
+{
+    plim__ids_t *ids = &relabel->runs[0].ids;
+    relabel->slab_first = ids->position;
+    PLIM_TRY(ids->read(ids, relabel->names, relabel->capacity - 1, &relabel->num_names));
+    uint64_t span = (uint64_t)(relabel->names[relabel->num_names - 1] - relabel->names[0]);
+    relabel->shift = 0;
+    while (span >> relabel->shift >= (uint64_t)relabel->num_names)
+        relabel->shift++;
+    int64_t bucket = 0;
+    for (int64_t i = 0; i < relabel->num_names; i++) {
+        int64_t own = (relabel->names[i] - relabel->names[0]) >> relabel->shift;
+        while (bucket <= own)
+            relabel->spare[bucket++] = i;
+    }
+    relabel->spare[bucket] = relabel->num_names;
+    return PLIM_OK;
+}
+
+/* The name's rank as -1 - rank, or the name when it is not in the slab. */
+static int64_t translate(const relabel_t *relabel, int64_t name)
+{
+    if (name < relabel->names[0] || name > relabel->names[relabel->num_names - 1])
+        return name;
+    int64_t bucket = (name - relabel->names[0]) >> relabel->shift;
+    int64_t low = relabel->spare[bucket], high = relabel->spare[bucket + 1];
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (relabel->names[middle] < name)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1 - (relabel->slab_first + low);
+}
+
+/* Passes all ends by the slab; after the last slab ranks become what they are. */
+static plim_status_t translate_ends(relabel_t *relabel, plim__id_aside_t *ends, bool last)
+{
+    plim__import_t *import = relabel->import;
+    plim__id_aside_t *to = &relabel->runs[RUNS];
+    int64_t piece[PLIM__ID_PIECE], got;
+    PLIM_TRY(plim__id_aside_create(to, import->job, import->tmp, import->buffer, ends->ids.name));
+    PLIM_TRY(plim__id_aside_rewind(ends, true));
+    do {
+        PLIM_TRY(plim__job_check(import->job));
+        PLIM_TRY(ends->ids.read(&ends->ids, piece, PLIM__ID_PIECE, &got));
+        for (int64_t i = 0; i < got; i++) {
+            int64_t name = piece[i] < 0 ? piece[i] : translate(relabel, piece[i]);
+            piece[i] = last ? -1 - name : name;
+        }
+        PLIM_TRY(plim__id_aside_write(to, piece, got));
+    } while (got == PLIM__ID_PIECE);
+    plim__id_aside_destroy(ends);
+    *ends = *to;
+    to->file = NULL;
+    return PLIM_OK;
+}
+
+static plim_status_t relabel_run(relabel_t *relabel)
+{
+    plim__import_t *import = relabel->import;
+    plim__id_aside_t *table = &relabel->runs[0];
+    PLIM_TRY(gather(relabel, &import->sources));
+    PLIM_TRY(gather(relabel, &import->destinations));
+    PLIM_TRY(end_run(relabel));
+    if (relabel->num_runs == 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: holds no edges, so there are no nodes",
+                          import->options->source);
+    if (relabel->num_runs > 1)
+        PLIM_TRY(merge(relabel));
+    PLIM_TRY(write_names(relabel));
+    PLIM_TRY(plim__id_aside_rewind(table, true));
+    while (table->ids.position < table->count) {
+        PLIM_TRY(load_slab(relabel));
+        bool last = table->ids.position == table->count;
+        PLIM_TRY(translate_ends(relabel, &import->sources, last));
+        PLIM_TRY(translate_ends(relabel, &import->destinations, last));
+        plim__progress(import->job, "relabelling", "ids", table->ids.position, table->count);
+    }
+    return plim__import_agree(&import->nodes, "nodes", table->count, "the number of distinct ids");
+}
+
+plim_status_t plim__import_relabel(plim__import_t *import)
+{
+    plim__arena_t arena;
+    int64_t ends = import->sources.count + import->destinations.count;
+    int64_t fixed = (int64_t)(sizeof(relabel_t) + 2 * PLIM__PAGE +
+                              (RUNS + 1) * plim__aside_estimate(RUN_BUFFER) +
+                              2 * plim__aside_estimate(import->buffer) + 2 * PLIM__PAGE) +
+                    ((int64_t)6 * (int64_t)import->buffer);
+    int64_t room = plim_ledger_available(import->job->ledger) - fixed;
+    int64_t capacity = plim__min_i64(room / 16, ends + 2);
+    if (capacity < plim__min_i64(NAMES_LEAST, ends + 2))
+        return plim__import_refuse_memory(import, "--relabel", fixed + 16 * NAMES_LEAST);
+    PLIM_TRY(plim__arena_create(import->job->ledger, "relabel",
+                                plim__arena_piece(1, sizeof(relabel_t), PLIM__LINE) +
+                                    2 * plim__arena_piece((size_t)capacity, 8, PLIM__PAGE),
+                                &arena));
+    relabel_t *relabel = plim__arena_carve(&arena, 1, sizeof *relabel, PLIM__LINE);
+    relabel->names = plim__arena_carve(&arena, (size_t)capacity, 8, PLIM__PAGE);
+    relabel->spare = plim__arena_carve(&arena, (size_t)capacity, 8, PLIM__PAGE);
+    relabel->capacity = capacity;
+    relabel->import = import;
+    plim_status_t status = relabel_run(relabel);
+    for (int i = 0; i <= RUNS; i++)
+        plim__id_aside_destroy(&relabel->runs[i]);
+    plim__arena_destroy(&arena);
+    return status;
+}

@@ -1,0 +1,54 @@
+/*
+ * A text of edges: two whole numbers a line, separated by commas, tabs or spaces, more columns
+ * ignored; '#' and '%' begin comments, a first line of headings is passed over; gzip or zstd.
+ * Without --nodes the greatest id says how many nodes there are; with --relabel ids are names.
+ */
+#include "ingest/import.h"
+
+#include "base/fail.h"
+#include "ingest/import_files.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* A line of an edge is at least four bytes: "0 1\n"; compression of texts rarely passes 1:20. */
+static plim_status_t plan(plim__import_t *import, bool compressed)
+{
+    int64_t bytes = plim__files_size(import->options->source);
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = compressed ? bytes / 8 : bytes / 16,
+                                  .feature_bytes = -1,
+                                  .edges_wait = true};
+    return plim__import_plan(import, &needs);
+}
+
+static plim_status_t run(plim__import_t *import)
+{
+    plim__stream_t *stream;
+    plim__text_t *text;
+    plim__edges_text_t edges;
+    const char *path = import->options->source;
+    PLIM_TRY(plim__import_open(import, path, &stream));
+    plim_status_t status = plan(import, stream->size < 0);
+    if (status != PLIM_OK) {
+        plim__stream_close(stream);
+        return status;
+    }
+    PLIM_TRY(plim__import_text(import, stream, &text));
+    status = plim__edges_text_open(&edges, text, path);
+    if (status == PLIM_OK)
+        status = plim__import_edges(import, &edges.edges, -1);
+    plim__text_close(text);
+    if (status == PLIM_OK && import->options->relabel)
+        status = plim__import_relabel(import);
+    return status;
+}
+
+static bool recognise(const char *path)
+{
+    struct stat status;
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+const plim__importer_t plim__importer_text = {"text of edges", recognise, run};

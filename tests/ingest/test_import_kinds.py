@@ -1,0 +1,246 @@
+"""Each kind of source becomes what NumPy makes of it by brute force."""
+import gzip
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
+import importing as im  # noqa: E402
+
+
+def check_all(got, graph, options=None, labels=None):
+    graph.check(got, options)
+    assert np.array_equal(got['features'], graph.features) and got['features'].dtype == np.float32
+    assert np.array_equal(got['labels'], graph.labels if labels is None else labels)
+    assert got['labels'].dtype == np.int64
+    for part, ids in graph.split.items():
+        assert np.array_equal(got[part], ids) and got[part].dtype == np.int64
+
+
+@pytest.mark.parametrize('options', im.OPTIONS, ids=str)
+def test_ogb_directory(tmp_path, options):
+    graph = im.Graph(1)
+    source = im.write_ogb(tmp_path / 'ogb', graph)
+    check_all(im.imported(source, tmp_path / 'out', *im.flags(options)), graph, options)
+
+
+@pytest.mark.parametrize('seed', range(6))
+def test_ogb_zip_members_in_any_order(tmp_path, seed):
+    graph = im.Graph(seed)
+    draw = np.random.default_rng(seed)
+    keys = ['edge_index', 'node_feat', 'node_year', 'num_nodes_list', 'num_edges_list']
+    source = im.write_ogb(tmp_path / 'ogb', graph, order=draw.permutation(keys))
+    names = sorted(str(p.relative_to(source)) for p in source.rglob('*') if p.is_file())
+    archive = im.zip_tree(source, tmp_path / 'made-bin.zip', order=draw.permutation(names))
+    check_all(im.imported(archive, tmp_path / 'out'), graph)
+
+
+def test_ogb_parent_directory_and_extracted_arrays(tmp_path):
+    graph = im.Graph(2)
+    im.write_ogb(tmp_path / 'all' / 'made', graph)
+    check_all(im.imported(tmp_path / 'all', tmp_path / 'out'), graph)
+    root = tmp_path / 'extracted'
+    im.write_npy(root / 'raw', **im.ogb_arrays(graph), node_label=graph.float_labels())
+    (root / 'split' / 'time').mkdir(parents=True)
+    for part, ids in graph.split.items():
+        (root / 'split' / 'time' / f'{part}.csv').write_text(im.lines(ids))
+    check_all(im.imported(root, tmp_path / 'out2'), graph)
+
+
+@pytest.mark.parametrize('packed', [False, True])
+def test_ogb_csv(tmp_path, packed):
+    graph = im.Graph(3)
+    source = im.write_ogb_csv(tmp_path / 'csv', graph)
+    if packed:
+        source = im.zip_tree(source, tmp_path / 'csv.zip', prefix='csv/')
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
+@pytest.mark.parametrize('packed', [False, True])
+@pytest.mark.parametrize('float_labels', [False, True])
+def test_ogb_csv_of_many_graphs(tmp_path, packed, float_labels):
+    graphs = im.Graphs(4, float_labels=float_labels)
+    source = im.write_ogb_graphs(tmp_path / 'csv', graphs)
+    if packed:
+        source = im.zip_tree(source, tmp_path / 'csv.zip', prefix='csv/')
+    got = im.imported(source, tmp_path / 'out')
+    graphs.check(got)
+    assert np.array_equal(got['graph_indptr'], graphs.node_ptr)
+    assert np.array_equal(got['features'], graphs.categories.astype(np.float32))
+    assert np.array_equal(got['labels'].ravel(), graphs.labels)
+    assert got['labels'].dtype == (np.float32 if float_labels else np.int64)
+    assert np.array_equal(got['train'], graphs.split['train'])
+
+
+@pytest.mark.parametrize('layout', ['rows', 'columns', 'rows_fortran', 'columns_fortran', 'uint32', 'int16'])
+def test_npy_layouts_of_edges(tmp_path, layout):
+    graph = im.Graph(5)
+    edges = {'rows': graph.edges, 'columns': np.ascontiguousarray(graph.edges.T),
+             'rows_fortran': np.asfortranarray(graph.edges), 'columns_fortran': graph.edges.T,
+             'uint32': graph.edges.astype(np.uint32), 'int16': graph.edges.T.astype(np.int16, order='C')}[layout]
+    source = im.write_npy(tmp_path / 'npy', edge_index=edges, node_feat=graph.features, node_label=graph.labels,
+                          train=graph.split['train'], val_idx=graph.split['valid'])
+    mask = np.zeros(graph.num_nodes, bool)
+    mask[graph.split['test']] = True
+    np.save(source / 'test_mask.npy', mask)
+    graph.split['test'] = np.sort(graph.split['test'])
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
+@pytest.mark.parametrize('known', [False, True])
+def test_npy_without_anything_else(tmp_path, known):
+    graph = im.Graph(6)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges)
+    if not known:
+        graph.num_nodes = int(graph.edges.max()) + 1
+    got = im.imported(source, tmp_path / 'out', *(['--nodes', graph.num_nodes] if known else []))
+    graph.check(got)
+    assert set(got) == {'indptr', 'indices'}
+
+
+def test_npy_in_directories_of_igb(tmp_path):
+    graph = im.Graph(7)
+    im.write_npy(tmp_path / 'tiny' / 'processed' / 'paper', node_feat=graph.features, node_label_19=graph.labels,
+                 node_label_2K=graph.labels + 5)
+    im.write_npy(tmp_path / 'tiny' / 'processed' / 'paper__cites__paper', edge_index=graph.edges.T.copy())
+    got = im.imported(tmp_path / 'tiny', tmp_path / 'out')
+    graph.check(got)
+    assert np.array_equal(got['labels'], graph.labels)
+    im.write_npy(tmp_path / 'tiny' / 'processed' / 'author__writes__paper', edge_index=graph.edges.T.copy())
+    im.refused(1, tmp_path / 'tiny', tmp_path / 'out2', says=['edge_index.npy', 'several types'])
+
+
+def test_csc_of_our_own_names(tmp_path):
+    graph = im.Graph(8)
+    indptr, indices = im.csc(graph.edges, graph.num_nodes)
+    source = im.write_npy(tmp_path / 'csc', indptr=indptr, indices=indices, features=graph.features.astype(np.float16),
+                          labels=graph.labels, train=graph.split['train'])
+    got = im.imported(source, tmp_path / 'out')
+    graph.check(got)
+    assert np.array_equal(got['features'], graph.features.astype(np.float16)) and got['features'].dtype == np.float16
+    again = im.imported(tmp_path / 'out', tmp_path / 'again')
+    assert all(np.array_equal(got[name], again[name]) for name in got)
+
+
+@pytest.mark.parametrize('edges', ['csv', 'npy'])
+@pytest.mark.parametrize('seeds', ['seeds', 'seed_nodes'])
+def test_graphbolt(tmp_path, edges, seeds):
+    graph = im.Graph(9)
+    source = im.write_graphbolt(tmp_path / 'gb', graph, edges, seeds)
+    check_all(im.imported(source, tmp_path / 'out'), graph, labels=np.abs(graph.labels))
+
+
+@pytest.mark.parametrize('features', ['f32', 'f16'])
+@pytest.mark.parametrize('float_labels', [False, True])
+def test_ragged_graphs(tmp_path, features, float_labels):
+    graphs = im.Graphs(10, float_labels=float_labels)
+    source = im.write_ragged(tmp_path / 'ragged', graphs)
+    got = im.imported(source, tmp_path / 'out', '--features', features)
+    graphs.check(got)
+    assert np.array_equal(got['graph_indptr'], graphs.node_ptr)
+    assert np.array_equal(got['features'], graphs.one_hot())
+    assert got['features'].dtype == (np.float32 if features == 'f32' else np.float16)
+    assert np.array_equal(got['labels'].ravel(), graphs.labels)
+    assert np.array_equal(got['valid'], graphs.split['valid'])
+
+
+TEXTS = {
+    'csv': lambda e: im.table(e.T),
+    'tsv': lambda e: im.lines(e.T, '{0[0]}\t{0[1]}'),
+    'spaces': lambda e: im.lines(e.T, ' {0[0]}   {0[1]} '),
+    'headed': lambda e: 'source,target\n' + im.table(e.T),
+    'commented': lambda e: '# a graph\n% of edges\n\n' + im.lines(e.T, '{0[0]} {0[1]} 0.5'),
+    'crlf': lambda e: im.table(e.T).replace('\n', '\r\n'),
+}
+
+
+@pytest.mark.parametrize('form', TEXTS)
+@pytest.mark.parametrize('packed', ['', 'gz', 'zst'])
+def test_texts_of_edges(tmp_path, form, packed):
+    graph = im.Graph(11)
+    graph.num_nodes = int(graph.edges.max()) + 1
+    path = tmp_path / 'edges.txt'
+    path.write_text(TEXTS[form](graph.edges))
+    if packed == 'gz':
+        path.with_suffix('.gz').write_bytes(gzip.compress(path.read_bytes()))
+        path = path.with_suffix('.gz')
+    if packed == 'zst':
+        subprocess.run(['zstd', '-q', path, '-o', path.with_suffix('.zst')], check=True)
+        path = path.with_suffix('.zst')
+    graph.check(im.imported(path, tmp_path / 'out'))
+
+
+@pytest.mark.parametrize('memory', ['0', '1G'])
+@pytest.mark.parametrize('spread', [3, 10**6, 2**61 // 60])
+def test_relabel(tmp_path, spread, memory):
+    draw = np.random.default_rng(spread % 1000)
+    edges = draw.integers(0, 60, (2, 5000)) * spread + 7
+    path = tmp_path / 'edges.csv'
+    path.write_text(im.table(edges.T))
+    got = im.imported(path, tmp_path / 'out', '--relabel', '--memory', im.least_memory(tmp_path, path, '--relabel') if
+                      memory == '0' else memory)
+    names, ranks = np.unique(edges, return_inverse=True)
+    assert np.array_equal(got['ids'], names)
+    indptr, indices = im.csc(ranks.reshape(2, -1), len(names))
+    assert np.array_equal(got['indptr'], indptr) and np.array_equal(got['indices'], indices)
+
+
+def test_relabel_with_more_names_than_memory_holds(tmp_path):
+    draw = np.random.default_rng(12)
+    edges = draw.integers(0, 2**40, (2, 300_000))
+    path = tmp_path / 'edges.csv'
+    np.savetxt(path, edges.T, fmt='%d', delimiter=',')
+    least = im.least_memory(tmp_path, path, '--relabel')
+    got = im.imported(path, tmp_path / 'out', '--relabel', '--memory', least)
+    names, ranks = np.unique(edges, return_inverse=True)
+    assert np.array_equal(got['ids'], names)
+    indptr, indices = im.csc(ranks.reshape(2, -1), len(names))
+    assert np.array_equal(got['indptr'], indptr) and np.array_equal(got['indices'], indices)
+
+
+@pytest.mark.parametrize('dtype', ['f2', 'f4', 'f8', 'i1', 'u1', 'i4', 'i8', '?'])
+@pytest.mark.parametrize('order', 'CF')
+@pytest.mark.parametrize('to', [None, 'f16', 'f32'])
+def test_types_of_features(tmp_path, dtype, order, to):
+    draw = np.random.default_rng(13)
+    features = (draw.standard_normal((40, 7)) * 3).astype(dtype, order=order)
+    source = im.write_npy(tmp_path / 'npy', edge_index=np.zeros((2, 1), int), x=features)
+    got = im.imported(source, tmp_path / 'out', *(['--features', to] if to else []))['features']
+    expected = {'f16': np.float16, 'f32': np.float32, None: np.float16 if dtype == 'f2' else np.float32}[to]
+    assert got.dtype == expected
+    by_f32 = features.astype(np.float32)
+    assert np.array_equal(got, by_f32.astype(expected))
+    said = json.loads((tmp_path / 'out' / 'dataset.json').read_text())['feature_error']
+    exact = features.astype(np.float64)
+    with np.errstate(all='ignore'):
+        error = np.abs(exact - got.astype(np.float64)) / np.abs(exact)
+    assert said == pytest.approx(np.nanmax(error, initial=0), rel=1e-6)
+
+
+GRAPHS = {
+    'one node': (1, 0), 'one node with loops': (1, 5), 'no edges': (10, 0), 'two nodes': (2, 30),
+    'sparse': (5000, 100), 'dense': (20, 5000), 'isolated': (1000, 1000),
+}
+
+
+@pytest.mark.parametrize('shape', GRAPHS)
+@pytest.mark.parametrize('options', im.OPTIONS, ids=str)
+def test_shapes_of_graphs(tmp_path, shape, options):
+    nodes, edges = GRAPHS[shape]
+    graph = im.Graph(14, nodes=nodes, edges=edges)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, x=graph.features)
+    graph.check(im.imported(source, tmp_path / 'out', *im.flags(options)), options)
+
+
+@pytest.mark.parametrize('options', [{}, {'symmetrise': True}], ids=str)
+def test_degree_of_a_million(tmp_path, options):
+    draw = np.random.default_rng(15)
+    edges = np.stack([draw.integers(0, 500_000, 1_000_000), np.full(1_000_000, 7)])
+    graph = im.Graph(15, nodes=500_000, edges=0)
+    graph.edges = edges
+    source = im.write_npy(tmp_path / 'npy', edge_index=edges)
+    graph.check(im.imported(source, tmp_path / 'out', '--nodes', 500_000, '--memory', '64M', *im.flags(options)), options)
