@@ -54,7 +54,7 @@ static plim_status_t read_text(const plim_job_t *job, const char *path, plim__ar
 static plim_status_t read_manifest(const plim_job_t *job, const char *path,
                                    plim__arena_t *arena_out, plim__manifest_t **manifest_out)
 {
-    plim__arena_t text;
+    plim__arena_t text = {0};
     size_t size = 0;
     PLIM_TRY(read_text(job, path, &text, &size));
     plim_status_t status = plim__manifest_check_seal(text.base, size, path);
@@ -126,7 +126,7 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path,
                       plim__arena_piece(length + sizeof manifest->files[0].name + 2, 1, 1);
     PLIM_TRY(plim__arena_create(job->ledger, "dataset", size, &arena));
     plim_dataset_t *dataset = plim__arena_carve(&arena, 1, sizeof *dataset, 1);
-    dataset->path = strcpy(plim__arena_carve(&arena, length + 1, 1, 1), path);
+    dataset->path = memcpy(plim__arena_carve(&arena, length + 1, 1, 1), path, length + 1);
     for (int i = 0; i < manifest->num_files; i++) {
         size_t room = length + strlen(manifest->files[i].name) + 2;
         dataset->file_paths[i] = plim__arena_carve(&arena, room, 1, 1);

@@ -22,8 +22,6 @@ static size_t json_memory(const char *text, size_t size)
             memory += 384;
             break;
         case '[':
-            memory += 256;
-            break;
         case ':':
             memory += 256;
             break;
@@ -118,7 +116,7 @@ static plim_status_t parse_file(const json_t *object, const char *name, plim__ar
     if (!plim__manifest_name_valid(own))
         return plim__fail(PLIM_ERR_DATA, "%s: '%.100s' is not a name for one of its files", name,
                           own);
-    (void)strcpy(file_out->name, own);
+    memcpy(file_out->name, own, strlen(own) + 1);
     PLIM_TRY(get_text(object, "dtype", name, &type));
     if (!find_type(type, &file_out->type))
         return plim__fail(PLIM_ERR_DATA, "%s: %s holds '%.40s', which is no type", name, own, type);
@@ -206,10 +204,11 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     for (int i = 0; i < 3; i++) {
         const char *text = "";
         PLIM_TRY(get_text(provenance, keys[i], name, &text));
-        char *copy = plim__arena_carve(arena, strlen(text) + 1, 1, 1);
+        size_t length = strlen(text) + 1;
+        char *copy = plim__arena_carve(arena, length, 1, 1);
         if (copy == NULL)
             return wrong(name, keys[i], "a text");
-        *texts[i] = strcpy(copy, text);
+        *texts[i] = memcpy(copy, text, length);
     }
     if (!json_is_array(files) || json_array_size(files) > PLIM__FILES_MAX)
         return wrong(name, "files", "a list of at most 32");

@@ -105,13 +105,14 @@ static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count
 {
     int64_t bound = scan->rule->bound;
     bool counted = bound <= PLIM__CLASSES_MAX;
-    for (size_t i = 0; i < count; i++) {
+    long long position = scan->position;
+    for (size_t i = 0; i < count; i++, position++) {
         int64_t label = labels[i];
         if (label == -1)
             scan->tally.unlabelled++;
         else if (label < 0 || label >= bound)
-            find(scan, "label %lld is %lld, which is none of %lld classes",
-                 (long long)(scan->position + (int64_t)i), (long long)label, (long long)bound);
+            find(scan, "label %lld is %lld, which is none of %lld classes", position,
+                 (long long)label, (long long)bound);
         else if (counted)
             scan->tally.classes[label]++;
     }
@@ -120,11 +121,11 @@ static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count
 static void scan_rows(plim__scan_t *scan, const int64_t *rows, size_t count)
 {
     uint64_t bound = (uint64_t)scan->rule->bound;
-    for (size_t i = 0; i < count; i++)
+    long long position = scan->position;
+    for (size_t i = 0; i < count; i++, position++)
         if ((uint64_t)rows[i] >= bound)
-            find(scan, "entry %lld is %lld, which is none of %lld",
-                 (long long)(scan->position + (int64_t)i), (long long)rows[i],
-                 (long long)scan->rule->bound);
+            find(scan, "entry %lld is %lld, which is none of %lld", position, (long long)rows[i],
+                 (long long)bound);
 }
 
 /* Brings offset `number` into the window, which then begins with its page. */

@@ -327,7 +327,7 @@ static plim_status_t make_manifest(plim__dataset_writer_t *writer,
     }
     plim__manifest_sort(manifest);
     PLIM_TRY(plim__manifest_settle(manifest, writer->staging.target));
-    if (offsets->last != manifest->info.num_edges)
+    if (offsets != NULL && offsets->last != manifest->info.num_edges)
         return plim__fail(PLIM_ERR_DATA, "%s: indptr.npy ends with %lld for %lld edges",
                           writer->staging.target, (long long)offsets->last,
                           (long long)manifest->info.num_edges);
