@@ -176,8 +176,11 @@ json_t *cli_json_text(const char *text)
         return string;
     char plain[2048];
     size_t length = 0;
-    for (; text[length] != '\0' && length < sizeof plain - 1; length++)
-        plain[length] = (unsigned char)text[length] < 0x80 ? text[length] : '?';
+    for (; text[length] != '\0' && length < sizeof plain - 1; length++) {
+        plain[length] = '?';
+        if ((unsigned char)text[length] < 0x80)
+            plain[length] = text[length];
+    }
     plain[length] = '\0';
     return json_string(plain);
 }

@@ -95,11 +95,11 @@ static void add_resource_limit(plim__discovery_t *discovery, const char *limits_
 {
     int64_t bytes;
     const char *line = strstr(limits_text, title);
-    if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes) || bytes <= idle)
+    if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes))
         return;
     char text[PLIM__SIZE_TEXT];
-    plim__discovery_add_memory(discovery, bytes - idle, false, "%s, %s of it mapped and idle", name,
-                               plim__size_text(idle, text));
+    plim__discovery_add_memory(discovery, bytes > idle ? bytes - idle : 0, false,
+                               "%s, %s of it mapped and idle", name, plim__size_text(idle, text));
 }
 
 static void add_resource_limits(plim__discovery_t *discovery)

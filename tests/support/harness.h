@@ -11,6 +11,18 @@
 
 #include <plimsoll/job.h>
 
+/* What a sanitizer's own memory makes meaningless is skipped under it, aloud. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SANITIZED 1
+#endif
+#endif
+#ifndef TEST_SANITIZED
+#define TEST_SANITIZED 0
+#endif
+
 /* A fresh directory under $TMPDIR (or /tmp), removed with all it holds by test_directory_remove. */
 void test_directory_make(char path_out[512]);
 void test_directory_remove(const char *path);
