@@ -235,7 +235,8 @@ static void print_view(const view_t *view)
     print_text(view->path);
     (void)printf("\nmade by      ");
     print_text(view->provenance.source);
-    (void)putchar(' ');
+    if (view->provenance.options[0] != '\0')
+        (void)putchar(' ');
     print_text(view->provenance.options);
     (void)printf(" (plimsoll ");
     print_text(view->provenance.version);
