@@ -1,0 +1,27 @@
+/* Disk space of making a dataset: said first, and refused first. */
+#ifndef PLIM_INGEST_ROOM_H
+#define PLIM_INGEST_ROOM_H
+
+#include <limits.h>
+#include <plimsoll/job.h>
+
+typedef struct plim__room {
+    const char *parent; /* the directory that the dataset goes into */
+    const char *tmp;    /* that of temporary files */
+    int64_t dataset;    /* bytes of all its files */
+    int64_t temporary;  /* bytes of temporary files at most */
+    int64_t together;   /* bytes of both at the same time at most, where they share a disk */
+    bool exact;         /* false: the figures are the least that is known yet */
+} plim__room_t;
+
+/* The directory that holds `path` ("." for a bare name); trailing slashes do not count.
+ * PLIM_ERR_USAGE when it is too long. */
+plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX]);
+
+/*
+ * Says through the job's log what is needed and what is free, warns where a disk is memory, and
+ * returns PLIM_ERR_SPACE when something does not fit; PLIM_ERR_IO when a directory cannot be asked.
+ */
+plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room);
+
+#endif
