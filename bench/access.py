@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""What a dataset's access pattern and labels are like: the figures that the generator promises.
+
+    bench/access.py DIR [--fanout 15,10,5] [--batch 1024] [--share 0.1] [--no-accuracy] [--json FILE]
+
+Access: two epochs of neighbour sampling over the training nodes. A touch is a row that a batch needs, counted once a batch.
+Printed: the share of the second epoch's touches that fall on the rows touched most in the first one (--share of all rows),
+and on the nodes of highest in-degree, out-degree and both together.
+
+Accuracy: multinomial logistic regression on the training nodes, tested on the test nodes, once on the rows alone and
+once on rows + means of sampled neighbours (one and two hops).
+
+The files are mapped, not loaded: memory is some 20 bytes a node, plus the page cache. On papers100M's full size one
+epoch takes minutes; --epoch-fraction takes the first batches of each epoch only (the figures are then below the true ones).
+"""
+import argparse
+import json
+import pathlib
+import time
+
+import numpy as np
+
+CHUNK = 1 << 24
+
+
+class Graph:
+    def __init__(self, directory):
+        load = lambda name: np.load(directory / f'{name}.npy', mmap_mode='r')
+        self.indptr, self.indices = load('indptr'), load('indices')
+        self.features, self.labels = load('features'), load('labels')
+        self.split = {name: np.asarray(load(name)) for name in ('train', 'valid', 'test')}
+        self.num_nodes = self.indptr.size - 1
+
+    def in_degree(self):
+        return np.diff(self.indptr).astype(np.uint32)
+
+    def out_degree(self):
+        degree = np.zeros(self.num_nodes, np.uint32)
+        for begin in range(0, self.indices.size, CHUNK):
+            ids, counts = np.unique(self.indices[begin:begin + CHUNK], return_counts=True)
+            degree[ids] += counts.astype(np.uint32)
+        return degree
+
+
+def sample(graph, nodes, fanout, rng):
+    """At most `fanout` different in-neighbours of each node: their ids, and for each the position of its node."""
+    begin = graph.indptr[nodes]
+    degree = graph.indptr[nodes + 1] - begin
+    few = np.flatnonzero(degree <= fanout)
+    many = np.flatnonzero(degree > fanout)
+    owner_few = np.repeat(few, degree[few])
+    first = np.cumsum(degree[few]) - degree[few]
+    offset_few = np.arange(owner_few.size) - np.repeat(first, degree[few]) + begin[owner_few]
+    # Floyd's way to draw without repetition, for all nodes at once.
+    chosen = np.empty((many.size, fanout), np.int64)
+    for j in range(fanout):
+        top = degree[many] - fanout + j
+        drawn = (rng.random(many.size) * (top + 1)).astype(np.int64)
+        repeated = (chosen[:, :j] == drawn[:, None]).any(1)
+        chosen[:, j] = np.where(repeated, top, drawn)
+    offset_many = (chosen + begin[many][:, None]).ravel()
+    offsets = np.concatenate([offset_few, offset_many])
+    owners = np.concatenate([owner_few, np.repeat(many, fanout)])
+    return graph.indices[offsets].astype(np.int64), owners
+
+
+def batch_rows(graph, seeds, fanouts, rng):
+    """All rows that a batch needs, each once."""
+    rows = np.unique(seeds)
+    for fanout in fanouts:
+        neighbours, _ = sample(graph, rows, fanout, rng)
+        rows = np.union1d(rows, neighbours)
+    return rows
+
+
+def epoch(graph, options, rng):
+    train = rng.permutation(graph.split['train'])
+    batches = -(-train.size // options.batch)
+    batches = max(1, round(batches * options.epoch_fraction))
+    for i in range(batches):
+        yield batch_rows(graph, train[i * options.batch:(i + 1) * options.batch], options.fanout, rng)
+
+
+def hottest(heat, count):
+    """A mask of the `count` entries of greatest heat; zeros never count."""
+    least = max(1, np.partition(heat, heat.size - count)[heat.size - count])
+    mask = heat > least
+    ties = np.flatnonzero(heat == least)[:max(0, count - int(mask.sum()))]
+    mask[ties] = True
+    return mask
+
+
+def access(graph, options):
+    rng = np.random.default_rng(options.seed)
+    began = time.time()
+    heat = np.zeros(graph.num_nodes, np.uint32)
+    for rows in epoch(graph, options, rng):
+        heat[rows] += 1
+    count = int(graph.num_nodes * options.share)
+    in_degree, out_degree = graph.in_degree(), graph.out_degree()
+    kept = {'presampled': hottest(heat, count), 'in_degree': hottest(in_degree, count),
+            'out_degree': hottest(out_degree, count), 'both_degrees': hottest(in_degree + out_degree, count)}
+    caught = dict.fromkeys(kept, 0)
+    touches = batches = 0
+    for rows in epoch(graph, options, rng):
+        touches += rows.size
+        batches += 1
+        for name, mask in kept.items():
+            caught[name] += int(np.count_nonzero(mask[rows]))
+    quantiles = lambda degree: [int(x) for x in np.quantile(degree, [0.5, 0.9, 0.99, 0.999, 1])]
+    return {'batches': batches, 'touches_per_batch': round(touches / batches),
+            'touched_share': round(float(np.count_nonzero(heat)) / graph.num_nodes, 4),
+            **{f'caught_{name}': round(n / touches, 4) for name, n in caught.items()},
+            'in_degree_p50_p90_p99_p999_max': quantiles(in_degree),
+            'out_degree_p50_p90_p99_p999_max': quantiles(out_degree),
+            'seconds_access': round(time.time() - began, 1)}
+
+
+def neighbour_means(graph, nodes, rng):
+    """Means of sampled in-neighbours' rows: one hop, and two."""
+    features = graph.features.shape[1]
+    one, two = np.zeros((2, nodes.size, features), np.float32)
+    for begin in range(0, nodes.size, 1024):
+        part = nodes[begin:begin + 1024]
+        near, owner = sample(graph, part, 15, rng)
+        far, far_owner = sample(graph, near, 5, rng)
+        for ids, owners, to in ((near, owner, one), (far, owner[far_owner], two)):
+            sums = np.zeros((part.size, features), np.float32)
+            order = np.argsort(owners, kind='stable')
+            starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
+            if starts.size:
+                rows = np.asarray(graph.features[ids[order]], np.float32)
+                held = owners[order][starts]
+                sums[held] = np.add.reduceat(rows, starts) / np.diff(starts, append=rows.shape[0])[:, None]
+            to[begin:begin + part.size] = sums
+    return one, two
+
+
+def fit(inputs, labels, classes, decay):
+    """Accuracy on the test nodes of the weights that did best on the validation nodes, and the latter's."""
+    import torch
+    torch.manual_seed(0)
+    mean, deviation = inputs['train'].mean(0), inputs['train'].std(0) + 1e-6
+    tensors = {name: torch.from_numpy((x - mean) / deviation) for name, x in inputs.items()}
+    targets = {name: torch.from_numpy(y) for name, y in labels.items()}
+    model = torch.nn.Linear(mean.size, classes)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=decay)
+    accuracy = lambda name: (model(tensors[name]).argmax(1) == targets[name]).float().mean().item()
+    best = (0, 0)
+    for _ in range(20):
+        for rows in torch.randperm(targets['train'].numel()).split(1024):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(tensors['train'][rows]), targets['train'][rows]).backward()
+            optimiser.step()
+        with torch.no_grad():
+            best = max(best, (accuracy('valid'), accuracy('test')))
+    return best
+
+
+def accuracies(graph, options):
+    rng = np.random.default_rng(options.seed)
+    began = time.time()
+    nodes = {name: np.sort(rng.permutation(ids)[:options.most]) for name, ids in graph.split.items()}
+    labels = {name: np.asarray(graph.labels[ids]) for name, ids in nodes.items()}
+    classes = max(int(y.max()) for y in labels.values() if y.size) + 1
+    alone = {name: np.asarray(graph.features[ids], np.float32) for name, ids in nodes.items()}
+    joined = {name: np.hstack([alone[name], *neighbour_means(graph, ids, rng)]) for name, ids in nodes.items()}
+    best = lambda inputs: max(fit(inputs, labels, classes, decay) for decay in (0.3, 3.0))[1]
+    return {'accuracy_rows': round(best(alone), 4), 'accuracy_rows_and_neighbours': round(best(joined), 4),
+            'accuracy_trained_on': int(nodes['train'].size), 'seconds_accuracy': round(time.time() - began, 1)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('directory', type=pathlib.Path)
+    parser.add_argument('--fanout', type=lambda text: [int(k) for k in text.split(',')], default=[15, 10, 5])
+    parser.add_argument('--batch', type=int, default=1024)
+    parser.add_argument('--share', type=float, default=0.1, help='of all rows that are kept')
+    parser.add_argument('--epoch-fraction', type=float, default=1.0)
+    parser.add_argument('--most', type=int, default=200_000, help='nodes of a split to fit and test with, at most')
+    parser.add_argument('--seed', type=int, default=0)
+    parser.add_argument('--no-access', dest='access', action='store_false')
+    parser.add_argument('--no-accuracy', dest='accuracy', action='store_false')
+    parser.add_argument('--json', type=pathlib.Path, help='write the figures there too')
+    options = parser.parse_args()
+    graph = Graph(options.directory)
+    figures = {'nodes': graph.num_nodes, 'edges': int(graph.indices.size)}
+    if options.access:
+        figures.update(access(graph, options))
+    if options.accuracy:
+        figures.update(accuracies(graph, options))
+    for name, value in figures.items():
+        print(f'{name:34} {value}')
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + '\n')
+
+
+if __name__ == '__main__':
+    main()
