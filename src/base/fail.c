@@ -38,21 +38,14 @@ PLIM_API const char *plim_status_name(plim_status_t status)
     return "unknown";
 }
 
-/* The arguments of a message may point into the last one: it is made beside it, then copied. */
-static void set_message(const char *format, va_list arguments)
-{
-    char text[PLIM_MESSAGE_MAX];
-    if (vsnprintf(text, sizeof text, format, arguments) >= 0)
-        (void)strcpy(message, text);
-}
-
 plim_status_t plim__fail(plim_status_t status, const char *format, ...)
 {
     va_list arguments;
+    char text[PLIM_MESSAGE_MAX]; /* the arguments may point into the last message */
     va_start(arguments, format);
-    set_message(format, arguments);
+    (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return status;
+    return plim__fail_restore(status, text);
 }
 
 static const char *remedy(int error)
@@ -104,8 +97,7 @@ plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)
     if ((size_t)used >= sizeof whole / 2)
         used = (int)(sizeof whole / 2) - 1;
     (void)snprintf(whole + used, sizeof whole - (size_t)used, ": %s", message);
-    (void)strcpy(message, whole);
-    return status;
+    return plim__fail_restore(status, whole);
 }
 
 void plim__fail_save(char *message_out, size_t size)

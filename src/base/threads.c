@@ -15,6 +15,7 @@ plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(v
                                  void *context, char *message)
 {
     pthread_attr_t attributes;
+    thread->handle = (pthread_t){0};
     thread->body = body;
     thread->context = context;
     thread->status = PLIM_OK;

@@ -62,7 +62,7 @@ static bool find_path(const char *root, int version, const char *controller, cha
         found = version == 1 ? has_word(controllers, controller)
                              : strcmp(number, "0") == 0 && controllers[0] == '\0';
         if (found)
-            (void)strcpy(path_out, rest);
+            (void)snprintf(path_out, PLIM__PATH_MAX, "%s", rest);
     }
     plim__kernel_lines_close(&lines);
     return found;
@@ -141,8 +141,8 @@ static bool place(plim__cgroup_t *group, const mount_t *mount, const char *path)
 {
     const char *below = path_below(path, mount->top);
     bool exact = below != NULL && !leads_out(below);
-    (void)strcpy(group->mount, mount->point);
-    (void)strcpy(group->path, exact && below[0] != '\0' ? below : "/");
+    (void)snprintf(group->mount, sizeof group->mount, "%s", mount->point);
+    (void)snprintf(group->path, sizeof group->path, "%s", exact && below[0] != '\0' ? below : "/");
     while (!exists(group) && path_up(group->path))
         exact = false;
     return exact;

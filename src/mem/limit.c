@@ -193,7 +193,7 @@ static int64_t recorded_affinity(const char *root)
         return 0;
     allowed += strlen("Cpus_allowed_list:");
     if (plim__kernel_read(root, "/sys/devices/system/cpu/online", online, sizeof online) <= 0)
-        (void)strcpy(online, "0-1048575");
+        (void)snprintf(online, sizeof online, "0-1048575");
     return count_common(allowed, online);
 }
 

@@ -13,8 +13,10 @@ static const char units[] = "KMGTP";
 
 const char *plim__size_text(int64_t bytes, char text_out[PLIM__SIZE_TEXT])
 {
-    if (bytes == PLIM_LINE_NONE)
-        return strcpy(text_out, "unlimited");
+    if (bytes == PLIM_LINE_NONE) {
+        (void)snprintf(text_out, PLIM__SIZE_TEXT, "unlimited");
+        return text_out;
+    }
     double value = (double)bytes;
     int unit = -1;
     /* 1023.7 MiB would be shown as 1024 MiB: it is 1.00 GiB. */

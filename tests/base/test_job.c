@@ -5,7 +5,7 @@
 #include "base/job.h"
 #include "base/threads.h"
 
-#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef struct heard {
@@ -20,7 +20,7 @@ static void hear(void *user, plim_log_level_t level, const char *message)
     heard_t *heard = user;
     heard->level = level;
     heard->messages++;
-    (void)strcpy(heard->last, message);
+    (void)snprintf(heard->last, sizeof heard->last, "%s", message);
 }
 
 static void see(void *user, const plim_progress_t *progress)
