@@ -6,6 +6,8 @@
  */
 #include "ingest/convert.h"
 
+#include "base/cpu.h"
+
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +20,7 @@ plim__convert_path_t plim__convert_best(void)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f"))
         return PLIM__CONVERT_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
+    if (plim__cpu_avx2_f16c())
         return PLIM__CONVERT_AVX2;
     return PLIM__CONVERT_SCALAR;
 }

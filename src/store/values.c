@@ -1,5 +1,7 @@
 #include "store/values.h"
 
+#include "base/cpu.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -113,7 +115,7 @@ add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
 {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+    if (plim__cpu_avx2_f16c()) {
         const char *at = data;
         size_t width = plim__dtype_size(type);
         while (count >= PLIM__LANES) {

@@ -1,0 +1,70 @@
+/* Numbers in text. The first byte chooses how it is read; rows of one kind must agree with the
+ * fields read one by one. */
+#include "fuzz.h"
+#include "io/text.h"
+
+#include <string.h>
+
+enum { MAX_COLUMNS = 8, ROWS = 4 };
+
+static plim__text_t *open_text(const uint8_t *data, size_t size, size_t buffer)
+{
+    plim__stream_t *stream;
+    plim__text_t *text;
+    FUZZ_ASSERT(plim__stream_memory(fuzz_job(), "fuzz.csv", data, size, &stream) == PLIM_OK);
+    FUZZ_ASSERT(plim__text_open(fuzz_job(), stream, buffer, &text) == PLIM_OK);
+    return text;
+}
+
+/* Returns the rows that were read before the end or the first error. */
+static int64_t read_integers(const uint8_t *data, size_t size, int64_t columns, size_t buffer)
+{
+    plim__text_t *text = open_text(data, size, buffer);
+    int64_t rows[ROWS * MAX_COLUMNS], got = 1, total = 0;
+    while (got > 0 && plim__text_rows_i64(text, columns, columns, ROWS, rows, &got) == PLIM_OK)
+        total += got;
+    plim__text_close(text);
+    return total;
+}
+
+static void read_fields(const uint8_t *data, size_t size, int64_t columns, size_t buffer,
+                        int64_t rows)
+{
+    plim__text_t *text = open_text(data, size, buffer);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t i = 0; i < columns; i++) {
+            int64_t value;
+            FUZZ_ASSERT(plim__text_i64(text, &value) == PLIM_OK);
+        }
+        FUZZ_ASSERT(plim__text_finish_line(text) == PLIM_OK);
+    }
+    plim__text_close(text);
+}
+
+static void read_reals(const uint8_t *data, size_t size, int64_t columns, size_t buffer)
+{
+    plim__text_t *text = open_text(data, size, buffer);
+    plim__text_line_t line;
+    double rows[ROWS * MAX_COLUMNS];
+    int64_t got = 1;
+    while (plim__text_peek(text, &line) == PLIM_OK && line.columns > 0 && !line.numbers)
+        (void)plim__text_skip(text);
+    while (got > 0 && plim__text_rows_f64(text, columns, columns / 2, ROWS, rows, &got) == PLIM_OK)
+        ;
+    plim__text_close(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    int64_t columns = 1 + data[0] % MAX_COLUMNS;
+    size_t buffer = data[0] < 128 ? 4096 : 64;
+    data++;
+    size--;
+    int64_t rows = read_integers(data, size, columns, buffer);
+    read_fields(data, size, columns, buffer, rows);
+    read_reals(data, size, columns, buffer);
+    fuzz_check_ledger();
+    return 0;
+}
