@@ -114,7 +114,7 @@ static plim_status_t begin_or_end(gzip_t *gzip)
     return PLIM_OK;
 }
 
-static plim_status_t produce(gzip_t *gzip, void *to, size_t capacity, size_t *got_out)
+static plim_status_t produce_or_fail(gzip_t *gzip, void *to, size_t capacity, size_t *got_out)
 {
     *got_out = 0;
     while (*got_out == 0 && !gzip->ended) {
@@ -133,6 +133,14 @@ static plim_status_t produce(gzip_t *gzip, void *to, size_t capacity, size_t *go
             PLIM_TRY(end_member(gzip));
     }
     return PLIM_OK;
+}
+
+static plim_status_t produce(gzip_t *gzip, void *to, size_t capacity, size_t *got_out)
+{
+    plim_status_t status = produce_or_fail(gzip, to, capacity, got_out);
+    /* Also when the stream below failed: what was taken of it is lost. */
+    gzip->broken = gzip->broken || status != PLIM_OK;
+    return status;
 }
 
 static plim_status_t gzip_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)

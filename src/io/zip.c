@@ -171,8 +171,7 @@ static plim_status_t produce_stored(plim__zip_t *zip, void *to, size_t capacity,
     return PLIM_OK;
 }
 
-/* The member's next bytes, none at its end, which is checked as soon as the last byte is there. */
-static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
+static plim_status_t produce_or_fail(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
     *got_out = 0;
     if (!zip->inside)
@@ -194,6 +193,15 @@ static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t
     return end_member(zip);
 }
 
+/* The member's next bytes, none at its end, which is checked as soon as the last byte is there. */
+static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
+{
+    plim_status_t status = produce_or_fail(zip, to, capacity, got_out);
+    /* Also when the stream below failed: what was taken of it is lost. */
+    zip->broken = zip->broken || status != PLIM_OK;
+    return status;
+}
+
 static plim_status_t broken_already(const plim__zip_t *zip)
 {
     return plim__fail(PLIM_ERR_DATA, "%s: nothing can be read behind damage",
@@ -210,9 +218,9 @@ static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capaci
         PLIM_TRY(produce(zip, to, capacity, &got));
     } else {
         if (zip->buffer_begin == zip->buffer_end) {
-            zip->buffer_begin = zip->buffer;
+            zip->buffer_begin = zip->buffer_end = zip->buffer;
             PLIM_TRY(produce(zip, zip->buffer, PLIM__INFLATE_PIECE, &got));
-            zip->buffer_end = zip->buffer + got;
+            zip->buffer_end += got;
         }
         got = (size_t)(zip->buffer_end - zip->buffer_begin);
         got = got < capacity ? got : capacity;
