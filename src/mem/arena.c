@@ -9,6 +9,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* AddressSanitizer sees arenas too: what is not carved, and the gaps between pieces, is poisoned.
+ */
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PLIM_ASAN
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define PLIM_ASAN
+#endif
+#ifdef PLIM_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 static atomic_int fail_countdown;
 
 void plim__arena_fail_at(int n)
@@ -52,6 +68,7 @@ void plim__arena_destroy(plim__arena_t *arena)
     if (arena->base == NULL)
         return;
     plim__arena_t last = *arena; /* the arena may live inside itself */
+    ASAN_UNPOISON_MEMORY_REGION(last.base, last.size);
     (void)munmap(last.base, last.size);
     plim__ledger_release(last.ledger, last.account, last.size);
 }
@@ -63,7 +80,10 @@ void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t 
     if (!plim__mul_size(count, size, &bytes) || !plim__add_size(start, bytes, &end) ||
         end > arena->size)
         return NULL;
+    if (arena->used == 0)
+        ASAN_POISON_MEMORY_REGION(arena->base, arena->size);
     arena->used = end;
+    ASAN_UNPOISON_MEMORY_REGION(arena->base + start, bytes);
     return arena->base + start;
 }
 
