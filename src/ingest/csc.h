@@ -39,6 +39,9 @@ typedef struct plim__csc plim__csc_t;
 size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params);
 int64_t plim__csc_spill_bytes(const plim__csc_params_t *params);
 
+/* The same for params->memory: 0 when everything fits into it. */
+int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params);
+
 /* One arena of at most params->memory in the account "csc build". PLIM_ERR_BUDGET below the least.
  */
 plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *params,

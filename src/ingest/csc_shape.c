@@ -341,3 +341,14 @@ int64_t plim__csc_spill_bytes(const plim__csc_params_t *params)
     ranges = plim__min_i64(ranges, keys);
     return keys * (int64_t)sizeof(uint64_t) + ranges * (int64_t)PLIM__PAGE;
 }
+
+int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params)
+{
+    plim__csc_shape_t shape;
+    if (!plim__csc_shape(job, params, &shape))
+        return plim__csc_spill_bytes(params);
+    if (shape.spill.tmp == NULL)
+        return 0;
+    int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
+    return keys * (int64_t)sizeof(uint64_t) + shape.num_ranges * (int64_t)PLIM__PAGE;
+}

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/threads.h"
 #include "io/file.h"
 
 #include <errno.h>
@@ -261,11 +262,14 @@ static plim_status_t run(plim__import_t *import)
 PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options)
 {
     plim__arena_t arena;
+    plim_job_t own = *job;
+    if (own.threads > PLIM__THREADS_MAX)
+        own.threads = PLIM__THREADS_MAX;
     PLIM_TRY(check_options(options));
     PLIM_TRY(plim__arena_create(job->ledger, "import",
                                 plim__arena_piece(1, sizeof(plim__import_t), PLIM__LINE), &arena));
     plim__import_t *import = plim__arena_carve(&arena, 1, sizeof *import, PLIM__LINE);
-    import->job = job;
+    import->job = &own;
     import->options = options;
     import->path = plim__convert_best();
     import->nodes.value = import->graphs.value = import->edges.value = -1;

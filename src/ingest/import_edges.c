@@ -134,12 +134,6 @@ static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_n
     return params;
 }
 
-int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges)
-{
-    plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
-    return plim__csc_spill_bytes(&params);
-}
-
 /* Memory that makes the build as fast as it can be: all of its edges at once, and then some. */
 static size_t build_memory_most(const plim__csc_params_t *params)
 {
@@ -148,15 +142,34 @@ static size_t build_memory_most(const plim__csc_params_t *params)
     return (size_t)(32 * keys * (params->symmetrise ? 2 : 1) + 8 * nodes) + ((size_t)64 << 20);
 }
 
-/* The build gets what is left under the line; PLIM_ERR_BUDGET says how much the least would be. */
+/* The build gets what is left under the line, as far as it can use it. */
+static void set_memory(const plim__import_t *import, plim__csc_params_t *params)
+{
+    int64_t available = plim_ledger_available(import->job->ledger);
+    size_t most = build_memory_most(params);
+    params->memory = available < 0 ? 0 : (size_t)available < most ? (size_t)available : most;
+}
+
+int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges)
+{
+    plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
+    set_memory(import, &params);
+    return plim__csc_spill_with(import->job, &params);
+}
+
+/* PLIM_ERR_BUDGET says how much the least would be. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
     size_t least = plim__csc_least(import->job, params);
-    int64_t available = plim_ledger_available(import->job->ledger);
-    size_t most = build_memory_most(params);
-    if (available < 0 || (size_t)available < least)
+    set_memory(import, params);
+    if (least == SIZE_MAX)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %" PRId64 " nodes (%s) and %" PRId64
+                          " edges are more than can be built; if ids are names, give --relabel",
+                          import->options->source, params->num_nodes, import->nodes.from,
+                          params->max_edges);
+    if (plim_ledger_available(import->job->ledger) < (int64_t)least)
         return plim__import_refuse_memory(import, "building the graph", (int64_t)least);
-    params->memory = (size_t)available < most ? (size_t)available : most;
     if (params->memory < least)
         params->memory = least;
     return PLIM_OK;
@@ -183,14 +196,13 @@ static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, i
     plim__csc_params_t params = csc_params(import, import->nodes.value, count);
     plim__edges_local_t local;
     plim__arena_t arena;
-    int threads =
-        import->job->threads < PLIM__THREADS_MAX ? import->job->threads : PLIM__THREADS_MAX;
     if (import->graph_nodes.file != NULL) {
         PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
         PLIM_TRY(plim__id_aside_rewind(&import->graph_edges, false));
         plim__edges_local_open(&local, edges, &import->graph_nodes.ids, &import->graph_edges.ids);
         edges = &local.edges;
     }
+    int threads = import->job->threads;
     size_t blocks = (size_t)threads * 2 * (size_t)import->block;
     PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
                                 plim__arena_piece(blocks, sizeof(int64_t), PLIM__PAGE), &arena));
@@ -315,6 +327,14 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
     if (import->edges_done || import->sources.file == NULL)
         return PLIM_OK;
     plim__edges_pairs_t pairs;
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = import->sources.count};
+    if (needs.num_nodes / 16 > needs.num_edges)
+        plim__log(import->job, PLIM_LOG_WARNING,
+                  "%" PRId64 " nodes (%s), but only %" PRId64
+                  " edges: if ids are names, --relabel numbers them without gaps",
+                  needs.num_nodes, import->nodes.from, needs.num_edges);
+    PLIM_TRY(plim__import_plan(import, &needs));
     PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
     PLIM_TRY(plim__id_aside_rewind(&import->destinations, true));
     plim__edges_pairs_open(&pairs, &import->sources.ids, &import->destinations.ids);
