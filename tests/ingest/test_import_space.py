@@ -1,0 +1,74 @@
+"""Disk space is said first and refused first: exit code 3, nothing started, nothing left behind."""
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / 'support'))
+import importing as im  # noqa: E402
+
+
+@contextlib.contextmanager
+def small_disk(path, size):
+    if os.geteuid() != 0:
+        pytest.skip('a small file system can be mounted by root only')
+    path.mkdir()
+    mounted = subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'none', path], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f'mounting is not allowed here: {mounted.stderr.strip()}')
+    try:
+        yield path
+    finally:
+        subprocess.run(['umount', path], check=True)
+
+
+def test_said_first(tmp_path):
+    source = im.write_ogb(tmp_path / 'ogb', im.Graph(1))
+    done = im.run('import', source, tmp_path / 'out')
+    assert done.returncode == 0
+    said = done.stderr.splitlines()
+    assert any('recognised as OGB' in line for line in said)
+    assert any(line.startswith('disk: ') and str(tmp_path) in line and 'free' in line for line in said)
+
+
+@pytest.mark.parametrize('kind', ['directory', 'zip', 'npy'])
+def test_target_too_small(tmp_path, kind):
+    graph = im.Graph(2, nodes=30_000, edges=1000, features=64)
+    if kind == 'npy':
+        source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, x=graph.features)
+    else:
+        source = im.write_ogb(tmp_path / 'ogb', graph)
+    if kind == 'zip':
+        source = im.zip_tree(source, tmp_path / 'made.zip')
+    with small_disk(tmp_path / 'small', '4m') as disk:
+        im.refused(3, source, disk / 'out', says=['of disk', 'free', '--tmp'])
+        assert list(disk.iterdir()) == []
+    with small_disk(tmp_path / 'large', '64m') as disk:
+        done = im.run('import', source, disk / 'out')
+        assert done.returncode == 0
+        assert 'counts as memory' in done.stderr
+
+
+def test_temporary_directory_too_small(tmp_path):
+    graph = im.Graph(3, nodes=20_000, edges=2_000_000)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges)
+    options = ['--nodes', graph.num_nodes, '--memory', '48M']
+    with small_disk(tmp_path / 'small', '4m') as disk:
+        im.refused(3, source, tmp_path / 'out', *options, '--tmp', disk, says=[str(disk), 'free'])
+        assert list(disk.iterdir()) == []
+    with small_disk(tmp_path / 'large', '64m') as disk:
+        graph.check(im.imported(source, tmp_path / 'out', *options, '--tmp', disk))
+        assert list(disk.iterdir()) == []
+
+
+def test_sparse_ids_are_too_large_for_any_disk(tmp_path):
+    path = tmp_path / 'edges.txt'
+    path.write_text('0 1\n2 1000000000000\n')
+    done = im.run('import', path, tmp_path / 'out')
+    assert done.returncode == 3 and '--relabel' in done.stderr
+    assert not (tmp_path / 'out').exists()
+    assert np.array_equal(im.imported(path, tmp_path / 'out', '--relabel')['ids'], [0, 1, 2, 10**12])
