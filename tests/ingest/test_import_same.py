@@ -34,14 +34,16 @@ def test_memory_threads_and_engines(tmp_path, kind):
     least = im.least_memory(tmp_path, source, *options)
     several = int(least[:-1]) * 3 // 2
     ways = [('--memory', least), ('--memory', f'{several}M'), ('--memory', '256M'), ('--threads', 1), ('--threads', 2),
-            ('--threads', 8), ('--io', 'threads'), ('--io', 'threads', '--memory', least, '--threads', 1)]
-    if im.run('import', source, tmp_path / 'uring', '--quiet', '--io', 'uring', *options).returncode == 0:
-        ways.append(('--io', 'uring', '--threads', 1))
-    else:
-        print('SKIPPED io_uring: this kernel or container refuses it')
+            ('--threads', 8), ('--io', 'threads'), ('--io', 'threads', '--memory', least, '--threads', 1), ('--io', 'uring'),
+            ('--io', 'uring', '--threads', 1)]
     for number, way in enumerate(ways):
         target = tmp_path / f'way-{number}'
-        im.imported(source, target, *options, *way)
+        done = im.run('import', source, target, '--quiet', *options, *way)
+        # With little memlock the rings of the run before, which the kernel takes back late, may leave no room for this one's.
+        if 'uring' in way and 'refuses io_uring' in done.stderr:
+            print('SKIPPED io_uring: ' + done.stderr.strip())
+            continue
+        assert done.returncode == 0, done.stderr
         assert im.digests(target) == first, way
 
 
