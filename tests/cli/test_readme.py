@@ -1,0 +1,75 @@
+"""The README's examples are run as they stand, in English and in Chinese alike."""
+import gzip
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+SOURCE = pathlib.Path(os.environ['PLIMSOLL_SOURCE'])
+PLIMSOLL = os.environ['PLIMSOLL']
+LANGUAGES = ['README.md', 'README.zh-CN.md']
+
+
+def blocks(readme, language):
+    text = (SOURCE / readme).read_text()
+    return re.findall(r'^```%s\n(.*?)^```' % language, text, re.M | re.S)
+
+
+def commands(readme):
+    """The plimsoll commands of the shell examples, comments and Slurm's srun taken off."""
+    lines = [line for block in blocks(readme, 'sh') for line in block.splitlines()]
+    lines = [re.sub(r'^srun( --\S+)* ', '', line.split('#')[0].strip()) for line in lines]
+    return [line for line in lines if line.startswith('plimsoll ')]
+
+
+def make_inputs(directory):
+    """What the examples speak of: an unpacked OGB download, plain arrays, an edge list."""
+    rng = np.random.default_rng(0)
+    nodes, edges = 50, 200
+    edge_index = rng.integers(0, nodes, (2, edges))
+    features = rng.standard_normal((nodes, 8), np.float32)
+    label = rng.integers(0, 4, (nodes, 1)).astype(np.float32)
+    raw = directory / 'dataset' / 'ogbn_papers100M' / 'raw'
+    split = directory / 'dataset' / 'ogbn_papers100M' / 'split' / 'time'
+    raw.mkdir(parents=True)
+    split.mkdir(parents=True)
+    np.savez_compressed(raw / 'data.npz', edge_index=edge_index, node_feat=features,
+                        num_nodes_list=np.array([nodes]), num_edges_list=np.array([edges]))
+    np.savez_compressed(raw / 'node-label.npz', node_label=label)
+    for name, ids in (('train', range(20)), ('valid', range(20, 30)), ('test', range(30, 50))):
+        with gzip.open(split / (name + '.csv.gz'), 'wt') as out:
+            out.writelines('%d\n' % i for i in ids)
+    arrays = directory / 'my_arrays'
+    arrays.mkdir()
+    np.save(arrays / 'edge_index.npy', edge_index)
+    np.save(arrays / 'node_feat.npy', features)
+    np.save(arrays / 'node_label.npy', label[:, 0].astype(np.int64))
+    with gzip.open(directory / 'edges.tsv.gz', 'wt') as out:
+        out.writelines('%d\t%d\n' % (a * 1000003, b * 1000003) for a, b in edge_index.T)
+
+
+@pytest.mark.parametrize('readme', LANGUAGES)
+def test_examples_run(readme, tmp_path):
+    make_inputs(tmp_path)
+    environment = dict(os.environ, PATH='%s:%s' % (os.path.dirname(PLIMSOLL), os.environ['PATH']))
+    found = commands(readme)
+    assert len(found) >= 6
+    for command in found:
+        target = tmp_path / command.split()[3] if command.split()[1] != 'inspect' else None
+        if target is not None and target.exists():
+            target.rename(tmp_path / ('earlier-%d' % len(list(tmp_path.iterdir()))))
+        done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, (command, done.stderr)
+    for block in blocks(readme, 'python'):
+        done = subprocess.run([sys.executable, '-c', block], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_both_languages_show_the_same_commands():
+    first, second = (re.findall(r'^\$? ?plimsoll [^#\n]*', (SOURCE / readme).read_text(), re.M) for readme in LANGUAGES)
+    assert [c.strip() for c in first] == [c.strip() for c in second]
+    assert commands(LANGUAGES[0]) == commands(LANGUAGES[1])
