@@ -31,6 +31,7 @@ static int num_phases;
 
 static struct timespec job_began;
 static plim_meter_t *meter; /* NULL where even it did not fit */
+static bool own_group;      /* the control group was made for this job */
 
 static void raise_stop_flag(int signal_number)
 {
@@ -152,13 +153,32 @@ static void show(void *user, const plim_progress_t *progress)
         close_line();
 }
 
+/*
+ * A group's peak is that of all its processes since it was made. It tells of this job when nothing
+ * of size ran there before; in the group of a login session it would blame the job for the browser.
+ */
+#define OWN_GROUP_BYTES ((int64_t)64 << 20)
+
+static void start_meter(plim_ledger_t *ledger)
+{
+    plim_sample_t sample;
+    own_group = false;
+    if (plim_meter_open(ledger, &meter) != PLIM_OK) {
+        meter = NULL;
+        return;
+    }
+    plim_meter_read(meter, &sample);
+    own_group = sample.group_peak_bytes >= 0 &&
+                sample.group_peak_bytes - sample.rss_bytes <= OWN_GROUP_BYTES;
+}
+
 /* Which limit is the line, and what a user would want to know about it. */
 static void say_line(const cli_common_t *common, const plim_limits_t *limits)
 {
     char text[24];
     char message[700];
     const plim_limit_t *line = &limits->memory[limits->line];
-    (void)snprintf(message, sizeof message, "memory line: %s (%s); %lld threads (%s)",
+    (void)snprintf(message, sizeof message, "memory line: %s from %s; %lld threads from %s",
                    plim_size_text(line->value, text), line->source,
                    (long long)limits->threads[limits->threads_line].value,
                    limits->threads[limits->threads_line].source);
@@ -187,8 +207,7 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
     status = plim_ledger_create(limits_out->memory[limits_out->line].value, &job.ledger);
     if (status != PLIM_OK)
         return status;
-    if (plim_meter_open(job.ledger, &meter) != PLIM_OK)
-        meter = NULL;
+    start_meter(job.ledger);
     (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
     job.threads = (int)limits_out->threads[limits_out->threads_line].value;
     job.io_engine = common->io_engine;
@@ -243,13 +262,12 @@ void cli_job_report(plim_job_t *job, json_t *object)
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     double seconds = seconds_between(&job_began, &now);
     plim_meter_read(meter, &sample);
-    bool group = sample.group_peak_bytes >= 0;
-    int64_t peak_bytes = group ? sample.group_peak_bytes : sample.rss_peak_bytes;
+    int64_t peak_bytes = own_group ? sample.group_peak_bytes : sample.rss_peak_bytes;
     int used = snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
                         time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
                         plim_size_text(plim_ledger_line(job->ledger), line),
-                        group ? "the control group's" : "resident");
-    if (group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
+                        own_group ? "the control group's" : "resident");
+    if (own_group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
         used += snprintf(message + used, sizeof message - (size_t)used, "; page cache %s, dirty %s",
                          plim_size_text(sample.group_cache_bytes, cache),
                          plim_size_text(sample.group_dirty_bytes, dirty));

@@ -100,12 +100,17 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
         int64_t reserved = ledger->reserved;
         pthread_mutex_unlock(&ledger->lock);
         char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
-        return plim__fail(
-            PLIM_ERR_BUDGET,
-            "%s for %s are too many: %s of the memory line of %s are taken already; "
-            "raise --memory or ask the scheduler for more",
-            plim__size_text(size < (size_t)INT64_MAX ? (int64_t)size : INT64_MAX - 1, wish), name,
-            plim__size_text(reserved, held), plim__size_text(ledger->line, line));
+        plim__size_text(size < (size_t)INT64_MAX ? (int64_t)size : INT64_MAX - 1, wish);
+        plim__size_text(ledger->line, line);
+        if (reserved == 0)
+            return plim__fail(PLIM_ERR_BUDGET,
+                              "the memory line of %s is too low: the %s alone needs %s; raise "
+                              "--memory or ask the scheduler for more",
+                              line, name, wish);
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "the memory line of %s is too low: %s needs %s, and %s are taken "
+                          "already; raise --memory or ask the scheduler for more",
+                          line, name, wish, plim__size_text(reserved, held));
     }
     int number = find_account(ledger, name);
     plim_account_info_t *account = &ledger->accounts[number];
