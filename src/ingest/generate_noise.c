@@ -5,6 +5,7 @@
  */
 #include "ingest/generate_noise.h"
 
+#include "base/cpu.h"
 #include "ingest/convert.h"
 
 #include <immintrin.h>
@@ -16,8 +17,7 @@
 
 plim__noise_path_t plim__noise_best(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") ? PLIM__NOISE_AVX2
-                                                                            : PLIM__NOISE_SCALAR;
+    return plim__cpu_avx2_f16c() ? PLIM__NOISE_AVX2 : PLIM__NOISE_SCALAR;
 }
 
 static inline uint32_t lane_bits(uint64_t key, uint32_t lane)
