@@ -24,25 +24,34 @@ typedef enum plim__self_loops {
 
 typedef struct plim__csc_params {
     int64_t num_nodes;
-    int64_t
-        max_edges; /* added at most (symmetrise: before doubling); sizes the spill's chunk table */
-    size_t memory; /* bytes for the build, at least plim__csc_least() */
-    const char *tmp; /* directory of the spill */
-    bool symmetrise; /* each edge also the other way; implies remove_duplicates */
+    int64_t max_edges; /* added at most (symmetrise: before doubling) */
+    size_t memory;     /* for all that create and finish reserve, at least plim__csc_least() */
+    const char *tmp;   /* directory of the spill; borrowed until destroy */
+    bool symmetrise;   /* each edge also the other way; implies remove_duplicates */
     bool remove_duplicates;
     plim__self_loops_t self_loops; /* ADD: exactly one a node */
 } plim__csc_params_t;
 
 typedef struct plim__csc plim__csc_t;
 
-/* The least memory for which create succeeds, and the spill's bytes on disk at most. */
+/*
+ * The least memory for which create succeeds: all that create and finish reserve, which is the
+ * arena "csc build", the spill's engine, both columns while they are open and the stacks of
+ * finish's threads. A few MiB, growing by four bytes for each 512 KiB chunk of spill. SIZE_MAX for
+ * parameters that make no sense. params->memory is not looked at.
+ */
 size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params);
+
+/* The spill's bytes on disk at most; nothing is written when everything fits into memory. */
 int64_t plim__csc_spill_bytes(const plim__csc_params_t *params);
 
 /* The same for params->memory: 0 when everything fits into it. */
 int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params);
 
-/* One arena of at most params->memory in the account "csc build". PLIM_ERR_BUDGET below the least.
+/*
+ * Never reserves more than is of use: memory may be SIZE_MAX. PLIM_ERR_BUDGET below the least or
+ * past the line, PLIM_ERR_NOMEM, PLIM_ERR_IO when no file can be made in `tmp`, PLIM_ERR_USAGE for
+ * more than 2^40 nodes, 2^56 edges or PLIM__THREADS_MAX threads.
  */
 plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *params,
                                plim__csc_t **csc_out);
@@ -50,7 +59,8 @@ plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *
 /*
  * Adds `count` edges source[i] → destination[i]; `worker` < job->threads is the calling thread's
  * number, and each worker may add at the same time as others. An id out of [0, num_nodes) is
- * PLIM_ERR_DATA; *bad_out (may be NULL) is its index in this call.
+ * PLIM_ERR_DATA; *bad_out (may be NULL) is its index in this call. PLIM_ERR_USAGE past max_edges,
+ * PLIM_ERR_IO, PLIM_ERR_STOPPED. After a failure nothing works but destroy.
  */
 plim_status_t plim__csc_add(plim__csc_t *csc, int worker, const int64_t *source,
                             const int64_t *destination, int64_t count, int64_t *bad_out);
@@ -62,7 +72,11 @@ typedef struct plim__csc_totals {
     int64_t spill_bytes; /* written to the spill, re-splits included */
 } plim__csc_totals_t;
 
-/* Sorts and writes indptr (int64) and indices (int32 below 2^31 nodes, else int64). Called once. */
+/*
+ * Sorts, and writes the columns indptr (int64) and indices (int32 below 2^31 nodes, else int64);
+ * on failure they are left open. Called once, when no worker is adding any more. Progress is told
+ * as the phase "sorting edges".
+ */
 plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
                                plim__csc_totals_t *totals_out);
 

@@ -137,6 +137,9 @@ static int set_areas(plim__csc_t *csc, int64_t first, int64_t chunks, int sorter
 {
     csc->area_chunks = chunks / sorters;
     csc->capacity = csc->area_chunks / 2 * (int64_t)(csc->shape.spill.chunk / sizeof(uint64_t));
+    csc->split_bits = csc->shape.split_bits;
+    while (csc->split_bits > 0 && (int64_t)2 << csc->split_bits > csc->area_chunks)
+        csc->split_bits--;
     for (int i = 0; i < sorters; i++)
         csc->sorters[i].area =
             csc->pool + (size_t)(first + i * csc->area_chunks) * csc->shape.spill.chunk;

@@ -17,8 +17,8 @@ typedef struct plim__csc_shape {
     int64_t num_ranges; /* at least 1 */
     int combine;        /* keys a worker gathers for a range before it takes the range's lock */
     int sorters;        /* threads of finish at most */
-    int split_bits;     /* a range too large for memory falls into 2^split_bits parts */
-    int split_levels;   /* at most */
+    int split_bits;     /* a range too large for an area falls into at most 2^split_bits parts */
+    int split_levels; /* that often at most; fewer bits make more levels, but fewer parts in all */
     size_t column_buffer;
     plim__spill_params_t spill; /* tmp is NULL when everything fits into memory */
     size_t arena;
@@ -90,13 +90,13 @@ struct plim__csc {
     plim__spill_t *spill;
     plim__csc_range_t *ranges;   /* (num_ranges) */
     plim__csc_gather_t *gathers; /* (threads) */
-    plim__csc_part_t *parts;     /* (split_levels, 2^split_bits) */
+    plim__csc_part_t *parts;     /* (levels, 2^split_bits) */
     char *pool;                  /* (num_buffers, chunk) */
     /* Finish: */
     plim__csc_sorter_t *sorters; /* (shape.sorters) */
     int64_t capacity;            /* keys of one half of an area, whole chunks */
     int64_t area_chunks;
-    int64_t sorted; /* keys whose lists are written, for the progress */
+    int split_bits; /* what an area has room for: twice as many chunks as parts */
     int64_t total;  /* keys in all */
     plim__csc_output_t output;
 };

@@ -19,6 +19,7 @@
 #include <math.h>
 
 #define CHUNK_MIN PLIM__PAGE
+#define CHUNK_MIN_DISK ((size_t)16 << 10)
 #define CHUNK_MAX ((size_t)512 << 10)
 
 /* An I/O costs a disk about as much as moving so many bytes. */
@@ -276,7 +277,7 @@ static bool shape_in_tier(const plim_job_t *job, const plim__csc_params_t *param
     }
     range_bits(job, &shape, &least, &most);
     for (int bits = least; bits <= most; bits++) {
-        for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN; chunk /= 2) {
+        for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN_DISK; chunk /= 2) {
             set_ranges(params, bits, chunk, &shape);
             if (shape_spilling(job, params, memory, &shape) &&
                 (!found || cost(&shape) < cost(shape_out))) {
@@ -318,7 +319,7 @@ size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params)
     if (shape_in_memory(job, params, 0, &shape) || shape.total > 0)
         total = shape.total;
     range_bits(job, &shape, &least, &most);
-    for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN; chunk /= 2) {
+    for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN_DISK; chunk /= 2) {
         set_ranges(params, most, chunk, &shape);
         shape.spill.tmp = params->tmp;
         set_split(0, &shape);

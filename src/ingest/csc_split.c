@@ -85,10 +85,10 @@ static plim_status_t split_list(const split_t *split, plim__spill_list_t *list, 
                                 int64_t loops, int level)
 {
     plim__csc_t *csc = split->csc;
-    int width = csc->shape.split_bits < bits ? csc->shape.split_bits : bits;
+    int width = csc->split_bits < bits ? csc->split_bits : bits;
     int shift = bits - width;
     uint64_t mask = ((uint64_t)1 << width) - 1;
-    plim__csc_part_t *parts = csc->parts + ((int64_t)level << csc->shape.split_bits);
+    plim__csc_part_t *parts = csc->parts + ((int64_t)level << csc->split_bits);
     for (uint64_t i = 0; i <= mask; i++)
         parts[i] = (plim__csc_part_t){.list = PLIM__SPILL_LIST_INIT};
     PLIM_TRY(distribute(split, list, loops, parts, shift, mask));
