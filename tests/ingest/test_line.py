@@ -1,0 +1,29 @@
+"""A hundredth of papers100M, generated inside a real cgroup of 256 MiB; tools/prove-generate says what is checked."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / 'tools'
+
+
+def test_a_hundredth_inside_256_mib(tmp_path):
+    done = subprocess.run([sys.executable, TOOLS / 'prove-generate', '--scale', '0.01', '--memory', '256M', '--dir', tmp_path],
+                          capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_magnifying_glass_sees_the_killer(tmp_path):
+    report = tmp_path / 'report.json'
+    done = subprocess.run([sys.executable, TOOLS / 'limited', '64M', '--json', report, '--warm', '--',
+                           sys.executable, '-c', 'bytearray(128 << 20)'], capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip(done.stderr.strip())
+    said = json.loads(report.read_text())
+    assert done.returncode == said['exit'] == 137
+    assert said['oom_kill'] == 1
+    assert said['peak'] <= said['limit'] == 64 << 20
