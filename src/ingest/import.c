@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
-#include "io/file.h"
+#include "ingest/room.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -80,21 +80,6 @@ plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
                                 plim__text_t **text_out)
 {
     return plim__text_open(import->job, inner, (size_t)1 << 20, text_out);
-}
-
-/* The directory that holds `path`, which need not exist. */
-static plim_status_t parent_of(const char *path, char parent_out[PATH_MAX])
-{
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    while (length > 0 && path[length - 1] != '/')
-        length--;
-    if (length >= PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", path);
-    (void)snprintf(parent_out, PATH_MAX, "%.*s", length > 0 ? (int)length : 1,
-                   length > 0 ? path : ".");
-    return PLIM_OK;
 }
 
 static plim_status_t check_options(const plim_import_options_t *options)
@@ -244,7 +229,7 @@ static plim_status_t run(plim__import_t *import)
 {
     const plim__importer_t *importer = NULL;
     const plim_import_options_t *options = import->options;
-    PLIM_TRY(parent_of(options->target, import->parent));
+    PLIM_TRY(plim__room_parent(options->target, import->parent));
     (void)snprintf(import->tmp, sizeof import->tmp, "%s",
                    options->tmp != NULL ? options->tmp : import->parent);
     PLIM_TRY(recognise(import, &importer));

@@ -45,6 +45,7 @@ typedef struct plim__import {
     const char *edge_place; /* how the source counts its edges, for messages: as an edge source … */
     int64_t first_edge_place; /* … does; NULL when they were arrays */
 
+    int64_t archive_bytes; /* of the npz at hand, -1 when it does not say */
     bool features_done;
     int64_t feature_rows; /* -1 without features */
     double feature_error;
@@ -93,15 +94,17 @@ plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner
 plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
                                 plim__text_t **text_out);
 
-/* What is known of the dataset before it is written; -1 for what is not. */
+/* What is known of the dataset before it is written; 0 for what is not or is there already. */
 typedef struct plim__import_needs {
-    int64_t num_nodes;
+    int64_t num_nodes; /* -1 when it is not known */
     int64_t num_edges;
     int64_t feature_bytes; /* of features.npy */
     int64_t label_rows;
     int64_t other_bytes; /* splits, ids, graph offsets */
+    bool at_least;       /* more may be found */
     bool edges_wait;     /* both ends are put aside before the build */
     bool sources_wait;   /* only the sources are */
+    bool edges_first;    /* the build is done before features are written */
 } plim__import_needs_t;
 
 /* PLIM_ERR_BUDGET: `bytes` more than is reserved now are needed for `what`. */

@@ -316,6 +316,12 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
                            .columns = line.columns,
                            .from_type = PLIM__F32,
                            .to_type = stored_type(import, PLIM__F32)};
+    int64_t bytes;
+    if (import->nodes.value > 0 && plim__mul_i64(import->nodes.value, 4 * line.columns, &bytes)) {
+        plim__import_needs_t needs = {.feature_bytes =
+                                          sink.to_type == PLIM__F16 ? bytes / 2 : bytes};
+        PLIM_TRY(plim__import_plan(import, &needs));
+    }
     PLIM_TRY(begin(import, &sink, -1));
     int64_t rows = plim__max_i64(1, (int64_t)(import->buffer / 4) / (4 * line.columns));
     PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",

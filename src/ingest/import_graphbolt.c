@@ -108,7 +108,7 @@ static plim_status_t find_features(plim__import_t *import, layout_t *layout)
 static plim_status_t plan(plim__import_t *import, const layout_t *layout, bool text)
 {
     plim__npy_t npy;
-    plim__import_needs_t needs = {.label_rows = 0};
+    plim__import_needs_t needs = {.at_least = text};
     if (layout->yaml.num_nodes >= 0)
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", layout->yaml.num_nodes, layout->name));
     if (layout->features[0] != '\0') {
@@ -124,6 +124,7 @@ static plim_status_t plan(plim__import_t *import, const layout_t *layout, bool t
     needs.num_nodes = import->nodes.value;
     needs.label_rows = import->nodes.value;
     needs.edges_wait = text || import->nodes.value < 0;
+    needs.edges_first = import->nodes.value >= 0;
     for (int set = 0; set < 3; set++)
         needs.other_bytes += plim__files_size(layout->seeds[set]);
     import->nodes_ready = import->nodes.value >= 0;

@@ -88,7 +88,7 @@ static plim_status_t state_nodes(plim__import_t *import, const char *path, int64
 static plim_status_t plan(plim__import_t *import, const found_t *found)
 {
     plim__npy_t npy;
-    plim__import_needs_t needs = {.feature_bytes = 0, .sources_wait = false};
+    plim__import_needs_t needs = {.other_bytes = 0};
     if (found->features[0] != '\0') {
         PLIM_TRY(state_nodes(import, found->features, 0, &npy));
         needs.feature_bytes = plim__import_feature_bytes(import, &npy);
@@ -104,6 +104,7 @@ static plim_status_t plan(plim__import_t *import, const found_t *found)
     needs.num_edges = found->edges[0] != '\0' ? npy.count / 2 : npy.count;
     needs.num_nodes = import->nodes.value;
     needs.edges_wait = needs.num_nodes < 0;
+    needs.edges_first = needs.num_nodes >= 0;
     for (int i = 0; i < 3; i++)
         if (found->splits[i][0] != '\0')
             needs.other_bytes += plim__files_size(found->splits[i]);

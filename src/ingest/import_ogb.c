@@ -167,22 +167,43 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
     }
 }
 
+/*
+ * The least that features.npy will take, when only the edges' header was read: arrays are not
+ * smaller than what deflating made of them, and in an npz all but the edges are features and a few
+ * numbers a node.
+ */
+static int64_t least_features(const plim__import_t *import, const plim__npy_t *edges)
+{
+    int64_t others = edges->count * (int64_t)plim__dtype_size(edges->type);
+    int64_t nodes = plim__max_i64(import->nodes.value, 0);
+    int64_t left = import->archive_bytes - import->archive_bytes / 256 - others - 16 * nodes;
+    if (import->features_done || left < 0)
+        return 0;
+    return import->options->features == PLIM_F16 ? left / 2 : left;
+}
+
 static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *npy)
 {
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
                                   .num_edges = npy->count / 2,
-                                  .feature_bytes = -1,
-                                  .label_rows = import->nodes.value,
+                                  .feature_bytes = least_features(import, npy),
+                                  .label_rows = import->labels_done ? 0 : import->nodes.value,
+                                  .at_least = true,
                                   .edges_wait = !import->nodes_ready,
-                                  .sources_wait = true};
+                                  .sources_wait = true,
+                                  .edges_first = import->nodes_ready};
     return plim__import_plan(import, &needs);
 }
 
+/* Now it is exact; edges that wait will be built beside the features. */
 static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t *npy)
 {
-    plim__import_needs_t needs = {.num_nodes = npy->num_dims > 0 ? npy->shape[0] : 0,
+    int64_t rows = npy->num_dims > 0 ? npy->shape[0] : 0;
+    plim__import_needs_t needs = {.num_nodes = import->edges_done ? 0 : rows,
                                   .num_edges = import->edges_done ? 0 : import->sources.count,
-                                  .feature_bytes = plim__import_feature_bytes(import, npy)};
+                                  .feature_bytes = plim__import_feature_bytes(import, npy),
+                                  .label_rows = import->labels_done ? 0 : rows,
+                                  .at_least = !import->edges_done && import->sources.file == NULL};
     return plim__import_plan(import, &needs);
 }
 
@@ -230,6 +251,7 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
     int64_t size;
     int split;
     plim_status_t status;
+    import->archive_bytes = stream->size;
     PLIM_TRY(plim__zip_open(import->job, stream, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         plim__stream_t *member;

@@ -75,9 +75,10 @@ static plim_status_t plan(plim__import_t *import, const char *labels)
 {
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
                                   .num_edges = import->edges.value,
-                                  .feature_bytes = -1,
                                   .label_rows = plim__files_size(labels) / 4,
-                                  .other_bytes = 24 * import->graphs.value};
+                                  .other_bytes = 24 * import->graphs.value,
+                                  .at_least = true,
+                                  .edges_first = true};
     return plim__import_plan(import, &needs);
 }
 

@@ -18,7 +18,7 @@ static plim_status_t plan(plim__import_t *import, bool compressed)
     int64_t bytes = plim__files_size(import->options->source);
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
                                   .num_edges = compressed ? bytes / 8 : bytes / 16,
-                                  .feature_bytes = -1,
+                                  .at_least = true,
                                   .edges_wait = true};
     return plim__import_plan(import, &needs);
 }
