@@ -18,6 +18,8 @@
 /* NumPy's own reader takes 10,000 bytes at most unless told otherwise. */
 #define HEADER_MAX 16384
 
+static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
+
 static const struct {
     const char *name;
     size_t size;
@@ -51,17 +53,18 @@ static plim_status_t bad_header(const cursor_t *cursor, const char *what)
     return plim__fail(PLIM_ERR_DATA, "%s: not a NumPy header: %s", cursor->stream_name, what);
 }
 
-static char peek(cursor_t *cursor)
+/* The next character that is no blank, -1 at the end. */
+static int peek(cursor_t *cursor)
 {
     while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\t' ||
                                         *cursor->at == '\n' || *cursor->at == '\r'))
         cursor->at++;
-    return cursor->at < cursor->end ? *cursor->at : '\0';
+    return cursor->at < cursor->end ? (unsigned char)*cursor->at : -1;
 }
 
 static bool take(cursor_t *cursor, char wanted)
 {
-    if (peek(cursor) != wanted || cursor->at == cursor->end)
+    if (peek(cursor) != wanted)
         return false;
     cursor->at++;
     return true;
@@ -80,7 +83,7 @@ static bool take_word(cursor_t *cursor, const char *word)
 /* A quoted string without escapes, which no name in a header needs. */
 static bool take_string(cursor_t *cursor, const char **text_out, size_t *size_out)
 {
-    char quote = peek(cursor);
+    int quote = peek(cursor);
     if (quote != '\'' && quote != '"')
         return false;
     const char *begin = cursor->at + 1;
@@ -97,7 +100,7 @@ static bool take_string(cursor_t *cursor, const char **text_out, size_t *size_ou
 static bool take_dimension(cursor_t *cursor, int64_t *value_out)
 {
     int64_t value = 0;
-    char digit = peek(cursor);
+    int digit = peek(cursor);
     if (digit < '0' || digit > '9')
         return false;
     for (; cursor->at < cursor->end && *cursor->at >= '0' && *cursor->at <= '9'; cursor->at++) {
@@ -114,8 +117,11 @@ static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size
 {
     char shown[33];
     size_t length = size < sizeof shown - 1 ? size : sizeof shown - 1;
-    for (size_t i = 0; i < length; i++)
-        shown[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
+    memset(shown, '?', length);
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] >= ' ' && text[i] <= '~')
+            shown[i] = text[i];
+    }
     shown[length] = '\0';
     const char *remedy = "save it as an integer, boolean or floating-point array";
     if (size > 1 && text[0] == '>')
@@ -231,7 +237,7 @@ static plim_status_t read_dict(cursor_t *cursor, plim__npy_t *npy)
     }
     if (seen != KEYS_ALL)
         return bad_header(cursor, "descr, fortran_order or shape is missing");
-    if (peek(cursor) != '\0' || cursor->at != cursor->end)
+    if (peek(cursor) != -1)
         return bad_header(cursor, "something follows the dict");
     return count_elements(cursor, npy);
 }
@@ -241,7 +247,7 @@ static plim_status_t read_preamble(plim__stream_t *stream, size_t *size_out)
 {
     unsigned char bytes[12];
     PLIM_TRY(plim__stream_read_all(stream, bytes, 10));
-    if (memcmp(bytes, "\x93NUMPY", 6) != 0)
+    if (memcmp(bytes, magic, sizeof magic) != 0)
         return plim__fail(PLIM_ERR_DATA, "%s: not a .npy file: it does not begin with \\x93NUMPY",
                           stream->name);
     if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0)
@@ -301,7 +307,9 @@ plim_status_t plim__npy_header(const plim__npy_t *npy, unsigned char header_out[
         shape[used - 1] = '\0';
     const size_t dict_size = PLIM__NPY_HEADER - 10;
     memset(header_out, ' ', PLIM__NPY_HEADER);
-    memcpy(header_out, "\x93NUMPY\x01\x00", 8);
+    memcpy(header_out, magic, sizeof magic);
+    header_out[6] = 1;
+    header_out[7] = 0;
     header_out[8] = (unsigned char)(dict_size & 0xff);
     header_out[9] = (unsigned char)(dict_size >> 8);
     int size = snprintf((char *)header_out + 10, dict_size,

@@ -125,7 +125,9 @@ static plim_status_t refuse_field(const plim__text_t *text, const char *field, c
     char shown[33];
     size_t size = 0;
     while (size + 1 < sizeof shown && !ends_field(field[size])) {
-        shown[size] = field[size] >= ' ' && field[size] <= '~' ? field[size] : '?';
+        shown[size] = '?';
+        if (field[size] >= ' ' && field[size] <= '~')
+            shown[size] = field[size];
         size++;
     }
     shown[size] = '\0';

@@ -241,8 +241,10 @@ static void name_member(plim__zip_t *zip)
 {
     plim__stream_t *stream = &zip->member.stream;
     (void)snprintf(stream->name, sizeof stream->name, "%s: %s", zip->feed.inner->name, zip->name);
-    for (char *p = stream->name; *p != '\0'; p++)
-        *p = (unsigned char)*p < ' ' || *p == '\x7f' ? '?' : *p;
+    for (char *p = stream->name; *p != '\0'; p++) {
+        if ((unsigned char)*p < ' ' || *p == '\x7f')
+            *p = '?';
+    }
 }
 
 plim_status_t plim__zip_member(plim__zip_t *zip, plim__stream_t **stream_out)
