@@ -13,7 +13,6 @@
 #include "ingest/generate_rows.h"
 #include "ingest/room.h"
 #include "mem/arena.h"
-#include "mem/size_text.h"
 
 #include <plimsoll/ingest.h>
 #include <stdatomic.h>
@@ -41,6 +40,13 @@ static size_t plan_least(const plan_t *plan, const plim__shape_t *shape, size_t 
     return (edges > rows ? edges : rows) + plan->stacks + WRITER_BYTES;
 }
 
+static plim_status_t refuse_memory(const plim_job_t *job, const plim__shape_t *shape, size_t least)
+{
+    char what[64];
+    (void)snprintf(what, sizeof what, "generating %s of this size", shape->name);
+    return plim__room_refuse_memory(job, what, (int64_t)least);
+}
+
 /* Fewer threads and smaller buffers need less; the result is the same. */
 static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, plan_t *plan_out)
 {
@@ -60,17 +66,8 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
             plan.buffer = SMALL_BUFFER;
         else if (plan.job.threads > 1)
             plan.job.threads /= 2;
-        else {
-            char need[PLIM__SIZE_TEXT];
-            char have[PLIM__SIZE_TEXT];
-            int64_t line = plim_ledger_line(job->ledger);
-            int64_t taken = line - available;
-            return plim__fail(PLIM_ERR_BUDGET,
-                              "generating %s of this size needs a line of at least %s, but it is "
-                              "%s; raise --memory",
-                              shape->name, plim__size_text(taken + (int64_t)plan.least, need),
-                              plim__size_text(line, have));
-        }
+        else
+            return refuse_memory(job, shape, plan.least);
     }
     plan.csc.memory = (size_t)available - graph - plan.stacks - WRITER_BYTES;
     *plan_out = plan;

@@ -4,9 +4,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "ingest/room.h"
-#include "mem/size_text.h"
-
-#include <inttypes.h>
 
 #define MIB ((int64_t)1 << 20)
 #define BYTES_MAX ((int64_t)1 << 60)
@@ -14,14 +11,8 @@
 plim_status_t plim__import_refuse_memory(const plim__import_t *import, const char *what,
                                          int64_t bytes)
 {
-    char line[PLIM__SIZE_TEXT];
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    int64_t least = (plim_ledger_reserved(import->job->ledger) + bytes) / MIB + 2;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s needs at least %" PRId64
-                      " MiB in all, and the memory line is %s; give --memory %" PRId64 "M or more",
-                      import->options->source, what, least,
-                      plim__size_text(plim_ledger_line(import->job->ledger), line), least);
+    plim_status_t status = plim__room_refuse_memory(import->job, what, bytes);
+    return plim__fail_prefix(status, "%s", import->options->source);
 }
 
 /* `count` x `bytes`, 0 for what is not known; saturates. */

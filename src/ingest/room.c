@@ -6,6 +6,7 @@
 #include "mem/size_text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -77,4 +78,16 @@ plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room)
     return room->temporary > tmp_free
                ? refuse("temporary files", room->tmp, room->temporary, tmp_free)
                : PLIM_OK;
+}
+
+plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *what, int64_t bytes)
+{
+    const int64_t mib = (int64_t)1 << 20;
+    char line[PLIM__SIZE_TEXT];
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    int64_t least = (plim_ledger_reserved(job->ledger) + bytes) / mib + 2;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s needs at least %" PRId64
+                      " MiB in all, and the memory line is %s; give --memory %" PRId64 "M or more",
+                      what, least, plim__size_text(plim_ledger_line(job->ledger), line), least);
 }

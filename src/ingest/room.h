@@ -1,4 +1,4 @@
-/* Disk space of making a dataset: said first, and refused first. */
+/* Room for making a dataset, on disk and under the line: said first, and refused first. */
 #ifndef PLIM_INGEST_ROOM_H
 #define PLIM_INGEST_ROOM_H
 
@@ -23,5 +23,8 @@ plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX]);
  * returns PLIM_ERR_SPACE when something does not fit; PLIM_ERR_IO when a directory cannot be asked.
  */
 plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room);
+
+/* PLIM_ERR_BUDGET: `what` needs `bytes` more than is reserved now; says which --memory would do. */
+plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *what, int64_t bytes);
 
 #endif
