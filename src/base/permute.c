@@ -3,7 +3,7 @@
 #include <immintrin.h>
 #include <stdbool.h>
 
-/* One pass of the network, without the walk; `count` is a multiple of sixteen. */
+/* One pass of the network, without the walk; for vectors `count` is a multiple of sixteen. */
 typedef void (*pass_fn)(const plim__permute_t *permute, int64_t *indices, int64_t count,
                         bool inverse);
 
@@ -95,12 +95,13 @@ AVX2 static void pass_avx2(const plim__permute_t *permute, int64_t *indices, int
 }
 
 #define WALK_CHUNK 256 /* a multiple of sixteen */
+#define WALK_FEW 2     /* so many are not worth a vector pass */
 
 /* Passes until all have landed; those that have not are gathered, so that each pass is dense. */
 static void permute_many(const plim__permute_t *permute, int64_t *indices, int64_t count,
                          bool inverse)
 {
-    pass_fn pass = __builtin_cpu_supports("avx2") ? pass_avx2 : pass_scalar;
+    pass_fn wide = __builtin_cpu_supports("avx2") ? pass_avx2 : pass_scalar;
     int64_t walking[WALK_CHUNK] = {0};
     int32_t positions[WALK_CHUNK];
     for (int64_t begin = 0; begin < count; begin += WALK_CHUNK) {
@@ -112,7 +113,10 @@ static void permute_many(const plim__permute_t *permute, int64_t *indices, int64
             int32_t size = left;
             for (int32_t i = 0; i < size; i++)
                 walking[i] = chunk[positions[i]];
-            pass(permute, walking, (size + 15) & ~15, inverse); /* what is past the end is scrap */
+            if (size <= WALK_FEW)
+                pass_scalar(permute, walking, size, inverse);
+            else
+                wide(permute, walking, (size + 15) & ~15, inverse); /* past the end is scrap */
             left = 0;
             for (int32_t i = 0; i < size; i++) {
                 chunk[positions[i]] = walking[i];
