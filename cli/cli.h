@@ -98,4 +98,7 @@ void cli_job_end(plim_job_t *job);
  */
 void cli_job_report(plim_job_t *job, json_t *object);
 
+/* What was made at `target`, in one line or as JSON, with the job's report. */
+plim_status_t cli_say_made(const cli_common_t *common, plim_job_t *job, const char *target);
+
 #endif

@@ -70,8 +70,12 @@ static bool take_common(int code, cli_common_t *common, int *exit_out)
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
                     int *exit_out)
 {
-    if (optind == 1)
+    if (optind == 1) {
         dashes_for_underscores(argc, argv);
+        /* Known before anything can go wrong, so that every error is an object. */
+        for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+            common->json = common->json || strcmp(argv[i], "--json") == 0;
+    }
     opterr = 0;
     for (;;) {
         int code = getopt_long(argc, argv, ":h", options, NULL);
@@ -126,14 +130,23 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
     return true;
 }
 
+static void print_error(const char *message, plim_status_t status, int code)
+{
+    cli_print_json(json_pack("{s:o, s:s, s:i}", "error", cli_json_text(message), "status",
+                             plim_status_name(status), "exit_code", code));
+}
+
 int cli_wrong_use(const cli_common_t *common, const char *format, ...)
 {
     va_list arguments;
-    (void)fprintf(stderr, "plimsoll %s: ", common->verb->name);
+    char message[1024];
     va_start(arguments, format);
-    (void)vfprintf(stderr, format, arguments);
+    (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "\nTry 'plimsoll %s --help'.\n", common->verb->name);
+    (void)fprintf(stderr, "plimsoll %s: %s\nTry 'plimsoll %s --help'.\n", common->verb->name,
+                  message, common->verb->name);
+    if (common->json)
+        print_error(message, PLIM_ERR_USAGE, CLI_WRONG_USE);
     return CLI_WRONG_USE;
 }
 
@@ -164,8 +177,7 @@ int cli_failed(const cli_common_t *common, plim_status_t status)
     int code = exit_code(status);
     (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, plim_last_error());
     if (common->json)
-        cli_print_json(json_pack("{s:o, s:s, s:i}", "error", cli_json_text(plim_last_error()),
-                                 "status", plim_status_name(status), "exit_code", code));
+        print_error(plim_last_error(), status, code);
     return code;
 }
 

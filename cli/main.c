@@ -14,8 +14,8 @@ static void print_help(FILE *out)
 {
     (void)fprintf(
         out, "usage: plimsoll VERB [options]\n\n"
-             "Trains graph neural networks on graphs larger than memory, and never loads past\n"
-             "the memory line.\n\nVerbs:\n");
+             "For graph neural networks on graphs larger than memory: makes, checks and reads\n"
+             "their datasets without going past the memory line.\n\nVerbs:\n");
     for (size_t i = 0; i < NUM_VERBS; i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
     (void)fprintf(out,
@@ -33,7 +33,10 @@ static int run_verb(int argc, char **argv)
     for (size_t i = 0; i < NUM_VERBS; i++)
         if (strcmp(argv[0], verbs[i]->name) == 0)
             return verbs[i]->run(argc, argv);
-    (void)fprintf(stderr, "plimsoll: there is no verb '%s'; plimsoll --help lists them\n", argv[0]);
+    (void)fprintf(stderr,
+                  "plimsoll: there is no verb '%s'; plimsoll --help lists them (options come after "
+                  "the verb)\n",
+                  argv[0]);
     return CLI_WRONG_USE;
 }
 

@@ -85,21 +85,6 @@ static bool take_option(int code, const cli_common_t *common, plim_generate_opti
     }
 }
 
-static json_t *describe(plim_job_t *job, const char *target)
-{
-    plim_dataset_t *dataset;
-    if (plim_dataset_open(job, target, &dataset) != PLIM_OK)
-        return json_object();
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    json_t *object =
-        json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:s}", "target", cli_json_text(target), "nodes",
-                  (json_int_t)info->num_nodes, "edges", (json_int_t)info->num_edges, "features",
-                  (json_int_t)info->num_features, "classes", (json_int_t)info->num_classes,
-                  "bytes_written", (json_int_t)info->bytes, "fingerprint", info->fingerprint);
-    plim_dataset_close(dataset);
-    return object;
-}
-
 static int run(int argc, char **argv)
 {
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
@@ -122,17 +107,10 @@ static int run(int argc, char **argv)
     if (status != PLIM_OK)
         return cli_failed(&common, status);
     status = plim_generate(&job, &options);
-    if (status != PLIM_OK) {
-        exit_code = cli_failed(&common, status);
-    } else {
-        exit_code = CLI_DONE;
-        json_t *object = common.json ? describe(&job, options.target) : NULL;
-        cli_job_report(&job, object);
-        if (object != NULL)
-            cli_print_json(object);
-    }
+    if (status == PLIM_OK)
+        status = cli_say_made(&common, &job, options.target);
     cli_job_end(&job);
-    return exit_code;
+    return status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
 }
 
 const cli_verb_t cli_verb_generate = {

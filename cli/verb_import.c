@@ -1,8 +1,5 @@
 #include "cli.h"
 
-#include <inttypes.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 enum {
@@ -58,60 +55,6 @@ static bool take_option(const cli_common_t *common, int code, plim_import_option
     }
 }
 
-static json_t *describe(const plim_import_options_t *wish, const plim_dataset_info_t *info)
-{
-    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s}", "target",
-                     cli_json_text(wish->target), "num_nodes", (json_int_t)info->num_nodes,
-                     "num_edges", (json_int_t)info->num_edges, "num_features",
-                     (json_int_t)info->num_features, "num_graphs", (json_int_t)info->num_graphs,
-                     "num_labels", (json_int_t)info->num_labels, "num_classes",
-                     (json_int_t)info->num_classes, "num_train", (json_int_t)info->num_split[0],
-                     "num_valid", (json_int_t)info->num_split[1], "num_test",
-                     (json_int_t)info->num_split[2], "bytes", (json_int_t)info->bytes,
-                     "feature_error", info->feature_error, "fingerprint", info->fingerprint);
-}
-
-static void say(const plim_import_options_t *wish, const plim_dataset_info_t *info)
-{
-    char bytes[24];
-    (void)printf("%s: %" PRId64 " nodes, %" PRId64 " edges", wish->target, info->num_nodes,
-                 info->num_edges);
-    if (info->num_graphs > 0)
-        (void)printf(", %" PRId64 " graphs", info->num_graphs);
-    if (info->num_features > 0)
-        (void)printf(", %" PRId64 " features (%s)", info->num_features,
-                     info->feature_type == PLIM_F16 ? "f16" : "f32");
-    if (info->label_kind == PLIM_LABELS_CLASSES)
-        (void)printf(", %" PRId64 " classes", info->num_classes);
-    if (info->label_kind == PLIM_LABELS_VALUES)
-        (void)printf(", %" PRId64 " targets", info->num_targets);
-    (void)printf("; train %" PRId64 ", valid %" PRId64 ", test %" PRId64 "; %s\n",
-                 info->num_split[0], info->num_split[1], info->num_split[2],
-                 plim_size_text(info->bytes, bytes));
-}
-
-static plim_status_t import_and_say(const cli_common_t *common, plim_job_t *job,
-                                    const plim_import_options_t *wish)
-{
-    plim_dataset_t *dataset;
-    json_t *object = NULL;
-    plim_status_t status = plim_import(job, wish);
-    if (status != PLIM_OK)
-        return status;
-    status = plim_dataset_open(job, wish->target, &dataset);
-    if (status != PLIM_OK)
-        return status;
-    if (common->json)
-        object = describe(wish, plim_dataset_info(dataset));
-    else if (!common->quiet)
-        say(wish, plim_dataset_info(dataset));
-    plim_dataset_close(dataset);
-    cli_job_report(job, object);
-    if (object != NULL)
-        cli_print_json(object);
-    return PLIM_OK;
-}
-
 static int run(int argc, char **argv)
 {
     static const struct option options[] = {
@@ -142,7 +85,9 @@ static int run(int argc, char **argv)
     plim_status_t status = cli_job_start(&common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
-    status = import_and_say(&common, &job, &wish);
+    status = plim_import(&job, &wish);
+    if (status == PLIM_OK)
+        status = cli_say_made(&common, &job, wish.target);
     cli_job_end(&job);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
 }
@@ -150,16 +95,17 @@ static int run(int argc, char **argv)
 const cli_verb_t cli_verb_import = {
     .name = "import",
     .summary = "make a dataset from the data people have",
-    .help = "usage: plimsoll import SOURCE DIR [options]\n\n"
-            "Makes the dataset directory DIR from SOURCE, whose kind is recognised: OGB's zip or\n"
-            "directory (binary or csv), .npy files, GraphBolt's metadata.yaml, graphs with\n"
-            "node_ptr.npy, or a text of edges (csv, tsv, spaces; gz, zst).\n\n"
-            "  --symmetrise          add the reverse of each edge; duplicates go\n"
-            "  --remove-duplicates   keep one of equal edges\n"
-            "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
-            "  --relabel             texts of edges: ids are names; ids.npy keeps them\n"
-            "  --features TYPE       f16 or f32; default: as the source has them\n"
-            "  --nodes N             number of nodes, where the source does not say\n"
-            "  --tmp DIR             where temporary files go; default: beside the target\n",
+    .help =
+        "usage: plimsoll import SOURCE DIR [options]\n\n"
+        "Makes the dataset directory DIR from SOURCE, whose kind is recognised: OGB's zip or\n"
+        "directory (binary or csv), .npy files, GraphBolt's metadata.yaml, graphs with\n"
+        "node_ptr.npy, or a text of edges (csv, tsv, spaces; gz, zst).\n\n"
+        "  --symmetrise          add the reverse of each edge; duplicates go\n"
+        "  --remove-duplicates   keep one of equal edges\n"
+        "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
+        "  --relabel             texts of edges: ids are any 64-bit integers; ids.npy keeps them\n"
+        "  --features TYPE       f16 or f32; default: as the source has them\n"
+        "  --nodes N             number of nodes, where the source does not say\n"
+        "  --tmp DIR             where temporary files go; default: beside the target\n",
     .run = run,
 };
