@@ -87,3 +87,13 @@ def test_header_compiles_alone(prefix, header, language):
         pytest.skip(f'{compiler} is not here')
     subprocess.run([compiler, *options, '-pedantic', '-Wall', '-Wextra', '-Werror', '-fsyntax-only', '-I', prefix / 'include', '-'],
                    input=f'#include <plimsoll/{header}.h>\nextern int nothing;\n', text=True, check=True)
+
+
+def test_manual_and_completions_are_installed(prefix):
+    said = run(prefix / 'bin' / 'plimsoll', '--help')
+    pages = {path.stem for path in (prefix / 'share' / 'man' / 'man1').iterdir()}
+    verbs = {page.removeprefix('plimsoll-') for page in pages - {'plimsoll'}}
+    assert 'plimsoll' in pages and verbs
+    assert all(verb in said for verb in verbs)
+    for path in 'bash-completion/completions/plimsoll', 'zsh/site-functions/_plimsoll', 'fish/vendor_completions.d/plimsoll.fish':
+        assert (prefix / 'share' / path).stat().st_size > 0
