@@ -155,8 +155,9 @@ struct plim__label_source {
     const char *row_name; /* "row", or "line" in a text … */
     int64_t first_row;    /* … and the first one's number, for messages */
     int64_t columns;
-    bool graphs; /* labels of graphs, not of nodes */
-    bool floats; /* the source's type is one of floats */
+    bool graphs;   /* labels of graphs, not of nodes */
+    bool floats;   /* the source's type is one of floats */
+    bool integers; /* or of integers; a text is neither */
 };
 
 plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source);

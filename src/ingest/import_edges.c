@@ -190,12 +190,28 @@ static plim_status_t build_inside(plim__import_t *import, plim__csc_params_t *pa
     return status;
 }
 
+/* Many graphs need both of their counts. */
+static plim_status_t check_counts(const plim__import_t *import)
+{
+    bool nodes = import->graph_nodes.file != NULL, edges = import->graph_edges.file != NULL;
+    if (nodes == edges)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: counts the %s of %" PRId64
+                      " graphs, but nothing says how many %s each graph has; add %s",
+                      nodes ? import->graph_nodes.ids.name : import->graph_edges.ids.name,
+                      nodes ? "nodes" : "edges",
+                      nodes ? import->graph_nodes.count : import->graph_edges.count,
+                      nodes ? "edges" : "nodes", nodes ? "num-edge-list.csv" : "num-node-list.csv");
+}
+
 /* Builds from `edges`, at most `count` of them; with many graphs their ids are local. */
 static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, int64_t count)
 {
     plim__csc_params_t params = csc_params(import, import->nodes.value, count);
     plim__edges_local_t local;
     plim__arena_t arena;
+    PLIM_TRY(check_counts(import));
     if (import->graph_nodes.file != NULL) {
         PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
         PLIM_TRY(plim__id_aside_rewind(&import->graph_edges, false));

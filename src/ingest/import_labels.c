@@ -18,6 +18,9 @@
 /* The most classes that make sense: an id or a measurement taken for a label is found by it. */
 #define CLASSES_MAX ((int64_t)1 << 31)
 
+/* Whole numbers up to here are exact in a double. */
+#define EXACT_MAX 0x1p53
+
 typedef struct label_sink {
     plim__import_t *import;
     plim__label_source_t *source;
@@ -30,10 +33,21 @@ typedef struct label_sink {
 static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double value)
 {
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s %" PRId64 ": %.17g is no class; classes are 0, 1, 2 …, and -1 or NaN "
-                      "stand for none",
+                      "%s: %s %" PRId64 ": %.17g is no class; classes are 0, 1, 2 …; write -1 for "
+                      "unlabelled, or NaN among floats",
                       sink->source->name, sink->source->row_name,
                       sink->source->first_row + at / sink->source->columns, value);
+}
+
+/* NaN made an integer is the least one, which is neither a class nor a target. */
+static plim_status_t bad_integer(const label_sink_t *sink, int64_t at, double value)
+{
+    return plim__fail(
+        PLIM_ERR_DATA, "%s: %s %" PRId64 ", column %" PRId64 ": %.17g is too large for a label; %s",
+        sink->source->name, sink->source->row_name,
+        sink->source->first_row + at / sink->source->columns, at % sink->source->columns, value,
+        sink->source->columns == 1 ? "write -1 for unlabelled"
+                                   : "save floats, with NaN for unlabelled");
 }
 
 /* Puts values aside and learns what they are. */
@@ -43,11 +57,11 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
         double value = values[i];
         if (isnan(value))
             continue;
-        if (value != floor(value) || fabs(value) > 0x1p53) {
+        if (sink->source->integers && fabs(value) > EXACT_MAX)
+            return bad_integer(sink, sink->values + i, value);
+        if (value != floor(value) || isinf(value))
             sink->whole = false;
-            continue;
-        }
-        if ((int64_t)value > sink->most)
+        else if (value <= EXACT_MAX && value > (double)sink->most)
             sink->most = (int64_t)value;
     }
     sink->values += count;
@@ -186,13 +200,14 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
                           stream->name);
     PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
                                 graphs ? "graphs" : "nodes", npy->shape[0], stream->name));
+    bool floats = npy->type == PLIM__F16 || npy->type == PLIM__F32 || npy->type == PLIM__F64;
     npy_labels_t labels = {.source = {.read = npy_read,
                                       .name = stream->name,
                                       .row_name = "row",
                                       .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                                       .graphs = graphs,
-                                      .floats = npy->type == PLIM__F16 || npy->type == PLIM__F32 ||
-                                                npy->type == PLIM__F64},
+                                      .floats = floats,
+                                      .integers = !floats},
                            .stream = stream,
                            .type = npy->type,
                            .left = npy->count};

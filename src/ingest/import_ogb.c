@@ -71,8 +71,8 @@ static bool ends_with(const char *text, size_t length, const char *end)
     return length >= size && memcmp(text + length - size, end, size) == 0;
 }
 
-/* The role of a path; for a split also which one, and where its directory's name ends. */
-static role_t role_of(const char *path, int *split_out)
+/* The file's own name in a path, and its length without what says how it is compressed. */
+static const char *own_name(const char *path, size_t *length_out)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash != NULL ? slash + 1 : path;
@@ -81,16 +81,41 @@ static role_t role_of(const char *path, int *split_out)
         length -= 3;
     else if (ends_with(name, length, ".zst"))
         length -= 4;
-    if (strstr(path, "split/") != NULL) {
-        for (int i = 0; i < 3; i++) {
-            size_t size = strlen(split_names[i]);
-            if (length == size + 4 && memcmp(name, split_names[i], size) == 0 &&
-                (ends_with(name, length, ".csv") || ends_with(name, length, ".npy"))) {
-                *split_out = i;
-                return ROLE_SPLIT;
-            }
+    *length_out = length;
+    return name;
+}
+
+static bool is_npy(const char *path)
+{
+    size_t length;
+    const char *name = own_name(path, &length);
+    return ends_with(name, length, ".npy");
+}
+
+/* What follows the last directory in a path that is named split; NULL when none is. */
+static const char *below_split(const char *path)
+{
+    const char *below = NULL;
+    for (const char *next = path; next != NULL; next = strchr(next, '/')) {
+        next += *next == '/';
+        if (strncmp(next, "split/", 6) == 0)
+            below = next + 6;
+    }
+    return below;
+}
+
+/* The role of a path, which begins at the layout's root; for a split also which one. */
+static role_t role_of(const char *path, int *split_out)
+{
+    size_t length;
+    const char *name = own_name(path, &length);
+    for (int i = 0; i < 3 && below_split(path) != NULL; i++) {
+        size_t size = strlen(split_names[i]);
+        if (length == size + 4 && memcmp(name, split_names[i], size) == 0 &&
+            (ends_with(name, length, ".csv") || ends_with(name, length, ".npy"))) {
+            *split_out = i;
+            return ROLE_SPLIT;
         }
-        return ROLE_NONE;
     }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i].name) == length && memcmp(name, names[i].name, length) == 0)
@@ -256,7 +281,7 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         plim__stream_t *member;
         role_t role = role_of(name, &split);
-        if (role == ROLE_NONE || role == ROLE_ARCHIVE || !ends_with(name, strlen(name), ".npy"))
+        if (role == ROLE_NONE || role == ROLE_ARCHIVE || role == ROLE_SPLIT || !is_npy(name))
             continue;
         status = plim__zip_member(zip, &member);
         if (status == PLIM_OK)
@@ -274,8 +299,9 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
     return status;
 }
 
-/* One file of the layout. Takes the stream over. */
-static plim_status_t take(plim__import_t *import, role_t role, int split, plim__stream_t *stream)
+/* The file at `path` in the layout. Takes the stream over. */
+static plim_status_t take(plim__import_t *import, role_t role, int split, const char *path,
+                          plim__stream_t *stream)
 {
     plim_status_t status;
     if (role == ROLE_ARCHIVE) {
@@ -290,8 +316,7 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, plim__
         return status;
     }
     PLIM_TRY(plim__import_inflate(import, stream, &stream));
-    if (strstr(strrchr(stream->name, '/') != NULL ? strrchr(stream->name, '/') : stream->name,
-               ".npy") != NULL) {
+    if (is_npy(path)) {
         status = take_array(import, role, split, stream);
         plim__stream_close(stream);
     } else {
@@ -308,7 +333,7 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, plim__
 /* The directory a split's path lies in, so that one scheme of splits is taken and no other. */
 static bool same_scheme(char scheme[256], const char *path)
 {
-    const char *begin = strstr(path, "split/") + strlen("split/");
+    const char *begin = below_split(path);
     const char *end = strrchr(path, '/');
     size_t length = end > begin ? (size_t)(end - begin) : 0;
     if (scheme[0] == '\0')
@@ -316,13 +341,14 @@ static bool same_scheme(char scheme[256], const char *path)
     return strlen(scheme) == length && memcmp(scheme, begin, length) == 0;
 }
 
-static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, role_t role, int split)
+static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, const char *name,
+                                 role_t role, int split)
 {
     plim__stream_t *member;
     PLIM_TRY(plim__zip_member(zip, &member));
     if (role == ROLE_ARCHIVE)
         PLIM_TRY(plim__stream_ahead(import->job, member, import->buffer, &member));
-    return take(import, role, split, member);
+    return take(import, role, split, name, member);
 }
 
 static plim_status_t run_zip(plim__import_t *import)
@@ -344,7 +370,7 @@ static plim_status_t run_zip(plim__import_t *import)
             continue;
         }
         if (role != ROLE_NONE)
-            status = take_member(import, zip, role, split);
+            status = take_member(import, zip, name, role, split);
         if (status != PLIM_OK)
             break;
     }
@@ -383,11 +409,15 @@ static bool find_root(const char *path, char root_out[PATH_MAX])
     return found == 1;
 }
 
-/* Reads every file of `role` in one directory. */
-static plim_status_t visit(plim__import_t *import, const char *path, role_t role)
+/* Reads every file of `role` in one folder of the layout. */
+static plim_status_t visit(plim__import_t *import, const char *root, const char *folder,
+                           role_t role)
 {
+    char path[PATH_MAX];
     plim_status_t status = PLIM_OK;
     struct dirent *entry;
+    if (snprintf(path, sizeof path, "%s/%s", root, folder) >= PATH_MAX)
+        return PLIM_OK;
     DIR *directory = opendir(path);
     if (directory == NULL)
         return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot list %s", path);
@@ -396,11 +426,11 @@ static plim_status_t visit(plim__import_t *import, const char *path, role_t role
         plim__stream_t *stream;
         int split = -1;
         if (snprintf(file, sizeof file, "%s/%s", path, entry->d_name) >= PATH_MAX ||
-            role_of(file, &split) != role || is_directory(file))
+            role_of(file + strlen(root) + 1, &split) != role || is_directory(file))
             continue;
         status = plim__stream_file(import->job, file, import->buffer, &stream);
         if (status == PLIM_OK)
-            status = take(import, role, split, stream);
+            status = take(import, role, split, file, stream);
     }
     (void)closedir(directory);
     return status;
@@ -409,7 +439,7 @@ static plim_status_t visit(plim__import_t *import, const char *path, role_t role
 /* The first directory of splits by name. */
 static plim_status_t visit_splits(plim__import_t *import, const char *root)
 {
-    char path[PATH_MAX], chosen[256] = "";
+    char path[PATH_MAX], chosen[256] = "", folder[264];
     struct dirent *entry;
     int found = 0;
     if (snprintf(path, sizeof path, "%s/split", root) >= PATH_MAX)
@@ -430,9 +460,8 @@ static plim_status_t visit_splits(plim__import_t *import, const char *root)
     if (found > 1)
         plim__log(import->job, PLIM_LOG_WARNING, "%s has %d splits; %s is taken", path, found,
                   chosen);
-    if (snprintf(path, sizeof path, "%s/split/%s", root, chosen) >= PATH_MAX)
-        return PLIM_OK;
-    return visit(import, path, ROLE_SPLIT);
+    (void)snprintf(folder, sizeof folder, "split/%s", chosen);
+    return visit(import, root, folder, ROLE_SPLIT);
 }
 
 static plim_status_t run_directory(plim__import_t *import)
@@ -441,19 +470,21 @@ static plim_status_t run_directory(plim__import_t *import)
     static const role_t order[] = {ROLE_TYPES,        ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS,
                                    ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_EDGES,
                                    ROLE_ARCHIVE,      ROLE_FEATURES};
-    char root[PATH_MAX], path[PATH_MAX];
+    char root[PATH_MAX];
     if (!find_root(import->options->source, root))
         return plim__fail(PLIM_ERR_DATA, "%s: has no raw/ any more", import->options->source);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++)
-            if (snprintf(path, sizeof path, "%s/%s", root, folders[f]) < PATH_MAX)
-                PLIM_TRY(visit(import, path, order[i]));
+            PLIM_TRY(visit(import, root, folders[f], order[i]));
     return visit_splits(import, root);
 }
 
 static bool is_zip(const char *path)
 {
     unsigned char magic[4] = {0};
+    struct stat status;
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) /* opening a pipe would wait */
+        return false;
     FILE *file = fopen(path, "rbe");
     if (file == NULL)
         return false;

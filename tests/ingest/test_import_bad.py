@@ -1,6 +1,7 @@
 """Bad input ends with exit code 4, names the file and the place, and leaves nothing behind."""
 import gzip
 import io
+import os
 import pathlib
 import subprocess
 import sys
@@ -243,6 +244,37 @@ def test_graphbolt_labels_of_another_length(tmp_path):
     source = im.write_graphbolt(tmp_path / 'bad', im.Graph(14))
     np.save(source / 'test_labels.npy', np.zeros(3, int))
     refused(tmp_path, source, 'test_labels.npy', 'test_ids.npy')
+
+
+def test_graphs_with_one_of_their_counts(tmp_path):
+    source = im.write_ogb_graphs(tmp_path / 'bad', im.Graphs(16))
+    edge_counts = source / 'raw' / 'num-edge-list.csv.gz'
+    edge_counts.rename(tmp_path / 'kept')
+    refused(tmp_path, source, 'num-node-list', 'how many edges each graph has')
+    (source / 'raw' / 'num-node-list.csv.gz').unlink()
+    (tmp_path / 'kept').rename(edge_counts)
+    refused(tmp_path, source, 'num-edge-list', 'how many nodes each graph has')
+
+
+@pytest.mark.parametrize('value', [-2**63, 2**63 - 1, 2**54])
+@pytest.mark.parametrize('columns', [1, 3])
+def test_integers_too_large_for_labels(tmp_path, value, columns):
+    graph = im.Graph(17)
+    labels = np.repeat(graph.labels[:, None], columns, axis=1)
+    labels[23, -1] = value
+    source = im.write_npy(tmp_path / 'bad', edge_index=graph.edges, node_label=labels)
+    refused(tmp_path, source, 'node_label.npy', 'row 23', 'for unlabelled')
+
+
+def test_text_label_too_large_for_a_class(tmp_path):
+    source = im.write_ogb_csv(tmp_path / 'bad', im.Graph(18))
+    im.gzipped(source / 'raw' / 'node-label.csv.gz', im.lines([1] * 20 + [-2**63] + [0] * 39))
+    refused(tmp_path, source, 'node-label.csv.gz', 'line 21', 'write -1 for unlabelled')
+
+
+def test_pipe_as_source(tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    refused(tmp_path, tmp_path / 'pipe', 'not recognised')
 
 
 def test_wrong_use(tmp_path):

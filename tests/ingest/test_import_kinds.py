@@ -52,6 +52,23 @@ def test_ogb_parent_directory_and_extracted_arrays(tmp_path):
 
 
 @pytest.mark.parametrize('packed', [False, True])
+@pytest.mark.parametrize('above', ['my_split', 'a.npy', 'split'])
+def test_ogb_under_names_that_mean_something_in_it(tmp_path, above, packed):
+    graph = im.Graph(2)
+    source = im.write_ogb_csv(tmp_path / above / 'csv', graph)
+    if packed:
+        source = im.zip_tree(source, tmp_path / 'csv.zip', prefix=f'{above}/csv/')
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
+def test_split_inside_an_archive_of_arrays(tmp_path):
+    graph = im.Graph(2)
+    source = im.write_ogb(tmp_path / 'ogb', graph)
+    (source / 'raw' / 'data.npz').write_bytes(im.npz(**im.ogb_arrays(graph), **{'split/train': np.arange(3)}))
+    check_all(im.imported(source, tmp_path / 'out'), graph)
+
+
+@pytest.mark.parametrize('packed', [False, True])
 def test_ogb_csv(tmp_path, packed):
     graph = im.Graph(3)
     source = im.write_ogb_csv(tmp_path / 'csv', graph)
