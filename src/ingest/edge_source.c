@@ -9,9 +9,18 @@
 static void begin(plim__edge_source_t *edges, const char *name)
 {
     edges->position = 0;
-    edges->first_place = 0;
     edges->place = "edge";
+    edges->lines = NULL;
     (void)snprintf(edges->name, sizeof edges->name, "%s", name);
+}
+
+const char *plim__edge_place(const plim__edge_source_t *edges, int64_t at,
+                             char place_out[PLIM__PLACE])
+{
+    int64_t line = edges->lines != NULL ? plim__text_line_of(edges->lines, at) : 0;
+    (void)snprintf(place_out, PLIM__PLACE, "%s %" PRId64, line > 0 ? "line" : edges->place,
+                   line > 0 ? line : at);
+    return place_out;
 }
 
 static plim_status_t pairs_read(plim__edge_source_t *edges, int64_t *source, int64_t *destination,
@@ -169,12 +178,13 @@ static plim_status_t local_next_graph(plim__edges_local_t *local, bool *more_out
 static plim_status_t local_place(plim__edges_local_t *local, int64_t *source, int64_t *destination)
 {
     plim__edge_source_t *edges = &local->edges;
+    char place[PLIM__PLACE];
     uint64_t limit = (uint64_t)local->num_nodes;
     if ((uint64_t)*source >= limit || (uint64_t)*destination >= limit)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: %s %" PRId64 ": id %" PRId64 " is not in graph %" PRId64
-                          ", which has %" PRId64 " nodes; check the counts of the graphs",
-                          edges->name, edges->place, edges->first_place + edges->position,
+                          "%s: %s: id %" PRId64 " is not in graph %" PRId64 ", which has %" PRId64
+                          " nodes; check the counts of the graphs",
+                          edges->name, plim__edge_place(edges, edges->position, place),
                           (uint64_t)*source >= limit ? *source : *destination, local->graph,
                           local->num_nodes);
     *source += local->first_node;
@@ -188,15 +198,15 @@ static plim_status_t local_read(plim__edge_source_t *edges, int64_t *source, int
                                 int64_t capacity, int64_t *got_out)
 {
     plim__edges_local_t *local = (plim__edges_local_t *)edges;
+    char place[PLIM__PLACE];
     int64_t got;
     bool more;
     PLIM_TRY(local->inner->read(local->inner, source, destination, capacity, &got));
     for (int64_t i = 0; i < got; i++) {
         PLIM_TRY(local_next_graph(local, &more));
         if (!more)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: %s %" PRId64 " belongs to no graph; %s says where they end",
-                              edges->name, edges->place, edges->first_place + edges->position,
+            return plim__fail(PLIM_ERR_DATA, "%s: %s belongs to no graph; %s says where they end",
+                              edges->name, plim__edge_place(edges, edges->position, place),
                               local->edges_of_graphs->name);
         PLIM_TRY(local_place(local, &source[i], &destination[i]));
     }
@@ -219,7 +229,7 @@ void plim__edges_local_open(plim__edges_local_t *local, plim__edge_source_t *inn
     begin(&local->edges, inner->name);
     local->edges.read = local_read;
     local->edges.place = inner->place;
-    local->edges.first_place = inner->first_place;
+    local->edges.lines = inner->lines;
     local->inner = inner;
     local->nodes_of_graphs = nodes_of_graphs;
     local->edges_of_graphs = edges_of_graphs;
@@ -252,20 +262,17 @@ static plim_status_t text_read(plim__edge_source_t *edges, int64_t *source, int6
 plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *text, const char *name)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_peek(text, &line));
-    if (line.columns > 0 && !line.numbers) {
-        PLIM_TRY(plim__text_skip(text));
-        PLIM_TRY(plim__text_peek(text, &line));
-    }
+    PLIM_TRY(plim__text_heading(text, &line));
     if (line.columns == 1)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: line %" PRId64
                           ": a line of edges holds two ids, this one holds one number",
                           name, line.number);
+    plim__text_set_remedy(text,
+                          "ids must be integers, also with --relabel: number the names first");
     begin(&edges->edges, name);
     edges->edges.read = text_read;
-    edges->edges.place = "line";
-    edges->edges.first_place = line.number;
+    edges->edges.lines = plim__text_lines(text);
     edges->text = text;
     edges->columns = line.columns;
     return PLIM_OK;

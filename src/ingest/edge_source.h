@@ -10,11 +10,17 @@ struct plim__edge_source {
     /* Up to `capacity` edges; fewer only at the end. Called by one thread at a time. */
     plim_status_t (*read)(plim__edge_source_t *edges, int64_t *source, int64_t *destination,
                           int64_t capacity, int64_t *got_out);
-    int64_t position;    /* edges delivered so far */
-    int64_t first_place; /* number of the first edge's place in the file, for messages … */
-    const char *place;   /* … and what is counted: "edge", "line" */
+    int64_t position;                /* edges delivered so far */
+    const char *place;               /* what an edge is called in messages */
+    const plim__text_lines_t *lines; /* a text's, else NULL; borrowed */
     char name[PLIM__STREAM_NAME];
 };
+
+/* Where edge `at` is, for messages: "line 7", or "edge 5" when it is in no text or no line is
+ * known. Not while another thread reads. */
+#define PLIM__PLACE 40
+const char *plim__edge_place(const plim__edge_source_t *edges, int64_t at,
+                             char place_out[PLIM__PLACE]);
 
 /* Two sequences of equal length, read in step. */
 typedef struct plim__edges_pairs {

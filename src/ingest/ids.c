@@ -63,9 +63,7 @@ static plim_status_t text_read(plim__ids_t *base, int64_t *to, int64_t capacity,
 plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, const char *name)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_peek(text, &line));
-    if (line.columns > 0 && !line.numbers)
-        PLIM_TRY(plim__text_skip(text));
+    PLIM_TRY(plim__text_heading(text, &line));
     ids->ids.read = text_read;
     ids->ids.position = 0;
     (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", name);

@@ -42,8 +42,8 @@ typedef struct plim__import {
     plim__id_aside_t sources, destinations;
     plim__id_aside_t graph_nodes, graph_edges;
     bool edges_done;
-    const char *edge_place; /* how the source counts its edges, for messages: as an edge source … */
-    int64_t first_edge_place; /* … does; NULL when they were arrays */
+    bool edges_from_text;          /* those put aside, and then … */
+    plim__text_lines_t edge_lines; /* … the lines they came from, for messages */
 
     int64_t archive_bytes; /* of the npz at hand, -1 when it does not say */
     bool features_done;
@@ -121,6 +121,10 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
  * `count`: of them, -1 when not known. */
 plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *edges, int64_t count);
 
+/* Edges from the first two columns of a text. */
+plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text, const char *name,
+                                      int64_t count);
+
 /* An array [2, E] or [E, 2] whose header was read. */
 plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *stream,
                                      const plim__npy_t *npy);
@@ -152,8 +156,8 @@ struct plim__label_source {
     plim_status_t (*read)(plim__label_source_t *source, double *to, int64_t capacity,
                           int64_t *got_out);
     const char *name;
-    const char *row_name; /* "row", or "line" in a text … */
-    int64_t first_row;    /* … and the first one's number, for messages */
+    const char *row_name;            /* what a row is called in messages */
+    const plim__text_lines_t *lines; /* a text's, else NULL; borrowed */
     int64_t columns;
     bool graphs;   /* labels of graphs, not of nodes */
     bool floats;   /* the source's type is one of floats */

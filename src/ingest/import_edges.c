@@ -66,18 +66,21 @@ static int64_t pump_take(pump_t *pump, int64_t *source, int64_t *destination, in
     return got;
 }
 
-static plim_status_t bad_id(const pump_t *pump, int64_t at, int64_t source, int64_t destination)
+static plim_status_t bad_id(pump_t *pump, int64_t at, int64_t source, int64_t destination)
 {
     const plim__edge_source_t *edges = pump->edges;
+    char place[PLIM__PLACE];
     const plim__agreed_t *nodes = &pump->import->nodes;
     bool first = source < 0 || source >= nodes->value;
+    pthread_mutex_lock(&pump->lock);
+    (void)plim__edge_place(edges, at, place);
+    pthread_mutex_unlock(&pump->lock);
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s %" PRId64 ": the %s's id %" PRId64 " is not in 0 … %" PRId64
-                      " (%s says %" PRId64 " nodes); correct the file, or give --nodes if it is "
+                      "%s: %s: the %s's id %" PRId64 " is not in 0 … %" PRId64 " (%s says %" PRId64
+                      " nodes); correct the file, or give --nodes if it is "
                       "right",
-                      edges->name, edges->place, edges->first_place + at,
-                      first ? "source" : "destination", first ? source : destination,
-                      nodes->value - 1, nodes->from, nodes->value);
+                      edges->name, place, first ? "source" : "destination",
+                      first ? source : destination, nodes->value - 1, nodes->from, nodes->value);
 }
 
 static plim_status_t pump_work(void *context, int worker)
@@ -262,12 +265,11 @@ static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__i
 static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t *edges)
 {
     int64_t source[PLIM__ID_PIECE], destination[PLIM__ID_PIECE], got;
+    char place[PLIM__PLACE];
     PLIM_TRY(plim__id_aside_create(&import->sources, import->job, import->tmp, import->buffer,
                                    edges->name));
     PLIM_TRY(plim__id_aside_create(&import->destinations, import->job, import->tmp, import->buffer,
                                    edges->name));
-    import->edge_place = edges->place;
-    import->first_edge_place = edges->first_place;
     do {
         int64_t first = edges->position;
         PLIM_TRY(plim__job_check(import->job));
@@ -275,15 +277,18 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
         for (int64_t i = 0; i < got; i++)
             if (source[i] < 0 || destination[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
-                                  "%s: %s %" PRId64 ": id %" PRId64
+                                  "%s: %s: id %" PRId64
                                   " is negative, which no id can be; correct the file",
-                                  edges->name, edges->place, edges->first_place + first + i,
+                                  edges->name, plim__edge_place(edges, first + i, place),
                                   source[i] < 0 ? source[i] : destination[i]);
         PLIM_TRY(plim__id_aside_write(&import->sources, source, got));
         PLIM_TRY(plim__id_aside_write(&import->destinations, destination, got));
         if (import->sources.count % (PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading edges", "edges", import->sources.count, 0);
     } while (got == PLIM__ID_PIECE);
+    import->edges_from_text = edges->lines != NULL;
+    if (edges->lines != NULL)
+        import->edge_lines = *edges->lines;
     return PLIM_OK;
 }
 
@@ -294,6 +299,18 @@ plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *ed
         return build(import, edges, count);
     PLIM_TRY(put_edges_aside(import, edges));
     return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
+}
+
+plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text, const char *name,
+                                      int64_t count)
+{
+    plim__edges_text_t edges;
+    PLIM_TRY(plim__edges_text_open(&edges, text, name));
+    if (edges.columns > 2)
+        plim__log(import->job, PLIM_LOG_WARNING,
+                  "%s: has %" PRId64 " columns; columns after the second are ignored", name,
+                  edges.columns);
+    return plim__import_edges(import, &edges.edges, count);
 }
 
 /* All sources, then all destinations. */
@@ -354,10 +371,8 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
     PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
     PLIM_TRY(plim__id_aside_rewind(&import->destinations, true));
     plim__edges_pairs_open(&pairs, &import->sources.ids, &import->destinations.ids);
-    if (import->edge_place != NULL) {
-        pairs.edges.place = import->edge_place;
-        pairs.edges.first_place = import->first_edge_place;
-    }
+    if (import->edges_from_text)
+        pairs.edges.lines = &import->edge_lines;
     PLIM_TRY(build(import, &pairs.edges, import->sources.count));
     plim__id_aside_destroy(&import->sources);
     plim__id_aside_destroy(&import->destinations);

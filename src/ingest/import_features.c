@@ -18,9 +18,8 @@
 typedef struct feature_sink {
     plim__import_t *import;
     const char *name;
-    const char *row_name; /* "row", or "line" in a text */
-    int64_t first_row;    /* numbers of the first row and column, for messages: */
-    int64_t first_column; /* arrays count from 0, texts from 1 */
+    const plim__text_lines_t *lines; /* a text's, else NULL: rows are lines in messages then, … */
+    int64_t first_column;            /* … and columns count from 1, not from 0 */
     int64_t columns;
     plim__dtype_t from_type;
     plim__dtype_t to_type;
@@ -68,16 +67,18 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
 {
     int64_t number = sink->done + at;
     double value = plim__convert_value(sink->from_type, from, at);
-    int64_t row = sink->first_row + number / sink->columns;
+    int64_t row = number / sink->columns;
+    int64_t line = sink->lines != NULL ? plim__text_line_of(sink->lines, row) : 0;
+    const char *row_name = line > 0 ? "line" : "row";
     int64_t column = sink->first_column + number % sink->columns;
     if (isnan(value))
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64
                           ": NaN where a number must be; put a number there, say 0",
-                          sink->name, sink->row_name, row, column);
+                          sink->name, row_name, line > 0 ? line : row, column);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
-                      sink->name, sink->row_name, row, column, value,
+                      sink->name, row_name, line > 0 ? line : row, column, value,
                       sink->to_type == PLIM__F16 ? "f16 (65504 at most)" : "f32",
                       sink->to_type == PLIM__F16 && fabs(value) < 3.4e38
                           ? "import with --features f32"
@@ -150,7 +151,6 @@ static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *st
     int64_t rows = npy->shape[0], columns = npy->shape[1];
     feature_sink_t sink = {.import = import,
                            .name = stream->name,
-                           .row_name = "row",
                            .columns = columns,
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
@@ -190,7 +190,6 @@ plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *
     PLIM_TRY(check_shape(npy, stream->name));
     feature_sink_t sink = {.import = import,
                            .name = stream->name,
-                           .row_name = "row",
                            .columns = npy->num_dims == 2 ? npy->shape[1] : 1,
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
@@ -266,7 +265,6 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
     PLIM_TRY(check_shape(npy, path));
     feature_sink_t sink = {.import = import,
                            .name = path,
-                           .row_name = "row",
                            .columns = npy->shape[1],
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
@@ -303,15 +301,10 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
 {
     plim__text_line_t line;
     plim__arena_t arena;
-    PLIM_TRY(plim__text_peek(text, &line));
-    if (line.columns > 0 && !line.numbers) {
-        PLIM_TRY(plim__text_skip(text));
-        PLIM_TRY(plim__text_peek(text, &line));
-    }
+    PLIM_TRY(plim__text_heading(text, &line));
     feature_sink_t sink = {.import = import,
                            .name = name,
-                           .row_name = "line",
-                           .first_row = line.number,
+                           .lines = plim__text_lines(text),
                            .first_column = 1,
                            .columns = line.columns,
                            .from_type = PLIM__F32,

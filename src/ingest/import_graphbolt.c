@@ -135,12 +135,9 @@ static plim_status_t read_edges_text(plim__import_t *import, const char *path)
 {
     plim__stream_t *stream;
     plim__text_t *text;
-    plim__edges_text_t edges;
     PLIM_TRY(plim__import_open(import, path, &stream));
     PLIM_TRY(plim__import_text(import, stream, &text));
-    plim_status_t status = plim__edges_text_open(&edges, text, path);
-    if (status == PLIM_OK)
-        status = plim__import_edges(import, &edges.edges, -1);
+    plim_status_t status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);
     return status;
 }

@@ -30,22 +30,33 @@ typedef struct label_sink {
     plim__aside_t *aside; /* of doubles */
 } label_sink_t;
 
+/* Where value `at` is, for messages: its row, or its line in a text. */
+static const char *place(const label_sink_t *sink, int64_t at, char place_out[PLIM__PLACE])
+{
+    const plim__label_source_t *source = sink->source;
+    int64_t row = at / source->columns;
+    int64_t line = source->lines != NULL ? plim__text_line_of(source->lines, row) : 0;
+    (void)snprintf(place_out, PLIM__PLACE, "%s %" PRId64, line > 0 ? "line" : source->row_name,
+                   line > 0 ? line : row);
+    return place_out;
+}
+
 static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double value)
 {
+    char at_place[PLIM__PLACE];
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s %" PRId64 ": %.17g is no class; classes are 0, 1, 2 …; write -1 for "
-                      "unlabelled, or NaN among floats",
-                      sink->source->name, sink->source->row_name,
-                      sink->source->first_row + at / sink->source->columns, value);
+                      "%s: %s: %.17g is no class; classes are 0, 1, 2 …; write -1 for unlabelled, "
+                      "or NaN among floats",
+                      sink->source->name, place(sink, at, at_place), value);
 }
 
 /* NaN made an integer is the least one, which is neither a class nor a target. */
 static plim_status_t bad_integer(const label_sink_t *sink, int64_t at, double value)
 {
+    char at_place[PLIM__PLACE];
     return plim__fail(
-        PLIM_ERR_DATA, "%s: %s %" PRId64 ", column %" PRId64 ": %.17g is too large for a label; %s",
-        sink->source->name, sink->source->row_name,
-        sink->source->first_row + at / sink->source->columns, at % sink->source->columns, value,
+        PLIM_ERR_DATA, "%s: %s, column %" PRId64 ": %.17g is too large for a label; %s",
+        sink->source->name, place(sink, at, at_place), at % sink->source->columns, value,
         sink->source->columns == 1 ? "write -1 for unlabelled"
                                    : "save floats, with NaN for unlabelled");
 }
@@ -90,6 +101,7 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
 {
     double values[PIECE];
     float targets[PIECE];
+    char at_place[PLIM__PLACE];
     for (int64_t done = 0; done < sink->values;) {
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
         PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
@@ -97,10 +109,9 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
             targets[i] = (float)values[i];
             if (isinf(targets[i]))
                 return plim__fail(PLIM_ERR_DATA,
-                                  "%s: %s %" PRId64 ", column %" PRId64
+                                  "%s: %s, column %" PRId64
                                   ": %g is too large for f32; scale the targets",
-                                  sink->source->name, sink->source->row_name,
-                                  sink->source->first_row + (done + i) / sink->source->columns,
+                                  sink->source->name, place(sink, done + i, at_place),
                                   (done + i) % sink->source->columns, values[i]);
         }
         PLIM_TRY(plim__column_write(column, targets, (size_t)piece * sizeof *targets));
@@ -234,15 +245,11 @@ plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *tex
                                        bool graphs)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_peek(text, &line));
-    if (line.columns > 0 && !line.numbers) {
-        PLIM_TRY(plim__text_skip(text));
-        PLIM_TRY(plim__text_peek(text, &line));
-    }
+    PLIM_TRY(plim__text_heading(text, &line));
     text_labels_t labels = {.source = {.read = text_read,
                                        .name = name,
-                                       .row_name = "line",
-                                       .first_row = line.number,
+                                       .row_name = "row",
+                                       .lines = plim__text_lines(text),
                                        .columns = line.columns,
                                        .graphs = graphs},
                             .text = text};

@@ -161,13 +161,6 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
     return PLIM_OK;
 }
 
-static plim_status_t take_edges_text(plim__import_t *import, plim__text_t *text, const char *name)
-{
-    plim__edges_text_t edges;
-    PLIM_TRY(plim__edges_text_open(&edges, text, name));
-    return plim__import_edges(import, &edges.edges, import->edges.value);
-}
-
 static plim_status_t take_text(plim__import_t *import, role_t role, int split, plim__text_t *text,
                                const char *name)
 {
@@ -184,7 +177,7 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
         PLIM_TRY(plim__ids_text_open(&ids, text, name));
         return plim__import_split(import, split, &ids.ids);
     case ROLE_EDGES:
-        return take_edges_text(import, text, name);
+        return plim__import_edges_text(import, text, name, import->edges.value);
     case ROLE_FEATURES:
         return plim__import_features_text(import, text, name);
     default:

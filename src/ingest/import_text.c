@@ -27,7 +27,6 @@ static plim_status_t run(plim__import_t *import)
 {
     plim__stream_t *stream;
     plim__text_t *text;
-    plim__edges_text_t edges;
     const char *path = import->options->source;
     PLIM_TRY(plim__import_open(import, path, &stream));
     plim_status_t status = plan(import, stream->size < 0);
@@ -36,9 +35,7 @@ static plim_status_t run(plim__import_t *import)
         return status;
     }
     PLIM_TRY(plim__import_text(import, stream, &text));
-    status = plim__edges_text_open(&edges, text, path);
-    if (status == PLIM_OK)
-        status = plim__import_edges(import, &edges.edges, -1);
+    status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);
     if (status == PLIM_OK && import->options->relabel)
         status = plim__import_relabel(import);

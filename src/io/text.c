@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "io/number.h"
 #include "mem/arena.h"
 
@@ -20,7 +21,9 @@
 
 struct plim__text {
     plim__arena_t arena;
+    const plim_job_t *job;
     plim__stream_t *inner;
+    const char *remedy; /* for a field that is no integer, or NULL */
     locale_t c_locale;
     char *buffer;
     char *limit;  /* the buffer's end, without the room for the newline */
@@ -34,6 +37,7 @@ struct plim__text {
     const char *line_end;
     int64_t line;   /* its number, the first being 1 */
     int64_t column; /* fields passed */
+    plim__text_lines_t lines;
 };
 
 size_t plim__text_estimate(size_t buffer)
@@ -55,6 +59,7 @@ plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size
     plim__text_t *text = plim__arena_carve(&arena, 1, sizeof *text, 1);
     text->buffer = plim__arena_carve(&arena, 1, buffer + 1, PLIM__PAGE);
     text->arena = arena;
+    text->job = job;
     text->inner = inner;
     text->limit = text->buffer + buffer;
     text->filled = text->buffer;
@@ -131,8 +136,14 @@ static plim_status_t refuse_field(const plim__text_t *text, const char *field, c
         size++;
     }
     shown[size] = '\0';
-    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is no %s",
-                      text->inner->name, text->line, text->column + 1, shown, what);
+    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is no %s%s%s",
+                      text->inner->name, text->line, text->column + 1, shown, what,
+                      text->remedy != NULL ? "; " : "", text->remedy != NULL ? text->remedy : "");
+}
+
+void plim__text_set_remedy(plim__text_t *text, const char *remedy)
+{
+    text->remedy = remedy;
 }
 
 /* Moves what is not parsed to the front and fills the rest. */
@@ -173,6 +184,48 @@ static plim_status_t find_line(plim__text_t *text, char **end_out)
     }
 }
 
+const plim__text_lines_t *plim__text_lines(const plim__text_t *text)
+{
+    return &text->lines;
+}
+
+int64_t plim__text_line_of(const plim__text_lines_t *lines, int64_t row)
+{
+    int gap = lines->num_gaps - 1;
+    if (row < 0 || row >= lines->known)
+        return 0;
+    while (gap >= 0 && lines->gaps[gap].row > row)
+        gap--;
+    return gap < 0 ? row + 1 : lines->gaps[gap].line + row - lines->gaps[gap].row;
+}
+
+/* A row begins on `line`. Once a gap was not noted, nothing behind it is known. */
+static inline void note_row(plim__text_lines_t *lines, int64_t line)
+{
+    int64_t row = lines->rows++;
+    if (lines->known != row)
+        return;
+    lines->known++;
+    if (plim__text_line_of(lines, row) == line)
+        return;
+    if (lines->num_gaps < PLIM__TEXT_GAPS) {
+        lines->gaps[lines->num_gaps].row = row;
+        lines->gaps[lines->num_gaps].line = line;
+        lines->num_gaps++;
+    } else {
+        lines->known = row;
+    }
+}
+
+/* The row begun last is none. */
+static void forget_row(plim__text_lines_t *lines)
+{
+    lines->rows--;
+    lines->known = plim__min_i64(lines->known, lines->rows);
+    if (lines->num_gaps > 0 && lines->gaps[lines->num_gaps - 1].row >= lines->rows)
+        lines->num_gaps--;
+}
+
 /* Begins the next line that has something to say, unless one is begun; false at the end. */
 static plim_status_t begin_line(plim__text_t *text, bool *more_out)
 {
@@ -188,6 +241,8 @@ static plim_status_t begin_line(plim__text_t *text, bool *more_out)
         text->column = 0;
         text->expects = false;
         text->begun = *text->at != '\n' && *text->at != '#' && *text->at != '%';
+        if (text->begun)
+            note_row(&text->lines, text->line);
     }
     *more_out = text->begun;
     return PLIM_OK;
@@ -209,28 +264,30 @@ static inline bool at_line_end(const plim__text_t *text)
     return *text->at == '\n' && !text->expects;
 }
 
-static plim_status_t too_short(const plim__text_t *text)
+static plim_status_t too_short(const plim__text_t *text, int64_t columns)
 {
-    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 " ends after %" PRId64 " fields",
-                      text->inner->name, text->line, text->column);
+    return plim__fail(
+        PLIM_ERR_DATA, "%s: line %" PRId64 " has %" PRId64 " field%s, %" PRId64 " are needed",
+        text->inner->name, text->line, text->column, text->column == 1 ? "" : "s", columns);
 }
 
-static inline plim_status_t take_i64(plim__text_t *text, int64_t *value_out)
+/* The next of `columns` fields. */
+static inline plim_status_t take_i64(plim__text_t *text, int64_t columns, int64_t *value_out)
 {
     const char *p = text->at;
     if (at_line_end(text))
-        return too_short(text);
+        return too_short(text, columns);
     if (!plim__number_i64(&p, value_out) || !ends_field(*p))
         return refuse_field(text, text->at, "integer of 64 bits");
     pass_separator(text, p);
     return PLIM_OK;
 }
 
-static inline plim_status_t take_f64(plim__text_t *text, double *value_out)
+static inline plim_status_t take_f64(plim__text_t *text, int64_t columns, double *value_out)
 {
     const char *p = text->at;
     if (at_line_end(text))
-        return too_short(text);
+        return too_short(text, columns);
     if (is_separator(*p) || *p == '\n')
         *value_out = NAN;
     else if (!plim__number_f64(&p, text->c_locale, value_out) || !ends_field(*p))
@@ -257,20 +314,27 @@ plim_status_t plim__text_finish_line(plim__text_t *text)
     return PLIM_OK;
 }
 
+static bool begins_number(char byte)
+{
+    return (byte >= '0' && byte <= '9') || byte == '+' || byte == '-' || byte == '.';
+}
+
 plim_status_t plim__text_peek(plim__text_t *text, plim__text_line_t *line_out)
 {
     plim__text_line_t line = {.numbers = true};
-    bool more;
+    bool more, begins = false;
     PLIM_TRY(begin_line(text, &more));
     plim__text_t before = *text;
     while (more && !at_line_end(text)) {
         const char *p = text->at;
         double value;
+        begins = begins || (text->column < 2 && begins_number(*p));
         if (!is_separator(*p) && *p != '\n' &&
             (!plim__number_f64(&p, text->c_locale, &value) || !ends_field(*p)))
             line.numbers = false;
         pass_field(text);
     }
+    line.heading = !line.numbers && !begins;
     line.number = text->line;
     line.columns = more ? text->column : 0;
     *text = before;
@@ -282,8 +346,32 @@ plim_status_t plim__text_skip(plim__text_t *text)
 {
     bool more;
     PLIM_TRY(begin_line(text, &more));
+    if (more)
+        forget_row(&text->lines);
     text->begun = false;
     return PLIM_OK;
+}
+
+/* The line begun, for people: printable, and not too long. */
+static void show_line(const plim__text_t *text, char shown[65])
+{
+    size_t size = 0;
+    for (; size < 64 && text->at + size < text->line_end && text->at[size] != '\r'; size++)
+        shown[size] = text->at[size] >= ' ' && text->at[size] <= '~' ? text->at[size] : '?';
+    shown[size] = '\0';
+}
+
+plim_status_t plim__text_heading(plim__text_t *text, plim__text_line_t *line_out)
+{
+    char shown[65];
+    PLIM_TRY(plim__text_peek(text, line_out));
+    if (line_out->columns == 0 || !line_out->heading)
+        return PLIM_OK;
+    show_line(text, shown);
+    plim__log(text->job, PLIM_LOG_INFO, "%s: line %" PRId64 " taken as a heading: '%s'",
+              text->inner->name, line_out->number, shown);
+    PLIM_TRY(plim__text_skip(text));
+    return plim__text_peek(text, line_out);
 }
 
 static plim_status_t must_begin(plim__text_t *text)
@@ -299,13 +387,13 @@ static plim_status_t must_begin(plim__text_t *text)
 plim_status_t plim__text_i64(plim__text_t *text, int64_t *value_out)
 {
     PLIM_TRY(must_begin(text));
-    return take_i64(text, value_out);
+    return take_i64(text, text->column + 1, value_out);
 }
 
 plim_status_t plim__text_f64(plim__text_t *text, double *value_out)
 {
     PLIM_TRY(must_begin(text));
-    return take_f64(text, value_out);
+    return take_f64(text, text->column + 1, value_out);
 }
 
 /* The end of a row: passes over the fields that are not kept and checks their number. */
@@ -314,9 +402,7 @@ static plim_status_t end_row(plim__text_t *text, int64_t columns)
     while (text->column < columns && !at_line_end(text))
         pass_field(text);
     if (text->column < columns)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: line %" PRId64 " has %" PRId64 " fields instead of %" PRId64,
-                          text->inner->name, text->line, text->column, columns);
+        return too_short(text, columns);
     return plim__text_finish_line(text);
 }
 
@@ -330,7 +416,7 @@ plim_status_t plim__text_rows_i64(plim__text_t *text, int64_t columns, int64_t k
         if (!more)
             break;
         for (int64_t i = 0; i < keep; i++)
-            PLIM_TRY(take_i64(text, &rows_out[row * keep + i]));
+            PLIM_TRY(take_i64(text, columns, &rows_out[row * keep + i]));
         PLIM_TRY(end_row(text, columns));
     }
     *got_out = row;
@@ -347,7 +433,7 @@ plim_status_t plim__text_rows_f64(plim__text_t *text, int64_t columns, int64_t k
         if (!more)
             break;
         for (int64_t i = 0; i < keep; i++)
-            PLIM_TRY(take_f64(text, &rows_out[row * keep + i]));
+            PLIM_TRY(take_f64(text, columns, &rows_out[row * keep + i]));
         PLIM_TRY(end_row(text, columns));
     }
     *got_out = row;
@@ -365,8 +451,10 @@ plim_status_t plim__text_rows_f32(plim__text_t *text, int64_t columns, int64_t k
             break;
         for (int64_t i = 0; i < keep; i++) {
             double value;
-            PLIM_TRY(take_f64(text, &value));
+            PLIM_TRY(take_f64(text, columns, &value));
             rows_out[row * keep + i] = (float)value;
+            if (isinf((float)value) && !isinf(value))
+                return plim__text_fail(text, "%g is too large for f32; scale the values", value);
         }
         PLIM_TRY(end_row(text, columns));
     }

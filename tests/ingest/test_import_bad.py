@@ -68,6 +68,35 @@ def test_text_with_an_id_past_the_nodes_given(tmp_path):
     refused(tmp_path, path, 'edges.txt: line 4', '7', '--nodes', options=['--nodes', '5'])
 
 
+@pytest.mark.parametrize('options', [[], ['--nodes', '5']])
+@pytest.mark.parametrize('bad, says', [('-3 1', '-3'), ('1 99999999999999', '99999999999999')])
+def test_lines_are_counted_through_comments(tmp_path, bad, says, options):
+    path = tmp_path / 'edges.txt'
+    path.write_text('# edges\nfrom to\n0 1\n\n% more\n1 2\n# last\n' + bad + '\n')
+    if says[0] == '-' or options:
+        refused(tmp_path, path, 'edges.txt: line 8: ', says, options=options)
+
+
+def test_lines_of_features_and_labels_are_counted_through_comments(tmp_path):
+    source = im.write_ogb_csv(tmp_path / 'bad', im.Graph(18))
+    for bad in ('nan', '1e39'):
+        rows = ['0.5,1'] * 60
+        rows[30] = f'# thirty rows\n\n0.5,{bad}'
+        im.gzipped(source / 'raw' / 'node-feat.csv.gz', im.lines(rows))
+        refused(tmp_path, source, 'node-feat.csv.gz: line 33, column 2: ')
+    rows = ['1'] * 60
+    rows[30] = '# thirty rows\n\n-7'
+    im.gzipped(source / 'raw' / 'node-label.csv.gz', im.lines(rows))
+    refused(tmp_path, source, 'node-label.csv.gz: line 33: -7')
+
+
+@pytest.mark.parametrize('first', ['1 x2', 'x1 2', '-a b'])
+def test_a_typing_error_in_the_first_line_is_no_heading(tmp_path, first):
+    path = tmp_path / 'edges.txt'
+    path.write_text(first + '\n0 1\n')
+    refused(tmp_path, path, 'edges.txt: line 1', 'ids must be integers, also with --relabel')
+
+
 @pytest.mark.parametrize('kind', ['gz', 'zst'])
 @pytest.mark.parametrize('keep', [0.3, 0.9, 0.999])
 def test_truncated_compressed_text(tmp_path, kind, keep):

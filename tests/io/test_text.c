@@ -75,6 +75,56 @@ static void tells_headings_from_numbers(void **state)
     test_job_end(&job);
 }
 
+static void takes_no_typing_error_for_a_heading(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *content;
+        bool heading;
+    } cases[] = {{"src dst\n", true}, {"1 x2\n", false},  {"x1 2\n", false},
+                 {"-x y\n", false},   {"a,b,3\n", true},  {"a\n", true},
+                 {"1\n", false},      {"nan,1\n", false}, {"\"a\",\"b\"\n", true}};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__text_line_t line;
+        plim__text_t *text = open_text(&job, cases[i].content, 64);
+        assert_ok(plim__text_heading(text, &line));
+        assert_int_equal(line.columns == 0, cases[i].heading);
+        plim__text_close(text);
+    }
+    test_job_end(&job);
+}
+
+/* Every row says its own number, which is that of its line. */
+static void knows_the_line_of_each_row(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (int every = 1; every < 60; every += 7) {
+        static char content[4096];
+        int size = snprintf(content, sizeof content, "# c\nhead\n\n"), lines = 3, rows = 0;
+        while (lines < 120) {
+            lines++;
+            rows += lines % every != 0;
+            size += snprintf(content + size, sizeof content - (size_t)size,
+                             lines % every == 0 ? "%%%d\n" : "%d\n", lines);
+        }
+        plim__text_line_t line;
+        plim__text_t *text = open_text(&job, content, 64);
+        int64_t values[120], got;
+        assert_ok(plim__text_heading(text, &line));
+        assert_ok(plim__text_rows_i64(text, 1, 1, 120, values, &got));
+        assert_int_equal(got, rows);
+        int64_t known = plim__text_lines(text)->known;
+        assert_true(known == rows || plim__text_lines(text)->num_gaps == PLIM__TEXT_GAPS);
+        for (int64_t i = 0; i < rows; i++)
+            assert_int_equal(plim__text_line_of(plim__text_lines(text), i),
+                             i < known ? values[i] : 0);
+        plim__text_close(text);
+    }
+    test_job_end(&job);
+}
+
 typedef struct refusal {
     const char *content;
     const char *message; /* a part of it */
@@ -89,7 +139,7 @@ static void refuses_with_the_place(void **state)
         {"1,9223372036854775808\n", "line 1, column 2"},
         {"1,-9223372036854775809\n", "line 1, column 2"},
         {"1,99999999999999999999999999\n", "line 1, column 2"},
-        {"1,2\n\n# c\n3\n", "line 4 ends after 1 fields"},
+        {"1,2\n\n# c\n3\n", "line 4 has 1 field, 2 are needed"},
         {"1,2,3\n", "line 1 goes on after the 2 fields"},
         {"1,2,\n", "line 1 goes on after the 2 fields"},
         {"1,,2\n", "line 1, column 2: '' is no integer"},
@@ -267,6 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(takes_every_separator),
         cmocka_unit_test(tells_headings_from_numbers),
+        cmocka_unit_test(takes_no_typing_error_for_a_heading),
+        cmocka_unit_test(knows_the_line_of_each_row),
         cmocka_unit_test(refuses_with_the_place),
         cmocka_unit_test(reads_integers_to_their_limits),
         cmocka_unit_test(rounds_reals_as_strtod_does),
