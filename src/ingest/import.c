@@ -37,6 +37,15 @@ plim_status_t plim__import_begin(plim__import_t *import)
     return plim__dataset_begin(import->job, import->options->target, &import->writer);
 }
 
+void plim__import_leave_out(plim__import_t *import, const char *name)
+{
+    size_t used = strlen(import->left_out);
+    if (used + strlen(name) + 3 < sizeof import->left_out)
+        (void)snprintf(import->left_out + used, sizeof import->left_out - used, "%s%s",
+                       used > 0 ? ", " : "", name);
+    import->num_left_out++;
+}
+
 plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64_t value,
                                  const char *from)
 {
@@ -113,8 +122,36 @@ static plim_status_t set_sizes(plim__import_t *import)
     return PLIM_OK;
 }
 
+/* The errors that people make; PLIM_OK when it is none of them. */
+static plim_status_t explain(const char *path)
+{
+    char raw[PATH_MAX];
+    struct stat status, above;
+    if (stat(path, &status) != 0)
+        return plim__fail_errno(errno, "cannot import %s", path);
+    if (!S_ISDIR(status.st_mode))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: not recognised: it is neither a file nor a directory; write what it "
+                          "gives to a file",
+                          path);
+    if (snprintf(raw, sizeof raw, "%s/../raw", path) < PATH_MAX && stat(raw, &above) == 0 &&
+        above.st_dev == status.st_dev && above.st_ino == status.st_ino)
+        return plim__fail(PLIM_ERR_DATA, "%s: is a part of a dataset; point at the directory above",
+                          path);
+    return PLIM_OK;
+}
+
+static plim_status_t refuse_torch(const char *path)
+{
+    const char *end = strrchr(path, '.');
+    if (end == NULL || (strcmp(end, ".pt") != 0 && strcmp(end, ".pth") != 0))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA, "%s: a PyTorch file: save its arrays as .npy first", path);
+}
+
 static plim_status_t recognise(plim__import_t *import, const plim__importer_t **importer_out)
 {
+    PLIM_TRY(refuse_torch(import->options->source));
     for (size_t i = 0; i < NUM_IMPORTERS; i++)
         if (importers[i]->recognise(import->options->source)) {
             import->kind = importers[i]->name;
@@ -123,6 +160,7 @@ static plim_status_t recognise(plim__import_t *import, const plim__importer_t **
             *importer_out = importers[i];
             return PLIM_OK;
         }
+    PLIM_TRY(explain(import->options->source));
     return plim__fail(PLIM_ERR_DATA,
                       "%s: not recognised; OGB's zip or directory, .npy files, GraphBolt's "
                       "metadata.yaml, graphs with node_ptr.npy, or a text of edges can be imported",
@@ -160,6 +198,9 @@ static plim_status_t check_whole(const plim__import_t *import)
 /* The build, if it waited until now, and what is derived. */
 static plim_status_t complete(plim__import_t *import)
 {
+    if (import->num_left_out > 0)
+        plim__log(import->job, PLIM_LOG_WARNING, "%s: not imported (%" PRId64 "): %s",
+                  import->options->source, import->num_left_out, import->left_out);
     if (!import->edges_done && import->sources.file == NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: no edges were found in it (%s)",
                           import->options->source, import->kind);

@@ -45,6 +45,9 @@ typedef struct plim__import {
     bool edges_from_text;          /* those put aside, and then … */
     plim__text_lines_t edge_lines; /* … the lines they came from, for messages */
 
+    int64_t num_left_out; /* files and arrays that are not imported, and … */
+    char left_out[384];   /* … the names of the first of them */
+
     int64_t archive_bytes; /* of the npz at hand, -1 when it does not say */
     bool features_done;
     int64_t feature_rows; /* -1 without features */
@@ -77,6 +80,9 @@ extern const plim__importer_t plim__importer_text;
 
 /* Makes the dataset's staging directory, once. */
 plim_status_t plim__import_begin(plim__import_t *import);
+
+/* Notes something that is not imported; what was noted is said once, at the end. */
+void plim__import_leave_out(plim__import_t *import, const char *name);
 
 /* States a number; PLIM_ERR_DATA naming both files when another one was stated before. */
 plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64_t value,

@@ -16,12 +16,22 @@
 typedef struct search {
     const char *name;
     int found;
+    plim__import_t *import;  /* NULL, or matches that are not … */
+    const char *const *used; /* … among these are left out of it */
+    size_t root_length;
     char first[PATH_MAX];
     char other[PATH_MAX];
 } search_t;
 
 static void consider(search_t *search, const char *path)
 {
+    if (search->import != NULL) {
+        for (const char *const *used = search->used; *used != NULL; used++)
+            if (strcmp(path, *used) == 0)
+                return;
+        plim__import_leave_out(search->import, path + search->root_length + 1);
+        return;
+    }
     search->found++;
     bool pattern = strchr(search->name, '*') != NULL;
     if (search->found == 1 || (pattern && strcmp(path, search->first) < 0))
@@ -60,8 +70,8 @@ plim_status_t plim__files_find(const char *root, const char *const *names, char 
         walk(&search, root, 0);
         if (search.found > 1 && strchr(*names, '*') == NULL)
             return plim__fail(PLIM_ERR_UNSUPPORTED,
-                              "%s and %s: a graph of several types of nodes or edges; only graphs "
-                              "of one type can be imported, so point at a directory with one",
+                              "%s and %s: several datasets, or a graph of several types of nodes "
+                              "or edges; point at a directory with one of one type",
                               search.first, search.other);
         if (search.found > 0) {
             (void)snprintf(path_out, PATH_MAX, "%s", search.first);
@@ -69,6 +79,13 @@ plim_status_t plim__files_find(const char *root, const char *const *names, char 
         }
     }
     return PLIM_OK;
+}
+
+void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used)
+{
+    search_t search = {
+        .name = "*.np[yz]", .import = import, .used = used, .root_length = strlen(root)};
+    walk(&search, root, 0);
 }
 
 bool plim__files_has(const char *root, const char *const *names)

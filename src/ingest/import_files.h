@@ -11,6 +11,10 @@
  */
 plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX]);
 
+/* Notes as left out the .npy and .npz files under `root` that are not in `used` (NULL-ended paths,
+ * as they were found). */
+void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used);
+
 /* Whether there is any. */
 bool plim__files_has(const char *root, const char *const *names);
 

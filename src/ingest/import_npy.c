@@ -145,6 +145,10 @@ static plim_status_t run(plim__import_t *import)
     const char *root = import->options->source;
     PLIM_TRY(find_all(root, &found));
     PLIM_TRY(check_edges(root, &found));
+    plim__files_leave_out(import, root,
+                          (const char *const[]){found.edges, found.indptr, found.indices,
+                                                found.features, found.labels, found.splits[0],
+                                                found.splits[1], found.splits[2], NULL});
     PLIM_TRY(plan(import, &found));
     if (found.edges[0] != '\0')
         PLIM_TRY(plim__files_edges(import, found.edges));

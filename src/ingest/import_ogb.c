@@ -47,6 +47,9 @@ static const struct {
     {"node-label.csv", ROLE_NODE_LABELS},
     {"node_label.npy", ROLE_NODE_LABELS},
     {"node-label.npy", ROLE_NODE_LABELS},
+    {"labels.npy", ROLE_NODE_LABELS},
+    {"label.npy", ROLE_NODE_LABELS},
+    {"y.npy", ROLE_NODE_LABELS},
     {"graph-label.csv", ROLE_GRAPH_LABELS},
     {"graph_label.npy", ROLE_GRAPH_LABELS},
     {"graph-label.npy", ROLE_GRAPH_LABELS},
@@ -55,6 +58,9 @@ static const struct {
     {"node-feat.csv", ROLE_FEATURES},
     {"node_feat.npy", ROLE_FEATURES},
     {"node-feat.npy", ROLE_FEATURES},
+    {"features.npy", ROLE_FEATURES},
+    {"feat.npy", ROLE_FEATURES},
+    {"x.npy", ROLE_FEATURES},
     {"data.npz", ROLE_ARCHIVE},
     {"node-label.npz", ROLE_ARCHIVE},
     {"graph-label.npz", ROLE_ARCHIVE},
@@ -90,6 +96,21 @@ static bool is_npy(const char *path)
     size_t length;
     const char *name = own_name(path, &length);
     return ends_with(name, length, ".npy");
+}
+
+/* A file that may hold data of the graph, whatever its name. */
+static bool is_data(const char *path)
+{
+    size_t length;
+    const char *name = own_name(path, &length);
+    return ends_with(name, length, ".npy") || ends_with(name, length, ".npz") ||
+           ends_with(name, length, ".csv");
+}
+
+/* Where data is, and not what else comes with it: in raw/, or in an archive of arrays alone. */
+static bool is_raw(const char *member)
+{
+    return strstr(member, "raw/") != NULL || strchr(member, '/') == NULL;
 }
 
 /* What follows the last directory in a path that is named split; NULL when none is. */
@@ -274,8 +295,10 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         plim__stream_t *member;
         role_t role = role_of(name, &split);
-        if (role == ROLE_NONE || role == ROLE_ARCHIVE || role == ROLE_SPLIT || !is_npy(name))
+        if (role == ROLE_NONE || role == ROLE_ARCHIVE || role == ROLE_SPLIT || !is_npy(name)) {
+            plim__import_leave_out(import, name);
             continue;
+        }
         status = plim__zip_member(zip, &member);
         if (status == PLIM_OK)
             status = plim__stream_ahead(import->job, member, import->buffer, &member);
@@ -362,6 +385,8 @@ static plim_status_t run_zip(plim__import_t *import)
                       scheme);
             continue;
         }
+        if (role == ROLE_NONE && is_data(name) && is_raw(name))
+            plim__import_leave_out(import, name);
         if (role != ROLE_NONE)
             status = take_member(import, zip, name, role, split);
         if (status != PLIM_OK)
@@ -377,29 +402,31 @@ static bool is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* The directory that has raw/ in it: `path` itself, or the one directory in it that does. */
-static bool find_root(const char *path, char root_out[PATH_MAX])
+/* The directories that have raw/ in them: `path` itself, or else those in it; how many, and
+ * the paths of one and of another. */
+static int find_root(const char *path, char root_out[PATH_MAX], char other_out[PATH_MAX])
 {
     char raw[PATH_MAX];
     struct dirent *entry;
     int found = 0;
     if (snprintf(raw, sizeof raw, "%s/raw", path) < PATH_MAX && is_directory(raw)) {
         (void)snprintf(root_out, PATH_MAX, "%s", path);
-        return true;
+        return 1;
     }
     DIR *directory = opendir(path);
     if (directory == NULL)
-        return false;
+        return 0;
     while ((entry = readdir(directory)) != NULL)
         if (entry->d_name[0] != '.' &&
             snprintf(raw, sizeof raw, "%s/%s/raw", path, entry->d_name) < PATH_MAX &&
             is_directory(raw)) {
             raw[strlen(raw) - 4] = '\0';
+            (void)snprintf(other_out, PATH_MAX, "%s", found > 0 ? root_out : "");
             (void)snprintf(root_out, PATH_MAX, "%s", raw);
             found++;
         }
     (void)closedir(directory);
-    return found == 1;
+    return found;
 }
 
 /* Reads every file of `role` in one folder of the layout. */
@@ -457,18 +484,42 @@ static plim_status_t visit_splits(plim__import_t *import, const char *root)
     return visit(import, root, folder, ROLE_SPLIT);
 }
 
+/* Notes what lies in raw/ and has no role. */
+static void leave_out(plim__import_t *import, const char *root)
+{
+    char path[PATH_MAX];
+    struct dirent *entry;
+    int split;
+    if (snprintf(path, sizeof path, "%s/raw", root) >= PATH_MAX)
+        return;
+    DIR *directory = opendir(path);
+    if (directory == NULL)
+        return;
+    while ((entry = readdir(directory)) != NULL)
+        if (is_data(entry->d_name) && role_of(entry->d_name, &split) == ROLE_NONE)
+            plim__import_leave_out(import, entry->d_name);
+    (void)closedir(directory);
+}
+
 static plim_status_t run_directory(plim__import_t *import)
 {
     static const char *const folders[] = {"raw", "raw/data", "raw/node-label"};
     static const role_t order[] = {ROLE_TYPES,        ROLE_NODE_COUNTS, ROLE_EDGE_COUNTS,
                                    ROLE_GRAPH_LABELS, ROLE_NODE_LABELS, ROLE_EDGES,
                                    ROLE_ARCHIVE,      ROLE_FEATURES};
-    char root[PATH_MAX];
-    if (!find_root(import->options->source, root))
+    char root[PATH_MAX], other[PATH_MAX];
+    int found = find_root(import->options->source, root, other);
+    if (found == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: has no raw/ any more", import->options->source);
+    if (found > 1)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: several datasets are in it (%s, %s%s): point at one of them",
+                          import->options->source, strrchr(other, '/') + 1, strrchr(root, '/') + 1,
+                          found > 2 ? " …" : "");
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++)
             PLIM_TRY(visit(import, root, folders[f], order[i]));
+    leave_out(import, root);
     return visit_splits(import, root);
 }
 
@@ -488,8 +539,8 @@ static bool is_zip(const char *path)
 
 static bool recognise(const char *path)
 {
-    char root[PATH_MAX];
-    return is_directory(path) ? find_root(path, root) : is_zip(path);
+    char root[PATH_MAX], other[PATH_MAX];
+    return is_directory(path) ? find_root(path, root, other) > 0 : is_zip(path);
 }
 
 static plim_status_t run(plim__import_t *import)

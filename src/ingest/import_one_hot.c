@@ -89,6 +89,9 @@ static plim_status_t one_hot(one_hot_t *hot, int64_t rows)
     if (shape[1] < 1 || shape[1] > CATEGORIES_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " categories in all, 1 … %d can be",
                           hot->path, shape[1], CATEGORIES_MAX);
+    plim__log(import->job, PLIM_LOG_INFO,
+              "%s: %" PRId64 " columns of categories, stored one-hot as %" PRId64, hot->path,
+              hot->columns, shape[1]);
     bool half = import->options->features == PLIM_F16;
     int64_t bytes;
     if (!plim__mul_i64(shape[0] * (half ? 2 : 4), shape[1], &bytes))

@@ -9,10 +9,12 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "ingest/import_files.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char *const node_ptr_names[] = {"node_ptr.npy", NULL};
 static const char *const edge_ptr_names[] = {"edge_ptr.npy", NULL};
@@ -82,37 +84,68 @@ static plim_status_t plan(plim__import_t *import, const char *labels)
     return plim__import_plan(import, &needs);
 }
 
-static plim_status_t run(plim__import_t *import)
+/* What was found of the layout; an empty path is not there. */
+typedef struct found {
+    char node_ptr[PATH_MAX];
+    char edge_ptr[PATH_MAX];
+    char edges[PATH_MAX];
+    char categories[PATH_MAX];
+    char features[PATH_MAX];
+    char labels[PATH_MAX];
+    char splits[3][PATH_MAX];
+} found_t;
+
+static plim_status_t find_all(const char *root, found_t *found)
 {
-    char path[PATH_MAX], labels[PATH_MAX];
-    const char *root = import->options->source;
-    PLIM_TRY(plim__files_find(root, node_ptr_names, path));
-    PLIM_TRY(read_offsets(import, path, &import->graph_nodes, &import->nodes, "nodes"));
-    PLIM_TRY(plim__files_find(root, edge_ptr_names, path));
-    PLIM_TRY(read_offsets(import, path, &import->graph_edges, &import->edges, "edges"));
-    import->nodes_ready = true;
-    PLIM_TRY(plim__files_find(root, label_names, labels));
-    PLIM_TRY(plan(import, labels));
-    PLIM_TRY(plim__files_find(root, edge_names, path));
-    if (path[0] == '\0')
-        return plim__fail(PLIM_ERR_DATA, "%s: has no edge_index_local.npy", root);
-    PLIM_TRY(plim__files_edges(import, path));
-    PLIM_TRY(plim__files_find(root, category_names, path));
-    if (path[0] != '\0') {
-        PLIM_TRY(plim__import_features_one_hot(import, path));
-    } else {
-        PLIM_TRY(plim__files_find(root, feature_names, path));
-        if (path[0] != '\0')
-            PLIM_TRY(plim__files_features(import, path));
-    }
-    if (labels[0] != '\0')
-        PLIM_TRY(plim__files_labels(import, labels, true));
+    PLIM_TRY(plim__files_find(root, node_ptr_names, found->node_ptr));
+    PLIM_TRY(plim__files_find(root, edge_ptr_names, found->edge_ptr));
+    PLIM_TRY(plim__files_find(root, edge_names, found->edges));
+    PLIM_TRY(plim__files_find(root, category_names, found->categories));
+    if (found->categories[0] == '\0')
+        PLIM_TRY(plim__files_find(root, feature_names, found->features));
+    PLIM_TRY(plim__files_find(root, label_names, found->labels));
+    for (int i = 0; i < 3; i++)
+        PLIM_TRY(plim__files_find(root, split_names[i], found->splits[i]));
+    return PLIM_OK;
+}
+
+static plim_status_t read_splits(plim__import_t *import, const found_t *found)
+{
     for (int i = 0; i < 3; i++) {
-        PLIM_TRY(plim__files_find(root, split_names[i], path));
-        if (path[0] != '\0')
-            PLIM_TRY(plim__files_split(import, i, path));
+        if (found->splits[i][0] == '\0')
+            continue;
+        if (strstr(found->splits[i], "_fold1.npy") != NULL)
+            plim__log(import->job, PLIM_LOG_INFO, "%s: the split of fold 1 is taken",
+                      found->splits[i]);
+        PLIM_TRY(plim__files_split(import, i, found->splits[i]));
     }
     return PLIM_OK;
+}
+
+static plim_status_t run(plim__import_t *import)
+{
+    found_t found = {.edges = ""};
+    const char *root = import->options->source;
+    PLIM_TRY(find_all(root, &found));
+    if (found.edges[0] == '\0')
+        return plim__fail(PLIM_ERR_DATA, "%s: has no edge_index_local.npy", root);
+    plim__files_leave_out(import, root,
+                          (const char *const[]){found.node_ptr, found.edge_ptr, found.edges,
+                                                found.categories, found.features, found.labels,
+                                                found.splits[0], found.splits[1], found.splits[2],
+                                                NULL});
+    PLIM_TRY(read_offsets(import, found.node_ptr, &import->graph_nodes, &import->nodes, "nodes"));
+    PLIM_TRY(read_offsets(import, found.edge_ptr, &import->graph_edges, &import->edges, "edges"));
+    import->nodes_ready = true;
+    PLIM_TRY(plan(import, found.labels));
+    PLIM_TRY(plim__files_edges(import, found.edges));
+    if (found.categories[0] != '\0')
+        PLIM_TRY(plim__import_features_one_hot(import, found.categories));
+    if (found.features[0] != '\0')
+        PLIM_TRY(plim__files_features(import, found.features));
+    if (found.labels[0] != '\0')
+        PLIM_TRY(plim__files_labels(import, found.labels, true));
+    return read_splits(import, &found);
 }
 
 static bool recognise(const char *path)

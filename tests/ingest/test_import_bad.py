@@ -301,6 +301,15 @@ def test_text_label_too_large_for_a_class(tmp_path):
     refused(tmp_path, source, 'node-label.csv.gz', 'line 21', 'write -1 for unlabelled')
 
 
+def test_places_beside_the_dataset(tmp_path):
+    first = im.write_ogb(tmp_path / 'all' / 'first', im.Graph(19))
+    refused(tmp_path, first / 'raw', 'point at the directory above')
+    im.write_ogb(tmp_path / 'all' / 'second', im.Graph(19))
+    refused(tmp_path, tmp_path / 'all', 'several datasets are in it', 'first', 'second', 'point at one of them')
+    (tmp_path / 'data.pt').write_bytes((first / 'raw' / 'data.npz').read_bytes())
+    refused(tmp_path, tmp_path / 'data.pt', 'PyTorch', 'save its arrays as .npy')
+
+
 def test_pipe_as_source(tmp_path):
     os.mkfifo(tmp_path / 'pipe')
     refused(tmp_path, tmp_path / 'pipe', 'not recognised')

@@ -165,6 +165,43 @@ def test_ragged_graphs(tmp_path, features, float_labels):
     assert np.array_equal(got['valid'], graphs.split['valid'])
 
 
+def said(source, target, *options):
+    """Imports and returns what it said."""
+    done = im.run('import', source, target, *options)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_what_is_not_imported_is_said(tmp_path):
+    graph = im.Graph(16)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, node_feats=graph.features, edge_attr=graph.edges)
+    text = said(source, tmp_path / 'a', '--quiet')
+    assert 'not imported (2)' in text and 'node_feats.npy' in text and 'edge_attr.npy' in text
+    source = im.write_ogb(tmp_path / 'ogb', graph)
+    np.save(source / 'raw' / 'edge_feat.npy', graph.edges)
+    for name, made in (('b', source), ('c', im.zip_tree(source, tmp_path / 'ogb.zip'))):
+        text = said(made, tmp_path / name, '--quiet')
+        assert 'not imported (2)' in text and 'node_year.npy' in text and 'edge_feat.npy' in text
+    (tmp_path / 'edges.txt').write_text('from to weight\n0 1 0.5\n1 2 0.5\n')
+    text = said(tmp_path / 'edges.txt', tmp_path / 'd')
+    assert 'columns after the second are ignored' in text and "line 1 taken as a heading: 'from to weight'" in text
+    source = im.write_ragged(tmp_path / 'ragged', im.Graphs(10))
+    (source / 'train_idx.npy').rename(source / 'train_idx_fold1.npy')
+    text = said(source, tmp_path / 'e')
+    assert 'node_feat_int.npy: 2 columns of categories, stored one-hot as 5' in text
+    assert 'the split of fold 1 is taken' in text and 'not imported' not in text
+
+
+def test_npz_of_arrays_named_as_files_are(tmp_path):
+    graph = im.Graph(17)
+    for keys in (('x', 'y'), ('features', 'labels')):
+        named = {'edge_index': graph.edges, keys[0]: graph.features, keys[1]: graph.labels}
+        (tmp_path / 'graph.npz').write_bytes(im.npz(**named))
+        got = im.imported(tmp_path / 'graph.npz', tmp_path / f'out-{keys[0]}')
+        graph.check(got)
+        assert np.array_equal(got['features'], graph.features) and np.array_equal(got['labels'], graph.labels)
+
+
 TEXTS = {
     'csv': lambda e: im.table(e.T),
     'tsv': lambda e: im.lines(e.T, '{0[0]}\t{0[1]}'),
