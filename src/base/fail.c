@@ -6,6 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#ifdef __clang_analyzer__
+#undef plim__fail
+#undef plim__fail_errno
+#endif
+
 static _Thread_local char message[PLIM_MESSAGE_MAX];
 
 PLIM_API const char *plim_last_error(void)

@@ -103,7 +103,7 @@ static void permute_many(const plim__permute_t *permute, int64_t *indices, int64
 {
     pass_fn wide = __builtin_cpu_supports("avx2") ? pass_avx2 : pass_scalar;
     int64_t walking[WALK_CHUNK] = {0};
-    int32_t positions[WALK_CHUNK];
+    int32_t positions[WALK_CHUNK] = {0};
     for (int64_t begin = 0; begin < count; begin += WALK_CHUNK) {
         int64_t *chunk = indices + begin;
         int32_t left = (int32_t)(count - begin < WALK_CHUNK ? count - begin : WALK_CHUNK);

@@ -134,7 +134,7 @@ static void range_bits(const plim_job_t *job, const plim__csc_shape_t *shape, in
 {
     int node_bits = shape->source_bits;
     int64_t keys = shape->keys + shape->loops;
-    int64_t aim = keys / (8 * job->threads);
+    int64_t aim = keys / ((int64_t)8 * job->threads);
     aim = plim__max_i64(plim__min_i64(aim, RANGE_KEYS), RANGE_KEYS_MIN);
     int want = bits_for(keys / aim);
     *most_out = node_bits <= 64 - shape->source_bits ? node_bits : 64 - shape->source_bits;
@@ -238,7 +238,7 @@ static bool shape_spilling(const plim_job_t *job, const plim__csc_params_t *para
 {
     shape->spill.tmp = params->tmp;
     set_combine(job, memory, shape);
-    set_split((int64_t)(memory / shape->spill.chunk) / (2 * shape->sorters), shape);
+    set_split((int64_t)(memory / shape->spill.chunk) / ((int64_t)2 * shape->sorters), shape);
     if (set_buffers(job, params, memory, shape))
         return true;
     shape->combine = COMBINE_MIN;

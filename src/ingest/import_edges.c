@@ -256,7 +256,7 @@ static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__i
                                   "; ids cannot be negative, correct the file",
                                   ids->name, aside->count + i, what, piece[i]);
         PLIM_TRY(plim__id_aside_write(aside, piece, got));
-        if (aside->count % (PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+        if (aside->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading ids", "ids", aside->count, total);
     } while (got > 0 && ids->position < total);
     return PLIM_OK;
@@ -283,7 +283,7 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
                                   source[i] < 0 ? source[i] : destination[i]);
         PLIM_TRY(plim__id_aside_write(&import->sources, source, got));
         PLIM_TRY(plim__id_aside_write(&import->destinations, destination, got));
-        if (import->sources.count % (PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+        if (import->sources.count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading edges", "edges", import->sources.count, 0);
     } while (got == PLIM__ID_PIECE);
     import->edges_from_text = edges->lines != NULL;

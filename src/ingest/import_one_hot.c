@@ -77,7 +77,7 @@ static plim_status_t write_row(one_hot_t *hot, void *context, int64_t row)
 static plim_status_t one_hot(one_hot_t *hot, int64_t rows)
 {
     plim__import_t *import = hot->import;
-    int64_t most[COLUMNS_MAX];
+    int64_t most[COLUMNS_MAX] = {0};
     plim__column_t *column;
     for (int64_t c = 0; c < hot->columns; c++)
         most[c] = -1;
