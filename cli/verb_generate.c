@@ -91,6 +91,7 @@ static int run(int argc, char **argv)
     cli_common_t common = {.verb = &cli_verb_generate};
     plim_limits_t limits;
     plim_job_t job;
+    unsigned counts = 0; /* one bit for each of the free shape's */
     int exit_code;
     int code;
     while ((code = cli_next_option(argc, argv, long_options, &common, &exit_code)) != -1) {
@@ -98,11 +99,16 @@ static int run(int argc, char **argv)
             return exit_code;
         if (!take_option(code, &common, &options))
             return CLI_WRONG_USE;
+        if (code >= OPTION_NODES && code <= OPTION_CLASSES)
+            counts |= 1U << (code - OPTION_NODES);
     }
     if (argc - optind != 2)
         return cli_wrong_use(&common, "a shape and a target directory are needed");
     options.shape = argv[optind];
     options.target = argv[optind + 1];
+    if (strcmp(options.shape, "free") == 0 && counts != 0xf)
+        return cli_wrong_use(&common,
+                             "the free shape needs --nodes, --edges, --features and --classes");
     plim_status_t status = cli_job_start(&common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);

@@ -171,9 +171,9 @@ static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shap
 
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options)
 {
-    plim__shape_t shape;
-    plan_t plan;
-    int stacks;
+    plim__shape_t shape = {0};
+    plan_t plan = {0};
+    int stacks = 0;
     plim__dataset_writer_t *writer;
     if (options->shape == NULL || options->target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");

@@ -41,7 +41,7 @@ typedef struct rows {
     uint64_t label_key;
     uint64_t noise_key;
     uint64_t mean_key;
-    int16_t signal;     /* a mean's absolute value */
+    int16_t signal[2];  /* what a mean is in a feature: minus or plus the same */
     uint64_t row_cut;   /* rows whose bits are below it are another class's */
     uint64_t label_cut; /* labels likewise */
     int64_t piece_rows;
@@ -144,7 +144,7 @@ static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
     uint64_t key = plim__rng_u64(rows->mean_key, (uint64_t) class);
     for (int64_t i = 0; i < rows->shape->num_features; i++) {
         uint64_t bit = plim__rng_u64(key, (uint64_t)i / 64) >> (i % 64) & 1;
-        mean_out[i] = bit != 0 ? rows->signal : (int16_t)-rows->signal;
+        mean_out[i] = rows->signal[bit];
     }
 }
 
@@ -200,7 +200,8 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
     rows->label_key = plim__rng_key(shape->seed, PLIM__KEY_LABEL, 0, 0);
     rows->noise_key = plim__rng_key(shape->seed, PLIM__KEY_NOISE, 0, 0);
     rows->mean_key = plim__rng_key(shape->seed, PLIM__KEY_MEAN, 0, 0);
-    rows->signal = signal_of(shape);
+    rows->signal[1] = signal_of(shape);
+    rows->signal[0] = (int16_t)(0 - rows->signal[1]);
     rows->row_cut = (uint64_t)(shape->row_noise * 0x1p63) * 2;
     rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
     rows->piece_rows = rows_of_piece(shape);

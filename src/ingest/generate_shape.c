@@ -14,16 +14,16 @@ typedef struct named {
     int64_t features;
     int64_t classes;
     int64_t split[3];
-    bool undirected;
-    plim_dtype_t feature_type;
     double core_share;
     double star_share;
     double core_degree;
-    bool even_core;
     plim__draw_mix_t core;
     plim__draw_mix_t periphery;
     double row_noise;
     double label_noise;
+    plim_dtype_t feature_type;
+    bool undirected;
+    bool even_core;
 } named_t;
 
 static const named_t shapes[] = {

@@ -117,6 +117,7 @@ def test_tiny_free_shapes(tmp_path, nodes, edges, features, classes):
 
 @pytest.mark.parametrize('words, code, said', [
     (('free', '--nodes', 10, '--edges', 91, '--features', 1, '--classes', 1), 2, '91 edges'),
+    (('free', '--nodes', 5, '--features', 1, '--classes', 1), 2, '--edges'),
     (('free', '--edges', 91, '--features', 1, '--classes', 1), 2, '--nodes'),
     (('free', '--nodes', 10, '--edges', 5, '--features', 1, '--classes', 1, '--scale', 2), 2, '--scale'),
     (('reddit', '--scale', 0.001), 2, 'larger --scale'), (('papers100M', '--scale', 1e-12), 2, '0 nodes'),
