@@ -68,13 +68,11 @@ def test_text_with_an_id_past_the_nodes_given(tmp_path):
     refused(tmp_path, path, 'edges.txt: line 4', '7', '--nodes', options=['--nodes', '5'])
 
 
-@pytest.mark.parametrize('options', [[], ['--nodes', '5']])
-@pytest.mark.parametrize('bad, says', [('-3 1', '-3'), ('1 99999999999999', '99999999999999')])
+@pytest.mark.parametrize('bad, says, options', [('-3 1', '-3', []), ('1 9', '9', ['--nodes', '5'])])
 def test_lines_are_counted_through_comments(tmp_path, bad, says, options):
     path = tmp_path / 'edges.txt'
     path.write_text('# edges\nfrom to\n0 1\n\n% more\n1 2\n# last\n' + bad + '\n')
-    if says[0] == '-' or options:
-        refused(tmp_path, path, 'edges.txt: line 8: ', says, options=options)
+    refused(tmp_path, path, 'edges.txt: line 8: ', says, options=options)
 
 
 def test_lines_of_features_and_labels_are_counted_through_comments(tmp_path):
