@@ -267,7 +267,7 @@ static plim_status_t scan_indices(plim__scan_t *scan, const void *data, size_t c
 plim_status_t plim__scan_start(plim__scan_t *scan, const plim__scan_rule_t *rule, int64_t position)
 {
     scan->rule = rule;
-    scan->position = position;
+    scan->start = scan->position = position;
     scan->first = scan->last = 0;
     scan->first_node = scan->last_node = 0;
     scan->empty = true;
@@ -314,7 +314,7 @@ void plim__scan_join(plim__scan_t *scan, plim__joint_t *joint)
         return;
     if (scan->rule->kind == PLIM__SCAN_OFFSETS) {
         if (joint->begun)
-            take_step(scan, joint->last, scan->first, -1);
+            take_step(scan, joint->last, scan->first, scan->start);
         else if (scan->first != 0)
             find(scan, "offset 0 is %lld; offsets ascend from 0", (long long)scan->first);
     }

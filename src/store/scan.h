@@ -63,7 +63,8 @@ typedef struct plim__scan {
     plim__values_t values; /* VALUES: of this run */
     plim__window_t window;
     int64_t position; /* number of the next element in the file */
-    int64_t first;    /* the run's first element, and for INDICES its node */
+    int64_t start;    /* number of the run's first element in the file … */
+    int64_t first;    /* … the element itself, and for INDICES its node */
     int64_t first_node;
     int64_t last; /* the element seen last, and its node */
     int64_t last_node;
