@@ -42,8 +42,9 @@ typedef struct plim__csc plim__csc_t;
  */
 size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params);
 
-/* The spill's bytes on disk at most; nothing is written when everything fits into memory. */
-int64_t plim__csc_spill_bytes(const plim__csc_params_t *params);
+/* The spill's bytes on disk at most, with any memory; nothing is written when everything fits into
+ * memory. INT64_MAX for parameters that make no sense. */
+int64_t plim__csc_spill_bytes(const plim_job_t *job, const plim__csc_params_t *params);
 
 /* The same for params->memory: 0 when everything fits into it. */
 int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params);

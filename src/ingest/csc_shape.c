@@ -333,23 +333,31 @@ size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params)
     return total;
 }
 
-/* Partly filled chunks end on a page: at most one a range, and ranges hold RANGE_KEYS_MIN keys on
- * average unless a key has no room for so many destinations. */
-int64_t plim__csc_spill_bytes(const plim__csc_params_t *params)
+/* Bytes of all keys, each chunk's end rounded up to a page: at most one a range. */
+static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
 {
     int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
-    int64_t ranges = plim__max_i64(keys / RANGE_KEYS_MIN, (int64_t)1 << 16);
-    ranges = plim__min_i64(ranges, keys);
-    return keys * (int64_t)sizeof(uint64_t) + ranges * (int64_t)PLIM__PAGE;
+    return keys * (int64_t)sizeof(uint64_t) + plim__min_i64(num_ranges, keys) * (int64_t)PLIM__PAGE;
+}
+
+/* No layout has more ranges: twice as many as RANGE_KEYS_MIN asks for, as they are powers of two,
+ * or so many that a key of more than 64 bits for both ends has room in them. */
+int64_t plim__csc_spill_bytes(const plim_job_t *job, const plim__csc_params_t *params)
+{
+    if (!sensible(job, params))
+        return INT64_MAX;
+    int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
+    int64_t loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
+    int64_t ranges = 2 * ((keys + loops) / RANGE_KEYS_MIN) + 2;
+    if (params->num_nodes > (int64_t)1 << 32)
+        ranges = plim__max_i64(ranges, (int64_t)1 << 16);
+    return spilled(params, ranges);
 }
 
 int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params)
 {
     plim__csc_shape_t shape;
     if (!plim__csc_shape(job, params, &shape))
-        return plim__csc_spill_bytes(params);
-    if (shape.spill.tmp == NULL)
-        return 0;
-    int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
-    return keys * (int64_t)sizeof(uint64_t) + shape.num_ranges * (int64_t)PLIM__PAGE;
+        return plim__csc_spill_bytes(job, params);
+    return shape.spill.tmp == NULL ? 0 : spilled(params, shape.num_ranges);
 }

@@ -28,48 +28,48 @@ typedef struct plan {
     plim__csc_params_t csc;
     size_t buffer; /* of the rows' columns */
     size_t stacks;
-    size_t least; /* bytes in all */
 } plan_t;
 
-static size_t plan_least(const plan_t *plan, const plim__shape_t *shape, size_t *graph_out)
+/* Saturates. */
+static size_t plan_least(const plan_t *plan, const plim__shape_t *shape)
 {
-    size_t graph = plim__graph_estimate(&plan->job, shape);
-    size_t edges = graph + plim__csc_least(&plan->job, &plan->csc);
+    size_t edges, sum;
     size_t rows = plim__rows_estimate(&plan->job, shape, plan->buffer);
-    *graph_out = graph;
-    return (edges > rows ? edges : rows) + plan->stacks + WRITER_BYTES;
-}
-
-static plim_status_t refuse_memory(const plim_job_t *job, const plim__shape_t *shape, size_t least)
-{
-    char what[64];
-    (void)snprintf(what, sizeof what, "generating %s of this size", shape->name);
-    return plim__room_refuse_memory(job, what, (int64_t)least);
+    size_t build = plim__csc_least(&plan->job, &plan->csc);
+    if (!plim__add_size(plim__graph_estimate(&plan->job, shape), build, &edges))
+        return SIZE_MAX;
+    return plim__add_size(edges > rows ? edges : rows, plan->stacks + WRITER_BYTES, &sum)
+               ? sum
+               : SIZE_MAX;
 }
 
 /* Fewer threads and smaller buffers need less; the result is the same. */
-static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, plan_t *plan_out)
+static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, const char *tmp,
+                               plan_t *plan_out)
 {
     plan_t plan = {.job = *job, .buffer = LARGE_BUFFER};
-    int64_t available = plim_ledger_available(job->ledger);
-    size_t graph;
+    size_t available = (size_t)plim__max_i64(plim_ledger_available(job->ledger), 0);
     plan.csc.num_nodes = shape->num_nodes;
     plan.csc.max_edges = shape->num_edges;
     plan.csc.self_loops = PLIM__LOOPS_KEEP;
+    plan.csc.tmp = tmp;
     plan.job.threads = job->threads < PLIM__THREADS_MAX ? job->threads : PLIM__THREADS_MAX;
     for (;;) {
         plan.stacks = (size_t)(plan.job.threads - 1) * PLIM__STACK_BYTES;
-        plan.least = plan_least(&plan, shape, &graph);
-        if (plan.least <= (size_t)available)
+        size_t least = plan_least(&plan, shape);
+        if (least <= available)
             break;
         if (plan.buffer > SMALL_BUFFER)
             plan.buffer = SMALL_BUFFER;
         else if (plan.job.threads > 1)
             plan.job.threads /= 2;
         else
-            return refuse_memory(job, shape, plan.least);
+            return plim__room_refuse_memory(
+                job, shape->name, "generating a graph of this size",
+                (int64_t)(least < (size_t)INT64_MAX / 2 ? least : (size_t)INT64_MAX / 2));
     }
-    plan.csc.memory = (size_t)available - graph - plan.stacks - WRITER_BYTES;
+    plan.csc.memory =
+        available - plim__graph_estimate(&plan.job, shape) - plan.stacks - WRITER_BYTES;
     *plan_out = plan;
     return PLIM_OK;
 }
@@ -125,16 +125,14 @@ static plim_status_t write_edges(const plan_t *plan, const plim__shape_t *shape,
 }
 
 static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shape,
-                                const plan_t *plan, const char *target, const char *tmp)
+                                const plan_t *plan, const char *parent)
 {
-    char parent[PATH_MAX];
-    PLIM_TRY(plim__room_parent(target, parent));
     int64_t index_bytes = shape->num_nodes <= INT32_MAX ? 4 : 8;
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
     int64_t rows = plim__rows_bytes(shape);
-    int64_t spill = plim__csc_spill_bytes(&plan->csc);
+    int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);
     plim__room_t room = {.parent = parent,
-                         .tmp = tmp != NULL ? tmp : parent,
+                         .tmp = plan->csc.tmp,
                          .dataset = lists + rows + ((int64_t)1 << 20),
                          .temporary = spill,
                          .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
@@ -173,17 +171,20 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
 {
     plim__shape_t shape = {0};
     plan_t plan = {0};
+    char parent[PATH_MAX];
     int stacks = 0;
     plim__dataset_writer_t *writer;
     if (options->shape == NULL || options->target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");
     PLIM_TRY(plim__shape_resolve(options, &shape));
-    PLIM_TRY(make_plan(job, &shape, &plan));
-    PLIM_TRY(check_room(job, &shape, &plan, options->target, options->tmp));
+    PLIM_TRY(plim__room_parent(options->target, parent));
+    PLIM_TRY(make_plan(job, &shape, options->tmp != NULL ? options->tmp : parent, &plan));
+    PLIM_TRY(check_room(job, &shape, &plan, parent));
     PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", plan.stacks, &stacks));
     plim_status_t status = plim__dataset_begin(&plan.job, options->target, &writer);
     if (status == PLIM_OK) {
-        plan.csc.tmp = options->tmp != NULL ? options->tmp : plim__dataset_staging(writer);
+        if (options->tmp == NULL)
+            plan.csc.tmp = plim__dataset_staging(writer);
         status = write_dataset(&plan, &shape, options, writer);
     }
     plim__ledger_release(job->ledger, stacks, plan.stacks);

@@ -112,7 +112,8 @@ static plim_status_t set_sizes(plim__import_t *import)
     const plim_job_t *job = import->job;
     int64_t available = plim_ledger_available(job->ledger);
     if (available < FIXED_BYTES)
-        return plim__import_refuse_memory(import, "an import", FIXED_BYTES);
+        return plim__room_refuse_memory(import->job, import->options->source, "an import",
+                                        FIXED_BYTES);
     import->buffer = BUFFER_LEAST;
     while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
         import->buffer *= 2;

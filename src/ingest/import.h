@@ -113,10 +113,6 @@ typedef struct plim__import_needs {
     bool edges_first;    /* the build is done before features are written */
 } plim__import_needs_t;
 
-/* PLIM_ERR_BUDGET: `bytes` more than is reserved now are needed for `what`. */
-plim_status_t plim__import_refuse_memory(const plim__import_t *import, const char *what,
-                                         int64_t bytes);
-
 /* Bytes of the build's spill at most. */
 int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges);
 

@@ -11,6 +11,7 @@
 #include "base/job.h"
 #include "base/threads.h"
 #include "ingest/csc.h"
+#include "ingest/room.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -172,7 +173,8 @@ static plim_status_t build_memory(const plim__import_t *import, plim__csc_params
                           import->options->source, params->num_nodes, import->nodes.from,
                           params->max_edges);
     if (plim_ledger_available(import->job->ledger) < (int64_t)least)
-        return plim__import_refuse_memory(import, "building the graph", (int64_t)least);
+        return plim__room_refuse_memory(import->job, import->options->source, "building the graph",
+                                        (int64_t)least);
     if (params->memory < least)
         params->memory = least;
     return PLIM_OK;
@@ -223,11 +225,18 @@ static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, i
     }
     int threads = import->job->threads;
     size_t blocks = (size_t)threads * 2 * (size_t)import->block;
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
-                                plim__arena_piece(blocks, sizeof(int64_t), PLIM__PAGE), &arena));
-    int64_t *block = plim__arena_carve(&arena, blocks, sizeof *block, PLIM__PAGE);
-    plim_status_t status = build_inside(import, &params, edges, block, threads);
-    plim__arena_destroy(&arena);
+    size_t stack_bytes = (size_t)(threads - 1) * PLIM__STACK_BYTES;
+    int stacks;
+    PLIM_TRY(plim__ledger_reserve(import->job->ledger, "threads", stack_bytes, &stacks));
+    plim_status_t status =
+        plim__arena_create(import->job->ledger, "import blocks",
+                           plim__arena_piece(blocks, sizeof(int64_t), PLIM__PAGE), &arena);
+    if (status == PLIM_OK) {
+        int64_t *block = plim__arena_carve(&arena, blocks, sizeof *block, PLIM__PAGE);
+        status = build_inside(import, &params, edges, block, threads);
+        plim__arena_destroy(&arena);
+    }
+    plim__ledger_release(import->job->ledger, stacks, stack_bytes);
     import->edges_done = status == PLIM_OK;
     return status;
 }

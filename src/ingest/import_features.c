@@ -14,6 +14,9 @@
 /* Bytes of a slab of rows at most, when columns are turned into rows. */
 #define SLAB_BYTES ((int64_t)64 << 20)
 
+/* The most of a text whose number of rows is not known; its checksums take 512 KiB. */
+#define OPEN_BYTES ((int64_t)1 << 42)
+
 /* Where features come from and go to. */
 typedef struct feature_sink {
     plim__import_t *import;
@@ -45,7 +48,7 @@ int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy
 
 static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t rows)
 {
-    int64_t bytes = (int64_t)1 << 46;
+    int64_t bytes = OPEN_BYTES;
     int64_t shape[2] = {rows, sink->columns};
     if (import->features_done)
         return plim__fail(PLIM_ERR_DATA,

@@ -2,18 +2,10 @@
 #include "ingest/import.h"
 
 #include "base/check.h"
-#include "base/fail.h"
 #include "ingest/room.h"
 
 #define MIB ((int64_t)1 << 20)
 #define BYTES_MAX ((int64_t)1 << 60)
-
-plim_status_t plim__import_refuse_memory(const plim__import_t *import, const char *what,
-                                         int64_t bytes)
-{
-    plim_status_t status = plim__room_refuse_memory(import->job, what, bytes);
-    return plim__fail_prefix(status, "%s", import->options->source);
-}
 
 /* `count` x `bytes`, 0 for what is not known; saturates. */
 static int64_t times(int64_t count, int64_t bytes)

@@ -10,7 +10,10 @@
 
 static const char *const names[3] = {"train", "valid", "test"};
 
-static plim_status_t begin(plim__import_t *import, int split, const char *from,
+/* The most ids of a text, which does not say how many it has; their checksums take 64 KiB. */
+#define IDS_MAX ((int64_t)1 << 36)
+
+static plim_status_t begin(plim__import_t *import, int split, const char *from, int64_t most,
                            plim__column_t **column_out)
 {
     int64_t shape[1] = {-1};
@@ -21,7 +24,7 @@ static plim_status_t begin(plim__import_t *import, int split, const char *from,
     import->splits[split].most = -1;
     (void)snprintf(import->splits[split].from, sizeof import->splits[split].from, "%s", from);
     PLIM_TRY(plim__import_begin(import));
-    return plim__column_open(import->writer, names[split], PLIM__I64, 1, shape, (int64_t)1 << 43,
+    return plim__column_open(import->writer, names[split], PLIM__I64, 1, shape, 8 * most,
                              import->buffer, column_out);
 }
 
@@ -43,18 +46,28 @@ static plim_status_t put(plim__import_t *import, int split, plim__column_t *colu
     return plim__column_write(column, ids, (size_t)count * sizeof *ids);
 }
 
-plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t *ids)
+/* At most `most` ids. */
+static plim_status_t split_ids(plim__import_t *import, int split, plim__ids_t *ids, int64_t most)
 {
     int64_t piece[PLIM__ID_PIECE], got;
     plim__column_t *column;
-    PLIM_TRY(begin(import, split, ids->name, &column));
+    PLIM_TRY(begin(import, split, ids->name, most, &column));
     do {
         int64_t position = ids->position;
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids->read(ids, piece, PLIM__ID_PIECE, &got));
+        if (ids->position > most)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: more than %" PRId64 " ids, which no split can have", ids->name,
+                              most);
         PLIM_TRY(put(import, split, column, piece, got, position));
     } while (got == PLIM__ID_PIECE);
     return plim__column_close(column);
+}
+
+plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t *ids)
+{
+    return split_ids(import, split, ids, IDS_MAX);
 }
 
 /* A mask: the ids are the places where it is true. */
@@ -67,7 +80,7 @@ static plim_status_t split_mask(plim__import_t *import, int split, plim__stream_
     bool graphs = import->graphs.value >= 0;
     PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
                                 graphs ? "graphs" : "nodes", count, stream->name));
-    PLIM_TRY(begin(import, split, stream->name, &column));
+    PLIM_TRY(begin(import, split, stream->name, count, &column));
     for (int64_t done = 0; done < count;) {
         int64_t piece = plim__min_i64(PLIM__ID_PIECE, count - done), chosen = 0;
         PLIM_TRY(plim__stream_read_all(stream, mask, (size_t)piece));
@@ -86,13 +99,13 @@ plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__st
                                      const plim__npy_t *npy)
 {
     plim__ids_npy_t ids;
-    if (npy->num_dims < 1 || npy->count != npy->shape[0])
+    if (npy->num_dims < 1 || npy->count != npy->shape[0] || npy->count > INT64_MAX / 16)
         return plim__fail(PLIM_ERR_DATA, "%s: a split is one column of ids, or a mask",
                           stream->name);
     if (npy->type == PLIM__BOOL)
         return split_mask(import, split, stream, npy->count);
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, npy->count));
-    PLIM_TRY(plim__import_split(import, split, &ids.ids));
+    PLIM_TRY(split_ids(import, split, &ids.ids, npy->count));
     return plim__stream_end(stream);
 }
 

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MIB ((int64_t)1 << 20)
+
 plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX])
 {
     size_t length = strlen(path);
@@ -24,6 +26,19 @@ plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX])
     memcpy(parent_out, length == 0 ? "." : path, length == 0 ? 1 : length);
     parent_out[length == 0 ? 1 : length] = '\0';
     return PLIM_OK;
+}
+
+plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *source, const char *what,
+                                       int64_t bytes)
+{
+    char line[PLIM__SIZE_TEXT];
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    int64_t least = (plim_ledger_reserved(job->ledger) + bytes) / MIB + 2;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: %s needs at least %" PRId64
+                      " MiB in all, and the memory line is %s; give --memory %" PRId64 "M or more",
+                      source, what, least, plim__size_text(plim_ledger_line(job->ledger), line),
+                      least);
 }
 
 static plim_status_t refuse(const char *what, const char *path, int64_t needed, int64_t available)
@@ -78,16 +93,4 @@ plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room)
     return room->temporary > tmp_free
                ? refuse("temporary files", room->tmp, room->temporary, tmp_free)
                : PLIM_OK;
-}
-
-plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *what, int64_t bytes)
-{
-    const int64_t mib = (int64_t)1 << 20;
-    char line[PLIM__SIZE_TEXT];
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    int64_t least = (plim_ledger_reserved(job->ledger) + bytes) / mib + 2;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s needs at least %" PRId64
-                      " MiB in all, and the memory line is %s; give --memory %" PRId64 "M or more",
-                      what, least, plim__size_text(plim_ledger_line(job->ledger), line), least);
 }

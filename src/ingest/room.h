@@ -1,4 +1,4 @@
-/* Room for making a dataset, on disk and under the line: said first, and refused first. */
+/* Room for making a dataset, on disk and in memory: said first, and refused first. */
 #ifndef PLIM_INGEST_ROOM_H
 #define PLIM_INGEST_ROOM_H
 
@@ -18,13 +18,14 @@ typedef struct plim__room {
  * PLIM_ERR_USAGE when it is too long. */
 plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX]);
 
+/* PLIM_ERR_BUDGET that names the least line: `what` needs `bytes` more than is reserved now. */
+plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *source, const char *what,
+                                       int64_t bytes);
+
 /*
  * Says through the job's log what is needed and what is free, warns where a disk is memory, and
  * returns PLIM_ERR_SPACE when something does not fit; PLIM_ERR_IO when a directory cannot be asked.
  */
 plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room);
-
-/* PLIM_ERR_BUDGET: `what` needs `bytes` more than is reserved now; says which --memory would do. */
-plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *what, int64_t bytes);
 
 #endif
