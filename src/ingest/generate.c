@@ -64,9 +64,8 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
         else if (plan.job.threads > 1)
             plan.job.threads /= 2;
         else
-            return plim__room_refuse_memory(
-                job, shape->name, "generating a graph of this size",
-                (int64_t)(least < (size_t)INT64_MAX / 2 ? least : (size_t)INT64_MAX / 2));
+            return plim__ledger_refuse(job->ledger, shape->name, "generating a graph of this size",
+                                       least);
     }
     plan.csc.memory =
         available - plim__graph_estimate(&plan.job, shape) - plan.stacks - WRITER_BYTES;

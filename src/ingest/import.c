@@ -26,9 +26,10 @@ static const plim__importer_t *const importers[] = {
 #define BLOCK_LEAST 4096
 #define BLOCK_MOST 65536
 
-/* What streams, ids put aside and columns take at most with the smallest buffers; a gzip's 16 MiB
- * is most of it. The build comes on top. */
-#define FIXED_BYTES ((int64_t)26 << 20)
+/* What streams, ids put aside and columns take at most with the smallest buffers: a zip in a zip,
+ * each with a thread that inflates ahead, ids put aside and a column, or a gzip of text. The build
+ * comes on top. */
+#define FIXED_BYTES ((size_t)10 << 20)
 
 plim_status_t plim__import_begin(plim__import_t *import)
 {
@@ -111,16 +112,15 @@ static plim_status_t set_sizes(plim__import_t *import)
 {
     const plim_job_t *job = import->job;
     int64_t available = plim_ledger_available(job->ledger);
-    if (available < FIXED_BYTES)
-        return plim__room_refuse_memory(import->job, import->options->source, "an import",
-                                        FIXED_BYTES);
+    import->start = (size_t)plim_ledger_reserved(job->ledger);
+    import->spare = FIXED_BYTES;
     import->buffer = BUFFER_LEAST;
     while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
         import->buffer *= 2;
     import->block = BLOCK_LEAST;
     while (import->block < BLOCK_MOST && import->block * 16 * job->threads * 64 <= available)
         import->block *= 2;
-    return PLIM_OK;
+    return plim__import_check_memory(import, 1, 1);
 }
 
 /* The errors that people make; PLIM_OK when it is none of them. */

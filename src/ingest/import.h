@@ -29,6 +29,8 @@ typedef struct plim__import {
     char tmp[PATH_MAX];    /* where temporary files go */
     char parent[PATH_MAX]; /* the directory that will hold the target */
     const char *kind;      /* what was recognised, for people and for provenance */
+    size_t start;          /* bytes on the ledger when the import began … */
+    size_t spare;          /* … and those for everything but the build */
     size_t buffer;         /* bytes of a stream's or column's buffer, whole pages */
     int64_t block;         /* edges, ids or values handled at a time */
     plim__convert_path_t path;
@@ -107,7 +109,10 @@ typedef struct plim__import_needs {
     int64_t feature_bytes; /* of features.npy */
     int64_t label_rows;
     int64_t other_bytes; /* splits, ids, graph offsets */
+    const char *what;    /* what this is of, for people; NULL: of all */
     bool at_least;       /* more may be found */
+    bool guessed;        /* it may also be less */
+    bool names_wait;     /* ends are names, which are sorted and translated first */
     bool edges_wait;     /* both ends are put aside before the build */
     bool sources_wait;   /* only the sources are */
     bool edges_first;    /* the build is done before features are written */
@@ -116,7 +121,16 @@ typedef struct plim__import_needs {
 /* Bytes of the build's spill at most. */
 int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, int64_t num_edges);
 
-/* Says the disk space needed and there; PLIM_ERR_SPACE when it cannot do. */
+/* PLIM_ERR_BUDGET, with the least that would do, when such a graph cannot be built in the memory
+ * that was there when the import began; PLIM_ERR_DATA when it cannot be built at all. */
+plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t num_nodes,
+                                        int64_t num_edges);
+
+/* Edges that a text of `bytes` bytes likely holds. */
+int64_t plim__import_guess_edges(int64_t bytes, bool compressed);
+
+/* Says the disk space needed and there; PLIM_ERR_SPACE when it cannot do. The build's memory is
+ * checked as well, as far as its size is known. */
 plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs_t *needs);
 
 /* Edges from a source, straight into the build when the number of nodes is known, else put aside.

@@ -11,7 +11,6 @@
 #include "base/job.h"
 #include "base/threads.h"
 #include "ingest/csc.h"
-#include "ingest/room.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -161,20 +160,54 @@ int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, 
     return plim__csc_spill_with(import->job, &params);
 }
 
+static size_t blocks_bytes(const plim__import_t *import)
+{
+    return plim__arena_piece((size_t)import->job->threads * 2 * (size_t)import->block,
+                             sizeof(int64_t), PLIM__PAGE);
+}
+
+static size_t stacks_bytes(const plim__import_t *import)
+{
+    return (size_t)(import->job->threads - 1) * PLIM__STACK_BYTES;
+}
+
+static plim_status_t too_large(const plim__import_t *import, const plim__csc_params_t *params)
+{
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: %" PRId64 " nodes (%s) and %" PRId64
+                      " edges are more than can be built; if ids are names, give --relabel",
+                      import->options->source, params->num_nodes, import->nodes.from,
+                      params->max_edges);
+}
+
+plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t num_nodes,
+                                        int64_t num_edges)
+{
+    plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
+    size_t least = plim__csc_least(import->job, &params);
+    size_t taken = (size_t)plim_ledger_reserved(import->job->ledger);
+    if (least == SIZE_MAX)
+        return too_large(import, &params);
+    least += blocks_bytes(import) + stacks_bytes(import);
+    /* What is open by now is part of what the start set aside. */
+    if (import->start + import->spare > taken)
+        least += import->start + import->spare - taken;
+    if (plim_ledger_available(import->job->ledger) >= (int64_t)least)
+        return PLIM_OK;
+    return plim__ledger_refuse(import->job->ledger, import->options->source, "building the graph",
+                               least);
+}
+
 /* PLIM_ERR_BUDGET says how much the least would be. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
     size_t least = plim__csc_least(import->job, params);
     set_memory(import, params);
     if (least == SIZE_MAX)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: %" PRId64 " nodes (%s) and %" PRId64
-                          " edges are more than can be built; if ids are names, give --relabel",
-                          import->options->source, params->num_nodes, import->nodes.from,
-                          params->max_edges);
+        return too_large(import, params);
     if (plim_ledger_available(import->job->ledger) < (int64_t)least)
-        return plim__room_refuse_memory(import->job, import->options->source, "building the graph",
-                                        (int64_t)least);
+        return plim__ledger_refuse(import->job->ledger, import->options->source,
+                                   "building the graph", least);
     if (params->memory < least)
         params->memory = least;
     return PLIM_OK;
@@ -224,16 +257,13 @@ static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, i
         edges = &local.edges;
     }
     int threads = import->job->threads;
-    size_t blocks = (size_t)threads * 2 * (size_t)import->block;
-    size_t stack_bytes = (size_t)(threads - 1) * PLIM__STACK_BYTES;
+    size_t stack_bytes = stacks_bytes(import);
     int stacks;
     PLIM_TRY(plim__ledger_reserve(import->job->ledger, "threads", stack_bytes, &stacks));
     plim_status_t status =
-        plim__arena_create(import->job->ledger, "import blocks",
-                           plim__arena_piece(blocks, sizeof(int64_t), PLIM__PAGE), &arena);
+        plim__arena_create(import->job->ledger, "import blocks", blocks_bytes(import), &arena);
     if (status == PLIM_OK) {
-        int64_t *block = plim__arena_carve(&arena, blocks, sizeof *block, PLIM__PAGE);
-        status = build_inside(import, &params, edges, block, threads);
+        status = build_inside(import, &params, edges, (int64_t *)arena.base, threads);
         plim__arena_destroy(&arena);
     }
     plim__ledger_release(import->job->ledger, stacks, stack_bytes);
@@ -370,7 +400,8 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
         return PLIM_OK;
     plim__edges_pairs_t pairs;
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
-                                  .num_edges = import->sources.count};
+                                  .num_edges = import->sources.count,
+                                  .what = "for the graph"};
     if (needs.num_nodes / 16 > needs.num_edges)
         plim__log(import->job, PLIM_LOG_WARNING,
                   "%" PRId64 " nodes (%s), but only %" PRId64

@@ -315,7 +315,8 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
     int64_t bytes;
     if (import->nodes.value > 0 && plim__mul_i64(import->nodes.value, 4 * line.columns, &bytes)) {
         plim__import_needs_t needs = {.feature_bytes =
-                                          sink.to_type == PLIM__F16 ? bytes / 2 : bytes};
+                                          sink.to_type == PLIM__F16 ? bytes / 2 : bytes,
+                                      .what = "for the features"};
         PLIM_TRY(plim__import_plan(import, &needs));
     }
     PLIM_TRY(begin(import, &sink, -1));

@@ -108,7 +108,8 @@ static plim_status_t find_features(plim__import_t *import, layout_t *layout)
 static plim_status_t plan(plim__import_t *import, const layout_t *layout, bool text)
 {
     plim__npy_t npy;
-    plim__import_needs_t needs = {.at_least = text};
+    plim__import_needs_t needs = {.what = text ? "guessed from the text's size" : NULL,
+                                  .guessed = text};
     if (layout->yaml.num_nodes >= 0)
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", layout->yaml.num_nodes, layout->name));
     if (layout->features[0] != '\0') {
@@ -116,7 +117,7 @@ static plim_status_t plan(plim__import_t *import, const layout_t *layout, bool t
         needs.feature_bytes = plim__import_feature_bytes(import, &npy);
     }
     if (text) {
-        needs.num_edges = plim__files_size(layout->edges) / 8;
+        needs.num_edges = plim__import_guess_edges(plim__files_size(layout->edges), false);
     } else {
         PLIM_TRY(plim__files_header(import, layout->edges, &npy));
         needs.num_edges = npy.count / 2;

@@ -182,6 +182,20 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
     return PLIM_OK;
 }
 
+/* Exact for the graph where its numbers of nodes and edges were read before. */
+static plim_status_t take_edges_text(plim__import_t *import, plim__text_t *text, const char *name)
+{
+    bool counted = import->edges.value >= 0 && import->nodes_ready;
+    plim__import_needs_t needs = {.num_nodes = import->nodes.value,
+                                  .num_edges = import->edges.value,
+                                  .label_rows = import->labels_done ? 0 : import->nodes.value,
+                                  .at_least = true,
+                                  .edges_wait = !counted,
+                                  .edges_first = counted};
+    PLIM_TRY(plim__import_plan(import, &needs));
+    return plim__import_edges_text(import, text, name, import->edges.value);
+}
+
 static plim_status_t take_text(plim__import_t *import, role_t role, int split, plim__text_t *text,
                                const char *name)
 {
@@ -198,7 +212,7 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
         PLIM_TRY(plim__ids_text_open(&ids, text, name));
         return plim__import_split(import, split, &ids.ids);
     case ROLE_EDGES:
-        return plim__import_edges_text(import, text, name, import->edges.value);
+        return take_edges_text(import, text, name);
     case ROLE_FEATURES:
         return plim__import_features_text(import, text, name);
     default:
@@ -242,6 +256,8 @@ static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t 
                                   .num_edges = import->edges_done ? 0 : import->sources.count,
                                   .feature_bytes = plim__import_feature_bytes(import, npy),
                                   .label_rows = import->labels_done ? 0 : rows,
+                                  .what =
+                                      import->edges_done ? "for the features" : "with the features",
                                   .at_least = !import->edges_done && import->sources.file == NULL};
     return plim__import_plan(import, &needs);
 }
@@ -367,6 +383,16 @@ static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, const
     return take(import, role, split, name, member);
 }
 
+/* Nothing in it was read yet; most of an archive that is worth the question are features. */
+static plim_status_t plan_archive(plim__import_t *import, int64_t bytes)
+{
+    plim__import_needs_t needs = {.feature_bytes =
+                                      import->options->features == PLIM_F16 ? bytes / 2 : bytes,
+                                  .what = "guessed from the archive's size",
+                                  .guessed = true};
+    return plim__import_plan(import, &needs);
+}
+
 static plim_status_t run_zip(plim__import_t *import)
 {
     plim__stream_t *stream;
@@ -377,6 +403,11 @@ static plim_status_t run_zip(plim__import_t *import)
     int split = -1;
     plim_status_t status;
     PLIM_TRY(plim__stream_file(import->job, import->options->source, import->buffer, &stream));
+    status = plan_archive(import, stream->size);
+    if (status != PLIM_OK) {
+        plim__stream_close(stream);
+        return status;
+    }
     PLIM_TRY(plim__zip_open(import->job, stream, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         role_t role = role_of(name, &split);

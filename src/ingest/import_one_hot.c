@@ -96,7 +96,7 @@ static plim_status_t one_hot(one_hot_t *hot, int64_t rows)
     int64_t bytes;
     if (!plim__mul_i64(shape[0] * (half ? 2 : 4), shape[1], &bytes))
         return plim__fail(PLIM_ERR_DATA, "%s: too many rows", hot->path);
-    plim__import_needs_t needs = {.feature_bytes = bytes};
+    plim__import_needs_t needs = {.feature_bytes = bytes, .what = "for the features"};
     PLIM_TRY(plim__import_plan(import, &needs));
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__column_open(import->writer, "features", half ? PLIM__F16 : PLIM__F32, 2, shape,

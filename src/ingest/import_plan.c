@@ -2,6 +2,7 @@
 #include "ingest/import.h"
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "ingest/room.h"
 
 #define MIB ((int64_t)1 << 20)
@@ -31,9 +32,19 @@ static int64_t spill_bytes(const plim__import_t *import, const plim__import_need
 {
     int64_t width = needs->num_nodes > (int64_t)1 << 32 ? 8 : 4;
     int64_t ends = needs->edges_wait ? 2 : needs->sources_wait ? 1 : 0;
+    if (needs->names_wait) { /* the names, their sorted runs, one end's translated copy */
+        width = 8;
+        ends = 5;
+    }
     int64_t building = plim__import_csc_spill(import, plim__max_i64(needs->num_nodes, 1),
                                               plim__max_i64(needs->num_edges, 0));
-    return plim__max_i64(times(times(needs->num_edges, width), ends), building);
+    return plim__max_i64(times(times(needs->num_edges, width), ends), times(building, 1));
+}
+
+/* A line of two short ids and its end; texts are deflated to about a third. */
+int64_t plim__import_guess_edges(int64_t bytes, bool compressed)
+{
+    return compressed ? bytes / 5 : bytes / 14;
 }
 
 plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs_t *needs)
@@ -50,6 +61,11 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
                          .dataset = graph + rows,
                          .temporary = spill,
                          .together = together,
+                         .what = needs->what,
+                         .guessed = needs->guessed,
                          .exact = !needs->at_least && needs->num_nodes >= 0};
-    return plim__room_check(import->job, &room);
+    PLIM_TRY(plim__room_check(import->job, &room));
+    if (needs->num_nodes < 1 || needs->guessed)
+        return PLIM_OK;
+    return plim__import_check_memory(import, needs->num_nodes, plim__max_i64(needs->num_edges, 0));
 }

@@ -14,7 +14,6 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "ingest/radix.h"
-#include "ingest/room.h"
 
 #include <string.h>
 
@@ -265,8 +264,8 @@ plim_status_t plim__import_relabel(plim__import_t *import)
     int64_t room = plim_ledger_available(import->job->ledger) - fixed;
     int64_t capacity = plim__min_i64(room / 16, ends + 2);
     if (capacity < plim__min_i64(NAMES_LEAST, ends + 2))
-        return plim__room_refuse_memory(import->job, import->options->source, "--relabel",
-                                        fixed + 16 * NAMES_LEAST);
+        return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",
+                                   (size_t)(fixed + 16 * NAMES_LEAST));
     PLIM_TRY(plim__arena_create(import->job->ledger, "relabel",
                                 plim__arena_piece(1, sizeof(relabel_t), PLIM__LINE) +
                                     2 * plim__arena_piece((size_t)capacity, 8, PLIM__PAGE),

@@ -12,13 +12,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A line of an edge is at least four bytes: "0 1\n"; compression of texts rarely passes 1:20. */
+/* How many edges there are is known when all were read; then it is planned again. */
 static plim_status_t plan(plim__import_t *import, bool compressed)
 {
     int64_t bytes = plim__files_size(import->options->source);
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
-                                  .num_edges = compressed ? bytes / 8 : bytes / 16,
-                                  .at_least = true,
+                                  .num_edges = plim__import_guess_edges(bytes, compressed),
+                                  .what = "guessed from the text's size",
+                                  .guessed = true,
+                                  .names_wait = import->options->relabel,
                                   .edges_wait = true};
     return plim__import_plan(import, &needs);
 }

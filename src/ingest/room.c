@@ -6,11 +6,8 @@
 #include "mem/size_text.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
-
-#define MIB ((int64_t)1 << 20)
 
 plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX])
 {
@@ -28,19 +25,6 @@ plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX])
     return PLIM_OK;
 }
 
-plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *source, const char *what,
-                                       int64_t bytes)
-{
-    char line[PLIM__SIZE_TEXT];
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    int64_t least = (plim_ledger_reserved(job->ledger) + bytes) / MIB + 2;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s needs at least %" PRId64
-                      " MiB in all, and the memory line is %s; give --memory %" PRId64 "M or more",
-                      source, what, least, plim__size_text(plim_ledger_line(job->ledger), line),
-                      least);
-}
-
 static plim_status_t refuse(const char *what, const char *path, int64_t needed, int64_t available)
 {
     char need[PLIM__SIZE_TEXT];
@@ -51,19 +35,59 @@ static plim_status_t refuse(const char *what, const char *path, int64_t needed, 
                       what, path, plim__size_text(needed, need), plim__size_text(available, have));
 }
 
-static void warn_of_memory(const plim_job_t *job, const char *path)
+/* Files in tmpfs or ramfs are memory of this job: they must fit under the line as well. */
+static plim_status_t check_memory(const plim_job_t *job, const plim__room_t *room, const char *path,
+                                  int64_t bytes)
 {
     plim__file_system_t system;
-    if (plim__file_system(path, &system) == PLIM_OK && system.memory)
-        plim__log(job, PLIM_LOG_WARNING,
-                  "%s is on %s: what is written there counts as memory of this job", path,
-                  system.name);
+    char need[PLIM__SIZE_TEXT];
+    char have[PLIM__SIZE_TEXT];
+    int64_t available = plim_ledger_available(job->ledger);
+    if (plim__file_system(path, &system) != PLIM_OK || !system.memory)
+        return PLIM_OK;
+    plim__log(job, PLIM_LOG_WARNING,
+              "%s is on %s: what is written there counts as memory of this job", path, system.name);
+    if (room->guessed || bytes <= available)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s is on %s, where files are memory: %s would be written there, and %s are "
+                      "left under the memory line; choose a disk for the target and, with --tmp "
+                      "DIR, for temporary files, or raise --memory",
+                      path, system.name, plim__size_text(bytes, need),
+                      plim__size_text(available, have));
+}
+
+static void say(const plim_job_t *job, const plim__room_t *room, int64_t parent_free,
+                int64_t tmp_free)
+{
+    char texts[4][PLIM__SIZE_TEXT];
+    const char *least = room->guessed ? "about " : room->exact ? "" : "at least ";
+    plim__log(job, PLIM_LOG_INFO,
+              "disk%s%s: %s%s for the dataset in %s (%s free), %s%s for temporary files in %s (%s "
+              "free)",
+              room->what != NULL ? ", " : "", room->what != NULL ? room->what : "", least,
+              plim__size_text(room->dataset, texts[0]), room->parent,
+              plim__size_text(parent_free, texts[1]), least,
+              plim__size_text(room->temporary, texts[2]), room->tmp,
+              plim__size_text(tmp_free, texts[3]));
+}
+
+static plim_status_t compare(const plim__room_t *room, bool shared, int64_t parent_free,
+                             int64_t tmp_free)
+{
+    if (shared)
+        return room->together > parent_free ? refuse("the dataset and its temporary files",
+                                                     room->parent, room->together, parent_free)
+                                            : PLIM_OK;
+    if (room->dataset > parent_free)
+        return refuse("the dataset's files", room->parent, room->dataset, parent_free);
+    return room->temporary > tmp_free
+               ? refuse("temporary files", room->tmp, room->temporary, tmp_free)
+               : PLIM_OK;
 }
 
 plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room)
 {
-    char texts[4][PLIM__SIZE_TEXT];
-    const char *least = room->exact ? "" : "at least ";
     int64_t parent_free;
     int64_t tmp_free;
     struct stat parent_status;
@@ -74,23 +98,15 @@ plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room)
         return plim__fail_errno(errno, "%s", room->tmp);
     PLIM_TRY(plim__file_space(room->parent, &parent_free));
     PLIM_TRY(plim__file_space(room->tmp, &tmp_free));
-    plim__log(job, PLIM_LOG_INFO,
-              "disk: %s%s for the dataset in %s (%s free), %s%s for temporary files in %s (%s "
-              "free)",
-              least, plim__size_text(room->dataset, texts[0]), room->parent,
-              plim__size_text(parent_free, texts[1]), least,
-              plim__size_text(room->temporary, texts[2]), room->tmp,
-              plim__size_text(tmp_free, texts[3]));
-    warn_of_memory(job, room->parent);
-    if (strcmp(room->parent, room->tmp) != 0)
-        warn_of_memory(job, room->tmp);
-    if (parent_status.st_dev == tmp_status.st_dev)
-        return room->together > parent_free ? refuse("the dataset and its temporary files",
-                                                     room->parent, room->together, parent_free)
-                                            : PLIM_OK;
-    if (room->dataset > parent_free)
-        return refuse("the dataset's files", room->parent, room->dataset, parent_free);
-    return room->temporary > tmp_free
-               ? refuse("temporary files", room->tmp, room->temporary, tmp_free)
-               : PLIM_OK;
+    say(job, room, parent_free, tmp_free);
+    bool shared = parent_status.st_dev == tmp_status.st_dev;
+    plim_status_t status = compare(room, shared, parent_free, tmp_free);
+    if (status == PLIM_OK)
+        status = check_memory(job, room, room->parent, shared ? room->together : room->dataset);
+    if (status == PLIM_OK && !shared)
+        status = check_memory(job, room, room->tmp, room->temporary);
+    if (status == PLIM_OK || !room->guessed)
+        return status;
+    plim__log(job, PLIM_LOG_WARNING, "probably %s", plim_last_error());
+    return PLIM_OK;
 }

@@ -1,4 +1,4 @@
-/* Room for making a dataset, on disk and in memory: said first, and refused first. */
+/* Disk space of making a dataset: said first, and refused first. */
 #ifndef PLIM_INGEST_ROOM_H
 #define PLIM_INGEST_ROOM_H
 
@@ -11,20 +11,20 @@ typedef struct plim__room {
     int64_t dataset;    /* bytes of all its files */
     int64_t temporary;  /* bytes of temporary files at most */
     int64_t together;   /* bytes of both at the same time at most, where they share a disk */
-    bool exact;         /* false: the figures are the least that is known yet */
+    const char *what;   /* what the figures are of, as in "with the features"; NULL: all */
+    bool exact;         /* false: the figures are the least that is known yet … */
+    bool guessed;       /* … or only likely: said, and warned of, but not refused */
 } plim__room_t;
 
 /* The directory that holds `path` ("." for a bare name); trailing slashes do not count.
  * PLIM_ERR_USAGE when it is too long. */
 plim_status_t plim__room_parent(const char *path, char parent_out[PATH_MAX]);
 
-/* PLIM_ERR_BUDGET that names the least line: `what` needs `bytes` more than is reserved now. */
-plim_status_t plim__room_refuse_memory(const plim_job_t *job, const char *source, const char *what,
-                                       int64_t bytes);
-
 /*
  * Says through the job's log what is needed and what is free, warns where a disk is memory, and
- * returns PLIM_ERR_SPACE when something does not fit; PLIM_ERR_IO when a directory cannot be asked.
+ * returns PLIM_ERR_SPACE when something that is not a guess does not fit, PLIM_ERR_BUDGET
+ * when it would lie in memory and not fit under the line; PLIM_ERR_IO when a
+ * directory cannot be asked.
  */
 plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room);
 

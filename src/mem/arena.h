@@ -56,6 +56,11 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 
+/* PLIM_ERR_BUDGET that names the least line: `what` (of `source`) needs `bytes` more than is
+ * reserved now. */
+plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
+                                  size_t bytes);
+
 /*
  * For tests: the n-th arena from now on fails with PLIM_ERR_NOMEM (n = 1 is the next one), and only
  * that one; 0 switches it off.

@@ -132,3 +132,17 @@ void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size)
     ledger->reserved -= (int64_t)size;
     pthread_mutex_unlock(&ledger->lock);
 }
+
+plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
+                                  size_t bytes)
+{
+    char line[PLIM__SIZE_TEXT];
+    int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    int64_t least = (plim_ledger_reserved(ledger) + more) / ((int64_t)1 << 20) + 2;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: %s needs at least %lld MiB in all, and the memory line is %s; give "
+                      "--memory %lldM or more",
+                      source, what, (long long)least,
+                      plim__size_text(plim_ledger_line(ledger), line), (long long)least);
+}

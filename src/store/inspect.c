@@ -389,9 +389,13 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
     int workers;
     size_t block;
     choose_size(job, &workers, &block);
+    size_t engines = (size_t)workers * plim__engine_estimate(job->io_engine, DEPTH);
     /* The threads' stacks are on the ledger with it, though they lie elsewhere. */
     size_t size = plim__arena_piece(1, sizeof(inspection_t), 1) +
                   (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
+    if (plim_ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE))
+        return plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
+                                   size + engines + PLIM__PAGE);
     PLIM_TRY(plim__arena_create(job->ledger, "inspect", size, &arena));
     inspection_t *inspection = plim__arena_carve(&arena, 1, sizeof *inspection, 1);
     inspection->job = job;
@@ -415,7 +419,7 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
 PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out)
 {
-    inspection_t *inspection;
+    inspection_t *inspection = NULL;
     PLIM_TRY(create(job, dataset, whole, &inspection));
     plim_status_t status = open_sources(inspection);
     for (int i = 0; i < inspection->num_workers && status == PLIM_OK; i++)

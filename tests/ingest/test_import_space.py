@@ -53,6 +53,36 @@ def test_target_too_small(tmp_path, kind):
         assert 'counts as memory' in done.stderr
 
 
+def test_a_target_in_memory_must_fit_under_the_line(tmp_path):
+    graph = im.Graph(2, nodes=100_000, edges=1000, features=128)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, x=graph.features)
+    with small_disk(tmp_path / 'memory', '256m') as disk:
+        im.refused(3, source, disk / 'out', '--memory', '32M', says=['tmpfs', 'memory line', '--tmp'])
+        assert list(disk.iterdir()) == []
+        im.imported(source, disk / 'out', '--memory', '128M')
+
+
+def test_csv_is_refused_at_its_counts(tmp_path):
+    graph = im.Graph(5, nodes=2_000_000, edges=1000, features=1)
+    source = tmp_path / 'csv'
+    (source / 'raw').mkdir(parents=True)
+    (source / 'raw' / 'num-node-list.csv').write_text(f'{graph.num_nodes}\n')
+    (source / 'raw' / 'num-edge-list.csv').write_text('1\n')
+    (source / 'raw' / 'edge.csv').write_text('0,1\n')
+    with small_disk(tmp_path / 'small', '4m') as disk:
+        im.refused(3, source, disk / 'out', says=['of disk', 'free', '--tmp'])
+        assert list(disk.iterdir()) == []
+
+
+def test_the_size_of_a_text_refuses_nothing(tmp_path):
+    path = tmp_path / 'edges.txt'
+    path.write_text('# a comment of some length\n' * 1_000_000 + '0 1\n1 2\n')
+    with small_disk(tmp_path / 'small', '4m') as disk:
+        done = im.run('import', path, disk / 'out')
+        assert done.returncode == 0, done.stderr
+        assert 'about' in done.stderr and 'probably' in done.stderr
+
+
 def test_temporary_directory_too_small(tmp_path):
     graph = im.Graph(3, nodes=20_000, edges=2_000_000)
     source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges)
