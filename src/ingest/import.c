@@ -219,8 +219,7 @@ static plim_status_t complete(plim__import_t *import)
     PLIM_TRY(plim__import_settle_edges(import));
     if (import->graphs.value >= 0 && import->graph_nodes.file == NULL)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s has labels of %" PRId64
-                          " graphs, but nothing says how many nodes each has",
+                          "%s counts %" PRId64 " graphs, but nothing says how many nodes each has",
                           import->graphs.from, import->graphs.value);
     if (import->graphs.value >= 0)
         PLIM_TRY(plim__import_graph_offsets(import));
@@ -299,7 +298,8 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     import->job = &own;
     import->options = options;
     import->path = plim__convert_best();
-    import->nodes.value = import->graphs.value = import->edges.value = -1;
+    import->nodes.value = import->edges.value = -1;
+    import->graphs.value = import->counts.value = -1;
     import->feature_rows = import->label_rows = -1;
     plim_status_t status = run(import);
     char message[PLIM_MESSAGE_MAX];

@@ -38,6 +38,7 @@ typedef struct plim__import {
     plim__agreed_t nodes;
     bool nodes_ready;      /* the number of nodes, and whether it is one graph, are settled */
     plim__agreed_t graphs; /* stays unknown for one graph */
+    plim__agreed_t counts; /* entries of the lists that count nodes and edges of each graph */
     plim__agreed_t edges;  /* as the source counts them */
 
     /* Edges that wait until the number of nodes is known, and counts per graph. */

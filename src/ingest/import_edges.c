@@ -21,7 +21,7 @@ typedef struct pump {
     plim__import_t *import;
     plim__csc_t *csc;
     int64_t *blocks; /* (threads, 2, block) */
-    int64_t total;   /* edges expected, for progress */
+    int64_t total;   /* edges expected at most */
     pthread_mutex_t lock;
     plim__edge_source_t *edges;
     bool ended;
@@ -53,6 +53,11 @@ static int64_t pump_take(pump_t *pump, int64_t *source, int64_t *destination, in
         status = plim__job_check(pump->import->job);
         if (status == PLIM_OK)
             status = pump->edges->read(pump->edges, source, destination, pump->import->block, &got);
+        if (status == PLIM_OK && pump->edges->position > pump->total)
+            status = plim__fail(PLIM_ERR_DATA,
+                                "%s: holds more than the %" PRId64 " edges that %s counts; the "
+                                "files do not belong together",
+                                pump->edges->name, pump->total, pump->import->edges.from);
         pump->ended = status != PLIM_OK || got < pump->import->block;
     }
     pthread_mutex_unlock(&pump->lock);
@@ -116,9 +121,7 @@ static plim_status_t pump_run(plim__import_t *import, plim__csc_t *csc, int64_t 
     pthread_mutex_destroy(&pump.lock);
     if (pump.status != PLIM_OK)
         return plim__fail_restore(pump.status, pump.message);
-    return import->edges.value < 0
-               ? PLIM_OK
-               : plim__import_agree(&import->edges, "edges", edges->position, edges->name);
+    return plim__import_agree(&import->edges, "edges", edges->position, edges->name);
 }
 
 static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_nodes,
@@ -328,7 +331,7 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
     import->edges_from_text = edges->lines != NULL;
     if (edges->lines != NULL)
         import->edge_lines = *edges->lines;
-    return PLIM_OK;
+    return plim__import_agree(&import->edges, "edges", edges->position, edges->name);
 }
 
 plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *edges, int64_t count)

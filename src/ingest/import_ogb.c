@@ -167,6 +167,7 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
     if (aside->count == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: is empty; it must count the %s", ids->name, what);
     PLIM_TRY(plim__import_agree(agreed, what, sum, ids->name));
+    PLIM_TRY(plim__import_agree(&import->counts, "graphs", aside->count, ids->name));
     if (aside->count == 1) {
         plim__id_aside_destroy(aside);
         import->nodes_ready = import->nodes_ready || nodes;
@@ -290,10 +291,10 @@ static plim_status_t take_array(plim__import_t *import, role_t role, int split,
     }
 }
 
-/* Labels of nodes are of one graph, so its edges need not wait for the counts. */
-static plim_status_t after(plim__import_t *import, role_t role)
+/* An array of labels of nodes is of one graph, so its edges need not wait for the counts. */
+static plim_status_t after(plim__import_t *import, role_t role, bool array)
 {
-    if (role == ROLE_NODE_LABELS && import->graphs.value < 0)
+    if (role == ROLE_NODE_LABELS && array && import->counts.value < 0)
         import->nodes_ready = true;
     return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
 }
@@ -323,7 +324,7 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
         status = take_array(import, role, -1, member);
         plim__stream_close(member);
         if (status == PLIM_OK)
-            status = after(import, role);
+            status = after(import, role, true);
         if (status != PLIM_OK)
             break;
     }
@@ -336,9 +337,8 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
                           plim__stream_t *stream)
 {
     plim_status_t status;
-    if (role == ROLE_ARCHIVE) {
+    if (role == ROLE_ARCHIVE)
         return take_npz(import, stream);
-    }
     if (role == ROLE_TYPES) {
         status = plim__fail(PLIM_ERR_UNSUPPORTED,
                             "%s: a graph of several types of nodes or edges; only graphs of one "
@@ -348,7 +348,8 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
         return status;
     }
     PLIM_TRY(plim__import_inflate(import, stream, &stream));
-    if (is_npy(path)) {
+    bool array = is_npy(path);
+    if (array) {
         status = take_array(import, role, split, stream);
         plim__stream_close(stream);
     } else {
@@ -359,7 +360,7 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
         status = take_text(import, role, split, text, name);
         plim__text_close(text);
     }
-    return status == PLIM_OK ? after(import, role) : status;
+    return status == PLIM_OK ? after(import, role, array) : status;
 }
 
 /* The directory a split's path lies in, so that one scheme of splits is taken and no other. */

@@ -173,6 +173,24 @@ def test_arrays_that_do_not_fit(tmp_path, name, change, says):
     refused(tmp_path, source, f'{name}.npy', *says)
 
 
+@pytest.mark.parametrize('packed', [False, True])
+@pytest.mark.parametrize('name, text, says', [
+    ('num-edge-list', '399\n', ['edge.csv.gz', '399']), ('num-edge-list', '401\n', ['edge.csv.gz', '400', '401']),
+    ('num-edge-list', '200\n200\n', ['num-edge-list']), ('num-edge-list', '', ['num-edge-list', 'empty']),
+    ('num-node-list', '-60\n', ['num-node-list']), ('num-node-list', '50\n', ['50']),
+    ('num-node-list', '30\n30\n', ['num-node-list']), ('node-feat', '1,2\n3\n', ['node-feat.csv.gz', 'line 2']),
+    ('node-feat', '1,2\n3,nan\n', ['node-feat.csv.gz', 'line 2, column 2', 'NaN']),
+    ('node-feat', '1,2\n3,4\n', ['node-feat.csv.gz', '2 rows', '60']), ('node-label', '1\n2\n', ['node-label.csv.gz', '2']),
+    ('node-label', '1\nx\n', ['node-label.csv.gz', 'line 2']), ('edge', '0,1\n2\n', ['edge.csv.gz', 'line 2']),
+])
+def test_csv_layout(tmp_path, name, text, says, packed):
+    source = im.write_ogb_csv(tmp_path / 'bad', im.Graph(16))
+    im.gzipped(source / 'raw' / f'{name}.csv.gz', text)
+    if packed:
+        source = im.zip_tree(source, tmp_path / 'bad.zip', prefix='bad/')
+    refused(tmp_path, source, *says)
+
+
 def test_overflow_to_f16(tmp_path):
     graph = im.Graph(8)
     graph.features[17, 2] = -65520
