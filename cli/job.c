@@ -14,7 +14,7 @@ static struct {
     char phase[64];
     struct timespec phase_began;
     struct timespec last_shown;
-    int64_t last_done;
+    int64_t most_done;
     bool finished; /* the phase has shown its last line */
     bool terminal;
     bool line_open; /* a progress line without its newline stands on the terminal */
@@ -132,15 +132,19 @@ static void show(void *user, const plim_progress_t *progress)
     struct timespec now;
     (void)user;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    if (strcmp(speech.phase, progress->phase) != 0 || progress->done < speech.last_done) {
+    if (strcmp(speech.phase, progress->phase) != 0) {
         close_line();
         end_phase(&now);
         (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
         speech.phase_began = now;
         speech.last_shown = now;
         speech.finished = false;
+        speech.most_done = 0;
     }
-    speech.last_done = progress->done;
+    /* Threads may speak out of order; the farthest one is right. */
+    if (progress->done < speech.most_done)
+        return;
+    speech.most_done = progress->done;
     bool finished = progress->total > 0 && progress->done >= progress->total;
     double since = seconds_between(&speech.last_shown, &now);
     if (speech.quiet || speech.finished || (!finished && since < (speech.terminal ? 0.2 : 15)))

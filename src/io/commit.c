@@ -244,17 +244,22 @@ static plim_status_t rename_fresh(const char *from, const char *to)
     return plim__fail_errno(errno, "cannot rename %s to %s", from, to);
 }
 
-/* Ends the locks; the lock file goes after the rename, so that nobody can come in between. */
+/* Removes the lock file. Closed first: NFS keeps an open file that is unlinked, under another name.
+ */
+static void unlock_file(plim__staging_t *staging)
+{
+    if (staging->file_lock_fd < 0)
+        return;
+    (void)close(staging->file_lock_fd);
+    staging->file_lock_fd = -1;
+    (void)unlinkat(staging->lock_fd, LOCK_FILE, 0);
+}
+
 static void unlock(plim__staging_t *staging)
 {
-    if (staging->file_lock_fd >= 0) {
-        (void)close(staging->file_lock_fd);
-        (void)unlinkat(staging->lock_fd, LOCK_FILE, 0);
-    }
     (void)close(staging->lock_fd);
     staging->path[0] = '\0';
     staging->lock_fd = -1;
-    staging->file_lock_fd = -1;
 }
 
 plim_status_t plim__staging_commit(plim__staging_t *staging)
@@ -263,6 +268,7 @@ plim_status_t plim__staging_commit(plim__staging_t *staging)
     PLIM_TRY(place_of(staging->target, &place));
     PLIM_TRY(sync_fd(staging->lock_fd, staging->path));
     PLIM_TRY(rename_fresh(staging->path, staging->target));
+    unlock_file(staging); /* after the rename, so that nobody can come in between */
     unlock(staging);
     return sync_directory(place.parent);
 }
@@ -273,7 +279,8 @@ void plim__staging_abandon(plim__staging_t *staging)
         return;
     char saved[PLIM_MESSAGE_MAX]; /* why it was abandoned matters more than what removing met */
     plim__fail_save(saved, sizeof saved);
-    (void)plim__remove_inside(staging->lock_fd, staging->path, NULL);
+    (void)plim__remove_inside(staging->lock_fd, staging->path, LOCK_FILE);
+    unlock_file(staging);
     (void)rmdir(staging->path);
     (void)plim__fail_restore(PLIM_OK, saved);
     unlock(staging);
