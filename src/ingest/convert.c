@@ -203,12 +203,59 @@ __attribute__((target("avx2"))) static int64_t f32_check_avx2(const float *from,
     return i;
 }
 
+/* SSE2 is part of every x86-64. */
 static int64_t f16_check(const uint16_t *from, int64_t count)
 {
-    for (int64_t i = 0; i < count; i++)
+    const __m128i magnitude = _mm_set1_epi16(0x7fff);
+    const __m128i infinity = _mm_set1_epi16(0x7c00);
+    int64_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        __m128i a = _mm_loadu_si128((const __m128i *)(from + i));
+        __m128i b = _mm_loadu_si128((const __m128i *)(from + i + 8));
+        __m128i bad = _mm_or_si128(_mm_cmpgt_epi16(_mm_and_si128(a, magnitude), infinity),
+                                   _mm_cmpgt_epi16(_mm_and_si128(b, magnitude), infinity));
+        if (_mm_movemask_epi8(bad) != 0)
+            break;
+    }
+    for (; i < count; i++)
         if ((from[i] & 0x7fffu) > 0x7c00u)
             return i;
     return count;
+}
+
+/* Doubles to f32, and on to f16 when `half`; the error is against the double. */
+__attribute__((target("avx2,f16c"))) static int64_t
+f64_avx2(const double *from, void *to, bool half, int64_t count, double *worst_error)
+{
+    const __m256d magnitude = _mm256_castsi256_pd(_mm256_set1_epi64x(INT64_MAX));
+    const __m256d infinity = _mm256_set1_pd((double)INFINITY);
+    __m256d most = _mm256_setzero_pd();
+    int64_t i = 0;
+    for (; i + 4 <= count; i += 4) {
+        __m256d value = _mm256_loadu_pd(from + i);
+        __m256d size = _mm256_and_pd(value, magnitude);
+        __m128 single = _mm256_cvtpd_ps(value);
+        __m128i packed = _mm_cvtps_ph(single, _MM_FROUND_TO_NEAREST_INT);
+        __m256d stored = _mm256_cvtps_pd(half ? _mm_cvtph_ps(packed) : single);
+        __m256d became = _mm256_cmp_pd(_mm256_and_pd(stored, magnitude), infinity, _CMP_EQ_OQ);
+        __m256d bad =
+            _mm256_or_pd(_mm256_cmp_pd(value, value, _CMP_UNORD_Q),
+                         _mm256_and_pd(became, _mm256_cmp_pd(size, infinity, _CMP_NEQ_OQ)));
+        if (_mm256_movemask_pd(bad) != 0)
+            break;
+        if (half)
+            _mm_storel_epi64((__m128i *)((uint16_t *)to + i), packed);
+        else
+            _mm_storeu_ps((float *)to + i, single);
+        __m256d lost = _mm256_and_pd(_mm256_sub_pd(value, stored), magnitude);
+        most = _mm256_max_pd(_mm256_div_pd(lost, size), most);
+    }
+    double each[4];
+    _mm256_storeu_pd(each, most);
+    for (int k = 0; k < 4; k++)
+        if (each[k] > *worst_error)
+            *worst_error = each[k];
+    return i;
 }
 
 double plim__convert_value(plim__dtype_t type, const void *from, int64_t index)
@@ -243,9 +290,9 @@ double plim__convert_value(plim__dtype_t type, const void *from, int64_t index)
 
 /* Any type, one value at a time: the rare ones. The error is against the double. */
 static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtype_t to_type,
-                           void *to, int64_t count, double *worst_error)
+                           void *to, int64_t begin, int64_t count, double *worst_error)
 {
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = begin; i < count; i++) {
         double value = plim__convert_value(from_type, from, i);
         float stored = (float)value;
         if (isnan(value))
@@ -308,7 +355,9 @@ int64_t plim__convert(plim__convert_path_t path, plim__dtype_t from_type, const 
             done = f16_to_f32_avx2(from, to, count);
         return f16_to_f32_scalar(from, to, done, count);
     }
-    return convert_any(from_type, from, to_type, to, count, worst_error);
+    if (from_type == PLIM__F64 && path != PLIM__CONVERT_SCALAR)
+        done = f64_avx2(from, to, to_type == PLIM__F16, count, worst_error);
+    return convert_any(from_type, from, to_type, to, done, count, worst_error);
 }
 
 #define WIDEN(type)                                                                                \

@@ -146,6 +146,46 @@ static void f16_nan_stops(void **state)
         }
 }
 
+static void doubles_agree_on_every_path(void **state)
+{
+    (void)state;
+    enum { COUNT = 20000 };
+    static double values[COUNT];
+    static float singles[3][COUNT];
+    static uint16_t halves[3][COUNT];
+    double worst[3] = {0, 0, 0}, worst_half[3] = {0, 0, 0};
+    uint64_t key = plim__rng_key(5, 6, 7, 8);
+    for (int i = 0; i < COUNT; i++) {
+        uint64_t bits = plim__rng_u64(key, (uint64_t)i);
+        double fraction = plim__rng_double(key, (uint64_t)i + COUNT) - 0.5;
+        values[i] = i % 50 == 0   ? 0
+                    : i % 50 == 1 ? (double)INFINITY
+                                  : ldexp(fraction, (int)(bits % 40) - 25);
+    }
+    for (int p = 0; p < num_paths; p++) {
+        assert_int_equal(
+            plim__convert(paths[p], PLIM__F64, values, PLIM__F32, singles[p], COUNT, &worst[p]),
+            COUNT);
+        assert_memory_equal(singles[p], singles[0], sizeof singles[0]);
+        assert_true(worst[p] == worst[0] && worst[p] > 0 && worst[p] <= 0x1p-24);
+        assert_int_equal(
+            plim__convert(paths[p], PLIM__F64, values, PLIM__F16, halves[p], COUNT, &worst_half[p]),
+            COUNT);
+        assert_memory_equal(halves[p], halves[0], sizeof halves[0]);
+        assert_true(worst_half[p] == worst_half[0]);
+        for (int at = 0; at < 9; at++) {
+            double kept = values[at], none = 0;
+            values[at] = at % 2 == 0 ? (double)NAN : 65520;
+            assert_int_equal(
+                plim__convert(paths[p], PLIM__F64, values, PLIM__F16, halves[p], 9, &none), at);
+            values[at] = at % 2 == 0 ? (double)NAN : -3.5e38;
+            assert_int_equal(
+                plim__convert(paths[p], PLIM__F64, values, PLIM__F32, singles[p], 9, &none), at);
+            values[at] = kept;
+        }
+    }
+}
+
 static void other_types(void **state)
 {
     (void)state;
@@ -199,6 +239,7 @@ int main(void)
         cmocka_unit_test(rounds_to_nearest_even),
         cmocka_unit_test(stops_at_nan_and_overflow),
         cmocka_unit_test(f16_nan_stops),
+        cmocka_unit_test(doubles_agree_on_every_path),
         cmocka_unit_test(other_types),
         cmocka_unit_test(ids_of_any_type),
     };
