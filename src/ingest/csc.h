@@ -37,8 +37,8 @@ typedef struct plim__csc plim__csc_t;
 /*
  * The least memory for which create succeeds: all that create and finish reserve, which is the
  * arena "csc build", the spill's engine, both columns while they are open and the stacks of
- * finish's threads. A few MiB, growing by four bytes for each 512 KiB chunk of spill. SIZE_MAX for
- * parameters that make no sense. params->memory is not looked at.
+ * finish's threads. A few MiB, growing by four bytes for each chunk of spill (16 KiB and more).
+ * SIZE_MAX for parameters that make no sense. params->memory is not looked at.
  */
 size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params);
 

@@ -35,33 +35,33 @@ static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int6
 }
 
 /*
- * Takes sorted keys apart: sources to `sources`, and in place of the keys a record for each list.
- * A run longer than a record can say (duplicates kept) becomes several. A record is written after
- * at least as many keys were read.
+ * Takes sorted keys apart: sources to `narrow` or, when that is NULL, to `wide`; in place of the
+ * keys a record for each list, how many. A run longer than a record can say (duplicates kept)
+ * becomes several. A record is written after at least as many keys were read.
  */
-#define UNPACK(name, type)                                                                         \
-    static int64_t name(uint64_t *keys, int64_t count, int bits, type *sources)                    \
-    {                                                                                              \
-        uint64_t mask = ((uint64_t)1 << bits) - 1;                                                 \
-        uint64_t node = count > 0 ? keys[0] >> bits : 0, run = 0;                                  \
-        int64_t records = 0;                                                                       \
-        for (int64_t i = 0; i < count; i++) {                                                      \
-            uint64_t key = keys[i];                                                                \
-            sources[i] = (type)(key & mask);                                                       \
-            if (key >> bits != node || run > mask) {                                               \
-                keys[records++] = node << bits | (run - 1);                                        \
-                node = key >> bits;                                                                \
-                run = 0;                                                                           \
-            }                                                                                      \
-            run++;                                                                                 \
-        }                                                                                          \
-        if (count > 0)                                                                             \
-            keys[records++] = node << bits | (run - 1);                                            \
-        return records;                                                                            \
+static inline __attribute__((always_inline)) int64_t unpack(uint64_t *keys, int64_t count, int bits,
+                                                            int32_t *narrow, int64_t *wide)
+{
+    uint64_t mask = ((uint64_t)1 << bits) - 1;
+    uint64_t node = count > 0 ? keys[0] >> bits : 0, run = 0;
+    int64_t records = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t key = keys[i];
+        if (narrow != NULL)
+            narrow[i] = (int32_t)(key & mask);
+        else
+            wide[i] = (int64_t)(key & mask);
+        if (key >> bits != node || run > mask) {
+            keys[records++] = node << bits | (run - 1);
+            node = key >> bits;
+            run = 0;
+        }
+        run++;
     }
-
-UNPACK(unpack_32, int32_t)
-UNPACK(unpack_64, int64_t)
+    if (count > 0)
+        keys[records++] = node << bits | (run - 1);
+    return records;
+}
 
 void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64_t count, int bits,
                        int64_t first_node)
@@ -76,12 +76,11 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     sorter->records = keys;
     sorter->sources = spare;
     sorter->num_sources = count;
+    int source_bits = csc->shape.source_bits;
     if (csc->output.index_size == sizeof(int32_t))
-        sorter->num_records =
-            unpack_32(keys, count, csc->shape.source_bits, (int32_t *)(void *)spare);
+        sorter->num_records = unpack(keys, count, source_bits, (int32_t *)(void *)spare, NULL);
     else
-        sorter->num_records =
-            unpack_64(keys, count, csc->shape.source_bits, (int64_t *)(void *)spare);
+        sorter->num_records = unpack(keys, count, source_bits, NULL, (int64_t *)(void *)spare);
 }
 
 /* Keys of the range, self-loops to be added included. */

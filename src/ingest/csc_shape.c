@@ -238,7 +238,7 @@ static bool shape_spilling(const plim_job_t *job, const plim__csc_params_t *para
 {
     shape->spill.tmp = params->tmp;
     set_combine(job, memory, shape);
-    set_split((int64_t)(memory / shape->spill.chunk) / ((int64_t)2 * shape->sorters), shape);
+    set_split((int64_t)(memory / shape->spill.chunk) / shape->sorters / 2, shape);
     if (set_buffers(job, params, memory, shape))
         return true;
     shape->combine = COMBINE_MIN;

@@ -291,7 +291,7 @@ static void builds_a_hub(void **state)
     for (size_t i = 0; i < NUM_OPTIONS; i += 4) {
         result_t least = build_with(&options[i], 0, 2, PLIM_IO_AUTO, &graph, directory);
         check_against_sort(&graph, &options[i], &least);
-        assert_true(least.totals.spill_bytes > 16 * 1000000);
+        assert_true(least.totals.spill_bytes > (int64_t)16 * 1000000);
         result_t most = build_with(&options[i], SIZE_MAX, 2, PLIM_IO_AUTO, &graph, directory);
         assert_same(&most, &least);
         result_free(&most);

@@ -45,7 +45,7 @@ static void check(int64_t count, int bits, int skew)
 static void sorts_all_sizes(void **state)
 {
     (void)state;
-    const int64_t counts[] = {0, 1, 2, 3, 24, 25, 100, 511, 4096, 24575, 24576, 24577, 200000};
+    const int64_t counts[] = {0, 1, 2, 3, 24, 25, 100, 511, 4096, 65535, 65536, 65537, 200000};
     const int bits[] = {0, 1, 7, 8, 9, 10, 27, 36, 43, 63, 64};
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         for (size_t j = 0; j < sizeof bits / sizeof bits[0]; j++)

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #define CHUNK ((size_t)4096)
-#define CHUNK_KEYS 512
-#define NUM_LISTS 5
+#define CHUNK_KEYS ((int64_t)512)
+#define NUM_LISTS ((int64_t)5)
 
 typedef struct fixture {
     char directory[512];
@@ -112,7 +112,7 @@ static void keeps_in_memory(void **state)
     begin(&fixture, 40, 0, false, PLIM_IO_AUTO);
     for (int i = 0; i < NUM_LISTS; i++) {
         lists[i] = PLIM__SPILL_LIST_INIT;
-        assert_ok(fill_list(fixture.spill, &lists[i], (uint64_t)i, 7, i * 100));
+        assert_ok(fill_list(fixture.spill, &lists[i], (uint64_t)i, 7, (int64_t)i * 100));
     }
     assert_int_equal(plim__spill_untouched(fixture.spill), 40 - 7 * NUM_LISTS - 4);
     for (int i = 0; i < NUM_LISTS; i++)
@@ -137,7 +137,7 @@ static void goes_to_disk(void **state)
         for (int round = 0; round < 3; round++) {
             for (int i = 0; i < NUM_LISTS; i++) {
                 lists[i] = PLIM__SPILL_LIST_INIT;
-                assert_ok(fill_list(fixture.spill, &lists[i], (uint64_t)i, 40, i * 127));
+                assert_ok(fill_list(fixture.spill, &lists[i], (uint64_t)i, 40, (int64_t)i * 127));
             }
             assert_ok(plim__spill_flush(fixture.spill));
             for (int i = 0; i < NUM_LISTS - 1; i++)
