@@ -96,7 +96,8 @@ static plim_status_t make_range(void *context, int worker, int64_t range)
     uint64_t *keys = (uint64_t *)(void *)sorter->area;
     int64_t first = plim__csc_range_first(csc, range), count;
     int bits = csc->shape.source_bits;
-    sorter->too_large = range_keys(csc, range) > csc->capacity;
+    sorter->num_keys = range_keys(csc, range);
+    sorter->too_large = sorter->num_keys > csc->capacity;
     if (sorter->too_large)
         return PLIM_OK;
     PLIM_TRY(plim__job_check(&csc->job));
@@ -116,8 +117,8 @@ static plim_status_t take_range(void *context, int worker, int64_t range)
         PLIM_TRY(plim__csc_split(csc, sorter, range));
     else
         PLIM_TRY(plim__csc_output_lists(csc, sorter, plim__csc_range_first(csc, range)));
-    plim__progress(&csc->job, "sorting edges", "edges", csc->output.num_edges,
-                   csc->total + csc->shape.loops);
+    csc->sorted += sorter->num_keys;
+    plim__progress(&csc->job, "sorting edges", "edges", csc->sorted, csc->total);
     return PLIM_OK;
 }
 
@@ -153,7 +154,6 @@ static plim_status_t divide_pool(plim__csc_t *csc, int *sorters_out)
 {
     int64_t all = csc->shape.spill.num_buffers;
     int64_t untouched = plim__spill_untouched(csc->spill);
-    int64_t loops = csc->shape.loops;
     if (plim__spill_written(csc->spill) == 0) {
         for (int n = csc->shape.sorters; n >= 1; n--) {
             if (keys_too_many(csc, untouched / n) == 0) {
@@ -164,8 +164,8 @@ static plim_status_t divide_pool(plim__csc_t *csc, int *sorters_out)
     }
     PLIM_TRY(plim__spill_flush(csc->spill));
     int n = csc->shape.sorters;
-    while (n > 1 && (all / n < PLIM__CSC_AREA_CHUNKS ||
-                     keys_too_many(csc, all / n) > (csc->total + loops) / 8))
+    while (n > 1 &&
+           (all / n < PLIM__CSC_AREA_CHUNKS || keys_too_many(csc, all / n) > csc->total / 8))
         n--;
     *sorters_out = set_areas(csc, 0, all, n);
     return PLIM_OK;
@@ -180,7 +180,7 @@ plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
     csc->finished = true;
     PLIM_TRY(plim__csc_gathered(csc));
     for (int64_t i = 0; i < csc->shape.num_ranges; i++)
-        csc->total += csc->ranges[i].list.count;
+        csc->total += range_keys(csc, i);
     PLIM_TRY(divide_pool(csc, &sorters));
     PLIM_TRY(plim__csc_output_open(csc, writer));
     size_t stacks = (size_t)(sorters - 1) * PLIM__STACK_BYTES;

@@ -58,6 +58,7 @@ typedef struct plim__csc_part {
 /* A thread of finish: what it has made of its range. */
 typedef struct plim__csc_sorter {
     char *area;        /* (2, capacity) keys */
+    int64_t num_keys;  /* of its range, before anything is removed */
     uint64_t *records; /* (num_records): destination in the range << source_bits | run length - 1 */
     int64_t num_records;
     const void *sources; /* (num_sources) int32 or int64 */
@@ -97,7 +98,8 @@ struct plim__csc {
     int64_t capacity;            /* keys of one half of an area, whole chunks */
     int64_t area_chunks;
     int split_bits; /* what an area has room for: twice as many chunks as parts */
-    int64_t total;  /* keys in all */
+    int64_t total;  /* keys in all, self-loops to be added included */
+    int64_t sorted; /* of them with their lists written */
     plim__csc_output_t output;
 };
 

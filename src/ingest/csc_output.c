@@ -20,8 +20,8 @@ plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *wr
                                offsets * (int64_t)sizeof(int64_t), csc->shape.column_buffer,
                                &output->indptr));
     return plim__column_open(writer, "indices", narrow ? PLIM__I32 : PLIM__I64, 1, &edges,
-                             (csc->total + csc->shape.loops) * (int64_t)output->index_size,
-                             csc->shape.column_buffer, &output->indices);
+                             csc->total * (int64_t)output->index_size, csc->shape.column_buffer,
+                             &output->indices);
 }
 
 static plim_status_t close_window(plim__csc_output_t *output)

@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "ingest/csc.h"
+#include "ingest/csc_internal.h"
 #include "mem/arena.h"
 
 #include <errno.h>
@@ -323,7 +323,8 @@ static void builds_one_edge_many_times(void **state)
     test_directory_remove(directory);
 }
 
-/* Ids need 64 bits in the file, and keys no longer hold all destinations. */
+/* Ids that need 64 bits in the file, and of which a key no longer holds two. Their offsets alone
+ * would be terabytes, so it ends before the columns. */
 static void builds_wide_ids(void **state)
 {
     (void)state;
@@ -334,9 +335,25 @@ static void builds_wide_ids(void **state)
         .num_nodes = (int64_t)1 << 40, .max_edges = 10, .memory = SIZE_MAX, .tmp = directory};
     plim__csc_t *csc;
     assert_ok(plim__csc_create(&job, &params, &csc));
-    int64_t last = params.num_nodes - 1, bad = -1;
-    assert_ok(plim__csc_add(csc, 0, &last, &last, 1, NULL));
-    int64_t beyond = params.num_nodes;
+    const int64_t last = params.num_nodes - 1, beyond = params.num_nodes;
+    const int64_t source[] = {last, 5, last, 0}, destination[] = {last, last - 1, last, last};
+    int64_t bad = -1, count;
+    assert_ok(plim__csc_add(csc, 0, source, destination, 4, NULL));
+    assert_ok(plim__csc_gathered(csc));
+    uint64_t keys[2][512] __attribute__((aligned(4096)));
+    int64_t range = csc->shape.num_ranges - 1, first = plim__csc_range_first(csc, range);
+    plim__csc_sorter_t sorter = {.area = (char *)keys};
+    csc->capacity = 512;
+    csc->output.index_size = sizeof(int64_t);
+    assert_ok(plim__spill_read(csc->spill, &csc->ranges[range].list, keys[0], 512, &count));
+    assert_int_equal(count, 4);
+    plim__csc_prepare(csc, &sorter, count, 64, first);
+    const int64_t expected[] = {5, 0, last, last};
+    assert_int_equal(sorter.num_sources, 4);
+    assert_memory_equal(sorter.sources, expected, sizeof expected);
+    assert_int_equal(sorter.num_records, 2);
+    assert_int_equal(first + (int64_t)(sorter.records[0] >> csc->shape.source_bits), last - 1);
+    assert_int_equal(first + (int64_t)(sorter.records[1] >> csc->shape.source_bits), last);
     assert_int_equal(plim__csc_add(csc, 0, &last, &beyond, 1, &bad), PLIM_ERR_DATA);
     assert_int_equal(bad, 0);
     plim__csc_destroy(csc);
