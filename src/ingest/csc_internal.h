@@ -30,7 +30,7 @@ bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
                      plim__csc_shape_t *shape_out);
 
 /* An area in which one thread sorts: at least this many chunks, two halves of whole chunks. */
-#define PLIM__CSC_AREA_CHUNKS 8
+#define PLIM__CSC_AREA_CHUNKS 16
 
 /* A range's keys that are not with the spill yet; the lock guards these, the spill the list. */
 typedef struct plim__csc_range {

@@ -209,7 +209,7 @@ static bool shape_in_memory(const plim_job_t *job, const plim__csc_params_t *par
 /* Parts of a split: each needs one buffer, and as many again are being read, written or spare. */
 static void set_split(int64_t area_chunks, plim__csc_shape_t *shape)
 {
-    shape->split_bits = 2;
+    shape->split_bits = 3;
     while (shape->split_bits < 6 && (int64_t)4 << shape->split_bits <= area_chunks)
         shape->split_bits++;
     shape->split_levels = 64 / shape->split_bits + 1;
