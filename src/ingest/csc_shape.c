@@ -333,10 +333,12 @@ size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params)
     return total;
 }
 
-/* Bytes of all keys, each chunk's end rounded up to a page: at most one a range. */
+/* Bytes of all keys, those of self-loops in ranges that are split included; each chunk's end
+ * rounded up to a page: at most one a range. */
 static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
 {
-    int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1);
+    int64_t loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
+    int64_t keys = params->max_edges * (params->symmetrise ? 2 : 1) + loops;
     return keys * (int64_t)sizeof(uint64_t) + plim__min_i64(num_ranges, keys) * (int64_t)PLIM__PAGE;
 }
 
