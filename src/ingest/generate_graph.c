@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define LONGEST_LIST 200000 /* as long as the longest of the real graphs */
-#define EVEN_RATIO 1e4      /* a community's hottest to its coldest, the same at every scale */
+#define COMMUNITY_RATIO 1e4 /* a community's hottest to its coldest, the same at every scale */
 #define HOT_RATIO 16        /* and among the hottest of the periphery */
 #define HOT_SHARE 12        /* which are one place in so many */
 #define CHOICE_BITS 20
@@ -241,9 +241,9 @@ static pools_t pools_at(const plim__graph_t *graph, int64_t place)
     pools.chances[1] = (uint32_t)((mix->everywhere + mix->hot) * one + 0.5);
     pools.chances[2] = (uint32_t)((mix->everywhere + mix->hot + mix->community) * one + 0.5);
     pools.laws[LAW_EVERYWHERE] = law_zipf((plim__range_t){0, shape->num_nodes}, 1e18);
-    pools.laws[LAW_HOT] = law_zipf(hot, core ? EVEN_RATIO : HOT_RATIO);
+    pools.laws[LAW_HOT] = law_zipf(hot, core ? COMMUNITY_RATIO : HOT_RATIO);
     pools.laws[LAW_COMMUNITY] =
-        core && shape->even_core ? law_even(community) : law_zipf(community, EVEN_RATIO);
+        core && shape->even_core ? law_even(community) : law_zipf(community, COMMUNITY_RATIO);
     pools.laws[LAW_REGION] = law_even(region);
     return pools;
 }
