@@ -35,22 +35,22 @@ static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int6
 }
 
 /*
- * Takes sorted keys apart: sources to `narrow` or, when that is NULL, to `wide`; in place of the
+ * Takes sorted keys apart: sources, of 32 bits when `narrow`, else of 64, to `to`; in place of the
  * keys a record for each list, how many. A run longer than a record can say (duplicates kept)
  * becomes several. A record is written after at least as many keys were read.
  */
 static inline __attribute__((always_inline)) int64_t unpack(uint64_t *keys, int64_t count, int bits,
-                                                            int32_t *narrow, int64_t *wide)
+                                                            void *to, bool narrow)
 {
     uint64_t mask = ((uint64_t)1 << bits) - 1;
     uint64_t node = count > 0 ? keys[0] >> bits : 0, run = 0;
     int64_t records = 0;
     for (int64_t i = 0; i < count; i++) {
         uint64_t key = keys[i];
-        if (narrow != NULL)
-            narrow[i] = (int32_t)(key & mask);
+        if (narrow)
+            ((int32_t *)to)[i] = (int32_t)(key & mask);
         else
-            wide[i] = (int64_t)(key & mask);
+            ((int64_t *)to)[i] = (int64_t)(key & mask);
         if (key >> bits != node || run > mask) {
             keys[records++] = node << bits | (run - 1);
             node = key >> bits;
@@ -78,9 +78,9 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
     sorter->num_sources = count;
     int source_bits = csc->shape.source_bits;
     if (csc->output.index_size == sizeof(int32_t))
-        sorter->num_records = unpack(keys, count, source_bits, (int32_t *)(void *)spare, NULL);
+        sorter->num_records = unpack(keys, count, source_bits, spare, true);
     else
-        sorter->num_records = unpack(keys, count, source_bits, NULL, (int64_t *)(void *)spare);
+        sorter->num_records = unpack(keys, count, source_bits, spare, false);
 }
 
 /* Keys of the range, self-loops to be added included. */

@@ -406,58 +406,34 @@ static plim_status_t end_row(plim__text_t *text, int64_t columns)
     return plim__text_finish_line(text);
 }
 
-plim_status_t plim__text_rows_i64(plim__text_t *text, int64_t columns, int64_t keep,
-                                  int64_t max_rows, int64_t *rows_out, int64_t *got_out)
+static inline plim_status_t take_f32(plim__text_t *text, int64_t columns, float *value_out)
 {
-    int64_t row = 0;
-    for (; row < max_rows; row++) {
-        bool more;
-        PLIM_TRY(begin_line(text, &more));
-        if (!more)
-            break;
-        for (int64_t i = 0; i < keep; i++)
-            PLIM_TRY(take_i64(text, columns, &rows_out[row * keep + i]));
-        PLIM_TRY(end_row(text, columns));
-    }
-    *got_out = row;
+    double value;
+    PLIM_TRY(take_f64(text, columns, &value));
+    *value_out = (float)value;
+    if (isinf(*value_out) && !isinf(value))
+        return plim__text_fail(text, "%g is too large for f32; scale the values", value);
     return PLIM_OK;
 }
 
-plim_status_t plim__text_rows_f64(plim__text_t *text, int64_t columns, int64_t keep,
-                                  int64_t max_rows, double *rows_out, int64_t *got_out)
-{
-    int64_t row = 0;
-    for (; row < max_rows; row++) {
-        bool more;
-        PLIM_TRY(begin_line(text, &more));
-        if (!more)
-            break;
-        for (int64_t i = 0; i < keep; i++)
-            PLIM_TRY(take_f64(text, columns, &rows_out[row * keep + i]));
-        PLIM_TRY(end_row(text, columns));
+#define TEXT_ROWS(name, type)                                                                      \
+    plim_status_t plim__text_rows_##name(plim__text_t *text, int64_t columns, int64_t keep,        \
+                                         int64_t max_rows, type *rows_out, int64_t *got_out)       \
+    {                                                                                              \
+        int64_t row = 0;                                                                           \
+        for (; row < max_rows; row++) {                                                            \
+            bool more;                                                                             \
+            PLIM_TRY(begin_line(text, &more));                                                     \
+            if (!more)                                                                             \
+                break;                                                                             \
+            for (int64_t i = 0; i < keep; i++)                                                     \
+                PLIM_TRY(take_##name(text, columns, &rows_out[row * keep + i]));                   \
+            PLIM_TRY(end_row(text, columns));                                                      \
+        }                                                                                          \
+        *got_out = row;                                                                            \
+        return PLIM_OK;                                                                            \
     }
-    *got_out = row;
-    return PLIM_OK;
-}
 
-plim_status_t plim__text_rows_f32(plim__text_t *text, int64_t columns, int64_t keep,
-                                  int64_t max_rows, float *rows_out, int64_t *got_out)
-{
-    int64_t row = 0;
-    for (; row < max_rows; row++) {
-        bool more;
-        PLIM_TRY(begin_line(text, &more));
-        if (!more)
-            break;
-        for (int64_t i = 0; i < keep; i++) {
-            double value;
-            PLIM_TRY(take_f64(text, columns, &value));
-            rows_out[row * keep + i] = (float)value;
-            if (isinf((float)value) && !isinf(value))
-                return plim__text_fail(text, "%g is too large for f32; scale the values", value);
-        }
-        PLIM_TRY(end_row(text, columns));
-    }
-    *got_out = row;
-    return PLIM_OK;
-}
+TEXT_ROWS(i64, int64_t)
+TEXT_ROWS(f64, double)
+TEXT_ROWS(f32, float)

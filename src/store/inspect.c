@@ -393,9 +393,11 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
     /* The threads' stacks are on the ledger with it, though they lie elsewhere. */
     size_t size = plim__arena_piece(1, sizeof(inspection_t), 1) +
                   (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
-    if (plim_ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE))
-        return plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
-                                   size + engines + PLIM__PAGE);
+    if (plim_ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE)) {
+        (void)plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
+                                  size + engines + PLIM__PAGE);
+        return PLIM_ERR_BUDGET;
+    }
     PLIM_TRY(plim__arena_create(job->ledger, "inspect", size, &arena));
     inspection_t *inspection = plim__arena_carve(&arena, 1, sizeof *inspection, 1);
     inspection->job = job;
