@@ -7,7 +7,9 @@
 #include <plimsoll/job.h>
 #include <plimsoll/ledger.h>
 #include <plimsoll/limit.h>
+#include <plimsoll/loader.h>
 #include <plimsoll/meter.h>
+#include <plimsoll/plan.h>
 #include <plimsoll/status.h>
 #include <plimsoll/version.h>
 

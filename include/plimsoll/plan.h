@@ -1,0 +1,73 @@
+/*
+ * The plan: what a loader will hold in memory, account by account, so that it fits under the line
+ * or says so before anything is started.
+ */
+#ifndef PLIMSOLL_PLAN_H
+#define PLIMSOLL_PLAN_H
+
+#include <plimsoll/loader.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What the user may insist on; 0 leaves the choice to the plan. */
+typedef struct plim_load_wishes {
+    int64_t memory;      /* stay below this many bytes in all; 0: the ledger's line */
+    int num_slots;       /* batches in flight */
+    int64_t window;      /* steps sampled as a whole, at most */
+    int topology;        /* 1: in memory, 2: on disk */
+    int rows;            /* 1: in memory, 2: on disk */
+    int64_t hot_rows;    /* bytes of rows kept in memory, -1: none */
+    int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
+    const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
+} plim_load_wishes_t;
+
+#define PLIM_PLAN_ACCOUNTS 24
+
+typedef struct plim_plan_account {
+    char name[32];
+    int64_t bytes;
+} plim_plan_account_t;
+
+/* Choices and what they cost. Filled by plim_load_plan; only its numbers are looked at afterwards.
+ */
+struct plim_load_plan {
+    plim_recipe_t recipe;
+    int workers; /* threads that build batches, the caller's included */
+    bool topology_in_memory;
+    bool rows_in_memory;
+    size_t hot_list_bytes;
+    size_t hot_row_bytes;
+    int64_t window_steps; /* at most so many at once */
+    int64_t window_draws; /* entries that a window's draws may take */
+    int64_t window_rows;  /* rows that a window may hold */
+    int num_slots;
+    int64_t slot_nodes; /* capacity of a slot */
+    int64_t slot_edges;
+    int io_depth;
+    size_t io_gap;
+    char scratch[512];     /* "" : none */
+    int64_t scratch_bytes; /* disk space it will take there */
+    int64_t total;         /* memory in all, the process included */
+    int64_t line;
+    int64_t least; /* the least line under which this recipe runs */
+    int num_accounts;
+    plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS];
+};
+
+/*
+ * Fits a loader for the recipe under the ledger's line. Steps down by itself through choices that
+ * keep the batches: rows from disk, lists from disk, smaller windows and caches, fewer and smaller
+ * slots. PLIM_ERR_BUDGET, with the least line that would do, when nothing fits; PLIM_ERR_USAGE for
+ * a recipe that the dataset cannot serve. Touches only what dataset.json says.
+ */
+PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                      plim_load_plan_t *plan_out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

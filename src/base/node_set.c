@@ -1,0 +1,69 @@
+#include "base/node_set.h"
+
+#include <string.h>
+
+plim__node_set_t plim__node_set_make(void *lines, int64_t universe)
+{
+    return (plim__node_set_t){lines, universe / PLIM__NODE_SET_BITS + 1, universe, 0};
+}
+
+void plim__node_set_clear(plim__node_set_t *set)
+{
+    memset(set->lines, 0, (size_t)set->num_lines * sizeof *set->lines);
+    set->count = 0;
+}
+
+static inline __attribute__((always_inline)) int64_t seal(plim__node_set_line_t *lines,
+                                                          int64_t num_lines)
+{
+    uint64_t before = 0;
+    for (int64_t i = 0; i < num_lines; i++) {
+        lines[i].before = before;
+        for (int j = 0; j < 7; j++)
+            before += (uint64_t)__builtin_popcountll(lines[i].bits[j]);
+    }
+    return (int64_t)before;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("popcnt"))) static int64_t seal_popcnt(plim__node_set_line_t *lines,
+                                                             int64_t num_lines)
+{
+    return seal(lines, num_lines);
+}
+#endif
+
+void plim__node_set_seal(plim__node_set_t *set)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("popcnt")) {
+        set->count = seal_popcnt(set->lines, set->num_lines);
+        return;
+    }
+#endif
+    set->count = seal(set->lines, set->num_lines);
+}
+
+int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
+                            int64_t *nodes_out)
+{
+    int64_t found = 0;
+    if (from >= set->universe)
+        return 0;
+    int64_t first_bit = from % PLIM__NODE_SET_BITS;
+    for (int64_t i = from / PLIM__NODE_SET_BITS; i < set->num_lines && found < capacity; i++) {
+        for (int64_t word = first_bit / 64; word < 7; word++) {
+            uint64_t bits = set->lines[i].bits[word] & ~(uint64_t)0 << first_bit % 64;
+            first_bit = 0;
+            for (; bits != 0 && found < capacity; bits &= bits - 1)
+                nodes_out[found++] = i * PLIM__NODE_SET_BITS + word * 64 + __builtin_ctzll(bits);
+        }
+    }
+    return found;
+}
+
+int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from)
+{
+    int64_t node;
+    return plim__node_set_list(set, from, 1, &node) == 1 ? node : -1;
+}

@@ -1,0 +1,90 @@
+/*
+ * A set of nodes as a bit vector that can count: membership, the rank of a member among all, and
+ * the members in ascending order. One cache line holds 448 nodes and how many members come before
+ * them, so a question costs one cache miss:
+ *
+ *     | members before this line | bits of nodes 448 i … 448 i + 447 |   64 bytes
+ *
+ * 1.14 bits a node. Ranks are valid after plim__node_set_seal, until something is added.
+ */
+#ifndef PLIM_BASE_NODE_SET_H
+#define PLIM_BASE_NODE_SET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLIM__NODE_SET_BITS 448
+
+typedef struct plim__node_set_line {
+    uint64_t before;
+    uint64_t bits[7];
+} plim__node_set_line_t;
+
+typedef struct plim__node_set {
+    plim__node_set_line_t *lines; /* (num_lines), on a cache line's boundary; the owner's */
+    int64_t num_lines;
+    int64_t universe; /* nodes are 0 … universe-1 */
+    int64_t count;    /* members, once sealed */
+} plim__node_set_t;
+
+/* Bytes of the lines for so many nodes. */
+static inline size_t plim__node_set_bytes(int64_t universe)
+{
+    return ((size_t)universe / PLIM__NODE_SET_BITS + 1) * sizeof(plim__node_set_line_t);
+}
+
+/* An empty set in `lines`: plim__node_set_bytes of zeroed memory. */
+plim__node_set_t plim__node_set_make(void *lines, int64_t universe);
+
+void plim__node_set_clear(plim__node_set_t *set);
+
+/* Counts; after it ranks and `count` are right. */
+void plim__node_set_seal(plim__node_set_t *set);
+
+/* The least member that is `from` or larger, or -1. */
+int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
+
+/* Up to `capacity` members from `from` on, ascending; returns how many. */
+int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
+                            int64_t *nodes_out);
+
+static inline void plim__node_set_prefetch(const plim__node_set_t *set, int64_t node)
+{
+    __builtin_prefetch(&set->lines[(uint64_t)node / PLIM__NODE_SET_BITS]);
+}
+
+/* Adds a node; any number of threads at once. True when it was not a member before. */
+static inline bool plim__node_set_add(plim__node_set_t *set, int64_t node)
+{
+    uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
+    uint64_t *word = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS].bits[bit / 64];
+    uint64_t mask = (uint64_t)1 << bit % 64;
+    if ((__atomic_load_n(word, __ATOMIC_RELAXED) & mask) != 0)
+        return false;
+    return (__atomic_fetch_or(word, mask, __ATOMIC_RELAXED) & mask) == 0;
+}
+
+static inline bool plim__node_set_has(const plim__node_set_t *set, int64_t node)
+{
+    uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
+    return set->lines[(uint64_t)node / PLIM__NODE_SET_BITS].bits[bit / 64] >> bit % 64 & 1;
+}
+
+/* How many members are smaller than `node`, when it is a member itself; else -1. Sealed sets only.
+ */
+static inline int64_t plim__node_set_rank(const plim__node_set_t *set, int64_t node)
+{
+    const plim__node_set_line_t *line = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS];
+    uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
+    uint64_t word = bit / 64;
+    uint64_t below = ((uint64_t)1 << bit % 64) - 1;
+    if ((line->bits[word] >> bit % 64 & 1) == 0)
+        return -1;
+    uint64_t rank = line->before;
+    for (uint64_t i = 0; i < word; i++)
+        rank += (uint64_t)__builtin_popcountll(line->bits[i]);
+    return (int64_t)(rank + (uint64_t)__builtin_popcountll(line->bits[word] & below));
+}
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * Rows kept in memory that the kernel may take back at any time. Rows lie packed in the order of
+ * their nodes; their pages are under MADV_FREE: under pressure the kernel drops them at once
+ * instead of killing somebody, and a dropped page reads as zeros.
+ *
+ *     page  | row 0 | row 1 | … | row 15 |      the first 8 bytes of every row, and of every page
+ * that
+ *             ^^^^ xor KEY                      a row continues on, are stored xor KEY
+ *
+ * So a page that is still there shows a word other than zero at each of these places, and it is
+ * looked at after the copy: a row whose marks are all there was copied whole. A row whose own bytes
+ * equal KEY at a mark cannot be told from a dropped one and is simply read from disk. Row size is
+ * rounded up to 8.
+ */
+#ifndef PLIM_FEATURE_HOT_ROWS_H
+#define PLIM_FEATURE_HOT_ROWS_H
+
+#include "base/node_set.h"
+#include "io/file.h"
+#include "store/dataset.h"
+
+typedef struct plim__hot_rows plim__hot_rows_t;
+
+typedef struct plim__hot_rows_params {
+    const plim__node_set_t *nodes; /* sealed, borrowed */
+    int64_t most;                  /* the first so many of them */
+    const char *scratch;           /* see plim__rows_disk_params_t */
+    uint64_t key;
+} plim__hot_rows_params_t;
+
+size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim__hot_rows_params_t *params);
+
+/* Fills it by one sequential pass over features.npy, or from the packed file. Account "hot rows".
+ */
+plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__hot_rows_params_t *params,
+                                    plim__hot_rows_t **hot_out);
+void plim__hot_rows_destroy(plim__hot_rows_t *hot);
+
+/* Copies the node's row as it is stored; false when it is not there (any more). Any thread. */
+bool plim__hot_rows_copy(const plim__hot_rows_t *hot, int64_t node, void *row_out);
+void plim__hot_rows_prefetch(const plim__hot_rows_t *hot, int64_t node);
+
+/* As plim__rows_disk_holds and plim__rows_disk_refresh. */
+bool plim__hot_rows_holds(const plim__hot_rows_t *hot, int64_t node);
+plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot);
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * Blocks: what a model sees of the graph for some seeds. The nodes come in the order they are met,
+ * seeds first; a block a hop says who draws from whom, in local ids (places in `nodes`).
+ *
+ *     nodes   | seeds | met at hop 0 | met at hop 1 | …
+ *     hop 0   destinations: seeds                       sources: seeds, met at hop 0
+ *     hop 1   destinations: all met before it           sources: all so far             (native)
+ *             destinations: met at hop 0 only                                           (PyG's
+ * form)
+ *
+ * Native: every node met so far draws anew at each hop, so a seed's neighbourhood is the same in
+ * any company, and a batch may be cut into parts. PyG's form: a node is expanded once, at the hop
+ * after it was first met. New nodes are numbered in the order of destinations, then of draws.
+ */
+#ifndef PLIM_SAMPLE_BLOCKS_H
+#define PLIM_SAMPLE_BLOCKS_H
+
+#include "sample/topology.h"
+
+#include <plimsoll/loader.h>
+
+typedef struct plim__blocks plim__blocks_t; /* one worker's scratch */
+
+/* Where the result goes: a slot's arrays. */
+typedef struct plim__blocks_out {
+    plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: of nodes, indptr and indices */
+    void *nodes;             /* (node_capacity) */
+    int64_t node_capacity;   /* below 2^31 */
+    void *edges; /* (edge_capacity) indptr and indices of all hops, one after the other */
+    int64_t edge_capacity;
+    int num_hops;
+    plim_block_t blocks[PLIM__HOPS_MAX];
+    int64_t num_nodes;
+    const int64_t *ids; /* (num_nodes) the nodes again, in the scratch until its next use */
+} plim__blocks_out_t;
+
+typedef struct plim__blocks_params {
+    int num_hops;
+    int64_t fanout[PLIM__HOPS_MAX];
+    bool replace;
+    plim_form_t form;
+    uint64_t seed;
+    int64_t node_capacity; /* of the largest result */
+    int64_t most_drawn;    /* the longest single draw: the largest fan-out, or the longest list */
+} plim__blocks_params_t;
+
+size_t plim__blocks_estimate(const plim__blocks_params_t *params);
+plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_params_t *params,
+                                  plim__blocks_t **blocks_out);
+void plim__blocks_destroy(plim__blocks_t *blocks);
+
+/*
+ * Builds the blocks around `seeds` (distinct, valid), drawing as worker `worker` of the source.
+ * *fits_out is false when a capacity was too small: the result is then void, and fewer seeds may
+ * do. Errors are the source's.
+ */
+plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
+                                 int64_t epoch, const int64_t *seeds, int64_t count,
+                                 plim__blocks_out_t *out, bool *fits_out);
+
+/* The most nodes, and places in `edges`, that so many seeds can need, whatever is drawn;
+ * saturating.
+ */
+void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
+                        int64_t max_degree, int64_t num_seeds, int64_t *nodes_out,
+                        int64_t *edges_out);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * The draw itself: which entries of a node's list are taken. It depends on (seed, epoch, hop, node)
+ * and the list's length, on nothing else: not on the batch, the thread, or where the list lies.
+ *
+ * Let key = plim__rng_key(seed, epoch, hop, node), d the length, k the fan-out.
+ * Without replacement: all entries in their order when d <= k or k = -1; else Floyd's subset, in
+ * the order it is made: for i = 0 … k-1 let j = d - k + i, t uniform in [0, j]; take t, or j when t
+ * was taken before. With replacement: k times uniform in [0, d), nothing when d = 0, all when k =
+ * -1. Uniform numbers are plim__rng_below(key, &counter, …), the counter starting at 0.
+ */
+#ifndef PLIM_SAMPLE_DRAW_H
+#define PLIM_SAMPLE_DRAW_H
+
+#include "base/rng.h"
+#include "sample/offsets.h"
+
+#define PLIM__FANOUT_MAX 4096
+#define PLIM__HOPS_MAX 8
+
+/* One hop of one epoch. */
+typedef struct plim__hop {
+    uint64_t seed;
+    int64_t epoch;
+    int hop;        /* 0: around the seeds */
+    int64_t fanout; /* 0 … PLIM__FANOUT_MAX, or -1: all */
+    bool replace;
+} plim__hop_t;
+
+/* How many entries are drawn from a list of that length. */
+static inline int64_t plim__draw_count(const plim__hop_t *hop, int64_t degree)
+{
+    if (hop->fanout < 0 || degree == 0)
+        return degree;
+    return hop->replace || degree > hop->fanout ? hop->fanout : degree;
+}
+
+/*
+ * The positions drawn in the list of `node`, each in [0, degree), plim__draw_count of them.
+ * Any thread.
+ */
+void plim__draw_positions(const plim__hop_t *hop, int64_t node, int64_t degree,
+                          int64_t *positions_out);
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * Where each node's list begins in indices.npy, and how long it is: indptr.npy at about a byte a
+ * node. One cache line holds 56 nodes, so a question costs one cache miss:
+ *
+ *     | start of the first list, and the number of the line's first long list | 56 degrees |
+ *
+ * A degree of 128 or more does not go into its byte: the byte says so, and the degree stands in a
+ * table of long lists, whose size is known from dataset.json's degree counts.
+ */
+#ifndef PLIM_SAMPLE_OFFSETS_H
+#define PLIM_SAMPLE_OFFSETS_H
+
+#include "store/dataset.h"
+
+typedef struct plim__offsets plim__offsets_t;
+
+/* A list: entries [start, start + degree) of indices.npy. */
+typedef struct plim__list {
+    int64_t start;
+    int64_t degree;
+} plim__list_t;
+
+size_t plim__offsets_estimate(const plim_dataset_t *dataset);
+
+/*
+ * Reads indptr.npy once, sequentially, in parallel. Account "offsets". PLIM_ERR_DATA when the
+ * offsets do not ascend from 0 to the number of edges or the degrees are not those that
+ * dataset.json counts; PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM.
+ */
+plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   plim__offsets_t **offsets_out);
+void plim__offsets_destroy(plim__offsets_t *offsets);
+
+/* Any thread; 0 ≤ node < num_nodes. */
+plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node);
+void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node);
+
+#endif

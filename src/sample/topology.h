@@ -1,0 +1,94 @@
+/*
+ * Where neighbours come from. A topology source answers one question: the neighbours drawn for
+ * these nodes at this hop. In memory, on disk, drawn before for a whole window, one day on another
+ * machine: nothing above knows which, and the answers are the same.
+ */
+#ifndef PLIM_SAMPLE_TOPOLOGY_H
+#define PLIM_SAMPLE_TOPOLOGY_H
+
+#include "base/node_set.h"
+#include "sample/draw.h"
+
+typedef struct plim__topology plim__topology_t;
+
+/* Neighbours of several nodes: those of nodes[i] are ids[indptr[i]] … ids[indptr[i+1]-1]. */
+typedef struct plim__drawn {
+    int64_t *indptr;  /* (nodes + 1), from 0 */
+    int64_t *ids;     /* (capacity) */
+    int64_t capacity; /* of ids */
+    int64_t taken;    /* how many of the nodes were answered: fewer when ids was full */
+} plim__drawn_t;
+
+/* Counted since the source was made, by all workers. */
+typedef struct plim__topology_stats {
+    int64_t lists;      /* lists drawn from … */
+    int64_t lists_hot;  /* … of which lay in memory */
+    int64_t transfers;  /* I/Os */
+    int64_t bytes_read; /* by them */
+    int64_t wait_ns;    /* waited for them, summed over workers */
+} plim__topology_stats_t;
+
+/* What a source is, for those who make one: kept as the first member of its struct. */
+struct plim__topology {
+    plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__hop_t *hop,
+                          const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
+    void (*stats)(plim__topology_t *source, plim__topology_stats_t *stats_out);
+    void (*destroy)(plim__topology_t *source);
+};
+
+/*
+ * Draws for nodes[0 … count-1], in any order, each node valid. Workers 0 … workers-1 of a source
+ * may draw at once, each number by one thread at a time. At least one node must fit drawn->capacity
+ * (fan-out -1: the longest list), else PLIM_ERR_BUDGET. On disk, ascending nodes and large counts
+ * read best. PLIM_ERR_IO, PLIM_ERR_DATA for an entry that is no node.
+ */
+static inline plim_status_t plim__topology_draw(plim__topology_t *source, int worker,
+                                                const plim__hop_t *hop, const int64_t *nodes,
+                                                int64_t count, plim__drawn_t *drawn)
+{
+    return source->draw(source, worker, hop, nodes, count, drawn);
+}
+
+static inline void plim__topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
+{
+    source->stats(source, stats_out);
+}
+
+static inline void plim__topology_destroy(plim__topology_t *source)
+{
+    if (source != NULL)
+        source->destroy(source);
+}
+
+/*
+ * All of indices.npy in memory (account "adjacency"), every entry checked while it is read.
+ * `offsets` is borrowed and must outlive the source.
+ */
+size_t plim__topology_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      int workers);
+plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                           const plim__offsets_t *offsets, int workers,
+                                           plim__topology_t **source_out);
+
+/*
+ * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than `gap`
+ * bytes apart joined. Lists of the nodes in `hot` (sealed; borrowed; NULL or empty: none) are kept
+ * in memory, at most hot_bytes of them in ascending order of nodes (account "hot lists"); their
+ * pages may be taken back by the kernel at any time: an entry that is gone is read again.
+ */
+typedef struct plim__topology_disk_params {
+    int workers;
+    int depth;  /* I/Os in flight, for each worker */
+    size_t gap; /* see plim__reader_params_t */
+    const plim__node_set_t *hot;
+    size_t hot_bytes;
+} plim__topology_disk_params_t;
+
+size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__topology_disk_params_t *params);
+plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim__offsets_t *offsets,
+                                         const plim__topology_disk_params_t *params,
+                                         plim__topology_t **source_out);
+
+#endif
