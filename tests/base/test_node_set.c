@@ -1,7 +1,7 @@
 /* A node set against a plain array of flags. */
 #include "base/node_set.h"
 #include "base/rng.h"
-#include "harness.h"
+#include "support/harness.h"
 
 #define UNIVERSE 5000
 
