@@ -13,35 +13,15 @@ void plim__node_set_clear(plim__node_set_t *set)
     set->count = 0;
 }
 
-static inline __attribute__((always_inline)) int64_t seal(plim__node_set_line_t *lines,
-                                                          int64_t num_lines)
-{
-    uint64_t before = 0;
-    for (int64_t i = 0; i < num_lines; i++) {
-        lines[i].before = before;
-        for (int j = 0; j < 7; j++)
-            before += (uint64_t)__builtin_popcountll(lines[i].bits[j]);
-    }
-    return (int64_t)before;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("popcnt"))) static int64_t seal_popcnt(plim__node_set_line_t *lines,
-                                                             int64_t num_lines)
-{
-    return seal(lines, num_lines);
-}
-#endif
-
 void plim__node_set_seal(plim__node_set_t *set)
 {
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("popcnt")) {
-        set->count = seal_popcnt(set->lines, set->num_lines);
-        return;
+    uint64_t before = 0;
+    for (int64_t i = 0; i < set->num_lines; i++) {
+        set->lines[i].before = before;
+        for (int j = 0; j < 7; j++)
+            before += (uint64_t)__builtin_popcountll(set->lines[i].bits[j]);
     }
-#endif
-    set->count = seal(set->lines, set->num_lines);
+    set->count = (int64_t)before;
 }
 
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
