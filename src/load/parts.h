@@ -1,0 +1,45 @@
+/*
+ * What a loader is made of: the parameters of every part, worked out from the plan's choices in one
+ * place, so that the plan reckons with exactly what the loader makes.
+ */
+#ifndef PLIM_LOAD_PARTS_H
+#define PLIM_LOAD_PARTS_H
+
+#include "feature/rows.h"
+#include "load/window.h"
+#include "sample/blocks.h"
+#include "sample/topology.h"
+
+#include <plimsoll/plan.h>
+
+#define PLIM__LOAD_WINDOWS 2 /* one is consumed while the next is prepared */
+
+/* One slot: its arrays lie one after the other, each on a cache line's boundary. */
+typedef struct plim__load_slot_sizes {
+    size_t nodes;        /* (slot_nodes) of the recipe's index type */
+    size_t edges;        /* (slot_edges) of the same */
+    size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
+    size_t seeds;        /* (batch_size) int64 */
+    size_t labels;       /* (batch_size) int64, or (batch_size, num_targets) float; 0 without */
+    size_t graph_indptr; /* (batch_size + 1) of the index type; 0 in one graph */
+    size_t bytes;        /* all of it, a whole number of pages; saturates at SIZE_MAX */
+} plim__load_slot_sizes_t;
+
+typedef struct plim__load_parts {
+    bool windowed;   /* something lies on disk: batches are built from windows */
+    bool with_rows;  /* batches have rows */
+    int builders;    /* threads that prepare windows; 0 unless windowed */
+    int num_sources; /* worker numbers that sources serve: builders first, then workers */
+    int64_t most_drawn;
+    plim__blocks_params_t blocks;       /* of each worker's scratch */
+    plim__load_window_params_t window;  /* of each of PLIM__LOAD_WINDOWS */
+    plim__topology_disk_params_t lists; /* all but the hot set */
+    plim__rows_disk_params_t rows;      /* all but the hot set and its key */
+    plim__load_slot_sizes_t slot;
+} plim__load_parts_t;
+
+/* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
+void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim_load_plan_t *plan, plim__load_parts_t *parts_out);
+
+#endif
