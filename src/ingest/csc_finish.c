@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/radix.h"
 #include "base/threads.h"
-#include "ingest/radix.h"
 
 /* Removes duplicates and self-loops from sorted keys, as the parameters say; how many are left. */
 static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int64_t first_node)

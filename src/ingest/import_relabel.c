@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "ingest/radix.h"
+#include "base/radix.h"
 
 #include <string.h>
 

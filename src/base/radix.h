@@ -1,6 +1,6 @@
 /* Sorting 64-bit keys in memory. */
-#ifndef PLIM_INGEST_RADIX_H
-#define PLIM_INGEST_RADIX_H
+#ifndef PLIM_BASE_RADIX_H
+#define PLIM_BASE_RADIX_H
 
 #include <stdint.h>
 

@@ -6,7 +6,7 @@
  * other passes stay in the second-level cache. A part is sorted digit by digit from the lowest, the
  * histograms of up to four made in one reading, digits in which all keys agree left out.
  */
-#include "ingest/radix.h"
+#include "base/radix.h"
 
 #include <stdbool.h>
 #include <string.h>

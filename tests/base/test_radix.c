@@ -1,8 +1,8 @@
 /* The radix sort against qsort, for sizes around every boundary and keys of every width. */
 #include "support/harness.h"
 
+#include "base/radix.h"
 #include "base/rng.h"
-#include "ingest/radix.h"
 
 #include <stdlib.h>
 #include <string.h>
