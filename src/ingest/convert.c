@@ -6,68 +6,12 @@
  */
 #include "ingest/convert.h"
 
-#include "base/cpu.h"
-
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
 /* The least magnitude that rounds to infinity in f16: half-way above 65504, ties go up here. */
 #define F16_OVERFLOW 65520.0f
-
-plim__convert_path_t plim__convert_best(void)
-{
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f"))
-        return PLIM__CONVERT_AVX512;
-    if (plim__cpu_avx2_f16c())
-        return PLIM__CONVERT_AVX2;
-    return PLIM__CONVERT_SCALAR;
-}
-
-uint16_t plim__f16_from_f32(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    uint32_t sign = bits >> 16 & 0x8000u;
-    uint32_t magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) /* NaN: made quiet, the high bits of its payload kept */
-        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
-    if (magnitude >= 0x477ff000u) /* 65520 and more, infinity included */
-        return (uint16_t)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) { /* below 2^-14: subnormal, in steps of 2^-24 */
-        if (magnitude < 0x33000000u)
-            return (uint16_t)sign;
-        uint32_t shift = 126 - (magnitude >> 23);
-        uint32_t whole = (magnitude & 0x7fffffu) | 0x800000u;
-        uint32_t half = whole >> shift;
-        uint32_t rest = whole & ((1u << shift) - 1);
-        uint32_t middle = 1u << (shift - 1);
-        half += rest > middle || (rest == middle && (half & 1) != 0);
-        return (uint16_t)(sign | half);
-    }
-    uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
-    return (uint16_t)(sign | ((rounded - 0x38000000u) >> 13));
-}
-
-float plim__f32_from_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
-    uint32_t exponent = half >> 10 & 0x1fu;
-    uint32_t fraction = half & 0x3ffu;
-    uint32_t bits;
-    float value;
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact in f32 */
-        value = (float)fraction * 0x1p-24f;
-        return sign != 0 ? -value : value;
-    }
-    if (exponent == 31)
-        bits = sign | 0x7f800000u | fraction << 13 | (fraction != 0 ? 0x400000u : 0);
-    else
-        bits = sign | (exponent + 112) << 23 | fraction << 13;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 
 static void raise_error(float error, float *worst)
 {
@@ -142,42 +86,6 @@ __attribute__((target("avx512f"))) static int64_t f32_to_f16_avx512(const float 
     _mm512_storeu_ps(each, most);
     for (int k = 0; k < 16; k++)
         raise_error(each[k], worst);
-    return i;
-}
-
-static int64_t f16_to_f32_scalar(const uint16_t *from, float *to, int64_t begin, int64_t count)
-{
-    for (int64_t i = begin; i < count; i++) {
-        if ((from[i] & 0x7fffu) > 0x7c00u)
-            return i;
-        to[i] = plim__f32_from_f16(from[i]);
-    }
-    return count;
-}
-
-__attribute__((target("avx2,f16c"))) static int64_t f16_to_f32_avx2(const uint16_t *from, float *to,
-                                                                    int64_t count)
-{
-    int64_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        __m256 value = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i)));
-        if (_mm256_movemask_ps(_mm256_cmp_ps(value, value, _CMP_UNORD_Q)) != 0)
-            break;
-        _mm256_storeu_ps(to + i, value);
-    }
-    return i;
-}
-
-__attribute__((target("avx512f"))) static int64_t f16_to_f32_avx512(const uint16_t *from, float *to,
-                                                                    int64_t count)
-{
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-        __m512 value = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i)));
-        if (_mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q) != 0)
-            break;
-        _mm512_storeu_ps(to + i, value);
-    }
     return i;
 }
 
@@ -315,14 +223,14 @@ static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtyp
     return count;
 }
 
-static int64_t f32_to_f16(plim__convert_path_t path, const float *from, uint16_t *to, int64_t count,
+static int64_t f32_to_f16(plim__half_path_t path, const float *from, uint16_t *to, int64_t count,
                           double *worst_error)
 {
     float worst = 0;
     int64_t done = 0;
-    if (path == PLIM__CONVERT_AVX512)
+    if (path == PLIM__HALF_AVX512)
         done = f32_to_f16_avx512(from, to, count, &worst);
-    else if (path == PLIM__CONVERT_AVX2)
+    else if (path == PLIM__HALF_AVX2)
         done = f32_to_f16_avx2(from, to, count, &worst);
     done = f32_to_f16_scalar(from, to, done, count, &worst);
     if ((double)worst > *worst_error)
@@ -330,14 +238,14 @@ static int64_t f32_to_f16(plim__convert_path_t path, const float *from, uint16_t
     return done;
 }
 
-int64_t plim__convert(plim__convert_path_t path, plim__dtype_t from_type, const void *from,
+int64_t plim__convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                       plim__dtype_t to_type, void *to, int64_t count, double *worst_error)
 {
     int64_t done = 0;
     if (from_type == PLIM__F32 && to_type == PLIM__F16)
         return f32_to_f16(path, from, to, count, worst_error);
     if (from_type == PLIM__F32) {
-        if (path != PLIM__CONVERT_SCALAR)
+        if (path != PLIM__HALF_SCALAR)
             done = f32_check_avx2(from, count);
         done = f32_check_scalar(from, done, count);
         memcpy(to, from, (size_t)done * sizeof(float));
@@ -349,13 +257,11 @@ int64_t plim__convert(plim__convert_path_t path, plim__dtype_t from_type, const 
         return done;
     }
     if (from_type == PLIM__F16) {
-        if (path == PLIM__CONVERT_AVX512)
-            done = f16_to_f32_avx512(from, to, count);
-        else if (path == PLIM__CONVERT_AVX2)
-            done = f16_to_f32_avx2(from, to, count);
-        return f16_to_f32_scalar(from, to, done, count);
+        done = f16_check(from, count);
+        plim__half_widen(path, from, to, done);
+        return done;
     }
-    if (from_type == PLIM__F64 && path != PLIM__CONVERT_SCALAR)
+    if (from_type == PLIM__F64 && path != PLIM__HALF_SCALAR)
         done = f64_avx2(from, to, to_type == PLIM__F16, count, worst_error);
     return convert_any(from_type, from, to_type, to, done, count, worst_error);
 }

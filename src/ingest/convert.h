@@ -6,16 +6,8 @@
 #ifndef PLIM_INGEST_CONVERT_H
 #define PLIM_INGEST_CONVERT_H
 
+#include "base/half.h"
 #include "io/npy.h"
-
-typedef enum plim__convert_path {
-    PLIM__CONVERT_SCALAR,
-    PLIM__CONVERT_AVX2,
-    PLIM__CONVERT_AVX512
-} plim__convert_path_t;
-
-/* The best path this processor has. */
-plim__convert_path_t plim__convert_best(void);
 
 /*
  * Converts `count` elements from any type to PLIM__F16 or PLIM__F32, rounding to nearest, ties to
@@ -23,7 +15,7 @@ plim__convert_path_t plim__convert_best(void);
  * the index of the first NaN or overflow. *worst_error is raised to the greatest |x - stored| / |x|
  * met; infinities and zeros have none. Thread-safe, allocates nothing.
  */
-int64_t plim__convert(plim__convert_path_t path, plim__dtype_t from_type, const void *from,
+int64_t plim__convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                       plim__dtype_t to_type, void *to, int64_t count, double *worst_error);
 
 /* Element `index` as a double, for messages. */
@@ -34,9 +26,5 @@ double plim__convert_value(plim__dtype_t type, const void *from, int64_t index);
  * converted: less than `count` when a uint64 does not fit.
  */
 int64_t plim__convert_ids(plim__dtype_t from_type, const void *from, int64_t *to, int64_t count);
-
-/* One value, as the vector instructions do it. */
-uint16_t plim__f16_from_f32(float value);
-float plim__f32_from_f16(uint16_t half);
 
 #endif

@@ -297,7 +297,7 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     plim__import_t *import = plim__arena_carve(&arena, 1, sizeof *import, PLIM__LINE);
     import->job = &own;
     import->options = options;
-    import->path = plim__convert_best();
+    import->path = plim__half_best();
     import->nodes.value = import->edges.value = -1;
     import->graphs.value = import->counts.value = -1;
     import->feature_rows = import->label_rows = -1;

@@ -33,7 +33,7 @@ typedef struct plim__import {
     size_t spare;          /* … and those for everything but the build */
     size_t buffer;         /* bytes of a stream's or column's buffer, whole pages */
     int64_t block;         /* edges, ids or values handled at a time */
-    plim__convert_path_t path;
+    plim__half_path_t path;
     plim__dataset_writer_t *writer; /* NULL until something is written */
     plim__agreed_t nodes;
     bool nodes_ready;      /* the number of nodes, and whether it is one graph, are settled */

@@ -1,6 +1,7 @@
 #include "store/values.h"
 
 #include "base/cpu.h"
+#include "base/half.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,29 +17,6 @@ void plim__values_start(plim__values_t *values)
         values->min[i] = INFINITY;
         values->max[i] = -INFINITY;
     }
-}
-
-/* Binary16 to binary32, exactly: subnormals are normalised by a subtraction of floats. */
-static inline float from_half(uint16_t half)
-{
-    const uint32_t magic = (uint32_t)113 << 23;
-    uint32_t bits = (uint32_t)(half & 0x7fff) << 13;
-    uint32_t exponent = bits & 0x0f800000;
-    float value;
-    bits += (uint32_t)(127 - 15) << 23;
-    if (exponent == 0x0f800000) {
-        bits += (uint32_t)(128 - 16) << 23; /* infinities and NaN */
-    } else if (exponent == 0) {
-        float base;
-        bits += (uint32_t)1 << 23;
-        memcpy(&value, &bits, sizeof value);
-        memcpy(&base, &magic, sizeof base);
-        value -= base;
-        memcpy(&bits, &value, sizeof bits);
-    }
-    bits |= (uint32_t)(half & 0x8000) << 16;
-    memcpy(&value, &bits, sizeof value);
-    return value;
 }
 
 static inline void add_one(plim__values_t *values, size_t lane, float value)
@@ -62,7 +40,7 @@ void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const vo
     if (type == PLIM__F16) {
         const uint16_t *halves = data;
         for (size_t i = 0; i < count; i++)
-            add_one(values, i % PLIM__LANES, from_half(halves[i]));
+            add_one(values, i % PLIM__LANES, plim__f32_from_f16(halves[i]));
     } else {
         const float *floats = data;
         for (size_t i = 0; i < count; i++)

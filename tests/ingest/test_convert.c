@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-static plim__convert_path_t paths[3];
+static plim__half_path_t paths[3];
 static int num_paths;
 
 static float from_bits(uint32_t bits)
@@ -195,17 +195,17 @@ static void other_types(void **state)
     uint16_t halves[4];
     double worst = 0;
     assert_int_equal(
-        plim__convert(PLIM__CONVERT_SCALAR, PLIM__F64, doubles, PLIM__F32, singles, 4, &worst), 2);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__F64, doubles, PLIM__F32, singles, 4, &worst), 2);
     assert_true(singles[0] == 0.1f && singles[1] == -3);
     assert_true(worst > 1e-9 && worst < 1e-7);
     assert_int_equal(
-        plim__convert(PLIM__CONVERT_SCALAR, PLIM__I64, whole, PLIM__F16, halves, 3, &worst), 0);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__I64, whole, PLIM__F16, halves, 3, &worst), 0);
     assert_int_equal(
-        plim__convert(PLIM__CONVERT_SCALAR, PLIM__I64, whole + 1, PLIM__F16, halves, 2, &worst), 2);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__I64, whole + 1, PLIM__F16, halves, 2, &worst), 2);
     assert_true(plim__f32_from_f16(halves[1]) == 2048);
     const uint8_t bytes[] = {0, 1, 255};
     assert_int_equal(
-        plim__convert(PLIM__CONVERT_SCALAR, PLIM__U8, bytes, PLIM__F16, halves, 3, &worst), 3);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__U8, bytes, PLIM__F16, halves, 3, &worst), 3);
     assert_true(plim__f32_from_f16(halves[2]) == 255);
 }
 
@@ -225,13 +225,13 @@ static void ids_of_any_type(void **state)
 
 int main(void)
 {
-    paths[num_paths++] = PLIM__CONVERT_SCALAR;
-    if (plim__convert_best() >= PLIM__CONVERT_AVX2)
-        paths[num_paths++] = PLIM__CONVERT_AVX2;
+    paths[num_paths++] = PLIM__HALF_SCALAR;
+    if (plim__half_best() >= PLIM__HALF_AVX2)
+        paths[num_paths++] = PLIM__HALF_AVX2;
     else
         print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
-    if (plim__convert_best() >= PLIM__CONVERT_AVX512)
-        paths[num_paths++] = PLIM__CONVERT_AVX512;
+    if (plim__half_best() >= PLIM__HALF_AVX512)
+        paths[num_paths++] = PLIM__HALF_AVX512;
     else
         print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
     const struct CMUnitTest tests[] = {
