@@ -1,0 +1,62 @@
+/*
+ * How rows are stored, and from that to the form that is wanted: one row, or rows picked from a
+ * table in memory.
+ */
+#ifndef PLIM_FEATURE_ROW_FORM_H
+#define PLIM_FEATURE_ROW_FORM_H
+
+#include "base/half.h"
+#include "store/dataset.h"
+
+#include <string.h>
+
+typedef struct plim__row_form {
+    plim_dtype_t type; /* PLIM_F16 or PLIM_F32 */
+    int64_t num_features;
+    size_t bytes; /* of a row */
+    plim__half_path_t path;
+} plim__row_form_t;
+
+/* Bytes of one feature. */
+static inline size_t plim__feature_bytes(plim_dtype_t type)
+{
+    return type == PLIM_F16 ? 2 : 4;
+}
+
+plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
+
+/*
+ * Opens features.npy and says how its rows are stored; row i begins at PLIM__NPY_HEADER + i x
+ * bytes. PLIM_ERR_USAGE for a dataset without features, or as plim__dataset_file_open.
+ */
+plim_status_t plim__row_form_open(const plim_dataset_t *dataset, plim__file_t *file_out,
+                                  plim__row_form_t *form_out);
+
+/* The form alone; all zeros without features. */
+plim__row_form_t plim__row_form_of(const plim_dataset_t *dataset);
+
+/* PLIM_ERR_USAGE for a type that rows cannot be written in. */
+plim_status_t plim__row_form_check(plim_dtype_t wanted);
+
+/*
+ * Writes one row as `wanted`. A row of halves may lie in the latter half of the floats it becomes.
+ */
+static inline void plim__row_write(const plim__row_form_t *form, const void *from,
+                                   plim_dtype_t wanted, void *to)
+{
+    if (wanted == form->type)
+        memcpy(to, from, form->bytes);
+    else if (wanted == PLIM_F32)
+        plim__half_widen(form->path, from, to, form->num_features);
+    else
+        plim__half_narrow(form->path, from, to, form->num_features);
+}
+
+/*
+ * Row i of rows_out (count, num_features), as `wanted`, is row numbers[i] of `table`, whose rows
+ * lie form->bytes apart. Rows further down are fetched into the cache ahead of their turn.
+ */
+void plim__row_pick(const plim__row_form_t *form, const void *table, const int64_t *numbers,
+                    int64_t count, plim_dtype_t wanted, void *rows_out);
+
+#endif

@@ -1,0 +1,310 @@
+/*
+ * Rows from disk. Each worker has a reader and the lists of one piece of the gather:
+ *
+ *     nodes, in pieces ─► keys (node, index), ascending ─► reads ─► rows_out, converted in place
+ *
+ * Halves that become floats are read into the latter half of their place in rows_out and widened
+ * there; floats that become halves take a detour through `narrow`.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "feature/row_form.h"
+#include "feature/rows.h"
+#include "io/reader.h"
+#include "mem/arena.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+/* A gather goes through in pieces: long enough that the queue running empty at the end of each
+ * weighs little. */
+#define PIECE_BITS 14
+#define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
+#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
+
+#define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
+#define DIGIT_BITS 11
+
+typedef struct counters {
+    _Atomic int64_t rows;
+    _Atomic int64_t transfers;
+    _Atomic int64_t bytes_read;
+    _Atomic int64_t wait_ns;
+} counters_t;
+
+typedef struct worker {
+    plim__reader_t *reader;
+    plim__read_t *reads; /* (PIECE_ROWS) */
+    uint64_t *keys;      /* (PIECE_ROWS) node << PIECE_BITS | index in the piece */
+    uint64_t *sorted;    /* (PIECE_ROWS) */
+    char *narrow;        /* (narrow_rows, num_features) floats; NULL unless rows are stored so */
+    counters_t counters; /* written by the worker alone */
+} worker_t;
+
+typedef struct rows_disk {
+    plim__rows_t source; /* first */
+    plim__arena_t arena;
+    plim__file_t file;
+    plim__row_form_t form;
+    int64_t num_nodes;
+    int64_t narrow_rows;
+    int num_workers;
+    worker_t *workers; /* (num_workers) */
+} rows_disk_t;
+
+static int64_t narrow_rows(const plim__row_form_t *form)
+{
+    int64_t rows = form->bytes == 0 ? 1 : (int64_t)(NARROW_BYTES / form->bytes);
+    return rows < 1 ? 1 : plim__min_i64(rows, PIECE_ROWS);
+}
+
+static plim__reader_params_t reader_params(const plim__row_form_t *form,
+                                           const plim__rows_disk_params_t *params)
+{
+    return (plim__reader_params_t){
+        .depth = params->depth, .max_read = form->bytes, .gap = params->gap};
+}
+
+static size_t worker_bytes(const plim__row_form_t *form)
+{
+    size_t piece = (size_t)PIECE_ROWS;
+    size_t bytes = plim__arena_piece(piece, sizeof(plim__read_t), 1) +
+                   2 * plim__arena_piece(piece, sizeof(uint64_t), 1);
+    if (form->type == PLIM_F32)
+        bytes += plim__arena_piece((size_t)narrow_rows(form), form->bytes, PLIM__PAGE);
+    return bytes;
+}
+
+static size_t arena_bytes(const plim__row_form_t *form, int workers)
+{
+    return plim__arena_piece(1, sizeof(rows_disk_t), 1) +
+           plim__arena_piece((size_t)workers, sizeof(worker_t), 1) +
+           (size_t)workers * worker_bytes(form);
+}
+
+size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__rows_disk_params_t *params)
+{
+    plim__row_form_t form = plim__row_form_of(dataset);
+    plim__reader_params_t reader = reader_params(&form, params);
+    return plim__round_up(arena_bytes(&form, params->workers), PLIM__PAGE) +
+           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+}
+
+/* The counters have one writer, so adding needs no locked instruction. */
+static void add_to(_Atomic int64_t *counter, int64_t amount)
+{
+    int64_t before = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, before + amount, memory_order_relaxed);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Sorts keys by node, by the least digit first; equal nodes keep their order. */
+static uint64_t *sort_keys(worker_t *worker, int64_t count, uint64_t largest)
+{
+    uint64_t *from = worker->keys, *to = worker->sorted;
+    for (int shift = PIECE_BITS; largest >> shift != 0; shift += DIGIT_BITS) {
+        uint32_t starts[1 << DIGIT_BITS] = {0};
+        const uint64_t mask = (1 << DIGIT_BITS) - 1;
+        uint32_t sum = 0;
+        for (int64_t i = 0; i < count; i++)
+            starts[from[i] >> shift & mask]++;
+        for (uint64_t digit = 0; digit <= mask; digit++) {
+            uint32_t here = starts[digit];
+            starts[digit] = sum;
+            sum += here;
+        }
+        for (int64_t i = 0; i < count; i++)
+            to[starts[from[i] >> shift & mask]++] = from[i];
+        uint64_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
+/* The piece's keys, ascending by node. PLIM_ERR_USAGE for a node that is none. */
+static plim_status_t make_keys(const rows_disk_t *rows, worker_t *worker, const int64_t *nodes,
+                               int64_t count, const uint64_t **keys_out)
+{
+    uint64_t before = 0, largest = 0;
+    bool ascending = true;
+    for (int64_t i = 0; i < count; i++) {
+        if (nodes[i] < 0 || nodes[i] >= rows->num_nodes)
+            return plim__fail(PLIM_ERR_USAGE, "%s: there is no row %lld among %lld",
+                              rows->file.path, (long long)nodes[i], (long long)rows->num_nodes);
+        uint64_t key = (uint64_t)nodes[i] << PIECE_BITS | (uint64_t)i;
+        worker->keys[i] = key;
+        ascending = ascending && key >= before;
+        largest = key > largest ? key : largest;
+        before = key;
+    }
+    *keys_out = ascending ? worker->keys : sort_keys(worker, count, largest);
+    return PLIM_OK;
+}
+
+/* Reads the keys' rows: that of index i to `to` + i x step. */
+static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const uint64_t *keys,
+                               int64_t count, char *to, size_t step)
+{
+    int64_t transfers_before, bytes_before, transfers, bytes;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t node = (int64_t)(keys[i] >> PIECE_BITS);
+        size_t index = (size_t)(keys[i] & (PIECE_ROWS - 1));
+        worker->reads[i] = (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes,
+                                          rows->form.bytes, to + index * step};
+    }
+    plim__reader_totals(worker->reader, &transfers_before, &bytes_before);
+    int64_t start = now_ns();
+    plim_status_t status = plim__reader_read(worker->reader, &rows->file, worker->reads, count);
+    plim__reader_totals(worker->reader, &transfers, &bytes);
+    add_to(&worker->counters.wait_ns, now_ns() - start);
+    add_to(&worker->counters.transfers, transfers - transfers_before);
+    add_to(&worker->counters.bytes_read, bytes - bytes_before);
+    return status;
+}
+
+/* One piece: at most PIECE_ROWS rows, at most narrow_rows when floats become halves. */
+static plim_status_t gather_piece(rows_disk_t *rows, worker_t *worker, const int64_t *nodes,
+                                  int64_t count, plim_dtype_t type, char *rows_out)
+{
+    const plim__row_form_t *form = &rows->form;
+    const uint64_t *keys = NULL;
+    size_t step = (size_t)form->num_features * plim__feature_bytes(type);
+    PLIM_TRY(make_keys(rows, worker, nodes, count, &keys));
+    if (type == form->type)
+        return read_rows(rows, worker, keys, count, rows_out, step);
+    bool widen = type == PLIM_F32;
+    char *stored = widen ? rows_out + form->bytes : worker->narrow;
+    size_t stored_step = widen ? step : form->bytes;
+    PLIM_TRY(read_rows(rows, worker, keys, count, stored, stored_step));
+    for (int64_t i = 0; i < count; i++)
+        plim__row_write(form, stored + (size_t)i * stored_step, type, rows_out + (size_t)i * step);
+    return PLIM_OK;
+}
+
+static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const int64_t *nodes,
+                                 int64_t count, plim_dtype_t type, void *rows_out)
+{
+    rows_disk_t *rows = (rows_disk_t *)source;
+    PLIM_TRY(plim__row_form_check(type));
+    if (worker_number < 0 || worker_number >= rows->num_workers)
+        return plim__fail(PLIM_ERR_USAGE, "worker %d of %d gathers rows", worker_number,
+                          rows->num_workers);
+    worker_t *worker = &rows->workers[worker_number];
+    bool narrow = type == PLIM_F16 && rows->form.type == PLIM_F32;
+    int64_t piece = narrow ? rows->narrow_rows : PIECE_ROWS;
+    size_t step = (size_t)rows->form.num_features * plim__feature_bytes(type);
+    for (int64_t first = 0; first < count; first += piece)
+        PLIM_TRY(gather_piece(rows, worker, nodes + first, plim__min_i64(piece, count - first),
+                              type, (char *)rows_out + (size_t)first * step));
+    add_to(&worker->counters.rows, count);
+    return PLIM_OK;
+}
+
+static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
+{
+    rows_disk_t *rows = (rows_disk_t *)source;
+    plim__rows_stats_t sum = {0};
+    for (int i = 0; i < rows->num_workers; i++) {
+        counters_t *counters = &rows->workers[i].counters;
+        sum.rows += atomic_load_explicit(&counters->rows, memory_order_relaxed);
+        sum.transfers += atomic_load_explicit(&counters->transfers, memory_order_relaxed);
+        sum.bytes_read += atomic_load_explicit(&counters->bytes_read, memory_order_relaxed);
+        sum.wait_ns += atomic_load_explicit(&counters->wait_ns, memory_order_relaxed);
+    }
+    *stats_out = sum;
+}
+
+static void disk_destroy(plim__rows_t *source)
+{
+    rows_disk_t *rows = (rows_disk_t *)source;
+    for (int i = rows->num_workers - 1; i >= 0; i--)
+        plim__reader_destroy(rows->workers[i].reader);
+    plim__file_close(&rows->file);
+    plim__arena_destroy(&rows->arena);
+}
+
+static plim_status_t make_worker(const plim_job_t *job, const plim__rows_disk_params_t *params,
+                                 rows_disk_t *rows, worker_t *worker)
+{
+    plim__reader_params_t reader = reader_params(&rows->form, params);
+    size_t piece = (size_t)PIECE_ROWS;
+    worker->reads = plim__arena_carve(&rows->arena, piece, sizeof(plim__read_t), 1);
+    worker->keys = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
+    worker->sorted = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
+    if (rows->form.type == PLIM_F32)
+        worker->narrow = plim__arena_carve(&rows->arena, (size_t)rows->narrow_rows,
+                                           rows->form.bytes, PLIM__PAGE);
+    return plim__reader_create(job, &reader, &worker->reader);
+}
+
+static plim_status_t check_params(const plim_dataset_t *dataset,
+                                  const plim__rows_disk_params_t *params)
+{
+    int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    if (params->workers < 1 || params->depth < 1)
+        return plim__fail(PLIM_ERR_USAGE, "rows from disk for %d workers at a depth of %d",
+                          params->workers, params->depth);
+    if (num_nodes > NODES_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: %lld nodes, more than the %lld of which rows "
+                          "can be read",
+                          plim__dataset_path(dataset), (long long)num_nodes, (long long)NODES_MAX);
+    return PLIM_OK;
+}
+
+plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim__rows_disk_params_t *params,
+                                     plim__rows_t **source_out)
+{
+    plim__file_t file;
+    plim__row_form_t form;
+    plim__arena_t arena;
+    PLIM_TRY(check_params(dataset, params));
+    PLIM_TRY(plim__row_form_open(dataset, &file, &form));
+    plim_status_t status =
+        plim__arena_create(job->ledger, "disk rows", arena_bytes(&form, params->workers), &arena);
+    if (status != PLIM_OK) {
+        plim__file_close(&file);
+        return status;
+    }
+    rows_disk_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, 1);
+    rows->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
+    rows->source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
+    rows->arena = arena;
+    rows->file = file;
+    rows->form = form;
+    rows->num_nodes = plim_dataset_info(dataset)->num_nodes;
+    rows->narrow_rows = narrow_rows(&form);
+    for (int i = 0; i < params->workers && status == PLIM_OK; i++) {
+        status = make_worker(job, params, rows, &rows->workers[i]);
+        if (status == PLIM_OK)
+            rows->num_workers++;
+    }
+    if (status != PLIM_OK) {
+        disk_destroy(&rows->source);
+        return status;
+    }
+    *source_out = &rows->source;
+    return PLIM_OK;
+}
+
+bool plim__rows_disk_holds(plim__rows_t *source, int64_t node)
+{
+    (void)source;
+    (void)node;
+    return false;
+}
+
+plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
+{
+    (void)source;
+    return PLIM_OK;
+}
