@@ -100,3 +100,16 @@ void plim__arena_want_huge(void *base, size_t size)
 {
     (void)madvise(base, size, MADV_HUGEPAGE);
 }
+
+void plim__arena_want_small(void *base, size_t size)
+{
+    (void)madvise(base, size, MADV_NOHUGEPAGE);
+}
+
+void plim__arena_may_drop(void *base, size_t size)
+{
+    uintptr_t first = plim__round_up((uintptr_t)base, PLIM__PAGE);
+    uintptr_t end = ((uintptr_t)base + size) & ~(PLIM__PAGE - 1);
+    if (first < end)
+        (void)madvise((char *)base + (first - (uintptr_t)base), end - first, MADV_FREE);
+}

@@ -51,6 +51,16 @@ size_t plim__arena_piece(size_t count, size_t size, size_t align);
 /* Asks for huge pages for [base, base + size): large tables that are written at random. */
 void plim__arena_want_huge(void *base, size_t size);
 
+/* Asks for small pages only, for what may be dropped: a huge page would go, or stay, as a whole. */
+void plim__arena_want_small(void *base, size_t size);
+
+/*
+ * Lets the kernel take the pages that lie in [base, base + size) whenever it is short of memory
+ * (MADV_FREE): a page that was taken reads as zeros. What is written later stays until this is
+ * called again. Only whole pages are given; where the kernel refuses, nothing is ever taken.
+ */
+void plim__arena_may_drop(void *base, size_t size);
+
 /* Memory that a library takes on our behalf: reserved by name, given back by the same number. */
 plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
                                    int *account_out);

@@ -3,6 +3,9 @@
 
 #include "mem/arena.h"
 
+#include <string.h>
+#include <sys/mman.h>
+
 static void reserves_and_releases(void **state)
 {
     (void)state;
@@ -53,12 +56,42 @@ static void reports_refused_memory(void **state)
     test_job_end(&job);
 }
 
+/* Reclaiming by force what may be dropped: each page is there or reads as zeros, its neighbours
+ * that lie in the range only in part are there. */
+static void pages_may_be_dropped(void **state)
+{
+    (void)state;
+    enum { PAGES = 64 };
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__arena_t arena;
+    int dropped = 0;
+    assert_ok(plim__arena_create(job.ledger, "thing", PAGES * PLIM__PAGE, &arena));
+    char *pages = plim__arena_carve(&arena, PAGES, PLIM__PAGE, PLIM__PAGE);
+    plim__arena_want_small(pages, PAGES * PLIM__PAGE);
+    memset(pages, 7, PAGES * PLIM__PAGE);
+    plim__arena_may_drop(pages + 1, PAGES * PLIM__PAGE - 2);
+    plim__arena_may_drop(pages + 1, 10);
+    (void)madvise(pages, PAGES * PLIM__PAGE, MADV_PAGEOUT);
+    for (size_t i = 0; i < PAGES * PLIM__PAGE; i++) {
+        char expected = pages[i / PLIM__PAGE * PLIM__PAGE];
+        assert_true(expected == 7 || expected == 0);
+        assert_int_equal(pages[i], expected);
+        dropped += expected == 0;
+    }
+    assert_int_equal(pages[0], 7);
+    assert_int_equal(pages[(PAGES - 1) * PLIM__PAGE], 7);
+    print_message("%d of %d pages were dropped\n", dropped / (int)PLIM__PAGE, PAGES);
+    plim__arena_destroy(&arena);
+    test_job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reserves_and_releases),
         cmocka_unit_test(refuses_past_the_line),
         cmocka_unit_test(reports_refused_memory),
+        cmocka_unit_test(pages_may_be_dropped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
