@@ -1,0 +1,300 @@
+/*
+ * Blocks, hop by hop: destinations in chunks, each chunk drawn by the source, then its drawn ids
+ * turned into local ids and written in the wanted type.
+ *
+ * Local ids are found in an open-addressing table of local ids alone; an entry is compared through
+ * `nodes`. It is as large as the batch needs, not as the largest needs: it starts at what the last
+ * batch came to and is rebuilt when it grows too full, so small batches stay in L1.
+ */
+#include "sample/blocks.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "mem/arena.h"
+
+#include <string.h>
+
+#define CHUNK_NODES 512
+#define CHUNK_ENTRIES 4096
+#define RUN 256  /* ids relabelled between two looks at the room there is */
+#define AHEAD 16 /* drawn ids whose slot is prefetched */
+#define EMPTY UINT32_MAX
+#define LEAST_BITS 6 /* of the table's size */
+
+struct plim__blocks {
+    plim__arena_t arena;
+    plim__blocks_params_t params;
+    int64_t *nodes; /* (node_capacity + RUN + 1) the batch's, in local order */
+    int64_t num_nodes;
+    uint32_t *table; /* (2^most_bits) of which 2^bits are in use */
+    unsigned bits;
+    unsigned most_bits;
+    int64_t full;           /* the table is rebuilt beyond so many nodes */
+    int64_t expected_nodes; /* what the last batch came to */
+    plim__drawn_t drawn;    /* of one chunk */
+};
+
+/* A result as it grows. */
+typedef struct writing {
+    plim__blocks_out_t *out;
+    int64_t used; /* of out->edges */
+} writing_t;
+
+/* The least size of a table for so many nodes: at most two thirds full. */
+static unsigned bits_for(int64_t num_nodes)
+{
+    unsigned bits = LEAST_BITS;
+    while (bits < 32 && ((int64_t)1 << bits) / 3 * 2 < num_nodes)
+        bits++;
+    return bits;
+}
+
+static int64_t drawn_capacity(const plim__blocks_params_t *params)
+{
+    return plim__max_i64(CHUNK_ENTRIES, params->most_drawn);
+}
+
+size_t plim__blocks_estimate(const plim__blocks_params_t *params)
+{
+    const size_t pieces[] = {
+        plim__arena_piece(1, sizeof(plim__blocks_t), 1),
+        plim__arena_piece((size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1),
+        plim__arena_piece((size_t)1 << bits_for(params->node_capacity + RUN), sizeof(uint32_t), 1),
+        plim__arena_piece(CHUNK_NODES + 1, sizeof(int64_t), 1),
+        plim__arena_piece((size_t)drawn_capacity(params), sizeof(int64_t), 1),
+    };
+    size_t sum = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        if (!plim__add_size(sum, pieces[i], &sum))
+            return SIZE_MAX;
+    return plim__round_up(sum, PLIM__PAGE);
+}
+
+plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_params_t *params,
+                                  plim__blocks_t **blocks_out)
+{
+    plim__arena_t arena;
+    if (params->num_hops < 0 || params->num_hops > PLIM__HOPS_MAX || params->node_capacity < 1 ||
+        params->node_capacity > INT32_MAX || params->most_drawn < 0)
+        return plim__fail(PLIM_ERR_USAGE, "blocks of %d hops and %lld nodes", params->num_hops,
+                          (long long)params->node_capacity);
+    PLIM_TRY(plim__arena_create(job->ledger, "blocks", plim__blocks_estimate(params), &arena));
+    plim__blocks_t *blocks = plim__arena_carve(&arena, 1, sizeof *blocks, 1);
+    blocks->params = *params;
+    blocks->most_bits = bits_for(params->node_capacity + RUN);
+    blocks->nodes =
+        plim__arena_carve(&arena, (size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1);
+    blocks->table = plim__arena_carve(&arena, (size_t)1 << blocks->most_bits, sizeof(uint32_t), 1);
+    blocks->drawn.capacity = drawn_capacity(params);
+    blocks->drawn.indptr = plim__arena_carve(&arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
+    blocks->drawn.ids =
+        plim__arena_carve(&arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
+    blocks->arena = arena;
+    *blocks_out = blocks;
+    return PLIM_OK;
+}
+
+void plim__blocks_destroy(plim__blocks_t *blocks)
+{
+    if (blocks != NULL)
+        plim__arena_destroy(&blocks->arena);
+}
+
+static uint64_t slot_of(int64_t node, unsigned bits)
+{
+    return ((uint64_t)node * 0x9e3779b97f4a7c15u) >> (64 - bits);
+}
+
+/* Makes the table anew for at least `num_nodes`, with the nodes there are. */
+static void rebuild(plim__blocks_t *blocks, int64_t num_nodes)
+{
+    unsigned bits = bits_for(num_nodes);
+    blocks->bits = bits < blocks->most_bits ? bits : blocks->most_bits;
+    blocks->full = ((int64_t)1 << blocks->bits) / 3 * 2;
+    memset(blocks->table, 0xff, sizeof(uint32_t) << blocks->bits);
+    const uint64_t mask = ((uint64_t)1 << blocks->bits) - 1;
+    for (int64_t i = 0; i < blocks->num_nodes; i++) {
+        uint64_t slot = slot_of(blocks->nodes[i], blocks->bits);
+        while (blocks->table[slot] != EMPTY)
+            slot = (slot + 1) & mask;
+        blocks->table[slot] = (uint32_t)i;
+    }
+}
+
+/*
+ * The local id of a node, which becomes the next one when it is new. Whether it is new cannot be
+ * predicted, so nothing branches on it: the node is written behind the last in any case.
+ */
+static inline uint32_t local_id(int64_t *nodes, uint32_t *table, unsigned bits, int64_t node,
+                                uint32_t *num_nodes)
+{
+    uint64_t slot = slot_of(node, bits);
+    nodes[*num_nodes] = node;
+    for (;;) {
+        uint32_t held = table[slot];
+        uint32_t local = held == EMPTY ? *num_nodes : held;
+        if (nodes[local] == node) {
+            table[slot] = local;
+            *num_nodes += held == EMPTY;
+            return local;
+        }
+        slot = (slot + 1) & (((uint64_t)1 << bits) - 1);
+    }
+}
+
+static void prefetch_slot(const uint32_t *table, unsigned bits, int64_t node)
+{
+    __builtin_prefetch(&table[slot_of(node, bits)], 1);
+}
+
+/* Turns drawn ids into local ids: the same code for both types. The table has room for all. */
+#define RELABEL(name, type)                                                                        \
+    static void name(plim__blocks_t *blocks, const int64_t *ids, int64_t count, type *locals_out)  \
+    {                                                                                              \
+        int64_t *nodes = blocks->nodes;                                                            \
+        uint32_t *table = blocks->table;                                                           \
+        const unsigned bits = blocks->bits;                                                        \
+        uint32_t num_nodes = (uint32_t)blocks->num_nodes;                                          \
+        int64_t i = 0;                                                                             \
+        for (; i < count - AHEAD; i++) {                                                           \
+            prefetch_slot(table, bits, ids[i + AHEAD]);                                            \
+            locals_out[i] = (type)local_id(nodes, table, bits, ids[i], &num_nodes);                \
+        }                                                                                          \
+        for (; i < count; i++)                                                                     \
+            locals_out[i] = (type)local_id(nodes, table, bits, ids[i], &num_nodes);                \
+        blocks->num_nodes = num_nodes;                                                             \
+    }
+
+RELABEL(relabel_i32, int32_t)
+RELABEL(relabel_i64, int64_t)
+
+static void *edges_at(const plim__blocks_out_t *out, int64_t place)
+{
+    return out->index_type == PLIM_I32 ? (void *)((int32_t *)out->edges + place)
+                                       : (void *)((int64_t *)out->edges + place);
+}
+
+static void put(void *array, plim_dtype_t type, int64_t place, int64_t value)
+{
+    if (type == PLIM_I32)
+        ((int32_t *)array)[place] = (int32_t)value;
+    else
+        ((int64_t *)array)[place] = value;
+}
+
+/* Relabels ids; false when the nodes outgrow their capacity. */
+static bool relabel(plim__blocks_t *blocks, const plim__blocks_out_t *out, const int64_t *ids,
+                    int64_t count, int64_t place)
+{
+    const int64_t capacity = plim__min_i64(out->node_capacity, blocks->params.node_capacity);
+    for (int64_t run; count > 0; ids += run, place += run, count -= run) {
+        run = plim__min_i64(count, RUN);
+        if (blocks->num_nodes + run > blocks->full)
+            rebuild(blocks, blocks->num_nodes + run);
+        if (out->index_type == PLIM_I32)
+            relabel_i32(blocks, ids, run, edges_at(out, place));
+        else
+            relabel_i64(blocks, ids, run, edges_at(out, place));
+        if (blocks->num_nodes > capacity)
+            return false;
+    }
+    return true;
+}
+
+/* Draws for destinations [first, first + count) of the batch, a block; false: it does not fit. */
+static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source, int worker,
+                               const plim__hop_t *hop, int64_t first, int64_t count,
+                               writing_t *writing, bool *fits_out)
+{
+    plim__blocks_out_t *out = writing->out;
+    plim__drawn_t *drawn = &blocks->drawn;
+    *fits_out = false;
+    if (count + 1 > out->edge_capacity - writing->used)
+        return PLIM_OK;
+    void *indptr = edges_at(out, writing->used);
+    int64_t begin = writing->used + count + 1;
+    int64_t num_edges = 0;
+    put(indptr, out->index_type, 0, 0);
+    for (int64_t done = 0; done < count; done += drawn->taken) {
+        PLIM_TRY(plim__topology_draw(source, worker, hop, blocks->nodes + first + done,
+                                     plim__min_i64(count - done, CHUNK_NODES), drawn));
+        int64_t added = drawn->indptr[drawn->taken];
+        if (added > out->edge_capacity - begin - num_edges ||
+            (out->index_type == PLIM_I32 && added > INT32_MAX - num_edges) ||
+            !relabel(blocks, out, drawn->ids, added, begin + num_edges))
+            return PLIM_OK;
+        for (int64_t i = 1; i <= drawn->taken; i++)
+            put(indptr, out->index_type, done + i, num_edges + drawn->indptr[i]);
+        num_edges += added;
+    }
+    writing->used = begin + num_edges;
+    out->blocks[hop->hop] = (plim_block_t){.num_dst = count,
+                                           .first_dst = first,
+                                           .num_src = blocks->num_nodes,
+                                           .num_edges = num_edges,
+                                           .indptr = indptr,
+                                           .indices = edges_at(out, begin)};
+    *fits_out = true;
+    return PLIM_OK;
+}
+
+plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
+                                 int64_t epoch, const int64_t *seeds, int64_t count,
+                                 plim__blocks_out_t *out, bool *fits_out)
+{
+    const plim__blocks_params_t *params = &blocks->params;
+    writing_t writing = {.out = out};
+    bool fits = count <= plim__min_i64(out->node_capacity, params->node_capacity);
+    if (fits) {
+        memcpy(blocks->nodes, seeds, (size_t)count * sizeof *seeds);
+        blocks->num_nodes = count;
+        rebuild(blocks, plim__max_i64(count, blocks->expected_nodes));
+    }
+    int64_t first = 0;
+    for (int i = 0; i < params->num_hops && fits; i++) {
+        const plim__hop_t hop = {params->seed, epoch, i, params->fanout[i], params->replace};
+        int64_t end = blocks->num_nodes;
+        PLIM_TRY(build_hop(blocks, source, worker, &hop, first, end - first, &writing, &fits));
+        first = params->form == PLIM_PYG ? end : 0;
+    }
+    if (fits) {
+        for (int64_t i = 0; i < blocks->num_nodes; i++)
+            put(out->nodes, out->index_type, i, blocks->nodes[i]);
+        out->num_hops = params->num_hops;
+        out->num_nodes = blocks->num_nodes;
+        out->ids = blocks->nodes;
+        blocks->expected_nodes = blocks->num_nodes;
+    }
+    *fits_out = fits;
+    return PLIM_OK;
+}
+
+static int64_t add_saturating(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return plim__add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+static int64_t multiply_saturating(int64_t a, int64_t b)
+{
+    int64_t product;
+    return plim__mul_i64(a, b, &product) ? product : INT64_MAX;
+}
+
+void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
+                        int64_t max_degree, int64_t num_seeds, int64_t *nodes_out,
+                        int64_t *edges_out)
+{
+    int64_t nodes = num_seeds, edges = 0, destinations = num_seeds;
+    for (int i = 0; i < params->num_hops; i++) {
+        const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
+        int64_t drawn = multiply_saturating(destinations, plim__draw_count(&hop, max_degree));
+        edges = add_saturating(edges, add_saturating(add_saturating(destinations, 1), drawn));
+        nodes = plim__min_i64(add_saturating(nodes, drawn), num_graph_nodes);
+        destinations = params->form == PLIM_PYG
+                           ? plim__min_i64(drawn, plim__max_i64(num_graph_nodes - num_seeds, 0))
+                           : nodes;
+    }
+    *nodes_out = nodes;
+    *edges_out = edges;
+}

@@ -1,0 +1,293 @@
+#include "sample/offsets.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/threads.h"
+#include "mem/arena.h"
+#include "sample/sweep.h"
+
+#include <emmintrin.h>
+#include <string.h>
+
+#define LINE_NODES 56
+#define LONG_DEGREE 128 /* the least degree that does not go into a byte */
+#define LONG_BYTE 255   /* what stands there instead: the only bytes with the highest bit set */
+
+/* Lines of a piece of indptr.npy: 64 of them are a whole number of pages of offsets. */
+#define PIECE_LINES 2048
+#define PIECE_NODES ((int64_t)PIECE_LINES * LINE_NODES)
+#define PIECE_BYTES (PIECE_NODES * (int64_t)sizeof(int64_t))
+
+typedef struct line {
+    uint64_t word; /* low bits: start of the first list; above: number of the first long list */
+    uint8_t degrees[LINE_NODES];
+} line_t;
+
+struct plim__offsets {
+    plim__arena_t arena;
+    line_t *lines;         /* (num_nodes / LINE_NODES, rounded up) */
+    int64_t *long_degrees; /* (num_long) */
+    uint64_t start_mask;
+    unsigned start_bits;
+    int64_t num_nodes;
+    int64_t num_edges;
+    int64_t max_degree;
+    int64_t num_long;
+};
+
+/* What a worker counts. */
+typedef struct tally {
+    int64_t degrees[PLIM_DEGREE_BUCKETS];
+    int64_t max_degree;
+    int64_t num_long; /* in the piece at hand, whose degrees lie at the front of its buffer */
+} tally_t;
+
+typedef struct reading {
+    plim__arena_t arena;
+    plim__offsets_t *offsets;
+    const plim__file_t *file;
+    int64_t long_used; /* moved in the order of the pieces */
+    tally_t *tallies;  /* (threads) */
+} reading_t;
+
+static int64_t count_lines(int64_t num_nodes)
+{
+    return num_nodes / LINE_NODES + (num_nodes % LINE_NODES != 0);
+}
+
+/* How many lists are long, by dataset.json, whose counts were found to add up to num_nodes. */
+static int64_t count_long(const plim__manifest_t *manifest)
+{
+    int64_t count = 0;
+    for (int i = plim__degree_bucket(LONG_DEGREE); i < PLIM_DEGREE_BUCKETS; i++)
+        count += manifest->degrees[i];
+    return count;
+}
+
+size_t plim__offsets_estimate(const plim_dataset_t *dataset)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    size_t lines = plim__arena_piece((size_t)count_lines(manifest->info.num_nodes), sizeof(line_t),
+                                     PLIM__PAGE);
+    size_t table = plim__arena_piece((size_t)count_long(manifest), sizeof(int64_t), 1);
+    size_t size = plim__arena_piece(1, sizeof(plim__offsets_t), 1);
+    if (!plim__add_size(size, lines, &size) || !plim__add_size(size, table, &size))
+        return SIZE_MAX;
+    return plim__round_up(size, PLIM__PAGE);
+}
+
+static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)
+{
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: offset %lld is %lld after %lld; offsets ascend from 0 to %lld, in steps "
+                      "of at most %lld; copy the dataset again or make it anew",
+                      reading->file->path, (long long)number, (long long)to, (long long)from,
+                      (long long)reading->offsets->num_edges,
+                      (long long)reading->offsets->max_degree);
+}
+
+/*
+ * The line of nodes `first` … first+count-1 of a piece from the piece's offsets. Degrees of long
+ * lists are gathered at the front of `entries`, which is never ahead of where it is read.
+ */
+static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t piece,
+                               int64_t *entries, int64_t first, int64_t count)
+{
+    const plim__offsets_t *offsets = reading->offsets;
+    line_t *line = &offsets->lines[piece * PIECE_LINES + first / LINE_NODES];
+    int64_t last = entries[first];
+    if (last < 0 || last > offsets->num_edges)
+        return fail_step(reading, piece * PIECE_NODES + first, 0, last);
+    line->word = (uint64_t)last | (uint64_t)tally->num_long << offsets->start_bits;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t next = entries[first + i + 1];
+        if (next < last || next > offsets->num_edges || next - last > offsets->max_degree)
+            return fail_step(reading, piece * PIECE_NODES + first + i + 1, last, next);
+        int64_t degree = next - last;
+        tally->degrees[plim__degree_bucket(degree)]++;
+        tally->max_degree = plim__max_i64(tally->max_degree, degree);
+        line->degrees[i] = (uint8_t)(degree < LONG_DEGREE ? degree : LONG_BYTE);
+        if (degree >= LONG_DEGREE)
+            entries[tally->num_long++] = degree;
+        last = next;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t look(void *context, int worker, int64_t piece, void *data, size_t size)
+{
+    const reading_t *reading = context;
+    const plim__offsets_t *offsets = reading->offsets;
+    tally_t *tally = &reading->tallies[worker];
+    int64_t *entries = data;
+    int64_t num_nodes = (int64_t)(size / sizeof(int64_t));
+    bool last = piece * PIECE_NODES + num_nodes == offsets->num_nodes;
+    if ((piece == 0 && entries[0] != 0) || (last && entries[num_nodes] != offsets->num_edges))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: the offsets do not go from 0 to %lld, the number of edges; copy the "
+                          "dataset again or make it anew",
+                          reading->file->path, (long long)offsets->num_edges);
+    tally->num_long = 0;
+    for (int64_t i = 0; i < num_nodes; i += LINE_NODES)
+        PLIM_TRY(
+            make_line(reading, tally, piece, entries, i, plim__min_i64(LINE_NODES, num_nodes - i)));
+    return PLIM_OK;
+}
+
+/* Puts the piece's long lists behind those of the pieces before it. */
+static plim_status_t settle(void *context, int worker, int64_t piece, void *data, size_t size)
+{
+    reading_t *reading = context;
+    plim__offsets_t *offsets = reading->offsets;
+    int64_t num_long = reading->tallies[worker].num_long;
+    int64_t num_lines = count_lines((int64_t)(size / sizeof(int64_t)));
+    line_t *lines = offsets->lines + piece * PIECE_LINES;
+    if (num_long > offsets->num_long - reading->long_used)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: more lists of %d entries and more than the %lld that dataset.json "
+                          "counts; copy the dataset again or make it anew",
+                          reading->file->path, LONG_DEGREE, (long long)offsets->num_long);
+    memcpy(offsets->long_degrees + reading->long_used, data, (size_t)num_long * sizeof(int64_t));
+    for (int64_t i = 0; i < num_lines; i++)
+        lines[i].word += (uint64_t)reading->long_used << offsets->start_bits;
+    reading->long_used += num_long;
+    return PLIM_OK;
+}
+
+static plim_status_t check_tallies(const reading_t *reading, const plim__manifest_t *manifest,
+                                   int threads)
+{
+    tally_t sum = {.max_degree = 0};
+    for (int i = 0; i < threads; i++) {
+        for (int j = 0; j < PLIM_DEGREE_BUCKETS; j++)
+            sum.degrees[j] += reading->tallies[i].degrees[j];
+        sum.max_degree = plim__max_i64(sum.max_degree, reading->tallies[i].max_degree);
+    }
+    if (sum.max_degree == manifest->info.max_degree &&
+        memcmp(sum.degrees, manifest->degrees, sizeof sum.degrees) == 0)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: its degrees are not those that dataset.json counts; copy the dataset "
+                      "again or make it anew",
+                      reading->file->path);
+}
+
+static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  plim__offsets_t *offsets)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    int threads = (int)plim__min_i64(plim__max_i64(job->threads, 1), PLIM__THREADS_MAX);
+    plim__file_t file;
+    plim__arena_t arena;
+    reading_t reading = {.offsets = offsets, .file = &file};
+    const plim__sweep_t sweep = {.file = &file,
+                                 .start = PLIM__NPY_HEADER,
+                                 .end = PLIM__NPY_HEADER +
+                                        offsets->num_nodes * (int64_t)sizeof(int64_t),
+                                 .piece = PIECE_BYTES,
+                                 .behind = sizeof(int64_t),
+                                 .phase = "reading offsets",
+                                 .context = &reading,
+                                 .look = look,
+                                 .settle = settle};
+    PLIM_TRY(plim__arena_create(job->ledger, "offsets",
+                                plim__arena_piece((size_t)threads, sizeof(tally_t), 1), &arena));
+    reading.tallies = plim__arena_carve(&arena, (size_t)threads, sizeof(tally_t), 1);
+    plim_status_t status =
+        plim__dataset_file_open(dataset, plim__manifest_find(manifest, "indptr.npy"), true, &file);
+    if (status == PLIM_OK) {
+        status = plim__sweep_run(job, &sweep);
+        plim__file_close(&file);
+    }
+    if (status == PLIM_OK)
+        status = check_tallies(&reading, manifest, threads);
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   plim__offsets_t **offsets_out)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim_dataset_info_t *info = &manifest->info;
+    plim__arena_t arena;
+    int64_t num_long = count_long(manifest);
+    int start_bits = plim__degree_bucket(info->num_edges);
+    if (start_bits + plim__degree_bucket(num_long) > 64)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: %lld edges and %lld lists of %d entries and more do not fit the "
+                          "64 bits that a line of offsets has for both",
+                          plim__dataset_path(dataset), (long long)info->num_edges,
+                          (long long)num_long, LONG_DEGREE);
+    PLIM_TRY(plim__arena_create(job->ledger, "offsets", plim__offsets_estimate(dataset), &arena));
+    plim__offsets_t *offsets = plim__arena_carve(&arena, 1, sizeof *offsets, 1);
+    size_t num_lines = (size_t)count_lines(info->num_nodes);
+    offsets->lines = plim__arena_carve(&arena, num_lines, sizeof(line_t), PLIM__PAGE);
+    offsets->long_degrees = plim__arena_carve(&arena, (size_t)num_long, sizeof(int64_t), 1);
+    offsets->start_bits = (unsigned)start_bits;
+    offsets->start_mask = ((uint64_t)1 << start_bits) - 1;
+    offsets->num_nodes = info->num_nodes;
+    offsets->num_edges = info->num_edges;
+    offsets->max_degree = info->max_degree;
+    offsets->num_long = num_long;
+    plim__arena_want_huge(arena.base, arena.size);
+    plim_status_t status = read_offsets(job, dataset, offsets);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
+    offsets->arena = arena;
+    *offsets_out = offsets;
+    return PLIM_OK;
+}
+
+void plim__offsets_destroy(plim__offsets_t *offsets)
+{
+    if (offsets != NULL)
+        plim__arena_destroy(&offsets->arena);
+}
+
+/* 64 bytes of this from 56 - i on select a line's first i degrees; the word is left out. */
+static const uint8_t before[128] __attribute__((aligned(64))) = {
+#define EIGHT 255, 255, 255, 255, 255, 255, 255, 255
+    EIGHT, EIGHT, EIGHT, EIGHT, EIGHT,
+    EIGHT, EIGHT, EIGHT
+#undef EIGHT
+};
+
+plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node)
+{
+    const line_t *line = &offsets->lines[(uint64_t)node / LINE_NODES];
+    const uint64_t place = (uint64_t)node % LINE_NODES;
+    const __m128i *bytes = (const __m128i *)(const void *)line;
+    const __m128i *masks = (const __m128i *)(const void *)(before + LINE_NODES - place);
+    __m128i a = _mm_and_si128(_mm_load_si128(bytes), _mm_loadu_si128(masks));
+    __m128i b = _mm_and_si128(_mm_load_si128(bytes + 1), _mm_loadu_si128(masks + 1));
+    __m128i c = _mm_and_si128(_mm_load_si128(bytes + 2), _mm_loadu_si128(masks + 2));
+    __m128i d = _mm_and_si128(_mm_load_si128(bytes + 3), _mm_loadu_si128(masks + 3));
+    a = _mm_srli_si128(a, sizeof line->word);
+    const __m128i zero = _mm_setzero_si128();
+    __m128i sum = _mm_add_epi64(_mm_add_epi64(_mm_sad_epu8(a, zero), _mm_sad_epu8(b, zero)),
+                                _mm_add_epi64(_mm_sad_epu8(c, zero), _mm_sad_epu8(d, zero)));
+    int64_t bytes_before = _mm_cvtsi128_si64(sum) + _mm_cvtsi128_si64(_mm_srli_si128(sum, 8));
+    uint64_t is_long = (uint64_t)(unsigned)_mm_movemask_epi8(a) |
+                       (uint64_t)(unsigned)_mm_movemask_epi8(b) << 16 |
+                       (uint64_t)(unsigned)_mm_movemask_epi8(c) << 32 |
+                       (uint64_t)(unsigned)_mm_movemask_epi8(d) << 48;
+    plim__list_t list = {.start = (int64_t)(line->word & offsets->start_mask) + bytes_before,
+                         .degree = line->degrees[place]};
+    if (__builtin_expect(is_long != 0 || list.degree == LONG_BYTE, 0)) {
+        const int64_t *degrees = offsets->long_degrees + (line->word >> offsets->start_bits);
+        int64_t num_before = __builtin_popcountll(is_long);
+        for (int64_t i = 0; i < num_before; i++)
+            list.start += degrees[i] - LONG_BYTE;
+        if (list.degree == LONG_BYTE)
+            list.degree = degrees[num_before];
+    }
+    return list;
+}
+
+void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node)
+{
+    __builtin_prefetch(&offsets->lines[(uint64_t)node / LINE_NODES]);
+}

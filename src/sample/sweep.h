@@ -1,0 +1,42 @@
+/*
+ * A run of a file's bytes read once, in parallel: pieces by direct I/O on several threads, looked
+ * at as they come and settled in their order.
+ */
+#ifndef PLIM_SAMPLE_SWEEP_H
+#define PLIM_SAMPLE_SWEEP_H
+
+#include "io/file.h"
+
+#include <plimsoll/job.h>
+
+typedef struct plim__sweep {
+    const plim__file_t *file;
+    int64_t start; /* bytes [start, end), `start` a multiple of a page */
+    int64_t end;
+    int64_t piece;     /* bytes of a piece, a multiple of a page */
+    int64_t behind;    /* so many bytes of the next piece are read with each: less than a page */
+    char *place;       /* where the bytes go, page-aligned, room up to the next page behind them;
+                          NULL: into buffers of the sweep's own, a piece a thread */
+    const char *phase; /* for progress */
+    void *context;
+
+    /* A piece (its number, its bytes and how many, those behind it not counted), on any thread in
+     * any order. It may change the bytes. */
+    plim_status_t (*look)(void *context, int worker, int64_t piece, void *data, size_t size);
+
+    /* The same piece, after all before it, by the same worker, one at a time; NULL: nothing. */
+    plim_status_t (*settle)(void *context, int worker, int64_t piece, void *data, size_t size);
+} plim__sweep_t;
+
+/*
+ * On as many of the job's threads (at most PLIM__THREADS_MAX) as have room under its line, at least
+ * one. Account "sweep". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * PLIM_ERR_STOPPED, and what the callbacks return.
+ */
+plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);
+
+/* What a sweep of such pieces needs at least, and needs no more than, while it runs. */
+size_t plim__sweep_least(const plim_job_t *job, int64_t piece, bool placed);
+size_t plim__sweep_most(const plim_job_t *job, int64_t piece, bool placed);
+
+#endif

@@ -1,0 +1,84 @@
+#include "support/lists.h"
+
+#include "base/fail.h"
+#include "base/rng.h"
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static int compare(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t longest,
+                               uint64_t seed)
+{
+    test_lists_t lists = {.num_nodes = num_nodes};
+    uint64_t key = plim__rng_key(seed, 4, 5, 6), counter = 0;
+    lists.indptr = calloc((size_t)num_nodes + 1, sizeof(int64_t));
+    for (int64_t v = 0; v < num_nodes; v++) {
+        bool is_long = long_every > 0 && v % long_every == long_every - 1;
+        uint64_t degree = is_long ? 100 + plim__rng_below(key, &counter, (uint64_t)(longest - 99))
+                                  : plim__rng_below(key, &counter, 21);
+        lists.indptr[v + 1] = lists.indptr[v] + (int64_t)degree;
+    }
+    lists.indices = calloc((size_t)lists.indptr[num_nodes] + 1, sizeof(int64_t));
+    for (int64_t i = 0; i < lists.indptr[num_nodes]; i++)
+        lists.indices[i] = (int64_t)plim__rng_below(key, &counter, (uint64_t)num_nodes);
+    for (int64_t v = 0; v < num_nodes; v++)
+        qsort(lists.indices + lists.indptr[v], (size_t)(lists.indptr[v + 1] - lists.indptr[v]),
+              sizeof(int64_t), compare);
+    return lists;
+}
+
+void test_lists_free(test_lists_t *lists)
+{
+    free(lists->indptr);
+    free(lists->indices);
+}
+
+static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_lists_t *lists,
+                                   const int32_t *indices)
+{
+    int64_t num_offsets = lists->num_nodes + 1;
+    int64_t num_edges = lists->indptr[lists->num_nodes];
+    PLIM_TRY(test_column(writer, "indptr", PLIM__I64, 1, &num_offsets, lists->indptr,
+                         (size_t)num_offsets * sizeof(int64_t)));
+    return test_column(writer, "indices", PLIM__I32, 1, &num_edges, indices,
+                       (size_t)num_edges * sizeof(int32_t));
+}
+
+plim_status_t test_lists_write(const plim_job_t *job, const char *path, const test_lists_t *lists)
+{
+    plim__dataset_writer_t *writer;
+    plim__dataset_facts_t facts = {.num_nodes = lists->num_nodes, .source = "test", .options = ""};
+    int64_t num_edges = lists->indptr[lists->num_nodes];
+    PLIM_TRY(plim__dataset_begin(job, path, &writer));
+    int32_t *indices = calloc((size_t)num_edges + 1, sizeof *indices);
+    for (int64_t i = 0; i < num_edges; i++)
+        indices[i] = (int32_t)lists->indices[i];
+    plim_status_t status = write_columns(writer, lists, indices);
+    free(indices);
+    if (status != PLIM_OK) {
+        plim__dataset_abandon(writer);
+        return status;
+    }
+    return plim__dataset_finish(writer, &facts);
+}
+
+void test_overwrite(const char *directory, const char *name, int64_t position, const void *value,
+                    size_t size)
+{
+    char path[1024];
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, value, size, PLIM__NPY_HEADER + position * (int64_t)size), size);
+    assert_int_equal(close(fd), 0);
+}
