@@ -30,9 +30,10 @@ typedef struct plim__load_window_params {
     size_t row_bytes;        /* of a stored row */
     plim_dtype_t row_type;   /* of a stored row */
     int64_t num_features;
-    int builders; /* threads that build it: workers 0 … builders-1 of the sources below */
-    int workers;  /* that may draw and gather from it at once; their numbers in the sources below
-                     begin at `builders` */
+    bool all_rows; /* rows is not the disk source: every row is stored, none known to be held */
+    int builders;  /* threads that build it: workers 0 … builders-1 of the sources below */
+    int workers;   /* that may draw and gather from it at once; their numbers in the sources below
+                      begin at `builders` */
 } plim__load_window_params_t;
 
 typedef struct plim__load_window plim__load_window_t;

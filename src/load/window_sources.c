@@ -1,0 +1,297 @@
+/*
+ * A window as sources: this is where batches come from while they are built, so it is written
+ * around cache misses. A draw needs three lines, one found through the other (the set's, the
+ * place, the ids): each is fetched some nodes before it is needed.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/half.h"
+#include "load/window_internal.h"
+
+#include <string.h>
+
+/* How many nodes ahead each of the three lines is asked for. */
+#define SET_AHEAD 24
+#define PLACE_AHEAD 16
+#define IDS_AHEAD 8
+#define RING 32 /* ranks and places on their way: a power of two above PLACE_AHEAD */
+
+#define ROWS_AHEAD 8
+#define ROW_LINES 8 /* of a row are asked for; the processor follows a longer one by itself */
+
+static plim_status_t check_hop(const plim__load_window_t *window, const plim__hop_t *hop)
+{
+    const plim__load_window_params_t *params = &window->params;
+    if (!window->ready)
+        return plim__fail(PLIM_ERR_USAGE, "the window holds nothing: its last build failed, or "
+                                          "there was none");
+    if (hop->hop < 0 || hop->hop >= params->num_hops || hop->epoch != window->epoch ||
+        hop->seed != params->seed || hop->fanout != params->fanout[hop->hop] ||
+        hop->replace != params->replace)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "hop %d of epoch %lld is not what this window of epoch %lld was drawn for", hop->hop,
+            (long long)hop->epoch, (long long)window->epoch);
+    return PLIM_OK;
+}
+
+static plim_status_t fail_stranger(int64_t node)
+{
+    return plim__fail(PLIM_ERR_USAGE, "node %lld belongs to no batch of this window",
+                      (long long)node);
+}
+
+/* Copies the ids of one node to ids[at …]; returns where they end, or -1 when they do not fit. */
+static inline int64_t copy_i32(const uint32_t *from, int64_t *ids, int64_t at, int64_t capacity)
+{
+    while (at < capacity) {
+        uint32_t id = *from++;
+        ids[at++] = (int64_t)(id & ~LAST_I32);
+        if ((id & LAST_I32) != 0)
+            return at;
+    }
+    return -1;
+}
+
+static inline int64_t copy_i64(const uint64_t *from, int64_t *ids, int64_t at, int64_t capacity)
+{
+    while (at < capacity) {
+        uint64_t id = *from++;
+        ids[at++] = (int64_t)(id & ~LAST_I64);
+        if ((id & LAST_I64) != 0)
+            return at;
+    }
+    return -1;
+}
+
+/* The way of one call through a hop's tables. */
+typedef struct lookup {
+    const plim__node_set_t *set;
+    const uint32_t *places; /* (set->count) */
+    const char *area;
+    size_t entry;     /* bytes of an id */
+    size_t ids_bytes; /* of a usual draw */
+    int64_t ranks[RING];
+    uint32_t found[RING];
+} lookup_t;
+
+static inline void lookup_rank(lookup_t *lookup, const int64_t *nodes, int64_t i)
+{
+    int64_t rank = (uint64_t)nodes[i] < (uint64_t)lookup->set->universe
+                       ? plim__node_set_rank(lookup->set, nodes[i])
+                       : -1;
+    lookup->ranks[i % RING] = rank;
+    if (rank >= 0)
+        __builtin_prefetch(&lookup->places[rank]);
+}
+
+static inline void lookup_place(lookup_t *lookup, int64_t i)
+{
+    int64_t rank = lookup->ranks[i % RING];
+    uint32_t place = rank >= 0 ? lookup->places[rank] : NONE_DRAWN;
+    lookup->found[i % RING] = place;
+    if (place == NONE_DRAWN)
+        return;
+    const char *ids = lookup->area + place * lookup->entry;
+    for (size_t byte = 0; byte < lookup->ids_bytes; byte += PLIM__LINE)
+        __builtin_prefetch(ids + byte);
+    __builtin_prefetch(ids + lookup->ids_bytes - 1);
+}
+
+/* The three stages of nodes that are asked for ahead of node i. */
+static inline void lookup_ahead(lookup_t *lookup, const int64_t *nodes, int64_t count, int64_t i)
+{
+    if (i + SET_AHEAD < count)
+        plim__node_set_prefetch(lookup->set, nodes[i + SET_AHEAD]);
+    if (i + PLACE_AHEAD >= 0 && i + PLACE_AHEAD < count)
+        lookup_rank(lookup, nodes, i + PLACE_AHEAD);
+    if (i + IDS_AHEAD >= 0 && i + IDS_AHEAD < count)
+        lookup_place(lookup, i + IDS_AHEAD);
+}
+
+static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t count,
+                                plim__drawn_t *drawn)
+{
+    int64_t at = 0, done = 0;
+    drawn->indptr[0] = 0;
+    for (int64_t i = -SET_AHEAD; i < 0; i++)
+        lookup_ahead(lookup, nodes, count, i);
+    for (; done < count; done++) {
+        lookup_ahead(lookup, nodes, count, done);
+        uint32_t place = lookup->found[done % RING];
+        int64_t end = at;
+        if (lookup->ranks[done % RING] < 0)
+            return fail_stranger(nodes[done]);
+        if (place != NONE_DRAWN && lookup->entry == sizeof(uint32_t))
+            end = copy_i32((const uint32_t *)lookup->area + place, drawn->ids, at, drawn->capacity);
+        else if (place != NONE_DRAWN)
+            end = copy_i64((const uint64_t *)lookup->area + place, drawn->ids, at, drawn->capacity);
+        if (end < 0)
+            break;
+        drawn->indptr[done + 1] = at = end;
+    }
+    if (done == 0 && count > 0)
+        return plim__fail(PLIM_ERR_BUDGET, "the draws of node %lld do not fit room for %lld",
+                          (long long)nodes[0], (long long)drawn->capacity);
+    drawn->taken = done;
+    return PLIM_OK;
+}
+
+static plim_status_t topology_draw(plim__topology_t *source, int number, const plim__hop_t *hop,
+                                   const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+{
+    plim__load_window_t *window = ((window_topology_t *)source)->window;
+    PLIM_TRY(check_hop(window, hop));
+    size_t entry = window->params.index_type == PLIM_I32 ? sizeof(uint32_t) : sizeof(uint64_t);
+    size_t usual = hop->fanout < 1 || hop->fanout > 32 ? 32 : (size_t)hop->fanout;
+    lookup_t lookup = {.set = &window->sets[hop->hop],
+                       .places = window->places[hop->hop],
+                       .area = window->area,
+                       .entry = entry,
+                       .ids_bytes = usual * entry};
+    PLIM_TRY(lookup_run(&lookup, nodes, count, drawn));
+    atomic_fetch_add_explicit(&window->workers[number].lists, drawn->taken, memory_order_relaxed);
+    return PLIM_OK;
+}
+
+/* All lists of a window lie in memory; what was read for it, the source below has counted. */
+static void topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
+{
+    plim__load_window_t *window = ((window_topology_t *)source)->window;
+    plim__topology_stats_t stats = {0};
+    for (int i = 0; i < window->params.workers; i++)
+        stats.lists += atomic_load(&window->workers[i].lists);
+    stats.lists_hot = stats.lists;
+    *stats_out = stats;
+}
+
+static void topology_destroy(plim__topology_t *source)
+{
+    (void)source; /* part of the window, which ends it */
+}
+
+static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
+{
+    return (size_t)window->params.num_features * (type == PLIM_F16 ? sizeof(uint16_t) : 4);
+}
+
+static inline void prefetch_row(const plim__load_window_t *window, int64_t rank)
+{
+    const char *row = window->store + (size_t)rank * window->params.row_bytes;
+    size_t bytes = window->params.row_bytes;
+    for (size_t i = 0; i < ROW_LINES && i * PLIM__LINE < bytes; i++)
+        __builtin_prefetch(row + i * PLIM__LINE);
+}
+
+/* Ranks of a chunk's nodes among the stored; those that are not, to others and where. */
+static int64_t find_others(const plim__load_window_t *window, worker_t *worker,
+                           const int64_t *nodes, int64_t count)
+{
+    const plim__node_set_t *set = &window->sets[window->params.num_hops];
+    int64_t others = 0;
+    for (int64_t i = 0; i < plim__min_i64(SET_AHEAD, count); i++)
+        plim__node_set_prefetch(set, nodes[i]);
+    for (int64_t i = 0; i < count; i++) {
+        if (i + SET_AHEAD < count)
+            plim__node_set_prefetch(set, nodes[i + SET_AHEAD]);
+        worker->ranks[i] = plim__node_set_rank(set, nodes[i]);
+        if (worker->ranks[i] < 0) {
+            worker->others[others] = nodes[i];
+            worker->where[others++] = i;
+        }
+    }
+    return others;
+}
+
+/*
+ * The rows that are not stored come in one call, to the end of the chunk's rows, and go from there
+ * to where they belong, first to last: that is never behind where they came to, so none is
+ * overwritten before it has moved. The stored ones are copied afterwards, to the places between.
+ */
+static plim_status_t gather_others(plim__load_window_t *window, int number, int64_t count,
+                                   int64_t others, plim_dtype_t type, char *rows)
+{
+    const worker_t *worker = &window->workers[number];
+    size_t size = row_size(window, type);
+    char *end = rows + (size_t)(count - others) * size;
+    if (others == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__rows_gather(window->rows_below, window->params.builders + number, worker->others,
+                               others, type, end));
+    for (int64_t i = 0; i < others; i++) {
+        char *to = rows + (size_t)worker->where[i] * size;
+        if (to != end + (size_t)i * size)
+            memcpy(to, end + (size_t)i * size, size);
+    }
+    return PLIM_OK;
+}
+
+static void copy_stored(const plim__load_window_t *window, const worker_t *worker, int64_t count,
+                        plim_dtype_t type, char *rows)
+{
+    plim_dtype_t stored = window->params.row_type;
+    plim__half_path_t path = plim__half_best();
+    size_t size = row_size(window, type);
+    for (int64_t i = 0; i < count; i++) {
+        if (i + ROWS_AHEAD < count && worker->ranks[i + ROWS_AHEAD] >= 0)
+            prefetch_row(window, worker->ranks[i + ROWS_AHEAD]);
+        if (worker->ranks[i] < 0)
+            continue;
+        const char *from = window->store + (size_t)worker->ranks[i] * window->params.row_bytes;
+        void *to = rows + (size_t)i * size;
+        if (stored == type)
+            memcpy(to, from, size);
+        else if (type == PLIM_F32)
+            plim__half_widen(path, (const uint16_t *)from, to, window->params.num_features);
+        else
+            plim__half_narrow(path, (const float *)from, to, window->params.num_features);
+    }
+}
+
+static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t *nodes,
+                                 int64_t count, plim_dtype_t type, void *rows_out)
+{
+    plim__load_window_t *window = ((window_rows_t *)source)->window;
+    worker_t *worker = &window->workers[number];
+    char *rows = rows_out;
+    int64_t stored = 0;
+    if (!window->ready || window->rows_below == NULL)
+        return plim__fail(PLIM_ERR_USAGE, "the window has no rows: it was made without, or its "
+                                          "last build failed");
+    if (!plim__load_window_stores_rows(window))
+        return plim__rows_gather(window->rows_below, window->params.builders + number, nodes, count,
+                                 type, rows_out);
+    for (int64_t first = 0; first < count; first += CHUNK) {
+        int64_t chunk = plim__min_i64(CHUNK, count - first);
+        int64_t others = find_others(window, worker, nodes + first, chunk);
+        PLIM_TRY(gather_others(window, number, chunk, others, type, rows));
+        copy_stored(window, worker, chunk, type, rows);
+        rows += (size_t)chunk * row_size(window, type);
+        stored += chunk - others;
+    }
+    atomic_fetch_add_explicit(&worker->rows, stored, memory_order_relaxed);
+    return PLIM_OK;
+}
+
+/* Those that the window stores; of the others the source below knows. */
+static void rows_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
+{
+    plim__load_window_t *window = ((window_rows_t *)source)->window;
+    plim__rows_stats_t stats = {0};
+    for (int i = 0; i < window->params.workers; i++)
+        stats.rows += atomic_load(&window->workers[i].rows);
+    stats.rows_hot = stats.rows;
+    *stats_out = stats;
+}
+
+static void rows_destroy(plim__rows_t *source)
+{
+    (void)source; /* part of the window, which ends it */
+}
+
+void plim__load_window_sources(plim__load_window_t *window)
+{
+    window->topology =
+        (window_topology_t){{topology_draw, topology_stats, topology_destroy}, window};
+    window->rows = (window_rows_t){{rows_gather, rows_stats, rows_destroy}, window};
+}

@@ -1,0 +1,556 @@
+/*
+ * Windows against the sources they were drawn from: what a batch finds in a window is what it would
+ * have found below, for every form, type, capacity and number of threads.
+ */
+#include "base/fail.h"
+#include "base/half.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "load/window.h"
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NODES 6000
+#define DEGREE_MOST 40
+#define FEATURES 5
+#define BATCH 37
+#define BATCHES 12
+#define WORKERS_MOST 24
+
+/* A computed graph and computed rows as sources, which also check that a worker's number is used by
+ * one thread at a time, and fail when they are told to. */
+typedef struct fake_graph {
+    plim__topology_t source;
+    atomic_int busy[WORKERS_MOST];
+    int64_t bad_node; /* -1: none */
+    atomic_llong drawn;
+} fake_graph_t;
+
+typedef struct fake_rows {
+    plim__rows_t source;
+    atomic_int busy[WORKERS_MOST];
+    int64_t bad_node;
+    atomic_llong gathered;
+} fake_rows_t;
+
+static int64_t degree_of(int64_t node)
+{
+    return node % 11 == 3 ? 0 : (int64_t)(plim__rng_u64(1, (uint64_t)node) % (DEGREE_MOST + 1));
+}
+
+static int64_t neighbour_of(int64_t node, int64_t i)
+{
+    uint64_t wide = plim__rng_u64((uint64_t)node + 7, (uint64_t)i);
+    return (int64_t)(wide % 3 == 0 ? wide / 3 % 100 : wide / 3 % NODES);
+}
+
+static void enter(atomic_int *busy, int worker)
+{
+    assert_in_range(worker, 0, WORKERS_MOST - 1);
+    assert_int_equal(atomic_fetch_add(&busy[worker], 1), 0);
+}
+
+static plim_status_t leave(atomic_int *busy, int worker, plim_status_t status)
+{
+    atomic_fetch_sub(&busy[worker], 1);
+    return status;
+}
+
+static plim_status_t fake_draw(plim__topology_t *source, int worker, const plim__hop_t *hop,
+                               const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+{
+    fake_graph_t *fake = (fake_graph_t *)source;
+    int64_t at = 0, done = 0;
+    enter(fake->busy, worker);
+    drawn->indptr[0] = 0;
+    for (; done < count; done++) {
+        int64_t node = nodes[done], degree = degree_of(node);
+        int64_t wanted = plim__draw_count(hop, degree);
+        if (node == fake->bad_node)
+            return leave(fake->busy, worker, plim__fail(PLIM_ERR_IO, "list %d", (int)node));
+        if (at + wanted > drawn->capacity)
+            break;
+        uint64_t key =
+            plim__rng_key(hop->seed, (uint64_t)hop->epoch, (uint64_t)hop->hop, (uint64_t)node);
+        for (int64_t i = 0; i < wanted; i++)
+            drawn->ids[at++] = neighbour_of(
+                node, wanted == degree
+                          ? i
+                          : (int64_t)(plim__rng_u64(key, (uint64_t)i) % (uint64_t)degree));
+        drawn->indptr[done + 1] = at;
+    }
+    drawn->taken = done;
+    atomic_fetch_add(&fake->drawn, done);
+    return leave(fake->busy, worker, PLIM_OK);
+}
+
+/* Exact as f16. */
+static float value_of(int64_t node, int64_t feature)
+{
+    return (float)((node * 8 + feature) * 37 % 2048) / 64;
+}
+
+static plim_status_t fake_gather(plim__rows_t *source, int worker, const int64_t *nodes,
+                                 int64_t count, plim_dtype_t type, void *rows_out)
+{
+    fake_rows_t *fake = (fake_rows_t *)source;
+    enter(fake->busy, worker);
+    for (int64_t i = 0; i < count; i++) {
+        if (nodes[i] == fake->bad_node)
+            return leave(fake->busy, worker, plim__fail(PLIM_ERR_IO, "row %d", (int)nodes[i]));
+        for (int64_t j = 0; j < FEATURES; j++)
+            if (type == PLIM_F32)
+                ((float *)rows_out)[i * FEATURES + j] = value_of(nodes[i], j);
+            else
+                ((uint16_t *)rows_out)[i * FEATURES + j] =
+                    plim__f16_from_f32(value_of(nodes[i], j));
+    }
+    atomic_fetch_add(&fake->gathered, count);
+    return leave(fake->busy, worker, PLIM_OK);
+}
+
+static fake_graph_t fake_graph(void)
+{
+    return (fake_graph_t){.source = {.draw = fake_draw}, .bad_node = -1};
+}
+
+static fake_rows_t fake_rows(void)
+{
+    return (fake_rows_t){.source = {.gather = fake_gather}, .bad_node = -1};
+}
+
+/* BATCHES batches of distinct seeds, the last one shorter. */
+static int64_t seeds[BATCH * BATCHES];
+static int64_t bounds[BATCHES + 1];
+
+static void seeds_make(void)
+{
+    for (int64_t i = 0; i < BATCH * BATCHES; i++)
+        seeds[i] = (i * 1471 + 5) % NODES;
+    for (int64_t i = 0; i <= BATCHES; i++)
+        bounds[i] = i * BATCH;
+    bounds[BATCHES] -= 11;
+}
+
+static plim__load_window_params_t params_of(int num_hops, const int64_t *fanout)
+{
+    plim__load_window_params_t params = {.num_hops = num_hops,
+                                         .seed = 99,
+                                         .num_nodes = NODES,
+                                         .index_type = PLIM_I32,
+                                         .most_drawn = DEGREE_MOST,
+                                         .draws = 4 * NODES * (DEGREE_MOST + 2),
+                                         .rows = NODES,
+                                         .row_bytes = FEATURES * sizeof(float),
+                                         .row_type = PLIM_F32,
+                                         .num_features = FEATURES,
+                                         .all_rows = true,
+                                         .builders = 2,
+                                         .workers = 2};
+    for (int hop = 0; hop < num_hops; hop++)
+        params.fanout[hop] = fanout[hop];
+    return params;
+}
+
+/* Draws for `count` nodes, as often as it takes, with room for `capacity` ids at a time. */
+static int64_t draw_all(plim__topology_t *source, int worker, const plim__hop_t *hop,
+                        const int64_t *nodes, int64_t count, int64_t capacity, int64_t *indptr,
+                        int64_t *ids)
+{
+    int64_t at = 0, part[NODES + 1];
+    for (int64_t done = 0; done < count;) {
+        plim__drawn_t drawn = {part, ids + at, capacity, 0};
+        assert_ok(plim__topology_draw(source, worker, hop, nodes + done, count - done, &drawn));
+        assert_in_range(drawn.taken, 1, count - done);
+        assert_int_equal(part[0], 0);
+        for (int64_t i = 0; i <= drawn.taken; i++)
+            indptr[done + i] = at + part[i];
+        at += part[drawn.taken];
+        done += drawn.taken;
+    }
+    return at;
+}
+
+#define DRAWS_MOST ((int64_t)NODES * (DEGREE_MOST + 1))
+
+/* What one thread of a check works with. */
+typedef struct walker {
+    int64_t nodes[NODES];
+    bool met[NODES];
+    int64_t indptr[2][NODES + 1];
+    int64_t ids[2][DRAWS_MOST];
+    char rows[NODES * FEATURES * sizeof(float)];
+} walker_t;
+
+static void check_rows(walker_t *walker, plim__load_window_t *window, int worker, int64_t count)
+{
+    plim__rows_t *rows = plim__load_window_rows(window);
+    assert_ok(plim__rows_gather(rows, worker, walker->nodes, count, PLIM_F32, walker->rows));
+    for (int64_t i = 0; i < count * FEATURES; i++)
+        assert_true(((float *)(void *)walker->rows)[i] ==
+                    value_of(walker->nodes[i / FEATURES], i % FEATURES));
+    assert_ok(plim__rows_gather(rows, worker, walker->nodes, count, PLIM_F16, walker->rows));
+    for (int64_t i = 0; i < count * FEATURES; i++)
+        assert_int_equal(((uint16_t *)(void *)walker->rows)[i],
+                         plim__f16_from_f32(value_of(walker->nodes[i / FEATURES], i % FEATURES)));
+}
+
+/* Expands a batch as blocks are built and compares each hop's draws, then the rows. */
+static void check_batch(walker_t *walker, plim__load_window_t *window,
+                        const plim__load_window_params_t *params, int worker, int64_t epoch,
+                        int64_t batch)
+{
+    fake_graph_t truth = fake_graph();
+    int64_t count = 0, first = 0;
+    memset(walker->met, 0, sizeof walker->met);
+    for (int64_t i = bounds[batch]; i < bounds[batch + 1]; i++) {
+        walker->nodes[count++] = seeds[i];
+        walker->met[seeds[i]] = true;
+    }
+    for (int number = 0; number < params->num_hops; number++) {
+        plim__hop_t hop = {params->seed, epoch, number, params->fanout[number], params->replace};
+        int64_t begin = params->form == PLIM_PYG ? first : 0, known = count;
+        int64_t drawn = draw_all(&truth.source, 0, &hop, walker->nodes + begin, known - begin,
+                                 DRAWS_MOST, walker->indptr[0], walker->ids[0]);
+        int64_t found =
+            draw_all(plim__load_window_topology(window), worker, &hop, walker->nodes + begin,
+                     known - begin, number % 2 == 0 ? DEGREE_MOST + worker : DRAWS_MOST - 2 * NODES,
+                     walker->indptr[1], walker->ids[1]);
+        assert_int_equal(found, drawn);
+        assert_memory_equal(walker->indptr[0], walker->indptr[1],
+                            (size_t)(known - begin + 1) * sizeof(int64_t));
+        assert_memory_equal(walker->ids[0], walker->ids[1], (size_t)drawn * sizeof(int64_t));
+        first = known;
+        for (int64_t i = 0; i < drawn; i++)
+            if (!walker->met[walker->ids[0][i]]) {
+                walker->met[walker->ids[0][i]] = true;
+                walker->nodes[count++] = walker->ids[0][i];
+            }
+    }
+    if (params->rows > 0)
+        check_rows(walker, window, worker, count);
+}
+
+/* Several threads expand a window's batches at once, one each in turn. */
+typedef struct crowd {
+    plim__load_window_t *window;
+    const plim__load_window_params_t *params;
+    walker_t *walkers; /* one a worker */
+    int64_t epoch, end;
+    atomic_llong next;
+} crowd_t;
+
+static plim_status_t crowd_work(void *context, int worker)
+{
+    crowd_t *crowd = context;
+    int64_t batch;
+    while ((batch = atomic_fetch_add(&crowd->next, 1)) < crowd->end)
+        check_batch(&crowd->walkers[worker], crowd->window, crowd->params, worker, crowd->epoch,
+                    batch);
+    return PLIM_OK;
+}
+
+/* An epoch in as many windows as it takes; returns how many. */
+static int check_epoch(plim__load_window_t *window, const plim__load_window_params_t *params,
+                       int64_t epoch)
+{
+    int windows = 0;
+    walker_t *walkers = calloc((size_t)params->workers, sizeof *walkers);
+    assert_non_null(walkers);
+    for (int64_t batch = 0; batch < BATCHES; windows++) {
+        int64_t taken = 0, draws, rows;
+        assert_ok(
+            plim__load_window_build(window, epoch, seeds, bounds + batch, BATCHES - batch, &taken));
+        assert_in_range(taken, 1, BATCHES - batch);
+        plim__load_window_used(window, &draws, &rows);
+        assert_in_range(draws, 0, params->draws);
+        assert_in_range(rows, 0, params->rows);
+        crowd_t crowd = {window, params, walkers, epoch, batch + taken, batch};
+        assert_ok(plim__parallel(params->workers, crowd_work, &crowd));
+        batch += taken;
+    }
+    free(walkers);
+    return windows;
+}
+
+static int check(const plim__load_window_params_t *params, int epochs)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    plim__load_window_t *window = NULL;
+    int windows = 0;
+    int64_t before = plim_ledger_reserved(job.ledger);
+    assert_ok(plim__load_window_create(&job, params, &graph.source,
+                                       params->rows > 0 ? &rows.source : NULL, &window));
+    for (int epoch = 0; epoch < epochs; epoch++)
+        windows = check_epoch(window, params, epoch);
+    assert_int_equal(plim_ledger_reserved(job.ledger) - before, plim__load_window_estimate(params));
+    plim__load_window_destroy(window);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+    return windows;
+}
+
+static void test_forms_and_fanouts(void **state)
+{
+    const int64_t fanouts[][3] = {{3, 2, 4}, {-1, 2, 3}, {2, -1, 0}, {0, 5, 1}, {60, 2, 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof fanouts / sizeof *fanouts; i++)
+        for (int variant = 0; variant < 8; variant++) {
+            plim__load_window_params_t params = params_of(3, fanouts[i]);
+            params.form = (variant & 1) != 0 ? PLIM_PYG : PLIM_NATIVE;
+            params.replace = (variant & 2) != 0;
+            params.most_drawn = params.replace ? 60 : DEGREE_MOST;
+            params.index_type = (variant & 4) != 0 ? PLIM_I64 : PLIM_I32;
+            if (variant == 5)
+                params.rows = 0;
+            if (variant == 6) {
+                params.row_type = PLIM_F16;
+                params.row_bytes = FEATURES * sizeof(uint16_t);
+            }
+            if (fanouts[i][0] == 60 && params.replace)
+                continue; /* more than the walker has room for */
+            assert_int_equal(check(&params, 1), 1);
+        }
+}
+
+static void test_threads(void **state)
+{
+    const int threads[] = {1, 2, 8};
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
+        params.builders = threads[i % 3];
+        params.workers = threads[i / 3];
+        params.index_type = i % 2 == 0 ? PLIM_I32 : PLIM_I64;
+        assert_int_equal(check(&params, 2), 1);
+    }
+}
+
+/* Small capacities cut an epoch into windows; the first guess may be too large or too small. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    int most = 0;
+    for (int64_t share = 1; share <= 4; share++) {
+        plim__load_window_params_t params = params_of(2, (int64_t[]){7, -1});
+        params.draws = NODES * share;
+        int by_draws = check(&params, 3);
+        params = params_of(2, (int64_t[]){7, 3});
+        params.rows = 500 + 250 * share;
+        int by_rows = check(&params, 3);
+        most = by_draws > most ? by_draws : most;
+        assert_in_range(by_rows, 2, BATCHES);
+    }
+    assert_in_range(most, 2, BATCHES);
+}
+
+static void test_one_batch_too_large(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    for (int i = 0; i < 3; i++) {
+        plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
+        plim__load_window_t *window;
+        int64_t taken = -5;
+        if (i < 2)
+            params.draws = i == 0 ? BATCH - 1 : 6 * BATCH;
+        else
+            params.rows = 3 * BATCH;
+        assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
+        atomic_store(&rows.gathered, 0);
+        assert_int_equal(plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken),
+                         PLIM_ERR_BUDGET);
+        assert_non_null(strstr(plim_last_error(), i < 2 ? "draws" : "rows"));
+        assert_int_equal(taken, -5);
+        assert_int_equal(atomic_load(&rows.gathered), 0);
+        assert_int_equal(plim__load_window_build(window, 0, seeds, (int64_t[]){0, 1}, 1, &taken),
+                         PLIM_OK);
+        assert_int_equal(taken, 1);
+        plim__load_window_destroy(window);
+    }
+    test_job_end(&job);
+}
+
+/* Errors from below come through, and leave a window that answers nothing until it is built anew.
+ */
+static void test_errors_below(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    volatile int stop = 0;
+    job.stop = &stop;
+    for (int builders = 1; builders <= 8; builders *= 8) {
+        fake_graph_t graph = fake_graph();
+        fake_rows_t rows = fake_rows();
+        plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
+        plim__load_window_t *window;
+        int64_t taken, node = seeds[0], indptr[2], ids[DEGREE_MOST];
+        float row[FEATURES];
+        plim__hop_t hop = {params.seed, 4, 0, 7, false};
+        plim__drawn_t drawn = {indptr, ids, DEGREE_MOST, 0};
+        params.builders = builders;
+        assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
+        for (int i = 0; i < 4; i++) {
+            graph.bad_node = i == 0 ? seeds[3] : -1;
+            rows.bad_node = i == 1 ? seeds[5] : -1;
+            stop = i == 2;
+            plim_status_t status =
+                plim__load_window_build(window, 4, seeds, bounds, BATCHES, &taken);
+            assert_int_equal(status, i < 2 ? PLIM_ERR_IO : i == 2 ? PLIM_ERR_STOPPED : PLIM_OK);
+            if (i < 2)
+                assert_non_null(strstr(plim_last_error(), i == 0 ? "list" : "row"));
+            plim_status_t wanted = i < 3 ? PLIM_ERR_USAGE : PLIM_OK;
+            assert_int_equal(
+                plim__topology_draw(plim__load_window_topology(window), 0, &hop, &node, 1, &drawn),
+                wanted);
+            assert_int_equal(
+                plim__rows_gather(plim__load_window_rows(window), 0, &node, 1, PLIM_F32, row),
+                wanted);
+        }
+        plim__load_window_destroy(window);
+    }
+    test_job_end(&job);
+}
+
+static void test_wrong_use(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    plim__load_window_params_t params = params_of(2, (int64_t[]){2, 2});
+    plim__load_window_t *window;
+    int64_t taken, indptr[2], ids[2];
+    assert_ok(plim__load_window_create(&job, &params, &graph.source, &rows.source, &window));
+    plim__topology_t *topology = plim__load_window_topology(window);
+    assert_int_equal(plim__load_window_build(window, 1, seeds, bounds, 0, &taken), PLIM_ERR_USAGE);
+    assert_int_equal(
+        plim__load_window_build(window, 1, (int64_t[]){3, NODES}, (int64_t[]){0, 2}, 1, &taken),
+        PLIM_ERR_USAGE);
+    assert_int_equal(plim__load_window_build(window, 1, seeds, (int64_t[]){0, 5, 4}, 2, &taken),
+                     PLIM_ERR_USAGE);
+    assert_ok(plim__load_window_build(window, 1, seeds, bounds, 1, &taken));
+    const plim__hop_t good = {params.seed, 1, 0, 2, false};
+    plim__hop_t bad[] = {good, good, good, good, good};
+    bad[0].epoch = 2;
+    bad[1].hop = 2;
+    bad[2].seed++;
+    bad[3].fanout = 1;
+    bad[4].replace = true;
+    plim__drawn_t drawn = {indptr, ids, 2, 0};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(plim__topology_draw(topology, 0, &bad[i], seeds, 1, &drawn),
+                         PLIM_ERR_USAGE);
+    const int64_t strangers[] = {seeds[BATCH + 1], -1, NODES, INT64_MAX};
+    for (size_t i = 0; i < sizeof strangers / sizeof *strangers; i++)
+        assert_int_equal(plim__topology_draw(topology, 0, &good, &strangers[i], 1, &drawn),
+                         PLIM_ERR_USAGE);
+    assert_ok(plim__topology_draw(topology, 0, &good, seeds, 1, &drawn));
+    drawn.capacity = 0;
+    assert_in_range(degree_of(seeds[0]), 1, DEGREE_MOST);
+    assert_int_equal(plim__topology_draw(topology, 0, &good, seeds, 1, &drawn), PLIM_ERR_BUDGET);
+    plim__load_window_destroy(window);
+    plim__load_window_destroy(NULL);
+    test_job_end(&job);
+}
+
+static plim_status_t create_and_build(plim_job_t *job, void *context)
+{
+    fake_graph_t graph = fake_graph();
+    fake_rows_t rows = fake_rows();
+    plim__load_window_t *window = NULL;
+    int64_t taken;
+    PLIM_TRY(plim__load_window_create(job, context, &graph.source, &rows.source, &window));
+    plim_status_t status = plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken);
+    plim__load_window_destroy(window);
+    return status;
+}
+
+static void test_fails_each_arena(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__load_window_params_t params = params_of(2, (int64_t[]){2, 2});
+    test_fail_each_arena(&job, create_and_build, &params);
+    test_job_end(&job);
+}
+
+/* Rows that the disk source holds in memory are not stored, and come from it. */
+static void test_held_rows(void **state)
+{
+    (void)state;
+    char directory[512], path[600];
+    test_directory_make(directory);
+    (void)snprintf(path, sizeof path, "%s/data", directory);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    test_graph_t shape = {
+        .num_nodes = NODES, .num_features = FEATURES, .num_classes = 2, .seed = 8};
+    plim_dataset_t *dataset;
+    plim__rows_t *truth, *disk;
+    assert_ok(test_dataset_make(&job, path, &shape));
+    assert_ok(plim_dataset_open(&job, path, &dataset));
+    assert_ok(plim__rows_memory_create(&job, dataset, &truth));
+    static _Alignas(64) plim__node_set_line_t lines[NODES / PLIM__NODE_SET_BITS + 1];
+    plim__node_set_t hot = plim__node_set_make(lines, NODES);
+    for (int64_t node = 0; node < NODES; node += 3)
+        (void)plim__node_set_add(&hot, node);
+    plim__node_set_seal(&hot);
+    plim__rows_disk_params_t disk_params = {
+        .workers = 4, .depth = 16, .gap = 4096, .hot = &hot, .hot_bytes = (size_t)1 << 20};
+    assert_ok(plim__rows_disk_create(&job, dataset, &disk_params, &disk));
+    plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
+    params.all_rows = false;
+    fake_graph_t graph = fake_graph();
+    plim__load_window_t *window;
+    int64_t taken, draws, used, held = 0;
+    assert_ok(plim__load_window_create(&job, &params, &graph.source, disk, &window));
+    assert_ok(plim__load_window_build(window, 0, seeds, bounds, BATCHES, &taken));
+    assert_int_equal(taken, BATCHES);
+    static int64_t nodes[NODES];
+    static float rows[2][NODES * FEATURES];
+    for (int64_t node = NODES - 1; node >= 0; node--)
+        nodes[NODES - 1 - node] = node;
+    assert_ok(plim__rows_gather(truth, 0, nodes, NODES, PLIM_F32, rows[0]));
+    assert_ok(
+        plim__rows_gather(plim__load_window_rows(window), 1, nodes, NODES, PLIM_F32, rows[1]));
+    assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
+    for (int64_t node = 0; node < NODES; node++)
+        held += plim__rows_disk_holds(disk, node);
+    assert_in_range(held, 0, hot.count);
+    plim__load_window_used(window, &draws, &used);
+    plim__rows_stats_t stats;
+    plim__rows_stats(plim__load_window_rows(window), &stats);
+    assert_int_equal(used, stats.rows); /* each was gathered once */
+    assert_in_range(used, 1, NODES - held);
+    plim__load_window_destroy(window);
+    plim__rows_destroy(disk);
+    plim__rows_destroy(truth);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+    test_directory_remove(directory);
+}
+
+int main(void)
+{
+    seeds_make();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_forms_and_fanouts),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_one_batch_too_large),
+        cmocka_unit_test(test_errors_below),
+        cmocka_unit_test(test_wrong_use),
+        cmocka_unit_test(test_fails_each_arena),
+        cmocka_unit_test(test_held_rows),
+    };
+    return cmocka_run_group_tests_name("load.window", tests, NULL, NULL);
+}
