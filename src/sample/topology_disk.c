@@ -1,0 +1,402 @@
+/*
+ * Lists that lie on disk. The nodes are taken a piece at a time:
+ *
+ *     nodes ─► lists (offsets) ─► positions drawn ─► reads, ascending ─► staging ─► ids
+ *
+ * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
+ * place in staging where its entry will arrive, at last the entry. So a piece needs no memory
+ * besides its reads and their staging, and the order of the draws is never lost.
+ */
+#include "sample/topology.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/radix.h"
+#include "io/reader.h"
+
+#include <stdatomic.h>
+#include <time.h>
+
+#define PIECE_BITS 14
+#define PIECE ((int64_t)1 << PIECE_BITS) /* nodes at a time */
+#define STAGED ((int64_t)256 << 10)      /* entries that a piece's reads may bring */
+#define READS ((int64_t)32 << 10)        /* reads of a piece */
+#define READ_BYTES ((size_t)64 << 10)    /* the largest one */
+#define POINT_BITS 12                    /* numbers of draws from one list: PLIM__FANOUT_MAX */
+#define STRETCH ((int64_t)16)            /* see is_stretch */
+#define AHEAD 24                         /* nodes between a prefetch and its use */
+#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
+
+typedef struct worker {
+    plim__reader_t *reader;
+    plim__list_t *lists; /* (PIECE) */
+    int32_t *order;      /* (PIECE) the piece's nodes, ascending */
+    uint64_t *keys;      /* (PIECE) for sorting, and as many to spare */
+    uint64_t *spare;
+    plim__read_t *reads; /* (READS) */
+    char *staging;       /* (STAGED) entries as they lie on disk */
+    int64_t num_reads;
+    int64_t num_staged;
+    /* Written by the worker, read by whoever asks. */
+    _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
+    atomic_int_least64_t transfers;
+    atomic_int_least64_t bytes_read;
+    atomic_int_least64_t wait_ns;
+} worker_t;
+
+typedef struct disk {
+    plim__topology_t face; /* first */
+    plim__arena_t arena;
+    plim__file_t file;
+    const plim__offsets_t *offsets;
+    int64_t num_nodes;
+    size_t width; /* of an entry */
+    int num_workers;
+    worker_t *workers;
+} disk_t;
+
+/* A part of the caller's nodes, and where their answers go. */
+typedef struct piece {
+    const plim__hop_t *hop;
+    const int64_t *nodes;
+    int64_t *indptr; /* indptr[0] is known */
+    int64_t *ids;    /* of the whole answer */
+    int64_t count;   /* nodes in it */
+    bool ascending;
+    bool long_list; /* it is one list, too long for the staging */
+    bool full;      /* the node after it found no room among the ids */
+} piece_t;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool is_whole(const plim__hop_t *hop, int64_t degree)
+{
+    return hop->fanout < 0 || (!hop->replace && degree <= hop->fanout);
+}
+
+/*
+ * Whether the drawn entries are read with all that lies between them. A read of its own for an
+ * entry costs about as much as copying STRETCH more of them.
+ */
+static bool is_stretch(const plim__hop_t *hop, int64_t degree, int64_t count)
+{
+    return is_whole(hop, degree) || degree <= STRETCH * (count + 1);
+}
+
+/* Cuts the next piece off `count` nodes: as many as fit staging and reads, at least one. */
+static void measure(const disk_t *disk, const worker_t *worker, int64_t count, int64_t capacity,
+                    piece_t *piece)
+{
+    int64_t staged = 0, reads = 0, i = 0;
+    int64_t most = plim__min_i64(count, PIECE);
+    const int64_t *nodes = piece->nodes;
+    int64_t last = nodes[0];
+    piece->ascending = true;
+    piece->full = piece->long_list = false;
+    for (; i < most; i++) {
+        if (i + AHEAD < count)
+            plim__offsets_prefetch(disk->offsets, nodes[i + AHEAD]);
+        plim__list_t list = plim__offsets_list(disk->offsets, nodes[i]);
+        int64_t drawn = plim__draw_count(piece->hop, list.degree);
+        if (drawn > capacity - piece->indptr[i]) {
+            piece->full = true;
+            break;
+        }
+        bool stretch = is_stretch(piece->hop, list.degree, drawn);
+        staged += stretch ? list.degree : drawn;
+        reads += stretch ? list.degree / (int64_t)(READ_BYTES / disk->width) + 1 : drawn;
+        if (staged > STAGED || reads > READS) {
+            if (i > 0)
+                break;
+            piece->long_list = true;
+            most = 1;
+        }
+        piece->ascending &= nodes[i] >= last;
+        last = nodes[i];
+        worker->lists[i] = list;
+        piece->indptr[i + 1] = piece->indptr[i] + drawn;
+    }
+    piece->count = i;
+}
+
+/* The order in which the piece's lists lie on disk. */
+static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piece)
+{
+    int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
+    for (int64_t i = 0; i < piece->count; i++)
+        worker->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
+    const uint64_t *sorted =
+        plim__radix_sort(worker->keys, worker->spare, piece->count, bits + PIECE_BITS);
+    for (int64_t i = 0; i < piece->count; i++)
+        worker->order[i] = (int32_t)(sorted[i] & (PIECE - 1));
+}
+
+/* Asks for entries [first, first + count) of indices.npy; the place of the first in staging. */
+static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t count)
+{
+    const int64_t most = (int64_t)(READ_BYTES / disk->width);
+    int64_t place = worker->num_staged;
+    for (int64_t done = 0; done < count; done += most) {
+        worker->reads[worker->num_reads++] =
+            (plim__read_t){.offset = PLIM__NPY_HEADER + (first + done) * (int64_t)disk->width,
+                           .size = (size_t)plim__min_i64(count - done, most) * disk->width,
+                           .to = worker->staging + (size_t)(place + done) * disk->width};
+    }
+    worker->num_staged += count;
+    return place;
+}
+
+/* Each position drawn is a read of its own, in the order they lie on disk. */
+static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, int64_t *ids,
+                       int64_t count)
+{
+    int bits = 64 - __builtin_clzll((unsigned long long)list.degree);
+    for (int64_t k = 0; k < count; k++)
+        worker->keys[k] = (uint64_t)ids[k] << POINT_BITS | (uint64_t)k;
+    const uint64_t *sorted =
+        plim__radix_sort(worker->keys, worker->spare, count, bits + POINT_BITS);
+    for (int64_t k = 0; k < count; k++) {
+        int64_t position = (int64_t)(sorted[k] >> POINT_BITS);
+        ids[sorted[k] & (((uint64_t)1 << POINT_BITS) - 1)] =
+            ~ask(disk, worker, list.start + position, 1);
+    }
+}
+
+/* Draws from one list into its `count` ids and asks for what was drawn. */
+static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *hop, int64_t node,
+                     plim__list_t list, int64_t *ids, int64_t count)
+{
+    if (count == 0)
+        return;
+    if (is_whole(hop, list.degree)) {
+        int64_t place = ask(disk, worker, list.start, list.degree);
+        for (int64_t k = 0; k < count; k++)
+            ids[k] = ~(place + k);
+        return;
+    }
+    plim__draw_positions(hop, node, list.degree, ids);
+    if (!is_stretch(hop, list.degree, count)) {
+        ask_points(disk, worker, list, ids, count);
+        return;
+    }
+    int64_t least = ids[0], last = ids[0];
+    for (int64_t k = 1; k < count; k++) {
+        least = plim__min_i64(least, ids[k]);
+        last = plim__max_i64(last, ids[k]);
+    }
+    int64_t place = ask(disk, worker, list.start + least, last - least + 1) - least;
+    for (int64_t k = 0; k < count; k++)
+        ids[k] = ~(place + ids[k]);
+}
+
+static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int64_t place,
+                                int64_t value)
+{
+    const char *at = worker->staging + (size_t)place * disk->width;
+    long long entry = -1;
+    for (int64_t i = 0; i < worker->num_reads; i++) {
+        const plim__read_t *read = &worker->reads[i];
+        const char *to = read->to;
+        if (at >= to && at < to + read->size)
+            entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
+    }
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again "
+                      "or make it anew",
+                      disk->file.path, entry, (long long)value, (long long)disk->num_nodes);
+}
+
+/* Puts what has arrived in the places of `count` ids. */
+static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t *ids, int64_t count)
+{
+    const bool narrow = disk->width == sizeof(int32_t);
+    const int32_t *staged_i32 = (const int32_t *)(const void *)worker->staging;
+    const int64_t *staged_i64 = (const int64_t *)(const void *)worker->staging;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t place = ~ids[k];
+        int64_t value = narrow ? staged_i32[place] : staged_i64[place];
+        if ((uint64_t)value >= (uint64_t)disk->num_nodes)
+            return fail_entry(disk, worker, place, value);
+        ids[k] = value;
+    }
+    return PLIM_OK;
+}
+
+static void count_up(atomic_int_least64_t *counter, int64_t by)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + by,
+                          memory_order_relaxed);
+}
+
+/* Reads what was asked for, and forgets the asking once the ids have it. */
+static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
+{
+    int64_t transfers, bytes;
+    int64_t start = now_ns();
+    plim_status_t status =
+        plim__reader_read(worker->reader, &disk->file, worker->reads, worker->num_reads);
+    count_up(&worker->wait_ns, now_ns() - start);
+    plim__reader_totals(worker->reader, &transfers, &bytes);
+    atomic_store_explicit(&worker->transfers, transfers, memory_order_relaxed);
+    atomic_store_explicit(&worker->bytes_read, bytes, memory_order_relaxed);
+    if (status == PLIM_OK)
+        status = settle(disk, worker, ids, count);
+    worker->num_reads = worker->num_staged = 0;
+    return status;
+}
+
+static plim_status_t draw_long(const disk_t *disk, worker_t *worker, plim__list_t list,
+                               int64_t *ids)
+{
+    for (int64_t done = 0; done < list.degree; done += STAGED) {
+        int64_t count = plim__min_i64(list.degree - done, STAGED);
+        int64_t place = ask(disk, worker, list.start + done, count);
+        for (int64_t k = 0; k < count; k++)
+            ids[done + k] = ~(place + k);
+        PLIM_TRY(read_asked(disk, worker, ids + done, count));
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t draw_piece(const disk_t *disk, worker_t *worker, const piece_t *piece)
+{
+    int64_t *ids = piece->ids;
+    if (piece->long_list)
+        return draw_long(disk, worker, worker->lists[0], ids + piece->indptr[0]);
+    if (!piece->ascending)
+        sort_nodes(disk, worker, piece);
+    for (int64_t n = 0; n < piece->count; n++) {
+        int64_t i = piece->ascending ? n : worker->order[n];
+        ask_list(disk, worker, piece->hop, piece->nodes[i], worker->lists[i],
+                 ids + piece->indptr[i], piece->indptr[i + 1] - piece->indptr[i]);
+    }
+    return read_asked(disk, worker, ids + piece->indptr[0],
+                      piece->indptr[piece->count] - piece->indptr[0]);
+}
+
+static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_t *hop,
+                          const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+{
+    disk_t *disk = (disk_t *)source;
+    worker_t *worker = &disk->workers[number];
+    piece_t piece = {.hop = hop, .ids = drawn->ids};
+    int64_t taken = 0;
+    drawn->indptr[0] = 0;
+    while (taken < count && !piece.full) {
+        piece.nodes = nodes + taken;
+        piece.indptr = drawn->indptr + taken;
+        measure(disk, worker, count - taken, drawn->capacity, &piece);
+        PLIM_TRY(draw_piece(disk, worker, &piece));
+        taken += piece.count;
+        count_up(&worker->num_lists, piece.count);
+    }
+    if (taken == 0 && count > 0)
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "the draw from node %lld's list does not fit room for %lld entries",
+                          (long long)nodes[0], (long long)drawn->capacity);
+    drawn->taken = taken;
+    return PLIM_OK;
+}
+
+static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
+{
+    const disk_t *disk = (const disk_t *)source;
+    plim__topology_stats_t sum = {0};
+    for (int i = 0; i < disk->num_workers; i++) {
+        const worker_t *worker = &disk->workers[i];
+        sum.lists += atomic_load_explicit(&worker->num_lists, memory_order_relaxed);
+        sum.transfers += atomic_load_explicit(&worker->transfers, memory_order_relaxed);
+        sum.bytes_read += atomic_load_explicit(&worker->bytes_read, memory_order_relaxed);
+        sum.wait_ns += atomic_load_explicit(&worker->wait_ns, memory_order_relaxed);
+    }
+    *stats_out = sum;
+}
+
+static void destroy(plim__topology_t *source)
+{
+    disk_t *disk = (disk_t *)source;
+    for (int i = 0; i < disk->num_workers; i++)
+        plim__reader_destroy(disk->workers[i].reader);
+    plim__file_close(&disk->file);
+    plim__arena_destroy(&disk->arena);
+}
+
+static plim__reader_params_t reader_params(const plim__topology_disk_params_t *params)
+{
+    return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
+}
+
+static size_t entry_width(const plim_dataset_t *dataset)
+{
+    return plim_dataset_info(dataset)->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+}
+
+static size_t arena_bytes(size_t width, int workers)
+{
+    size_t one = plim__arena_piece((size_t)PIECE, sizeof(plim__list_t), 1) +
+                 plim__arena_piece((size_t)PIECE, sizeof(int32_t), 1) +
+                 2 * plim__arena_piece((size_t)PIECE, sizeof(uint64_t), 1) +
+                 plim__arena_piece((size_t)READS, sizeof(plim__read_t), 1) +
+                 plim__arena_piece((size_t)STAGED, width, 1);
+    return plim__arena_piece(1, sizeof(disk_t), 1) +
+           plim__arena_piece((size_t)workers, sizeof(worker_t), 1) + (size_t)workers * one;
+}
+
+size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__topology_disk_params_t *params)
+{
+    const plim__reader_params_t reader = reader_params(params);
+    return plim__round_up(arena_bytes(entry_width(dataset), params->workers), PLIM__PAGE) +
+           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+}
+
+static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
+{
+    worker->lists = plim__arena_carve(arena, (size_t)PIECE, sizeof(plim__list_t), 1);
+    worker->order = plim__arena_carve(arena, (size_t)PIECE, sizeof(int32_t), 1);
+    worker->keys = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
+    worker->spare = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
+    worker->reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1);
+    worker->staging = plim__arena_carve(arena, (size_t)STAGED, width, 1);
+}
+
+plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim__offsets_t *offsets,
+                                         const plim__topology_disk_params_t *params,
+                                         plim__topology_t **source_out)
+{
+    plim__arena_t arena;
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim__reader_params_t reader = reader_params(params);
+    const size_t width = entry_width(dataset);
+    if (params->workers < 1 || manifest->info.num_nodes > NODES_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
+                          (long long)manifest->info.num_nodes, params->workers);
+    PLIM_TRY(
+        plim__arena_create(job->ledger, "topology", arena_bytes(width, params->workers), &arena));
+    disk_t *disk = plim__arena_carve(&arena, 1, sizeof *disk, 1);
+    disk->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
+    disk->face = (plim__topology_t){draw, stats, destroy};
+    disk->offsets = offsets;
+    disk->num_nodes = manifest->info.num_nodes;
+    disk->width = width;
+    disk->file.fd = -1;
+    for (int i = 0; i < params->workers; i++)
+        carve_worker(&arena, width, &disk->workers[i]);
+    disk->arena = arena;
+    plim_status_t status = plim__dataset_file_open(
+        dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
+    for (int i = 0; i < params->workers && status == PLIM_OK; i++, disk->num_workers++)
+        status = plim__reader_create(job, &reader, &disk->workers[i].reader);
+    if (status != PLIM_OK) {
+        destroy(&disk->face);
+        return status;
+    }
+    *source_out = &disk->face;
+    return PLIM_OK;
+}

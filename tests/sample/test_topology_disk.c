@@ -1,0 +1,360 @@
+/* Lists on disk, some of them in memory too, answer as lists in memory do, or with an error. */
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include "base/threads.h"
+#include "sample/topology.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NODES ((int64_t)20000) /* more than are drawn for at once */
+#define LONGEST ((int64_t)300000)
+#define WORKERS 4
+
+static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+
+static const plim__hop_t hops[] = {
+    {1, 0, 0, 1, false},   {1, 0, 1, 3, false}, {2, 5, 0, 15, false}, {2, 5, 2, 600, false},
+    {3, 1, 0, 15, true},   {3, 1, 1, 1, true},  {4, 0, 0, -1, false}, {4, 0, 0, -1, true},
+    {4, 0, 0, 4096, true}, {4, 0, 0, 0, false},
+};
+#define HOPS ((int)(sizeof hops / sizeof hops[0]))
+
+static char directory[512];
+static char dataset_path[600];
+static char indices_path[700];
+static int64_t num_edges;
+
+/* No lists, short ones, long ones, and one that is longer than anything is at once. */
+static int64_t degree_of(int64_t node)
+{
+    if (node == 5)
+        return LONGEST;
+    if (node % 4000 == 7)
+        return 20000;
+    if (node % 97 == 0)
+        return 200 + (int64_t)(plim__rng_u64(1, (uint64_t)node) % 2000);
+    return node % 5 == 0 ? 0 : (int64_t)(plim__rng_u64(2, (uint64_t)node) % 40);
+}
+
+static int32_t entry_of(int64_t number)
+{
+    return (int32_t)(plim__rng_u64(3, (uint64_t)number) % NODES);
+}
+
+static int make_dataset(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__dataset_writer_t *writer;
+    int64_t *indptr = calloc((size_t)NODES + 1, sizeof *indptr);
+    for (int64_t v = 0; v < NODES; v++)
+        indptr[v + 1] = indptr[v] + degree_of(v);
+    num_edges = indptr[NODES];
+    int32_t *indices = calloc((size_t)num_edges, sizeof *indices);
+    for (int64_t i = 0; i < num_edges; i++)
+        indices[i] = entry_of(i);
+    test_directory_make(directory);
+    (void)snprintf(dataset_path, sizeof dataset_path, "%s/graph", directory);
+    (void)snprintf(indices_path, sizeof indices_path, "%s/indices.npy", dataset_path);
+    assert_ok(plim__dataset_begin(&job, dataset_path, &writer));
+    assert_ok(test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){NODES + 1}, indptr,
+                          (size_t)(NODES + 1) * sizeof *indptr));
+    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){num_edges}, indices,
+                          (size_t)num_edges * sizeof *indices));
+    plim__dataset_facts_t facts = {.num_nodes = NODES, .source = "test", .options = ""};
+    assert_ok(plim__dataset_finish(writer, &facts));
+    free(indices);
+    free(indptr);
+    test_job_end(&job);
+    return 0;
+}
+
+static int remove_dataset(void **state)
+{
+    (void)state;
+    test_directory_remove(directory);
+    return 0;
+}
+
+/* What all tests have open. */
+typedef struct world {
+    plim_job_t job;
+    plim_dataset_t *dataset;
+    plim__offsets_t *offsets;
+    plim__topology_t *memory;
+} world_t;
+
+static void world_make(world_t *world, plim_io_engine_t engine)
+{
+    world->job = test_job_make(PLIM_LINE_NONE, 2, engine);
+    assert_ok(plim_dataset_open(&world->job, dataset_path, &world->dataset));
+    assert_ok(plim__offsets_create(&world->job, world->dataset, &world->offsets));
+    assert_ok(plim__topology_memory_create(&world->job, world->dataset, world->offsets, WORKERS,
+                                           &world->memory));
+}
+
+static void world_end(world_t *world)
+{
+    plim__topology_destroy(world->memory);
+    plim__offsets_destroy(world->offsets);
+    plim_dataset_close(world->dataset);
+    test_job_end(&world->job);
+}
+
+/* Ascending from `from` on in steps of `step`, or shuffled with repetitions. */
+static int64_t *make_nodes(int64_t count, int64_t step, bool shuffled)
+{
+    int64_t *nodes = calloc((size_t)count + 1, sizeof *nodes);
+    for (int64_t i = 0; i < count; i++)
+        nodes[i] = shuffled ? (int64_t)(plim__rng_u64(9, (uint64_t)i) % NODES) : i * step % NODES;
+    return nodes;
+}
+
+static plim__drawn_t drawn_make(int64_t count, int64_t capacity)
+{
+    return (plim__drawn_t){.indptr = calloc((size_t)count + 1, sizeof(int64_t)),
+                           .ids = calloc((size_t)capacity + 1, sizeof(int64_t)),
+                           .capacity = capacity};
+}
+
+static void drawn_free(plim__drawn_t *drawn)
+{
+    free(drawn->indptr);
+    free(drawn->ids);
+}
+
+/* All of the nodes' draws, `capacity` ids at a time, are what memory draws. */
+static void compare(const world_t *world, plim__topology_t *source, int worker,
+                    const plim__hop_t *hop, const int64_t *nodes, int64_t count, int64_t capacity)
+{
+    plim__drawn_t expected = drawn_make(count, capacity);
+    plim__drawn_t drawn = drawn_make(count, capacity);
+    int64_t done = 0;
+    do {
+        drawn.taken = -1;
+        assert_ok(
+            plim__topology_draw(world->memory, worker, hop, nodes + done, count - done, &expected));
+        assert_ok(plim__topology_draw(source, worker, hop, nodes + done, count - done, &drawn));
+        assert_int_equal(drawn.taken, expected.taken);
+        assert_memory_equal(drawn.indptr, expected.indptr,
+                            (size_t)(drawn.taken + 1) * sizeof(int64_t));
+        assert_memory_equal(drawn.ids, expected.ids,
+                            (size_t)drawn.indptr[drawn.taken] * sizeof(int64_t));
+        done += drawn.taken;
+    } while (done < count);
+    drawn_free(&drawn);
+    drawn_free(&expected);
+}
+
+/* All hops, ascending and not, with room enough. */
+static void compare_all(const world_t *world, plim__topology_t *source)
+{
+    int64_t *ascending = make_nodes(NODES, 1, false);
+    int64_t *shuffled = make_nodes(2000, 1, true);
+    for (int h = 0; h < HOPS; h++) {
+        bool large = hops[h].fanout > 15 && hops[h].replace;
+        compare(world, source, 0, &hops[h], ascending, large ? 500 : NODES, 4000000);
+        compare(world, source, h % WORKERS, &hops[h], shuffled, large ? 100 : 2000, 4000000);
+    }
+    free(ascending);
+    free(shuffled);
+}
+
+static void equals_memory(void **state)
+{
+    (void)state;
+    static const plim__topology_disk_params_t params[] = {
+        {.workers = WORKERS, .depth = 32, .gap = 0},
+        {.workers = WORKERS, .depth = 128, .gap = 16384},
+        {.workers = WORKERS, .depth = 3, .gap = 512},
+    };
+    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
+        world_t world;
+        world_make(&world, engines[e]);
+        for (size_t p = 0; p < sizeof params / sizeof params[0]; p++) {
+            plim__topology_t *source;
+            int64_t before = plim_ledger_reserved(world.job.ledger);
+            assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets,
+                                                 &params[p], &source));
+            int64_t reserved = plim_ledger_reserved(world.job.ledger) - before;
+            assert_true(reserved <= (int64_t)plim__topology_disk_estimate(&world.job, world.dataset,
+                                                                          &params[p]));
+            compare_all(&world, source);
+            plim__topology_destroy(source);
+            assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        }
+        world_end(&world);
+    }
+}
+
+static plim__topology_t *open_source(const world_t *world)
+{
+    const plim__topology_disk_params_t params = {.workers = WORKERS, .depth = 64, .gap = 16384};
+    plim__topology_t *source;
+    assert_ok(
+        plim__topology_disk_create(&world->job, world->dataset, world->offsets, &params, &source));
+    return source;
+}
+
+static void stops_where_ids_are_full(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, PLIM_IO_AUTO);
+    plim__topology_t *source = open_source(&world);
+    int64_t *nodes = make_nodes(3000, 7, false);
+    int64_t *shuffled = make_nodes(3000, 7, true);
+    compare(&world, source, 0, &hops[1], nodes, 3000, 3);
+    compare(&world, source, 0, &hops[2], nodes, 3000, 15);
+    compare(&world, source, 0, &hops[2], shuffled, 3000, 1111);
+    compare(&world, source, 0, &hops[3], nodes, 3000, 20001);
+    compare(&world, source, 0, &hops[6], shuffled, 3000, LONGEST);
+    compare(&world, source, 0, &hops[6], nodes, 0, 0);
+
+    plim__drawn_t drawn = drawn_make(1, LONGEST - 1);
+    drawn.taken = 77;
+    nodes[0] = 5;
+    assert_int_equal(plim__topology_draw(source, 0, &hops[6], nodes, 1, &drawn), PLIM_ERR_BUDGET);
+    assert_non_null(strstr(plim_last_error(), "node 5"));
+    assert_int_equal(drawn.taken, 77);
+    drawn_free(&drawn);
+    free(shuffled);
+    free(nodes);
+    plim__topology_destroy(source);
+    world_end(&world);
+}
+
+typedef struct drawing {
+    const world_t *world;
+    plim__topology_t *source;
+    int next;
+} drawing_t;
+
+static plim_status_t draw_as_worker(void *context, int worker)
+{
+    drawing_t *drawing = context;
+    int64_t *nodes = make_nodes(2000, 3, worker % 2 == 1);
+    for (int turn; (turn = __atomic_fetch_add(&drawing->next, 1, __ATOMIC_RELAXED)) < 24;)
+        compare(drawing->world, drawing->source, worker, &hops[turn % 6], nodes, 2000, 2000000);
+    free(nodes);
+    return PLIM_OK;
+}
+
+static void workers_draw_at_once(void **state)
+{
+    (void)state;
+    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
+        world_t world;
+        world_make(&world, engines[e]);
+        drawing_t drawing = {&world, open_source(&world), 0};
+        plim__topology_stats_t stats;
+        assert_ok(plim__parallel(WORKERS, draw_as_worker, &drawing));
+        plim__topology_stats(drawing.source, &stats);
+        assert_int_equal(stats.lists, 24 * 2000);
+        assert_true(stats.transfers > 24 && stats.bytes_read >= 512 * stats.transfers);
+        assert_true(stats.wait_ns > 0);
+        plim__topology_destroy(drawing.source);
+        world_end(&world);
+    }
+}
+
+/* The answer to one draw from one node. */
+static plim_status_t draw_one(plim__topology_t *source, const plim__hop_t *hop, int64_t node)
+{
+    plim__drawn_t drawn = drawn_make(1, LONGEST);
+    plim_status_t status = plim__topology_draw(source, 0, hop, &node, 1, &drawn);
+    drawn_free(&drawn);
+    return status;
+}
+
+static void write_entry(int64_t number, int32_t value)
+{
+    int fd = open(indices_path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, &value, sizeof value, PLIM__NPY_HEADER + number * 4), 4);
+    assert_int_equal(fsync(fd), 0);
+    assert_int_equal(close(fd), 0);
+}
+
+static void says_which_entry_is_no_node(void **state)
+{
+    (void)state;
+    static const int32_t values[] = {-1, INT32_MIN, (int32_t)NODES, INT32_MAX};
+    world_t world;
+    char expected[64];
+    world_make(&world, PLIM_IO_AUTO);
+    plim__topology_t *source = open_source(&world);
+    const int64_t last = num_edges - 1;
+    int64_t node = NODES - 1;
+    while (degree_of(node) == 0)
+        node--;
+    (void)snprintf(expected, sizeof expected, "indices.npy: entry %lld", (long long)last);
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        write_entry(last, values[i]);
+        assert_int_equal(draw_one(source, &hops[6], node), PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), expected));
+    }
+    write_entry(last, entry_of(last));
+    assert_ok(draw_one(source, &hops[6], node));
+    plim__topology_destroy(source);
+    world_end(&world);
+}
+
+static void says_that_the_file_was_cut(void **state)
+{
+    (void)state;
+    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
+        world_t world;
+        world_make(&world, engines[e]);
+        plim__topology_t *source = open_source(&world);
+        assert_int_equal(truncate(indices_path, PLIM__NPY_HEADER + 5000), 0);
+        for (int h = 0; h < HOPS - 1; h++) {
+            assert_int_equal(draw_one(source, &hops[h], 7), PLIM_ERR_DATA);
+            assert_non_null(strstr(plim_last_error(), "indices.npy"));
+        }
+        plim__topology_destroy(source);
+        world_end(&world);
+        test_directory_remove(directory);
+        (void)make_dataset(NULL);
+    }
+}
+
+static plim_status_t create_and_destroy(plim_job_t *job, void *context)
+{
+    const world_t *world = context;
+    const plim__topology_disk_params_t params = {.workers = 2, .depth = 8, .gap = 4096};
+    plim__topology_t *source;
+    plim_status_t status =
+        plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);
+    if (status == PLIM_OK)
+        plim__topology_destroy(source);
+    return status;
+}
+
+static void fails_cleanly_without_memory(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, PLIM_IO_THREADS);
+    test_fail_each_arena(&world.job, create_and_destroy, &world);
+    world_end(&world);
+    plim__topology_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_memory),
+        cmocka_unit_test(stops_where_ids_are_full),
+        cmocka_unit_test(workers_draw_at_once),
+        cmocka_unit_test(says_which_entry_is_no_node),
+        cmocka_unit_test(says_that_the_file_was_cut),
+        cmocka_unit_test(fails_cleanly_without_memory),
+    };
+    return cmocka_run_group_tests_name("sample.topology_disk", tests, make_dataset, remove_dataset);
+}
