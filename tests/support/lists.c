@@ -10,12 +10,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static int compare(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t longest,
                                uint64_t seed)
 {
@@ -29,11 +23,14 @@ test_lists_t test_lists_random(int64_t num_nodes, int64_t long_every, int64_t lo
         lists.indptr[v + 1] = lists.indptr[v] + (int64_t)degree;
     }
     lists.indices = calloc((size_t)lists.indptr[num_nodes] + 1, sizeof(int64_t));
-    for (int64_t i = 0; i < lists.indptr[num_nodes]; i++)
-        lists.indices[i] = (int64_t)plim__rng_below(key, &counter, (uint64_t)num_nodes);
-    for (int64_t v = 0; v < num_nodes; v++)
-        qsort(lists.indices + lists.indptr[v], (size_t)(lists.indptr[v + 1] - lists.indptr[v]),
-              sizeof(int64_t), compare);
+    for (int64_t v = 0; v < num_nodes; v++) {
+        int64_t value = 0, degree = lists.indptr[v + 1] - lists.indptr[v];
+        for (int64_t i = lists.indptr[v]; i < lists.indptr[v + 1]; i++) {
+            uint64_t step = plim__rng_below(key, &counter, (uint64_t)(2 * num_nodes / degree) + 2);
+            value = value + (int64_t)step < num_nodes ? value + (int64_t)step : num_nodes - 1;
+            lists.indices[i] = value;
+        }
+    }
     return lists;
 }
 
