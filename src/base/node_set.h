@@ -49,6 +49,9 @@ int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
                             int64_t *nodes_out);
 
+/* The member of this rank, 0 … count-1. Sealed sets only. */
+int64_t plim__node_set_select(const plim__node_set_t *set, int64_t rank);
+
 static inline void plim__node_set_prefetch(const plim__node_set_t *set, int64_t node)
 {
     __builtin_prefetch(&set->lines[(uint64_t)node / PLIM__NODE_SET_BITS]);

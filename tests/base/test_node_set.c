@@ -25,6 +25,8 @@ static void check(int64_t universe, uint64_t one_in)
     for (int64_t node = 0; node < universe; node++) {
         assert_int_equal(plim__node_set_has(&set, node), flags[node]);
         assert_int_equal(plim__node_set_rank(&set, node), flags[node] ? rank : -1);
+        if (flags[node])
+            assert_int_equal(plim__node_set_select(&set, rank), node);
         int64_t count = plim__node_set_list(&set, node, 3, listed);
         for (int64_t i = 0, next = node; i < count; i++, next++) {
             while (!flags[next])
