@@ -113,3 +113,8 @@ void plim__arena_may_drop(void *base, size_t size)
     if (first < end)
         (void)madvise((char *)base + (first - (uintptr_t)base), end - first, MADV_FREE);
 }
+
+bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out)
+{
+    return mincore((void *)(uintptr_t)base, size, pages_out) == 0;
+}

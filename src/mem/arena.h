@@ -13,6 +13,7 @@
 #define PLIM_MEM_ARENA_H
 
 #include <plimsoll/ledger.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 typedef struct plim__arena {
@@ -60,6 +61,13 @@ void plim__arena_want_small(void *base, size_t size);
  * called again. Only whole pages are given; where the kernel refuses, nothing is ever taken.
  */
 void plim__arena_may_drop(void *base, size_t size);
+
+/*
+ * Which of the pages of [base, base + size), from a page's boundary on, are in memory: one byte
+ * each, odd when it is (or was read after it had been taken). Asking does not count as use. False
+ * when the kernel does not say.
+ */
+bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out);
 
 /* Memory that a library takes on our behalf: reserved by name, given back by the same number. */
 plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,

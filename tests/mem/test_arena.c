@@ -72,6 +72,10 @@ static void pages_may_be_dropped(void **state)
     plim__arena_may_drop(pages + 1, PAGES * PLIM__PAGE - 2);
     plim__arena_may_drop(pages + 1, 10);
     (void)madvise(pages, PAGES * PLIM__PAGE, MADV_PAGEOUT);
+    unsigned char resident[PAGES];
+    assert_true(plim__arena_resident(pages, PAGES * PLIM__PAGE, resident));
+    for (int i = 0; i < PAGES; i++)
+        assert_int_equal(resident[i] & 1, pages[(size_t)i * PLIM__PAGE] != 0);
     for (size_t i = 0; i < PAGES * PLIM__PAGE; i++) {
         char expected = pages[i / PLIM__PAGE * PLIM__PAGE];
         assert_true(expected == 7 || expected == 0);
