@@ -8,6 +8,7 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/radix.h"
 #include "feature/row_form.h"
 #include "feature/rows.h"
 #include "io/reader.h"
@@ -23,7 +24,6 @@
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
 
 #define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
-#define DIGIT_BITS 11
 
 typedef struct counters {
     _Atomic int64_t rows;
@@ -36,7 +36,7 @@ typedef struct worker {
     plim__reader_t *reader;
     plim__read_t *reads; /* (PIECE_ROWS) */
     uint64_t *keys;      /* (PIECE_ROWS) node << PIECE_BITS | index in the piece */
-    uint64_t *sorted;    /* (PIECE_ROWS) */
+    uint64_t *spare;     /* (PIECE_ROWS) */
     char *narrow;        /* (narrow_rows, num_features) floats; NULL unless rows are stored so */
     counters_t counters; /* written by the worker alone */
 } worker_t;
@@ -105,30 +105,6 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Sorts keys by node, by the least digit first; equal nodes keep their order. */
-static uint64_t *sort_keys(worker_t *worker, int64_t count, uint64_t largest)
-{
-    uint64_t *from = worker->keys, *to = worker->sorted;
-    for (int shift = PIECE_BITS; largest >> shift != 0; shift += DIGIT_BITS) {
-        uint32_t starts[1 << DIGIT_BITS] = {0};
-        const uint64_t mask = (1 << DIGIT_BITS) - 1;
-        uint32_t sum = 0;
-        for (int64_t i = 0; i < count; i++)
-            starts[from[i] >> shift & mask]++;
-        for (uint64_t digit = 0; digit <= mask; digit++) {
-            uint32_t here = starts[digit];
-            starts[digit] = sum;
-            sum += here;
-        }
-        for (int64_t i = 0; i < count; i++)
-            to[starts[from[i] >> shift & mask]++] = from[i];
-        uint64_t *swap = from;
-        from = to;
-        to = swap;
-    }
-    return from;
-}
-
 /* The piece's keys, ascending by node. PLIM_ERR_USAGE for a node that is none. */
 static plim_status_t make_keys(const rows_disk_t *rows, worker_t *worker, const int64_t *nodes,
                                int64_t count, const uint64_t **keys_out)
@@ -145,7 +121,10 @@ static plim_status_t make_keys(const rows_disk_t *rows, worker_t *worker, const 
         largest = key > largest ? key : largest;
         before = key;
     }
-    *keys_out = ascending ? worker->keys : sort_keys(worker, count, largest);
+    *keys_out = worker->keys;
+    if (!ascending)
+        *keys_out =
+            plim__radix_sort(worker->keys, worker->spare, count, 64 - __builtin_clzll(largest | 1));
     return PLIM_OK;
 }
 
@@ -238,7 +217,7 @@ static plim_status_t make_worker(const plim_job_t *job, const plim__rows_disk_pa
     size_t piece = (size_t)PIECE_ROWS;
     worker->reads = plim__arena_carve(&rows->arena, piece, sizeof(plim__read_t), 1);
     worker->keys = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
-    worker->sorted = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
+    worker->spare = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
     if (rows->form.type == PLIM_F32)
         worker->narrow = plim__arena_carve(&rows->arena, (size_t)rows->narrow_rows,
                                            rows->form.bytes, PLIM__PAGE);

@@ -114,6 +114,26 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
     return sync_directory(place.parent);
 }
 
+plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
+{
+    place_t place;
+    char source[64], partial[PATH_MAX + 32];
+    PLIM_TRY(place_of(path, &place));
+    PLIM_TRY(plim__file_sync(file));
+    (void)snprintf(source, sizeof source, "/proc/self/fd/%d", file->fd);
+    (void)snprintf(partial, sizeof partial, "%s-%ld", place.partial, (long)getpid());
+    (void)unlink(partial); /* of a process of the same number, long gone */
+    if (linkat(AT_FDCWD, source, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) != 0)
+        return plim__fail_errno(errno, "cannot give a nameless file the name %s", partial);
+    if (rename(partial, place.path) != 0) {
+        plim_status_t status =
+            plim__fail_errno(errno, "cannot rename %s to %s", partial, place.path);
+        (void)unlink(partial);
+        return status;
+    }
+    return sync_directory(place.parent);
+}
+
 static plim_status_t refuse_existing(const char *path)
 {
     struct stat about;

@@ -8,6 +8,8 @@
 #ifndef PLIM_IO_COMMIT_H
 #define PLIM_IO_COMMIT_H
 
+#include "io/file.h"
+
 #include <limits.h>
 #include <plimsoll/status.h>
 #include <stddef.h>
@@ -15,6 +17,13 @@
 /* Writes `path` anew, replacing what is there: .NAME.partial, fsync, rename, fsync the directory.
  */
 plim_status_t plim__commit_file(const char *path, const void *from, size_t size);
+
+/*
+ * Gives `path` to a nameless file (PLIM__FILE_TEMPORARY, in the same directory), replacing what is
+ * there: fsync, link as .NAME.partial-PID, rename, fsync the directory. Until then a kill leaves
+ * nothing behind. PLIM_ERR_IO, also where the file system cannot name such a file.
+ */
+plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path);
 
 typedef struct plim__staging {
     char target[PATH_MAX];

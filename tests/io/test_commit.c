@@ -258,6 +258,35 @@ static void commits_a_file(void **state)
     test_directory_remove(place.directory);
 }
 
+/* A nameless file gets its name only when it is whole, and takes the place of an older one. */
+static void commits_a_nameless_file(void **state)
+{
+    (void)state;
+    place_t place;
+    place_make(&place);
+    put(place.directory, "data", "old");
+    plim__file_t file;
+    char text[4] = "";
+    assert_ok(plim__file_open(place.directory, PLIM__FILE_TEMPORARY, false, &file));
+    assert_ok(plim__file_write_at(&file, 0, "new", 3));
+    assert_int_equal(entries(place.directory), 1);
+    if (plim__commit_nameless(&file, place.target) != PLIM_OK) {
+        print_message("SKIPPED: %s\n", plim_last_error());
+        plim__file_close(&file);
+        test_directory_remove(place.directory);
+        skip();
+    }
+    plim__file_close(&file);
+    assert_int_equal(entries(place.directory), 1);
+    assert_ok(plim__file_open(place.target, PLIM__FILE_READ, false, &file));
+    assert_int_equal(file.size, 3);
+    assert_ok(plim__file_read_at(&file, 0, text, 3));
+    assert_string_equal(text, "new");
+    assert_int_equal(plim__commit_nameless(&file, "/"), PLIM_ERR_USAGE);
+    plim__file_close(&file);
+    test_directory_remove(place.directory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +298,7 @@ int main(void)
         cmocka_unit_test(one_of_many_wins),
         cmocka_unit_test(refuses_impossible_targets),
         cmocka_unit_test(commits_a_file),
+        cmocka_unit_test(commits_a_nameless_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
