@@ -91,4 +91,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__topology_disk_params_t *params,
                                          plim__topology_t **source_out);
 
+/* For tests: the lists that it keeps in memory (sample/hot_lists.h), or NULL. */
+const struct plim__hot_lists *plim__topology_disk_hot(const plim__topology_t *source);
+
 #endif

@@ -1,7 +1,8 @@
 /*
  * Lists that lie on disk. The nodes are taken a piece at a time:
  *
- *     nodes ─► lists (offsets) ─► positions drawn ─► reads, ascending ─► staging ─► ids
+ *     nodes ─► lists (offsets) ─► positions drawn ─┬─► hot lists ─────────────────► ids
+ *                                                  └─► reads, ascending ─► staging ─► ids
  *
  * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
  * place in staging where its entry will arrive, at last the entry. So a piece needs no memory
@@ -12,7 +13,8 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/radix.h"
-#include "io/reader.h"
+#include "base/threads.h"
+#include "sample/hot_lists.h"
 
 #include <stdatomic.h>
 #include <time.h>
@@ -24,12 +26,14 @@
 #define READ_BYTES ((size_t)64 << 10)    /* the largest one */
 #define POINT_BITS 12                    /* numbers of draws from one list: PLIM__FANOUT_MAX */
 #define STRETCH ((int64_t)16)            /* see is_stretch */
-#define AHEAD 24                         /* nodes between a prefetch and its use */
+#define AHEAD 24                         /* nodes between a prefetch and its use … */
+#define AHEAD_HOT 8                      /* … and between drawing from a hot list and taking */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
 
 typedef struct worker {
     plim__reader_t *reader;
     plim__list_t *lists; /* (PIECE) */
+    int64_t *ranks;      /* (PIECE) of the lists among the hot ones, or -1 */
     int32_t *order;      /* (PIECE) the piece's nodes, ascending */
     uint64_t *keys;      /* (PIECE) for sorting, and as many to spare */
     uint64_t *spare;
@@ -37,8 +41,11 @@ typedef struct worker {
     char *staging;       /* (STAGED) entries as they lie on disk */
     int64_t num_reads;
     int64_t num_staged;
+    int64_t old_transfers; /* of the reader, before anything was drawn */
+    int64_t old_bytes;
     /* Written by the worker, read by whoever asks. */
     _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
+    atomic_int_least64_t num_hot;
     atomic_int_least64_t transfers;
     atomic_int_least64_t bytes_read;
     atomic_int_least64_t wait_ns;
@@ -49,6 +56,7 @@ typedef struct disk {
     plim__arena_t arena;
     plim__file_t file;
     const plim__offsets_t *offsets;
+    plim__hot_lists_t *hot; /* NULL: none */
     int64_t num_nodes;
     size_t width; /* of an entry */
     int num_workers;
@@ -167,19 +175,16 @@ static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, 
     }
 }
 
-/* Draws from one list into its `count` ids and asks for what was drawn. */
-static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *hop, int64_t node,
+/* Asks for what was drawn from one list, whose positions the `count` ids are. */
+static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *hop,
                      plim__list_t list, int64_t *ids, int64_t count)
 {
-    if (count == 0)
-        return;
     if (is_whole(hop, list.degree)) {
-        int64_t place = ask(disk, worker, list.start, list.degree);
+        int64_t place = ask(disk, worker, list.start, count);
         for (int64_t k = 0; k < count; k++)
             ids[k] = ~(place + k);
         return;
     }
-    plim__draw_positions(hop, node, list.degree, ids);
     if (!is_stretch(hop, list.degree, count)) {
         ask_points(disk, worker, list, ids, count);
         return;
@@ -192,6 +197,58 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
     int64_t place = ask(disk, worker, list.start + least, last - least + 1) - least;
     for (int64_t k = 0; k < count; k++)
         ids[k] = ~(place + ids[k]);
+}
+
+/* Which of the piece's lists are hot. */
+static void find_hot(const disk_t *disk, const worker_t *worker, const piece_t *piece)
+{
+    const int64_t *nodes = piece->nodes;
+    for (int64_t i = 0; i < piece->count; i++) {
+        if (i + AHEAD < piece->count)
+            plim__node_set_prefetch(disk->hot->nodes, nodes[i + AHEAD]);
+        int64_t rank = plim__hot_lists_rank(disk->hot, nodes[i]);
+        worker->ranks[i] = rank;
+        if (rank >= 0)
+            plim__hot_lists_prefetch(disk->hot, rank);
+    }
+}
+
+/* Draws positions from the piece's i-th list; what was drawn from a hot one is prefetched. */
+static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
+{
+    int64_t *ids = piece->ids + piece->indptr[i];
+    int64_t count = piece->indptr[i + 1] - piece->indptr[i];
+    int64_t degree = worker->lists[i].degree;
+    bool hot = disk->hot != NULL && worker->ranks[i] >= 0;
+    if (!hot && is_whole(piece->hop, degree))
+        return; /* ask_list needs no positions */
+    plim__draw_positions(piece->hop, piece->nodes[i], degree, ids);
+    if (!hot)
+        return;
+    int64_t start = plim__hot_lists_start(disk->hot, worker->ranks[i]);
+    for (int64_t k = 0; k < count; k++)
+        plim__hot_lists_prefetch_entry(disk->hot, start + ids[k]);
+}
+
+/*
+ * Takes what was drawn from the piece's i-th list out of the hot ones. False when it is not there,
+ * or not all of it any more; the positions are then as drawn.
+ */
+static bool take_hot(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
+{
+    int64_t *ids = piece->ids + piece->indptr[i];
+    int64_t count = piece->indptr[i + 1] - piece->indptr[i];
+    int64_t all = 0;
+    if (disk->hot == NULL || worker->ranks[i] < 0)
+        return false;
+    int64_t start = plim__hot_lists_start(disk->hot, worker->ranks[i]);
+    for (int64_t k = 0; k < count; k++) {
+        ids[k] = plim__hot_lists_entry(disk->hot, start + ids[k]);
+        all |= ids[k];
+    }
+    if (all < 0)
+        plim__draw_positions(piece->hop, piece->nodes[i], worker->lists[i].degree, ids);
+    return all >= 0;
 }
 
 static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int64_t place,
@@ -218,6 +275,8 @@ static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t 
     const int32_t *staged_i32 = (const int32_t *)(const void *)worker->staging;
     const int64_t *staged_i64 = (const int64_t *)(const void *)worker->staging;
     for (int64_t k = 0; k < count; k++) {
+        if (ids[k] >= 0) /* from a hot list */
+            continue;
         int64_t place = ~ids[k];
         int64_t value = narrow ? staged_i32[place] : staged_i64[place];
         if ((uint64_t)value >= (uint64_t)disk->num_nodes)
@@ -242,15 +301,17 @@ static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *i
         plim__reader_read(worker->reader, &disk->file, worker->reads, worker->num_reads);
     count_up(&worker->wait_ns, now_ns() - start);
     plim__reader_totals(worker->reader, &transfers, &bytes);
-    atomic_store_explicit(&worker->transfers, transfers, memory_order_relaxed);
-    atomic_store_explicit(&worker->bytes_read, bytes, memory_order_relaxed);
+    atomic_store_explicit(&worker->transfers, transfers - worker->old_transfers,
+                          memory_order_relaxed);
+    atomic_store_explicit(&worker->bytes_read, bytes - worker->old_bytes, memory_order_relaxed);
     if (status == PLIM_OK)
         status = settle(disk, worker, ids, count);
     worker->num_reads = worker->num_staged = 0;
     return status;
 }
 
-static plim_status_t draw_long(const disk_t *disk, worker_t *worker, plim__list_t list,
+/* All of one list, a staging's content at a time. */
+static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_t list,
                                int64_t *ids)
 {
     for (int64_t done = 0; done < list.degree; done += STAGED) {
@@ -263,20 +324,41 @@ static plim_status_t draw_long(const disk_t *disk, worker_t *worker, plim__list_
     return PLIM_OK;
 }
 
+/* Draws from the piece's lists and asks for what is not in memory; from how many it was. */
+static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *piece)
+{
+    int64_t num_hot = 0;
+    for (int64_t n = 0; n < piece->count + AHEAD_HOT; n++) {
+        if (n < piece->count)
+            draw_list(disk, worker, piece, piece->ascending ? n : worker->order[n]);
+        if (n < AHEAD_HOT)
+            continue;
+        int64_t i = piece->ascending ? n - AHEAD_HOT : worker->order[n - AHEAD_HOT];
+        int64_t count = piece->indptr[i + 1] - piece->indptr[i];
+        if (take_hot(disk, worker, piece, i))
+            num_hot++;
+        else if (count > 0 && !piece->long_list)
+            ask_list(disk, worker, piece->hop, worker->lists[i], piece->ids + piece->indptr[i],
+                     count);
+    }
+    return num_hot;
+}
+
 static plim_status_t draw_piece(const disk_t *disk, worker_t *worker, const piece_t *piece)
 {
-    int64_t *ids = piece->ids;
-    if (piece->long_list)
-        return draw_long(disk, worker, worker->lists[0], ids + piece->indptr[0]);
+    int64_t *ids = piece->ids + piece->indptr[0];
+    if (disk->hot != NULL)
+        find_hot(disk, worker, piece);
     if (!piece->ascending)
         sort_nodes(disk, worker, piece);
-    for (int64_t n = 0; n < piece->count; n++) {
-        int64_t i = piece->ascending ? n : worker->order[n];
-        ask_list(disk, worker, piece->hop, piece->nodes[i], worker->lists[i],
-                 ids + piece->indptr[i], piece->indptr[i + 1] - piece->indptr[i]);
-    }
-    return read_asked(disk, worker, ids + piece->indptr[0],
-                      piece->indptr[piece->count] - piece->indptr[0]);
+    int64_t num_hot = draw_lists(disk, worker, piece);
+    count_up(&worker->num_lists, piece->count);
+    count_up(&worker->num_hot, num_hot);
+    if (num_hot == piece->count)
+        return PLIM_OK;
+    if (piece->long_list)
+        return read_long(disk, worker, worker->lists[0], ids);
+    return read_asked(disk, worker, ids, piece->indptr[piece->count] - piece->indptr[0]);
 }
 
 static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_t *hop,
@@ -293,7 +375,6 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_
         measure(disk, worker, count - taken, drawn->capacity, &piece);
         PLIM_TRY(draw_piece(disk, worker, &piece));
         taken += piece.count;
-        count_up(&worker->num_lists, piece.count);
     }
     if (taken == 0 && count > 0)
         return plim__fail(PLIM_ERR_BUDGET,
@@ -310,6 +391,7 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
     for (int i = 0; i < disk->num_workers; i++) {
         const worker_t *worker = &disk->workers[i];
         sum.lists += atomic_load_explicit(&worker->num_lists, memory_order_relaxed);
+        sum.lists_hot += atomic_load_explicit(&worker->num_hot, memory_order_relaxed);
         sum.transfers += atomic_load_explicit(&worker->transfers, memory_order_relaxed);
         sum.bytes_read += atomic_load_explicit(&worker->bytes_read, memory_order_relaxed);
         sum.wait_ns += atomic_load_explicit(&worker->wait_ns, memory_order_relaxed);
@@ -320,10 +402,16 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 static void destroy(plim__topology_t *source)
 {
     disk_t *disk = (disk_t *)source;
+    plim__hot_lists_destroy(disk->hot);
     for (int i = 0; i < disk->num_workers; i++)
         plim__reader_destroy(disk->workers[i].reader);
     plim__file_close(&disk->file);
     plim__arena_destroy(&disk->arena);
+}
+
+const plim__hot_lists_t *plim__topology_disk_hot(const plim__topology_t *source)
+{
+    return ((const disk_t *)source)->hot;
 }
 
 static plim__reader_params_t reader_params(const plim__topology_disk_params_t *params)
@@ -339,6 +427,7 @@ static size_t entry_width(const plim_dataset_t *dataset)
 static size_t arena_bytes(size_t width, int workers)
 {
     size_t one = plim__arena_piece((size_t)PIECE, sizeof(plim__list_t), 1) +
+                 plim__arena_piece((size_t)PIECE, sizeof(int64_t), 1) +
                  plim__arena_piece((size_t)PIECE, sizeof(int32_t), 1) +
                  2 * plim__arena_piece((size_t)PIECE, sizeof(uint64_t), 1) +
                  plim__arena_piece((size_t)READS, sizeof(plim__read_t), 1) +
@@ -352,17 +441,41 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
 {
     const plim__reader_params_t reader = reader_params(params);
     return plim__round_up(arena_bytes(entry_width(dataset), params->workers), PLIM__PAGE) +
-           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader) +
+           plim__hot_lists_estimate(dataset, params->hot, params->hot_bytes);
 }
 
 static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
 {
     worker->lists = plim__arena_carve(arena, (size_t)PIECE, sizeof(plim__list_t), 1);
+    worker->ranks = plim__arena_carve(arena, (size_t)PIECE, sizeof(int64_t), 1);
     worker->order = plim__arena_carve(arena, (size_t)PIECE, sizeof(int32_t), 1);
     worker->keys = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
     worker->spare = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
     worker->reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1);
     worker->staging = plim__arena_carve(arena, (size_t)STAGED, width, 1);
+}
+
+/* Keeps the hot lists; they are read by the workers' readers. */
+static plim_status_t keep_hot(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim__topology_disk_params_t *params)
+{
+    plim__hot_filler_t fillers[PLIM__THREADS_MAX];
+    int num_fillers = disk->num_workers < PLIM__THREADS_MAX ? disk->num_workers : PLIM__THREADS_MAX;
+    if (params->hot == NULL)
+        return PLIM_OK;
+    PLIM_TRY(plim__hot_lists_create(job, dataset, disk->offsets, params->hot, params->hot_bytes,
+                                    &disk->hot));
+    if (disk->hot == NULL)
+        return PLIM_OK;
+    for (int i = 0; i < num_fillers; i++)
+        fillers[i] = (plim__hot_filler_t){disk->workers[i].reader, disk->workers[i].reads, READS,
+                                          READ_BYTES};
+    plim_status_t status = plim__hot_lists_fill(disk->hot, job, &disk->file, fillers, num_fillers);
+    for (int i = 0; i < num_fillers; i++)
+        plim__reader_totals(disk->workers[i].reader, &disk->workers[i].old_transfers,
+                            &disk->workers[i].old_bytes);
+    return status;
 }
 
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -393,6 +506,8 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
         dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
     for (int i = 0; i < params->workers && status == PLIM_OK; i++, disk->num_workers++)
         status = plim__reader_create(job, &reader, &disk->workers[i].reader);
+    if (status == PLIM_OK)
+        status = keep_hot(disk, job, dataset, params);
     if (status != PLIM_OK) {
         destroy(&disk->face);
         return status;

@@ -3,12 +3,14 @@
 #include "support/harness.h"
 
 #include "base/threads.h"
+#include "sample/hot_lists.h"
 #include "sample/topology.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define NODES ((int64_t)20000) /* more than are drawn for at once */
@@ -192,13 +194,118 @@ static void equals_memory(void **state)
     }
 }
 
-static plim__topology_t *open_source(const world_t *world)
+/* With the lists of `hot` in memory, as many as fit. */
+static plim__topology_t *open_hot(const world_t *world, const plim__node_set_t *hot, size_t bytes)
 {
-    const plim__topology_disk_params_t params = {.workers = WORKERS, .depth = 64, .gap = 16384};
+    const plim__topology_disk_params_t params = {
+        .workers = WORKERS, .depth = 64, .gap = 16384, .hot = hot, .hot_bytes = bytes};
     plim__topology_t *source;
     assert_ok(
         plim__topology_disk_create(&world->job, world->dataset, world->offsets, &params, &source));
     return source;
+}
+
+static plim__topology_t *open_source(const world_t *world)
+{
+    return open_hot(world, NULL, 0);
+}
+
+/* Every step-th node; the lines are the caller's to free. */
+static plim__node_set_t make_hot(int64_t step)
+{
+    size_t bytes = plim__node_set_bytes(NODES);
+    void *lines = aligned_alloc(64, bytes);
+    memset(lines, 0, bytes);
+    plim__node_set_t set = plim__node_set_make(lines, NODES);
+    for (int64_t node = 0; node < NODES; node += step)
+        (void)plim__node_set_add(&set, node);
+    plim__node_set_seal(&set);
+    return set;
+}
+
+static void hot_lists_change_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t step;
+        size_t bytes;
+    } cases[] = {{1, SIZE_MAX / 2}, {3, SIZE_MAX / 2}, {2, 200000}, {1, 5000}, {5, 0}};
+    world_t world;
+    world_make(&world, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__node_set_t hot = make_hot(cases[i].step);
+        const plim__topology_disk_params_t params = {.workers = WORKERS,
+                                                     .depth = 64,
+                                                     .gap = 16384,
+                                                     .hot = &hot,
+                                                     .hot_bytes = cases[i].bytes};
+        plim__topology_disk_params_t bare = params;
+        bare.hot = NULL;
+        size_t estimate = plim__topology_disk_estimate(&world.job, world.dataset, &params);
+        assert_true(estimate - plim__topology_disk_estimate(&world.job, world.dataset, &bare) <=
+                    cases[i].bytes);
+        int64_t before = plim_ledger_reserved(world.job.ledger);
+        plim__topology_t *source = open_hot(&world, &hot, cases[i].bytes);
+        assert_true(plim_ledger_reserved(world.job.ledger) - before <= (int64_t)estimate);
+        compare_all(&world, source);
+        plim__topology_destroy(source);
+        assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        free(hot.lines);
+    }
+    world_end(&world);
+}
+
+/* What is in memory is not read: with all lists hot there is no I/O at all. */
+static void hot_lists_are_not_read(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__topology_stats_t stats;
+    world_make(&world, PLIM_IO_AUTO);
+    plim__node_set_t hot = make_hot(1);
+    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    compare_all(&world, source);
+    plim__topology_stats(source, &stats);
+    assert_true(stats.lists > NODES);
+    assert_int_equal(stats.lists_hot, stats.lists);
+    assert_int_equal(stats.transfers, 0);
+    assert_int_equal(stats.bytes_read, 0);
+    plim__topology_destroy(source);
+    free(hot.lines);
+    world_end(&world);
+}
+
+/* The kernel takes some pages, then all that it may. */
+static void dropped_pages_are_read_again(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__topology_stats_t stats;
+    world_make(&world, PLIM_IO_AUTO);
+    plim__node_set_t hot = make_hot(2);
+    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    const plim__hot_lists_t *kept = plim__topology_disk_hot(source);
+    assert_int_equal(kept->num_lists, NODES / 2);
+    size_t bytes = (size_t)kept->num_entries * kept->width;
+    char *pages = kept->entries;
+    for (size_t at = 0; at < bytes; at += 3 * PLIM__PAGE)
+        assert_int_equal(madvise(pages + at, PLIM__PAGE, MADV_DONTNEED), 0);
+    compare_all(&world, source);
+    plim__topology_stats(source, &stats);
+    assert_true(stats.lists_hot > 0 && stats.lists_hot < stats.lists / 2);
+    assert_true(stats.transfers > 0);
+
+    (void)madvise(pages, bytes, MADV_PAGEOUT);
+    compare_all(&world, source);
+    assert_int_equal(madvise(pages, bytes, MADV_DONTNEED), 0);
+    plim__topology_stats(source, &stats);
+    int64_t hits = stats.lists_hot;
+    compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
+    plim__topology_stats(source, &stats);
+    assert_int_equal(stats.lists_hot, hits);
+    plim__topology_destroy(source);
+    free(hot.lines);
+    world_end(&world);
 }
 
 static void stops_where_ids_are_full(void **state)
@@ -235,12 +342,23 @@ typedef struct drawing {
     int next;
 } drawing_t;
 
+/* The kernel takes a page of the hot lists, at any time. */
+static void drop_one(const plim__topology_t *source, int turn)
+{
+    const plim__hot_lists_t *hot = plim__topology_disk_hot(source);
+    size_t bytes = (size_t)hot->num_entries * hot->width;
+    size_t at = (size_t)turn * 37 * PLIM__PAGE % (bytes & ~(PLIM__PAGE - 1));
+    assert_int_equal(madvise((char *)hot->entries + at, PLIM__PAGE, MADV_DONTNEED), 0);
+}
+
 static plim_status_t draw_as_worker(void *context, int worker)
 {
     drawing_t *drawing = context;
     int64_t *nodes = make_nodes(2000, 3, worker % 2 == 1);
-    for (int turn; (turn = __atomic_fetch_add(&drawing->next, 1, __ATOMIC_RELAXED)) < 24;)
+    for (int turn; (turn = __atomic_fetch_add(&drawing->next, 1, __ATOMIC_RELAXED)) < 24;) {
+        drop_one(drawing->source, turn);
         compare(drawing->world, drawing->source, worker, &hops[turn % 6], nodes, 2000, 2000000);
+    }
     free(nodes);
     return PLIM_OK;
 }
@@ -251,14 +369,17 @@ static void workers_draw_at_once(void **state)
     for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
         world_t world;
         world_make(&world, engines[e]);
-        drawing_t drawing = {&world, open_source(&world), 0};
+        plim__node_set_t hot = make_hot(3);
+        drawing_t drawing = {&world, open_hot(&world, &hot, SIZE_MAX / 2), 0};
         plim__topology_stats_t stats;
         assert_ok(plim__parallel(WORKERS, draw_as_worker, &drawing));
         plim__topology_stats(drawing.source, &stats);
         assert_int_equal(stats.lists, 24 * 2000);
+        assert_true(stats.lists_hot > 0);
         assert_true(stats.transfers > 24 && stats.bytes_read >= 512 * stats.transfers);
         assert_true(stats.wait_ns > 0);
         plim__topology_destroy(drawing.source);
+        free(hot.lines);
         world_end(&world);
     }
 }
@@ -298,6 +419,19 @@ static void says_which_entry_is_no_node(void **state)
         write_entry(last, values[i]);
         assert_int_equal(draw_one(source, &hops[6], node), PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), expected));
+
+        plim__node_set_t hot = make_hot(1);
+        plim__topology_t *unmade = NULL;
+        const plim__topology_disk_params_t params = {
+            .workers = 2, .depth = 8, .hot = &hot, .hot_bytes = SIZE_MAX / 2};
+        int64_t before = plim_ledger_reserved(world.job.ledger);
+        assert_int_equal(
+            plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params, &unmade),
+            PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), expected));
+        assert_null(unmade);
+        assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        free(hot.lines);
     }
     write_entry(last, entry_of(last));
     assert_ok(draw_one(source, &hops[6], node));
@@ -327,12 +461,15 @@ static void says_that_the_file_was_cut(void **state)
 static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     const world_t *world = context;
-    const plim__topology_disk_params_t params = {.workers = 2, .depth = 8, .gap = 4096};
+    plim__node_set_t hot = make_hot(4);
+    const plim__topology_disk_params_t params = {
+        .workers = 2, .depth = 8, .gap = 4096, .hot = &hot, .hot_bytes = 1000000};
     plim__topology_t *source;
     plim_status_t status =
         plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);
     if (status == PLIM_OK)
         plim__topology_destroy(source);
+    free(hot.lines);
     return status;
 }
 
@@ -350,6 +487,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_memory),
+        cmocka_unit_test(hot_lists_change_nothing),
+        cmocka_unit_test(hot_lists_are_not_read),
+        cmocka_unit_test(dropped_pages_are_read_again),
         cmocka_unit_test(stops_where_ids_are_full),
         cmocka_unit_test(workers_draw_at_once),
         cmocka_unit_test(says_which_entry_is_no_node),

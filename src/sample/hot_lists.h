@@ -1,0 +1,103 @@
+/*
+ * Lists kept in memory that the kernel may take back at any time. The lists of a sealed set of
+ * nodes lie packed in the order of the nodes:
+ *
+ *     starts   | entries before a block of 4,096 lists |  | entries of the block before a list |
+ *     entries  | ~id | ~id | ~id | …                       pages under MADV_FREE
+ *
+ * Entries are stored complemented: an id is never -1, so a stored entry is never zero, and one
+ * that reads as zero was on a page that the kernel has dropped. It is looked at after it was
+ * loaded, entry by entry: nothing else has to be known. What takes 4 bytes a list besides its
+ * entries, the starts, is never dropped.
+ */
+#ifndef PLIM_SAMPLE_HOT_LISTS_H
+#define PLIM_SAMPLE_HOT_LISTS_H
+
+#include "base/node_set.h"
+#include "io/reader.h"
+#include "mem/arena.h"
+#include "sample/offsets.h"
+
+#define PLIM__HOT_BLOCK_BITS 12
+
+/* A run of lists: the entries before it, and its first list's node. */
+typedef struct plim__hot_block {
+    int64_t start;
+    int64_t node;
+} plim__hot_block_t;
+
+typedef struct plim__hot_lists {
+    plim__arena_t arena;
+    const plim__node_set_t *nodes; /* borrowed */
+    const plim__offsets_t *offsets;
+    int64_t num_nodes; /* of the graph: entries are below it */
+    int64_t num_lists; /* the first so many of the nodes' */
+    int64_t num_entries;
+    size_t width;              /* of an entry */
+    plim__hot_block_t *blocks; /* (num_lists / 4,096, rounded up) */
+    uint32_t *starts;          /* (num_lists) */
+    void *entries;             /* (num_entries) int32_t or int64_t */
+} plim__hot_lists_t;
+
+/* What it takes at most: `bytes`, or what all lists of the set need if that is less. */
+size_t plim__hot_lists_estimate(const plim_dataset_t *dataset, const plim__node_set_t *nodes,
+                                size_t bytes);
+
+/*
+ * Room for the first lists of `nodes` that fit `bytes`, all included; *hot_out is NULL when not one
+ * does. Account "hot lists". `nodes` and `offsets` are borrowed. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM.
+ */
+plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim__offsets_t *offsets, const plim__node_set_t *nodes,
+                                     size_t bytes, plim__hot_lists_t **hot_out);
+void plim__hot_lists_destroy(plim__hot_lists_t *hot);
+
+/* What one thread fills with: a reader, and room for its reads. */
+typedef struct plim__hot_filler {
+    plim__reader_t *reader;
+    plim__read_t *reads; /* (num_reads) */
+    int64_t num_reads;
+    size_t max_read; /* of the reader */
+} plim__hot_filler_t;
+
+/*
+ * Reads the lists by one ascending pass over `file` (indices.npy), on as many of the job's threads
+ * as there are fillers; from then on their pages may be dropped. PLIM_ERR_DATA for an entry that is
+ * no node, PLIM_ERR_IO, PLIM_ERR_STOPPED.
+ */
+plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job,
+                                   const plim__file_t *file, const plim__hot_filler_t *fillers,
+                                   int num_fillers);
+
+/* The number of the node's list among those kept, or -1. Any thread, as all below. */
+static inline int64_t plim__hot_lists_rank(const plim__hot_lists_t *hot, int64_t node)
+{
+    int64_t rank = plim__node_set_rank(hot->nodes, node);
+    return rank < hot->num_lists ? rank : -1;
+}
+
+static inline void plim__hot_lists_prefetch(const plim__hot_lists_t *hot, int64_t rank)
+{
+    __builtin_prefetch(&hot->starts[rank]);
+}
+
+/* Where that list begins among the entries. */
+static inline int64_t plim__hot_lists_start(const plim__hot_lists_t *hot, int64_t rank)
+{
+    return hot->blocks[rank >> PLIM__HOT_BLOCK_BITS].start + hot->starts[rank];
+}
+
+static inline void plim__hot_lists_prefetch_entry(const plim__hot_lists_t *hot, int64_t place)
+{
+    __builtin_prefetch((const char *)hot->entries + (size_t)place * hot->width);
+}
+
+/* One entry, or -1 when its page was dropped. */
+static inline int64_t plim__hot_lists_entry(const plim__hot_lists_t *hot, int64_t place)
+{
+    if (hot->width == sizeof(int32_t))
+        return ~__atomic_load_n((const int32_t *)hot->entries + place, __ATOMIC_RELAXED);
+    return ~__atomic_load_n((const int64_t *)hot->entries + place, __ATOMIC_RELAXED);
+}
+
+#endif
