@@ -1,11 +1,11 @@
 #include "ingest/generate_degree.h"
 
 #include "base/check.h"
+#include "base/exact_math.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "ingest/generate_math.h"
 
 #include <stdatomic.h>
 

@@ -2,8 +2,8 @@
  * Exponentials and logarithms of additions, multiplications and divisions alone, so that tables
  * made with them have the same bits on every machine; libm's may differ in the last one.
  */
-#ifndef PLIM_INGEST_GENERATE_MATH_H
-#define PLIM_INGEST_GENERATE_MATH_H
+#ifndef PLIM_BASE_EXACT_MATH_H
+#define PLIM_BASE_EXACT_MATH_H
 
 #include <math.h>
 
