@@ -1,0 +1,47 @@
+/*
+ * Chances as hazards: the hazard of a chance q is -ln(1 - q), and of several independent events the
+ * chance that any of them happens has the sum of their hazards. Sums of integers do not depend on
+ * the order they are made in, so a hazard is a fixed-point number of 32 bits; where it is kept it
+ * is a code of 16 bits, exact to one part in 4,096.
+ */
+#ifndef PLIM_SAMPLE_HAZARD_H
+#define PLIM_SAMPLE_HAZARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PLIM__HAZARD_ONE ((double)(1 << 28))
+#define PLIM__HAZARD_MAX 3721305590u /* 20 ln 2: a chance of 1 - 2^-20, as good as certain */
+#define PLIM__CHANCE_MAX (1 - 0x1p-20)
+#define PLIM__HAZARD_CODES 44509 /* one more than the code of PLIM__HAZARD_MAX */
+
+/* Codes are ordered as hazards are. Up to 4,095 the code is the hazard; from there on 2,048 codes
+ * stand for each doubling: the leading 12 bits, and how many follow. */
+static inline uint16_t plim__hazard_encode(uint32_t hazard)
+{
+    if (hazard < 4096)
+        return (uint16_t)hazard;
+    int shift = 20 - __builtin_clz(hazard);
+    return (uint16_t)((uint32_t)shift * 2048 + (hazard >> shift));
+}
+
+/* The middle of the hazards that have this code. */
+static inline uint32_t plim__hazard_decode(uint16_t code)
+{
+    if (code < 4096)
+        return code;
+    int shift = code / 2048 - 1;
+    uint64_t middle = ((uint64_t)(code - shift * 2048) << shift) + ((uint64_t)1 << shift) / 2;
+    return middle < PLIM__HAZARD_MAX ? (uint32_t)middle : PLIM__HAZARD_MAX;
+}
+
+/* -ln(1 - chance) for 0 ≤ chance ≤ PLIM__CHANCE_MAX, to ten digits, the same on every machine. */
+double plim__hazard_of(double chance);
+
+/* chances_out[code] for every code. (PLIM__HAZARD_CODES) */
+void plim__hazard_chances(float *chances_out);
+
+/* The chance that one given entry of a list of that length is drawn, fan-out -1 meaning all. */
+double plim__hazard_drawn(int64_t fanout, bool replace, int64_t degree);
+
+#endif
