@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define AHEAD 16
+#define PIECES_EACH 8    /* that a builder takes of a small set … */
+#define PIECE_LEAST 1024 /* … but not smaller ones than this */
 #define PIECE_LINES 1024 /* lines of a set that a builder takes at once */
 
 /* One walk of all builders over the members of a set. The lock guards the two cursors. */
@@ -20,6 +22,7 @@ typedef struct walk {
     plim__load_window_t *window;
     const plim__node_set_t *set;
     pthread_mutex_t lock;
+    int64_t piece; /* members taken at once */
     int64_t next_node;
     int64_t next_rank;
     atomic_llong next_line; /* for those who take lines instead */
@@ -37,7 +40,7 @@ static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *rank_out)
     if (atomic_load(&walk->ended))
         return 0;
     pthread_mutex_lock(&walk->lock);
-    int64_t count = plim__node_set_list(walk->set, walk->next_node, PIECE, nodes);
+    int64_t count = plim__node_set_list(walk->set, walk->next_node, walk->piece, nodes);
     *rank_out = walk->next_rank;
     if (count > 0)
         walk->next_node = nodes[count - 1] + 1;
@@ -48,6 +51,9 @@ static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *rank_out)
 
 static plim_status_t walk_run(walk_t *walk, plim_status_t (*work)(void *context, int worker))
 {
+    /* Large pieces read best, but all builders should end at about the same time. */
+    int64_t share = walk->set->count / (PIECES_EACH * walk->window->params.builders);
+    walk->piece = plim__min_i64(plim__max_i64(share, PIECE_LEAST), PIECE);
     pthread_mutex_init(&walk->lock, NULL);
     plim_status_t status = plim__parallel(walk->window->params.builders, work, walk);
     pthread_mutex_destroy(&walk->lock);

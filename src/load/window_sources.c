@@ -16,7 +16,7 @@
 #define IDS_AHEAD 8
 #define RING 32 /* ranks and places on their way: a power of two above PLACE_AHEAD */
 
-#define ROWS_AHEAD 8
+#define ROWS_AHEAD 12
 #define ROW_LINES 8 /* of a row are asked for; the processor follows a longer one by itself */
 
 static plim_status_t check_hop(const plim__load_window_t *window, const plim__hop_t *hop)
