@@ -36,7 +36,7 @@ void plim__progress(const plim_job_t *job, const char *phase, const char *unit, 
 
 plim_status_t plim__job_check(const plim_job_t *job)
 {
-    if (job->stop != NULL && *job->stop != 0)
+    if (job->stop != NULL && __atomic_load_n(job->stop, __ATOMIC_RELAXED) != 0)
         return plim__fail(PLIM_ERR_STOPPED, "stopped on request; nothing was left behind");
     return PLIM_OK;
 }
