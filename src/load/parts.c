@@ -13,6 +13,18 @@ static size_t row_width(plim_dtype_t type)
     return type == PLIM_F16 ? 2 : 4;
 }
 
+plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
+{
+    plim_recipe_t drawn = *recipe;
+    if (info->num_graphs > 0) {
+        drawn.num_hops = 1;
+        drawn.fanout[0] = -1;
+        drawn.replace = false;
+        drawn.form = PLIM_NATIVE;
+    }
+    return drawn;
+}
+
 /* The longest draw of any hop. */
 static int64_t most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
 {
@@ -67,7 +79,8 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
                                                 const plim_load_plan_t *plan,
                                                 const plim__load_parts_t *parts)
 {
-    const plim_recipe_t *recipe = &plan->recipe;
+    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t *recipe = &drawn;
     bool rows_read = parts->with_rows && !plan->rows_in_memory;
     plim__load_window_params_t params = {
         .num_hops = recipe->num_hops,
@@ -94,7 +107,8 @@ void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_load_plan_t *plan, plim__load_parts_t *parts_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const plim_recipe_t *recipe = &plan->recipe;
+    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t *recipe = &drawn;
     plim__load_parts_t parts = {0};
     parts.with_rows = !recipe->no_features && info->num_features > 0;
     parts.windowed = !plan->topology_in_memory || (parts.with_rows && !plan->rows_in_memory);

@@ -38,6 +38,9 @@ typedef struct plim__load_parts {
     plim__load_slot_sizes_t slot;
 } plim__load_parts_t;
 
+/* What is drawn for it: the wish itself, or one hop over all edges in a dataset of many graphs. */
+plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
+
 /* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
 void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_load_plan_t *plan, plim__load_parts_t *parts_out);
