@@ -1,6 +1,12 @@
 /*
  * The seeds of an epoch, in its order, and their labels: the splits' ids and labels packed in
- * memory, and a keyed permutation for the training split.
+ * memory, and the training split's order.
+ *
+ * The order of an epoch is a function of (seed, epoch) and nothing else. Up to PLIM__SEEDS_SHUFFLED
+ * entries it is a Fisher-Yates shuffle, so every order is as likely as any other; it takes 4 bytes
+ * an entry, for two epochs, since windows reach into the next one. A Feistel network on a few bits
+ * reaches only few of the orders, so it will not do there. Larger splits are put in order by
+ * plim__permute, which takes no memory: on that many bits it mixes well enough.
  */
 #ifndef PLIM_LOAD_SEEDS_H
 #define PLIM_LOAD_SEEDS_H
@@ -9,23 +15,38 @@
 
 #include <plimsoll/loader.h>
 
+#define PLIM__SEEDS_SHUFFLED ((int64_t)1 << 22)
+
 typedef struct plim__seeds plim__seeds_t;
 
+/* At its peak, while the labels are picked out. */
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset);
 
-/* Reads splits and the labels of their entries. Account "seeds and labels". */
+/*
+ * Reads splits and the labels of their entries. Account "seeds and labels". PLIM_ERR_DATA for an
+ * entry out of range or one that a split holds twice, and for a label that is no class.
+ */
 plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                  uint64_t seed, plim__seeds_t **seeds_out);
 void plim__seeds_destroy(plim__seeds_t *seeds);
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 
+/* Bytes of an entry's label; 0 without labels. */
+size_t plim__seeds_label_bytes(const plim__seeds_t *seeds);
+
 /* The ids of the whole split, in the dataset's order: nodes, or graphs. */
 const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split);
 
 /*
- * Entries first … first+count-1 of the split's order in that epoch: ids to ids_out, and their
- * labels (int64 or rows of float) to labels_out unless it is NULL. Any thread.
+ * Makes the training split's order of an epoch, unless it is there. That of the epoch before it, or
+ * behind it, stays; any other may go, so nobody may be taking seeds of a third epoch meanwhile.
+ */
+void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
+
+/*
+ * Entries first … first+count-1 of the split's order in that epoch, which was prepared: ids to
+ * ids_out, and their labels (int64 or rows of float) to labels_out unless it is NULL. Any thread.
  */
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch, int64_t first,
                       int64_t count, int64_t *ids_out, void *labels_out);

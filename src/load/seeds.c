@@ -1,0 +1,383 @@
+#include "load/seeds.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/permute.h"
+#include "base/radix.h"
+#include "io/reader.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define ORDER_STREAM 0x6f72646572u /* keeps the orders' keys apart from those of draws */
+#define NO_EPOCH INT64_MIN
+#define READ_BYTES ((int64_t)1 << 20) /* of a split at a time, so that little is in page cache */
+#define READS 1024                    /* labels asked for at once */
+
+static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
+
+typedef struct split {
+    int64_t count;
+    int64_t *ids; /* (count) */
+    char *labels; /* (count, label_bytes); NULL without */
+} split_t;
+
+struct plim__seeds {
+    plim__arena_t arena;
+    uint64_t seed;
+    size_t label_bytes;
+    split_t splits[3];
+    int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
+    int64_t epochs[2];  /* whose orders they are */
+};
+
+/* What only reading takes: one key an entry of any split, sorted by id, and a reader. */
+typedef struct work {
+    plim__arena_t arena;
+    uint64_t *keys; /* (total) id << position_bits | position over all splits */
+    uint64_t *spare;
+    int64_t total;
+    int position_bits;
+    plim__read_t *reads; /* (READS) */
+} work_t;
+
+static size_t label_bytes(const plim_dataset_info_t *info)
+{
+    if (info->label_kind == PLIM_LABELS_CLASSES)
+        return sizeof(int64_t);
+    return info->label_kind == PLIM_LABELS_VALUES ? (size_t)info->num_targets * sizeof(float) : 0;
+}
+
+static bool is_shuffled(const plim_dataset_info_t *info)
+{
+    return info->num_split[PLIM_TRAIN] <= PLIM__SEEDS_SHUFFLED;
+}
+
+static int64_t total_of(const plim_dataset_info_t *info)
+{
+    return info->num_split[0] + info->num_split[1] + info->num_split[2];
+}
+
+static size_t sum_sizes(const size_t *sizes, size_t count)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!plim__add_size(sum, sizes[i], &sum))
+            return SIZE_MAX;
+    return sum;
+}
+
+static size_t stays_estimate(const plim_dataset_info_t *info)
+{
+    size_t sizes[9] = {plim__arena_piece(1, sizeof(plim__seeds_t), 1)};
+    for (int i = 0; i < 3; i++) {
+        sizes[1 + i] = plim__arena_piece((size_t)info->num_split[i], sizeof(int64_t), 1);
+        sizes[4 + i] = plim__arena_piece((size_t)info->num_split[i], label_bytes(info), 1);
+    }
+    if (is_shuffled(info))
+        sizes[7] = sizes[8] =
+            plim__arena_piece((size_t)info->num_split[PLIM_TRAIN], sizeof(int32_t), 1);
+    return sum_sizes(sizes, 9);
+}
+
+static size_t work_estimate(const plim_dataset_info_t *info)
+{
+    size_t keys = plim__arena_piece((size_t)total_of(info), sizeof(uint64_t), 1);
+    const size_t sizes[] = {keys, keys, plim__arena_piece(READS, sizeof(plim__read_t), 1)};
+    return sum_sizes(sizes, 3);
+}
+
+static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
+{
+    return (plim__reader_params_t){
+        .depth = 32, .max_read = label_bytes(info), .gap = (size_t)32 << 10};
+}
+
+size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__reader_params_t params = reader_params(info);
+    const size_t sizes[] = {plim__round_up(stays_estimate(info), PLIM__PAGE),
+                            plim__round_up(work_estimate(info), PLIM__PAGE),
+                            label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params)
+                                                  : 0};
+    return sum_sizes(sizes, 3);
+}
+
+static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_t *split)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim__manifest_file_t *entry =
+        plim__manifest_find(plim__dataset_manifest(dataset), split_files[number]);
+    const int64_t bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    const int64_t bytes = split->count * (int64_t)sizeof(int64_t);
+    plim__file_t file;
+    if (split->count == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, false, &file));
+    plim_status_t status = PLIM_OK;
+    for (int64_t at = 0; at < bytes && status == PLIM_OK; at += READ_BYTES)
+        status = plim__file_read_at(&file, PLIM__NPY_HEADER + at, (char *)split->ids + at,
+                                    (size_t)plim__min_i64(READ_BYTES, bytes - at));
+    for (int64_t i = 0; i < split->count && status == PLIM_OK; i++)
+        if (split->ids[i] < 0 || split->ids[i] >= bound)
+            status = plim__fail(PLIM_ERR_DATA,
+                                "%s: entry %lld is %lld, but there are %lld %s; make the dataset "
+                                "anew",
+                                file.path, (long long)i, (long long)split->ids[i], (long long)bound,
+                                info->num_graphs > 0 ? "graphs" : "nodes");
+    plim__file_close(&file);
+    return status;
+}
+
+static int bits_of(int64_t count)
+{
+    return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
+}
+
+/* The entries of all splits by id, and that no split holds one twice. */
+static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__seeds_t *seeds,
+                                  work_t *work)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const int id_bits = bits_of(info->num_graphs > 0 ? info->num_graphs : info->num_nodes);
+    work->position_bits = bits_of(work->total);
+    if (id_bits + work->position_bits > 64)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: splits of %lld entries in all over %lld nodes are more than this "
+                          "version takes",
+                          plim__dataset_path(dataset), (long long)work->total,
+                          (long long)info->num_nodes);
+    int64_t position = 0;
+    for (int i = 0; i < 3; i++)
+        for (int64_t j = 0; j < seeds->splits[i].count; j++, position++)
+            work->keys[position] =
+                (uint64_t)seeds->splits[i].ids[j] << work->position_bits | (uint64_t)position;
+    uint64_t *sorted =
+        plim__radix_sort(work->keys, work->spare, work->total, id_bits + work->position_bits);
+    work->keys = sorted;
+    const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
+    for (int64_t i = 1; i < work->total; i++) {
+        int64_t start = 0;
+        if ((sorted[i] & ~mask) != (sorted[i - 1] & ~mask))
+            continue;
+        for (int j = 0; j < 3; start += seeds->splits[j++].count) {
+            int64_t first = (int64_t)(sorted[i - 1] & mask) - start;
+            int64_t second = (int64_t)(sorted[i] & mask) - start;
+            if (first >= 0 && second < seeds->splits[j].count)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s/%s: entries %lld and %lld are both %lld; a split may hold "
+                                  "each once: remove the repeated ones and make the dataset anew",
+                                  plim__dataset_path(dataset), split_files[j], (long long)first,
+                                  (long long)second, (long long)seeds->splits[j].ids[first]);
+        }
+    }
+    return PLIM_OK;
+}
+
+/* Where the label of an entry of any split goes. */
+static char *label_place(const plim__seeds_t *seeds, int64_t position)
+{
+    int i = 0;
+    while (position >= seeds->splits[i].count)
+        position -= seeds->splits[i++].count;
+    return seeds->splits[i].labels + (size_t)position * seeds->label_bytes;
+}
+
+static plim_status_t pick_labels(const plim__seeds_t *seeds, const work_t *work,
+                                 plim__reader_t *reader, const plim__file_t *file)
+{
+    const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
+    for (int64_t first = 0; first < work->total; first += READS) {
+        int64_t count = plim__min_i64(READS, work->total - first);
+        for (int64_t i = 0; i < count; i++) {
+            uint64_t key = work->keys[first + i];
+            work->reads[i] =
+                (plim__read_t){.offset = PLIM__NPY_HEADER + (int64_t)(key >> work->position_bits) *
+                                                                (int64_t)seeds->label_bytes,
+                               .size = seeds->label_bytes,
+                               .to = label_place(seeds, (int64_t)(key & mask))};
+        }
+        PLIM_TRY(plim__reader_read(reader, file, work->reads, count));
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t check_classes(const plim_dataset_t *dataset, const plim__seeds_t *seeds)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    if (info->label_kind != PLIM_LABELS_CLASSES)
+        return PLIM_OK;
+    for (int i = 0; i < 3; i++) {
+        const int64_t *labels = (const int64_t *)(const void *)seeds->splits[i].labels;
+        for (int64_t j = 0; j < seeds->splits[i].count; j++)
+            if (labels[j] < -1 || labels[j] >= info->num_classes)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s/labels.npy: entry %lld is %lld, but there are %lld classes; "
+                                  "make the dataset anew",
+                                  plim__dataset_path(dataset), (long long)seeds->splits[i].ids[j],
+                                  (long long)labels[j], (long long)info->num_classes);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 const plim__seeds_t *seeds, const work_t *work)
+{
+    const plim__reader_params_t params = reader_params(plim_dataset_info(dataset));
+    const plim__manifest_file_t *entry =
+        plim__manifest_find(plim__dataset_manifest(dataset), "labels.npy");
+    plim__reader_t *reader;
+    plim__file_t file;
+    if (seeds->label_bytes == 0 || work->total == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
+    plim_status_t status = plim__reader_create(job, &params, &reader);
+    if (status == PLIM_OK) {
+        status = pick_labels(seeds, work, reader, &file);
+        plim__reader_destroy(reader);
+    }
+    plim__file_close(&file);
+    return status == PLIM_OK ? check_classes(dataset, seeds) : status;
+}
+
+static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset,
+                          plim__seeds_t *seeds)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    work_t work = {.total = total_of(info)};
+    plim_status_t status = PLIM_OK;
+    for (int i = 0; i < 3; i++)
+        PLIM_TRY(read_ids(dataset, i, &seeds->splits[i]));
+    PLIM_TRY(plim__arena_create(job->ledger, "seeds and labels", work_estimate(info), &work.arena));
+    work.keys = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.keys, 1);
+    work.spare = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.spare, 1);
+    work.reads = plim__arena_carve(&work.arena, READS, sizeof *work.reads, 1);
+    status = sort_entries(dataset, seeds, &work);
+    if (status == PLIM_OK)
+        status = read_labels(job, dataset, seeds, &work);
+    plim__arena_destroy(&work.arena);
+    return status;
+}
+
+plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 uint64_t seed, plim__seeds_t **seeds_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__arena_t arena;
+    PLIM_TRY(plim__arena_create(job->ledger, "seeds and labels", stays_estimate(info), &arena));
+    plim__seeds_t *seeds = plim__arena_carve(&arena, 1, sizeof *seeds, 1);
+    seeds->seed = seed;
+    seeds->label_bytes = label_bytes(info);
+    for (int i = 0; i < 3; i++) {
+        split_t *split = &seeds->splits[i];
+        split->count = info->num_split[i];
+        split->ids = plim__arena_carve(&arena, (size_t)split->count, sizeof *split->ids, 1);
+        split->labels = plim__arena_carve(&arena, (size_t)split->count, seeds->label_bytes, 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        seeds->epochs[i] = NO_EPOCH;
+        if (is_shuffled(info))
+            seeds->orders[i] = plim__arena_carve(&arena, (size_t)seeds->splits[PLIM_TRAIN].count,
+                                                 sizeof *seeds->orders[i], 1);
+    }
+    seeds->arena = arena;
+    plim_status_t status = fill(job, dataset, seeds);
+    if (status != PLIM_OK) {
+        plim__seeds_destroy(seeds);
+        return status;
+    }
+    *seeds_out = seeds;
+    return PLIM_OK;
+}
+
+void plim__seeds_destroy(plim__seeds_t *seeds)
+{
+    if (seeds != NULL)
+        plim__arena_destroy(&seeds->arena);
+}
+
+int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split)
+{
+    return seeds->splits[split].count;
+}
+
+size_t plim__seeds_label_bytes(const plim__seeds_t *seeds)
+{
+    return seeds->label_bytes;
+}
+
+const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split)
+{
+    return seeds->splits[split].ids;
+}
+
+static uint64_t order_key(const plim__seeds_t *seeds, int64_t epoch)
+{
+    return plim__rng_key(seeds->seed, (uint64_t)epoch, PLIM_TRAIN, ORDER_STREAM);
+}
+
+void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch)
+{
+    const int which = (int)(epoch & 1);
+    const uint64_t key = order_key(seeds, epoch);
+    int32_t *order = seeds->orders[which];
+    uint64_t counter = 0;
+    if (order == NULL || seeds->epochs[which] == epoch)
+        return;
+    for (int32_t i = 0; i < (int32_t)seeds->splits[PLIM_TRAIN].count; i++) {
+        uint64_t j = plim__rng_below(key, &counter, (uint64_t)i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    seeds->epochs[which] = epoch;
+}
+
+static void take_places(const split_t *split, size_t label_size, const int32_t *places,
+                        int64_t count, int64_t *ids_out, char *labels_out)
+{
+    for (int64_t i = 0; i < count; i++)
+        ids_out[i] = split->ids[places[i]];
+    if (labels_out == NULL)
+        return;
+    for (int64_t i = 0; i < count; i++)
+        memcpy(labels_out + (size_t)i * label_size, split->labels + (size_t)places[i] * label_size,
+               label_size);
+}
+
+/* A split too large to be shuffled: ids_out holds the places first. */
+static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t first, int64_t count,
+                          int64_t *ids_out, char *labels_out)
+{
+    const split_t *split = &seeds->splits[PLIM_TRAIN];
+    const plim__permute_t permute =
+        plim__permute_make((uint64_t)split->count, order_key(seeds, epoch));
+    for (int64_t i = 0; i < count; i++)
+        ids_out[i] = first + i;
+    plim__permute_forward_many(&permute, ids_out, count);
+    for (int64_t i = 0; i < count; i++) {
+        if (labels_out != NULL)
+            memcpy(labels_out + (size_t)i * seeds->label_bytes,
+                   split->labels + (size_t)ids_out[i] * seeds->label_bytes, seeds->label_bytes);
+        ids_out[i] = split->ids[ids_out[i]];
+    }
+}
+
+void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch, int64_t first,
+                      int64_t count, int64_t *ids_out, void *labels_out)
+{
+    const split_t *from = &seeds->splits[split];
+    const size_t size = seeds->label_bytes;
+    if (size == 0)
+        labels_out = NULL;
+    if (split == PLIM_TRAIN && seeds->orders[epoch & 1] != NULL) {
+        assert(seeds->epochs[epoch & 1] == epoch);
+        take_places(from, size, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
+    } else if (split == PLIM_TRAIN) {
+        take_permuted(seeds, epoch, first, count, ids_out, labels_out);
+    } else {
+        memcpy(ids_out, from->ids + first, (size_t)count * sizeof *ids_out);
+        if (labels_out != NULL)
+            memcpy(labels_out, from->labels + (size_t)first * size, (size_t)count * size);
+    }
+}
