@@ -1,0 +1,364 @@
+/* The loader: made, started, asked for batches, ended. What it consists of is in load/loader.h. */
+#include "load/loader.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+
+#include <sched.h>
+#include <time.h>
+
+#define SPINS 128        /* looks before the caller goes to sleep: some microseconds */
+#define NAP_NS 50000000L /* how long it sleeps before it looks whether it should stop */
+
+static double now(void)
+{
+    struct timespec time;
+    (void)clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void pause_a_moment(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static plim__load_entry_t *entry_of(plim_loader_t *loader, int64_t ticket)
+{
+    return &loader->ring[ticket % PLIM__LOAD_SLOTS_MAX];
+}
+
+static bool is_ready(plim_loader_t *loader, int64_t ticket)
+{
+    return atomic_load(&entry_of(loader, ticket)->ready) == ticket + 1;
+}
+
+static bool can_claim(plim_loader_t *loader)
+{
+    return atomic_load(&loader->next) < atomic_load(&loader->limit) &&
+           atomic_load(&loader->slots->free) != 0;
+}
+
+/* Whether it is worth waking a worker: half of the slots that callers do not hold are free, so that
+ * it builds several batches each time instead of falling asleep after each. */
+static bool is_worth_waking(plim_loader_t *loader)
+{
+    plim__slots_t *slots = loader->slots;
+    const int circulating = slots->count - atomic_load(&slots->held);
+    return can_claim(loader) && plim__slots_free(slots) >= circulating / 2;
+}
+
+static void signal_caller(plim_loader_t *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    pthread_cond_signal(&loader->news);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void plim__load_slot_freed(void *context)
+{
+    plim_loader_t *loader = context;
+    if (atomic_load(&loader->sleepers) > 0 && is_worth_waking(loader)) {
+        pthread_mutex_lock(&loader->lock);
+        pthread_cond_signal(&loader->work);
+        pthread_mutex_unlock(&loader->lock);
+    }
+    if (atomic_load(&loader->awaited) != 0)
+        signal_caller(loader);
+}
+
+void plim__load_raise(plim_loader_t *loader, int64_t limit)
+{
+    atomic_store(&loader->limit, limit);
+    pthread_cond_broadcast(&loader->work);
+    pthread_cond_signal(&loader->news);
+}
+
+/* Lock held. */
+static void close_claims(plim_loader_t *loader)
+{
+    int64_t next = atomic_exchange(&loader->next, PLIM__LOAD_CLOSED);
+    if (next != PLIM__LOAD_CLOSED)
+        loader->closed_at = next;
+}
+
+void plim__load_fail_locked(plim_loader_t *loader, int64_t ticket, plim_status_t status)
+{
+    if (ticket < atomic_load(&loader->limit)) /* else it is a window's: those before it are good */
+        close_claims(loader);
+    if (ticket < atomic_load(&loader->failed_at)) {
+        loader->status = status;
+        plim__fail_save(loader->message, sizeof loader->message);
+        atomic_store(&loader->failed_at, ticket);
+    }
+    pthread_cond_signal(&loader->news);
+}
+
+static void fail(plim_loader_t *loader, int64_t ticket, plim_status_t status)
+{
+    pthread_mutex_lock(&loader->lock);
+    plim__load_fail_locked(loader, ticket, status);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* A slot with the next ticket; NULL when there is no slot or no ticket. Any thread. */
+static plim__slot_t *claim(plim_loader_t *loader)
+{
+    if (!can_claim(loader))
+        return NULL;
+    plim__slot_t *slot = plim__slots_take(loader->slots);
+    if (slot == NULL)
+        return NULL;
+    int64_t ticket = atomic_load(&loader->next);
+    while (ticket < atomic_load(&loader->limit))
+        if (atomic_compare_exchange_weak(&loader->next, &ticket, ticket + 1)) {
+            slot->ticket = ticket;
+            return slot;
+        }
+    plim__slots_put(slot);
+    return NULL;
+}
+
+static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot_t *slot)
+{
+    const int64_t ticket = slot->ticket;
+    plim__load_entry_t *entry = entry_of(loader, ticket);
+    slot->batch.first_seed = 0;
+    slot->part = 0;
+    plim_status_t status = plim__load_part(loader, worker, slot);
+    if (status != PLIM_OK)
+        fail(loader, ticket, status);
+    else if (loader->builder != NULL && slot->batch.last_part)
+        plim__load_builder_built(loader, ticket);
+    entry->slot = slot;
+    atomic_store(&entry->ready, ticket + 1);
+    if (atomic_load(&loader->awaited) == ticket + 1)
+        signal_caller(loader);
+}
+
+static plim_status_t worker_body(void *context)
+{
+    plim__load_worker_t *worker = context;
+    plim_loader_t *loader = worker->loader;
+    while (!atomic_load(&loader->ending)) {
+        plim__slot_t *slot = claim(loader);
+        if (slot != NULL) {
+            build(loader, worker, slot);
+            continue;
+        }
+        pthread_mutex_lock(&loader->lock);
+        atomic_fetch_add(&loader->sleepers, 1);
+        while (!atomic_load(&loader->ending) && !is_worth_waking(loader))
+            pthread_cond_wait(&loader->work, &loader->lock);
+        atomic_fetch_sub(&loader->sleepers, 1);
+        pthread_mutex_unlock(&loader->lock);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__load_worker_start(plim__load_worker_t *worker)
+{
+    return plim__thread_start(&worker->thread, worker_body, worker, NULL);
+}
+
+/* Sleeps until the ticket is ready, or (unless only that will do) something else can be done. */
+static void await(plim_loader_t *loader, int64_t ticket, bool ready_only)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (is_ready(loader, ticket))
+            return;
+        pause_a_moment();
+    }
+    pthread_mutex_lock(&loader->lock);
+    atomic_store(&loader->awaited, ticket + 1);
+    while (!is_ready(loader, ticket) &&
+           (ready_only || (atomic_load(&loader->failed_at) > ticket && !can_claim(loader)))) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += NAP_NS;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&loader->news, &loader->lock, &until);
+        if (loader->asked->stop != NULL && __atomic_load_n(loader->asked->stop, __ATOMIC_RELAXED))
+            __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
+        if (!ready_only && __atomic_load_n(&loader->stop, __ATOMIC_RELAXED) != 0)
+            break;
+    }
+    atomic_store(&loader->awaited, 0);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+/* Works or waits until the ticket is ready. */
+static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
+{
+    const double start = now();
+    plim_status_t status = PLIM_OK;
+    while (!is_ready(loader, ticket)) {
+        status = plim__job_check(loader->asked);
+        if (status != PLIM_OK || atomic_load(&loader->failed_at) <= ticket)
+            break;
+        plim__slot_t *slot = claim(loader);
+        if (slot != NULL) {
+            build(loader, &loader->workers[0], slot);
+        } else if (atomic_load(&loader->next) > ticket || atomic_load(&loader->limit) <= ticket) {
+            await(loader, ticket, false);
+        } else if (atomic_load(&loader->slots->held) == loader->slots->count) {
+            status = plim__fail(PLIM_ERR_USAGE,
+                                "all %d slots are held by the caller; release a batch before the "
+                                "next one, or plan more slots",
+                                loader->slots->count);
+            break;
+        } else {
+            (void)sched_yield(); /* a worker is about to claim it, or a slot is on its way back */
+        }
+    }
+    loader->stats.starved_seconds += now() - start;
+    return status;
+}
+
+static void count(plim_loader_t *loader, const plim_batch_t *batch)
+{
+    loader->stats.batches += batch->last_part;
+    loader->stats.parts++;
+    loader->stats.nodes += batch->num_nodes;
+    for (int i = 0; i < batch->num_blocks; i++)
+        loader->stats.edges += batch->blocks[i].num_edges;
+}
+
+/* To the caller. A batch with parts to come is also held by the loader. */
+static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **batch_out)
+{
+    const bool more = !slot->batch.last_part;
+    plim__slots_deliver(slot, more ? 2 : 1);
+    loader->partial = more ? slot : NULL;
+    count(loader, &slot->batch);
+    *batch_out = &slot->batch;
+}
+
+/* The next part of the batch at hand, into the same slot. */
+static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
+{
+    plim__slot_t *slot = loader->partial;
+    if (atomic_load_explicit(&slot->references, memory_order_acquire) > 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batch %lld of epoch %lld comes in parts: release the part at hand "
+                          "before the next one",
+                          (long long)slot->batch.step, (long long)slot->batch.epoch);
+    const double start = now();
+    slot->batch.first_seed += slot->batch.num_seeds;
+    plim_status_t status = plim__load_part(loader, &loader->workers[0], slot);
+    loader->stats.starved_seconds += now() - start;
+    if (status != PLIM_OK) {
+        fail(loader, slot->ticket, status);
+        return status;
+    }
+    if (loader->builder != NULL && slot->batch.last_part)
+        plim__load_builder_built(loader, slot->ticket);
+    atomic_fetch_sub(&loader->slots->held, 1); /* it is delivered anew */
+    deliver(loader, slot, batch_out);
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
+{
+    const int64_t ticket = loader->deliver;
+    PLIM_TRY(plim__job_check(loader->asked));
+    if (!loader->stream.started)
+        return plim__fail(PLIM_ERR_USAGE, "the loader was not started: call plim_loader_start");
+    if (atomic_load(&loader->failed_at) < ticket)
+        return plim__fail_restore(loader->status, loader->message);
+    if (loader->partial != NULL)
+        return next_part(loader, batch_out);
+    if (ticket == loader->stream.end_ticket) {
+        *batch_out = NULL;
+        return PLIM_OK;
+    }
+    if (!is_ready(loader, ticket))
+        PLIM_TRY(obtain(loader, ticket));
+    if (atomic_load(&loader->failed_at) <= ticket)
+        return plim__fail_restore(loader->status, loader->message);
+    loader->deliver++;
+    deliver(loader, entry_of(loader, ticket)->slot, batch_out);
+    return PLIM_OK;
+}
+
+/* Ends the stream: nobody builds any more, and what was not delivered is free again. */
+static void drain(plim_loader_t *loader)
+{
+    pthread_mutex_lock(&loader->lock);
+    close_claims(loader);
+    const int64_t end = loader->closed_at;
+    pthread_mutex_unlock(&loader->lock);
+    for (; loader->deliver < end; loader->deliver++) {
+        while (!is_ready(loader, loader->deliver))
+            await(loader, loader->deliver, true);
+        plim__slots_put(entry_of(loader, loader->deliver)->slot);
+    }
+    if (loader->partial != NULL)
+        plim_batch_release(&loader->partial->batch);
+    loader->partial = NULL;
+    loader->stream.started = false;
+}
+
+PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t split)
+{
+    const int64_t size = loader->plan.recipe.batch_size;
+    const int64_t seeds = plim__seeds_count(loader->seeds, split);
+    return seeds / size + (seeds % size != 0);
+}
+
+PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
+                                         int64_t step)
+{
+    if (split < PLIM_TRAIN || split > PLIM_TEST)
+        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)split);
+    const int64_t steps = plim_loader_steps(loader, split);
+    if (epoch < 0 || step < 0 || step > steps)
+        return plim__fail(PLIM_ERR_USAGE, "there is no step %lld of epoch %lld: an epoch has %lld",
+                          (long long)step, (long long)epoch, (long long)steps);
+    drain(loader);
+    pthread_mutex_lock(&loader->lock);
+    /* One number is left out, so that no claim of the stream before can succeed in this one. */
+    const int64_t first = loader->closed_at + 1;
+    loader->stream = (plim__load_stream_t){true, split, epoch, step, first, first + steps - step};
+    loader->deliver = first;
+    atomic_store(&loader->failed_at, INT64_MAX);
+    atomic_store(&loader->limit, first);
+    if (loader->builder != NULL) {
+        plim__load_builder_start(loader);
+    } else {
+        plim__seeds_prepare(loader->seeds, epoch);
+        atomic_store(&loader->limit, loader->stream.end_ticket);
+    }
+    atomic_store(&loader->next, first);
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    return PLIM_OK;
+}
+
+PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out)
+{
+    plim_load_stats_t stats = loader->stats;
+    if (loader->builder != NULL)
+        plim__load_builder_stats(loader, &stats.windows, &stats.window_steps);
+    plim__topology_stats_t lists;
+    plim__topology_stats(loader->base.topology, &lists);
+    stats.lists = lists.lists;
+    stats.lists_hot = lists.lists_hot;
+    stats.list_transfers = lists.transfers;
+    stats.list_bytes = lists.bytes_read;
+    stats.wait_seconds = (double)lists.wait_ns * 1e-9;
+    if (loader->base.rows != NULL) {
+        plim__rows_stats_t rows;
+        plim__rows_stats(loader->base.rows, &rows);
+        stats.rows = rows.rows;
+        stats.rows_hot = rows.rows_hot;
+        stats.rows_lost = rows.rows_lost;
+        stats.row_transfers = rows.transfers;
+        stats.row_bytes = rows.bytes_read;
+        stats.wait_seconds += (double)rows.wait_ns * 1e-9;
+    }
+    *stats_out = stats;
+}

@@ -1,0 +1,165 @@
+/*
+ * The loader's inside, for src/load alone.
+ *
+ * Batches are numbered by *tickets* that ascend over the loader's whole life; a stream (what one
+ * plim_loader_start asks for) is a range of them. A thread that wants to build claims a free slot
+ * and the next ticket below `limit`, builds, and marks the ticket ready; the caller takes tickets
+ * in order, and builds too while the one it wants is not ready.
+ *
+ *     delivered │ ready, or being built │ unclaimed │ not yet possible
+ *               ▲ deliver               ▲ next      ▲ limit
+ *
+ * With everything in memory limit is the stream's end; else it is the end of the last window that
+ * is ready (loader_window.c). A claimed ticket owns a slot, so at most PLIM__LOAD_SLOTS_MAX are
+ * between deliver and next, and ticket t has the place t mod PLIM__LOAD_SLOTS_MAX in the ring to
+ * itself.
+ *
+ * Claims and ready marks are atomics; the lock is for sleeping, errors and windows. Somebody who
+ * sleeps says so first and looks again, somebody who changes something looks for sleepers
+ * afterwards; both with sequentially consistent operations, so no wake-up is lost.
+ */
+#ifndef PLIM_LOAD_LOADER_H
+#define PLIM_LOAD_LOADER_H
+
+#include "base/threads.h"
+#include "load/parts.h"
+#include "load/seeds.h"
+#include "load/slots.h"
+#include "sample/worth.h"
+
+#include <pthread.h>
+
+#define PLIM__LOAD_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
+
+/* What the caller asked for. Written while nobody builds. */
+typedef struct plim__load_stream {
+    bool started;
+    plim_split_t split;
+    int64_t epoch;
+    int64_t first_step; /* of first_ticket */
+    int64_t first_ticket;
+    int64_t end_ticket;
+} plim__load_stream_t;
+
+/* A ticket's place in the ring. */
+typedef struct plim__load_entry {
+    _Alignas(64) _Atomic int64_t ready; /* the ticket + 1 once it was built, or failed */
+    plim__slot_t *slot;                 /* before that its builder's, then the caller's */
+} plim__load_entry_t;
+
+/* One that builds batches: number 0 is the caller, the others have threads. */
+typedef struct plim__load_worker {
+    _Alignas(64) struct plim_loader *loader;
+    int number;
+    plim__blocks_t *blocks;
+    int64_t *nodes; /* (slot_nodes) of graphs; NULL in one graph */
+    plim__thread_t thread;
+} plim__load_worker_t;
+
+/* Where a batch's lists and rows come from. */
+typedef struct plim__load_sources {
+    plim__topology_t *topology;
+    plim__rows_t *rows; /* NULL without */
+} plim__load_sources_t;
+
+typedef struct plim__load_builder plim__load_builder_t; /* loader_window.c */
+
+struct plim_loader {
+    plim__arena_t arena;     /* account "loader": what follows, up to the first part of its own */
+    const plim_job_t *asked; /* the job that the loader was made with … */
+    plim_job_t job;          /* … and the same with `stop` below, which also calls windows off */
+    int stop;
+    const plim_dataset_t *dataset;
+    const plim_dataset_info_t *info;
+    plim_load_plan_t plan;
+    plim__load_parts_t parts;
+    int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
+    int threads_account;   /* where the stacks are reserved, and how many bytes of them */
+    size_t threads_bytes;
+
+    plim__seeds_t *seeds;
+    plim__offsets_t *offsets;
+    plim__worth_t worth;
+    plim__load_sources_t base; /* the dataset's own: in memory or on disk */
+    plim__slots_t *slots;
+    int num_workers;               /* numbers in use: the caller and its threads */
+    plim__load_worker_t *workers;  /* (plan.workers) */
+    plim__load_builder_t *builder; /* NULL unless parts.windowed */
+
+    plim__load_stream_t stream;
+    int64_t deliver;         /* the caller's: the ticket it takes next */
+    plim__slot_t *partial;   /* the caller's: a batch of which parts are still to come */
+    plim_load_stats_t stats; /* the caller's */
+
+    pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */
+    pthread_cond_t work;  /* workers: something can be claimed, or the end has come */
+    pthread_cond_t news;  /* the caller: see plim__load_wait */
+    int64_t closed_at;    /* `next` when it was closed */
+    plim_status_t status; /* the first error by ticket, and its message */
+    char message[1024];
+
+    _Alignas(64) _Atomic int64_t next;
+    _Alignas(64) _Atomic int64_t limit;
+    _Atomic int64_t failed_at; /* the ticket that `status` belongs to; INT64_MAX: none */
+    _Atomic bool ending;
+    _Alignas(64) atomic_int sleepers; /* workers asleep */
+    _Atomic int64_t awaited;          /* the ticket + 1 the caller sleeps for; 0: it does not */
+    plim__load_entry_t ring[PLIM__LOAD_SLOTS_MAX];
+};
+
+/* Bytes of the account "loader", and of thread stacks (account "threads"). */
+size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
+                             const plim__load_parts_t *parts);
+size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts);
+
+/* Offsets, and the dataset's lists and rows as planned. Cleaned up by plim__load_sources_close,
+ * also after an error. */
+plim_status_t plim__load_sources_open(plim_loader_t *loader);
+void plim__load_sources_close(plim_loader_t *loader);
+
+/*
+ * Builds a batch, or as much of it as fits, into the slot: ticket, batch.first_seed and part say
+ * what is wanted. PLIM_ERR_BUDGET when what cannot be cut does not fit; the sources' errors.
+ */
+plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
+                              plim__slot_t *slot);
+
+/* Seeds, or graphs, of the stream's batch with that ticket. */
+int64_t plim__load_batch_seeds(const plim_loader_t *loader, int64_t ticket, int64_t *first_out);
+
+/* Lists the nodes of graphs one after the other, and their number; false when they are more than
+ * `capacity`. */
+bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, int64_t num_graphs,
+                            int64_t capacity, int64_t *nodes_out, int64_t *count_out);
+
+/* Keeps an error that befell a ticket, or the window that would begin with it. Lock held. */
+void plim__load_fail_locked(plim_loader_t *loader, int64_t ticket, plim_status_t status);
+
+/* Starts the thread of a worker that is not the caller. */
+plim_status_t plim__load_worker_start(plim__load_worker_t *worker);
+
+/* Called with the loader after a caller gave a slot back. */
+void plim__load_slot_freed(void *context);
+
+/* Raises the limit, and tells those who wait for it. Lock held. */
+void plim__load_raise(plim_loader_t *loader, int64_t limit);
+
+/* The builder of windows. */
+size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
+                                   const plim__load_parts_t *parts);
+plim_status_t plim__load_builder_create(plim_loader_t *loader);
+void plim__load_builder_destroy(plim_loader_t *loader);
+
+/* Turns to the loader's new stream; nobody is building batches. Lock held; may let go of it
+ * meanwhile. */
+void plim__load_builder_start(plim_loader_t *loader);
+
+/* The sources that a ticket is built from, and that it was built whole. */
+plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket);
+void plim__load_builder_built(plim_loader_t *loader, int64_t ticket);
+
+/* Windows so far, and the batches of the last one. */
+void plim__load_builder_stats(const plim_loader_t *loader, int64_t *windows_out,
+                              int64_t *steps_out);
+
+#endif

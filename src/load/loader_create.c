@@ -1,0 +1,220 @@
+/* Making a loader as planned, and ending it. */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/loader.h"
+
+#define READ_BYTES ((int64_t)1 << 20) /* of graph_indptr.npy at a time */
+
+static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    const size_t nodes = plim__arena_piece((size_t)plan->slot_nodes, sizeof(int64_t), 1);
+    size_t sum = plim__arena_piece(1, sizeof(plim_loader_t), 1) +
+                 plim__arena_piece((size_t)plan->workers, sizeof(plim__load_worker_t), 1);
+    if (info->num_graphs == 0)
+        return sum;
+    for (int i = 0; i < plan->workers; i++)
+        if (!plim__add_size(sum, nodes, &sum))
+            return SIZE_MAX;
+    return plim__add_size(sum, plim__arena_piece((size_t)info->num_graphs + 1, sizeof(int64_t), 1),
+                          &sum)
+               ? sum
+               : SIZE_MAX;
+}
+
+size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
+                             const plim__load_parts_t *parts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    size_t sum = plim__round_up(arena_bytes(info, plan), PLIM__PAGE);
+    if (parts->windowed &&
+        !plim__add_size(sum, plim__load_builder_estimate(info, plan, parts), &sum))
+        return SIZE_MAX;
+    return sum;
+}
+
+size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts)
+{
+    /* The builder's thread is one of those that build its windows. */
+    return (size_t)(plan->workers - 1 + parts->builders) * PLIM__STACK_BYTES;
+}
+
+static plim_status_t check_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
+{
+    if (recipe->batch_size < 1 || recipe->num_hops < 0 || recipe->num_hops > PLIM_HOPS_MAX ||
+        (recipe->form != PLIM_NATIVE && recipe->form != PLIM_PYG))
+        return plim__fail(PLIM_ERR_USAGE, "a recipe of %lld seeds a batch and %d hops",
+                          (long long)recipe->batch_size, recipe->num_hops);
+    for (int i = 0; i < recipe->num_hops; i++)
+        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
+            return plim__fail(PLIM_ERR_USAGE, "a fan-out of %lld: -1 (all) to %d can be drawn",
+                              (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
+    if ((recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32) ||
+        (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "rows come as f16 or f32, and ids as 32- or 64-bit integers");
+    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%lld nodes need ids of 64 bits",
+                          (long long)info->num_nodes);
+    return PLIM_OK;
+}
+
+static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    PLIM_TRY(check_recipe(info, &plan->recipe));
+    if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX || plan->num_slots < 1 ||
+        plan->num_slots > PLIM__LOAD_SLOTS_MAX || plan->slot_nodes < 1 ||
+        plan->slot_nodes > INT32_MAX || plan->slot_edges < 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a plan of %d workers and %d slots of %lld nodes and %lld edges",
+                          plan->workers, plan->num_slots, (long long)plan->slot_nodes,
+                          (long long)plan->slot_edges);
+    return PLIM_OK;
+}
+
+static plim_status_t read_graphs(plim_loader_t *loader)
+{
+    const plim__manifest_file_t *entry =
+        plim__manifest_find(plim__dataset_manifest(loader->dataset), "graph_indptr.npy");
+    const int64_t num_graphs = loader->info->num_graphs;
+    const int64_t bytes = (num_graphs + 1) * (int64_t)sizeof(int64_t);
+    int64_t *indptr = loader->graph_indptr;
+    plim__file_t file;
+    if (num_graphs == 0)
+        return PLIM_OK;
+    PLIM_TRY(plim__dataset_file_open(loader->dataset, entry, false, &file));
+    plim_status_t status = PLIM_OK;
+    for (int64_t at = 0; at < bytes && status == PLIM_OK; at += READ_BYTES)
+        status = plim__file_read_at(&file, PLIM__NPY_HEADER + at, (char *)indptr + at,
+                                    (size_t)plim__min_i64(READ_BYTES, bytes - at));
+    plim__file_close(&file);
+    PLIM_TRY(status);
+    bool right = indptr[0] == 0 && indptr[num_graphs] == loader->info->num_nodes;
+    for (int64_t i = 0; i < num_graphs && right; i++)
+        right = indptr[i] <= indptr[i + 1];
+    if (!right)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: does not ascend from 0 to the number of nodes; make the dataset "
+                          "anew",
+                          file.path);
+    return PLIM_OK;
+}
+
+static void init_sync(plim_loader_t *loader)
+{
+    pthread_condattr_t attributes;
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->work, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&loader->news, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    atomic_init(&loader->next, PLIM__LOAD_CLOSED);
+    atomic_init(&loader->limit, 0);
+    atomic_init(&loader->failed_at, INT64_MAX);
+    atomic_init(&loader->ending, false);
+    atomic_init(&loader->sleepers, 0);
+    atomic_init(&loader->awaited, 0);
+}
+
+/* The loader itself, empty but whole: it can be destroyed from here on. */
+static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 const plim_load_plan_t *plan, plim_loader_t **loader_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__arena_t arena;
+    PLIM_TRY(plim__arena_create(job->ledger, "loader", arena_bytes(info, plan), &arena));
+    plim_loader_t *loader = plim__arena_carve(&arena, 1, sizeof *loader, 1);
+    loader->asked = job;
+    loader->job = *job;
+    loader->job.stop = &loader->stop;
+    loader->dataset = dataset;
+    loader->info = info;
+    loader->plan = *plan;
+    plim__load_parts_find(job, dataset, &loader->plan, &loader->parts);
+    loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
+    if (info->num_graphs > 0)
+        loader->graph_indptr =
+            plim__arena_carve(&arena, (size_t)info->num_graphs + 1, sizeof(int64_t), 1);
+    for (int i = 0; i < plan->workers; i++) {
+        loader->workers[i].loader = loader;
+        loader->workers[i].number = i;
+        if (info->num_graphs > 0)
+            loader->workers[i].nodes =
+                plim__arena_carve(&arena, (size_t)plan->slot_nodes, sizeof(int64_t), 1);
+    }
+    loader->arena = arena;
+    init_sync(loader);
+    *loader_out = loader;
+    return PLIM_OK;
+}
+
+static plim_status_t start_workers(plim_loader_t *loader)
+{
+    const size_t bytes = plim__loader_threads_estimate(&loader->plan, &loader->parts);
+    PLIM_TRY(plim__ledger_reserve(loader->job.ledger, "threads", bytes, &loader->threads_account));
+    loader->threads_bytes = bytes;
+    if (loader->parts.windowed)
+        PLIM_TRY(plim__load_builder_create(loader));
+    loader->num_workers = 1;
+    for (; loader->num_workers < loader->plan.workers; loader->num_workers++) {
+        plim__load_worker_t *worker = &loader->workers[loader->num_workers];
+        /* Where no more threads may be had (ulimit -u), the caller and those there are suffice. */
+        if (plim__load_worker_start(worker) != PLIM_OK)
+            break;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t fill(plim_loader_t *loader)
+{
+    const plim_job_t *job = &loader->job;
+    PLIM_TRY(plim__seeds_create(loader->asked, loader->dataset, loader->plan.recipe.seed,
+                                &loader->seeds));
+    PLIM_TRY(read_graphs(loader));
+    PLIM_TRY(plim__load_sources_open(loader));
+    PLIM_TRY(plim__slots_create(job, &loader->plan, &loader->parts, plim__load_slot_freed, loader,
+                                &loader->slots));
+    for (int i = 0; i < loader->plan.workers; i++)
+        PLIM_TRY(plim__blocks_create(job, &loader->parts.blocks, &loader->workers[i].blocks));
+    return start_workers(loader);
+}
+
+PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const plim_load_plan_t *plan, plim_loader_t **loader_out)
+{
+    plim_loader_t *loader;
+    PLIM_TRY(check_plan(plim_dataset_info(dataset), plan));
+    PLIM_TRY(make_loader(job, dataset, plan, &loader));
+    plim_status_t status = fill(loader);
+    if (status != PLIM_OK) {
+        plim_loader_destroy(loader);
+        return status;
+    }
+    *loader_out = loader;
+    return PLIM_OK;
+}
+
+PLIM_API void plim_loader_destroy(plim_loader_t *loader)
+{
+    if (loader == NULL)
+        return;
+    __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&loader->lock);
+    atomic_store(&loader->ending, true);
+    pthread_cond_broadcast(&loader->work);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 1; i < loader->num_workers; i++)
+        (void)plim__thread_join(&loader->workers[i].thread);
+    plim__load_builder_destroy(loader);
+    for (int i = 0; i < loader->plan.workers; i++)
+        plim__blocks_destroy(loader->workers[i].blocks);
+    plim__slots_destroy(loader->slots);
+    plim__load_sources_close(loader);
+    plim__seeds_destroy(loader->seeds);
+    if (loader->threads_bytes > 0)
+        plim__ledger_release(loader->job.ledger, loader->threads_account, loader->threads_bytes);
+    pthread_cond_destroy(&loader->work);
+    pthread_cond_destroy(&loader->news);
+    pthread_mutex_destroy(&loader->lock);
+    plim__arena_destroy(&loader->arena);
+}

@@ -1,0 +1,40 @@
+/* The dataset's lists and rows, in memory or on disk as planned. */
+#include "base/fail.h"
+#include "load/loader.h"
+
+static plim_status_t open_topology(plim_loader_t *loader)
+{
+    const plim_load_plan_t *plan = &loader->plan;
+    plim__topology_disk_params_t params = loader->parts.lists;
+    if (plan->topology_in_memory)
+        return plim__topology_memory_create(loader->asked, loader->dataset, loader->offsets,
+                                            loader->parts.num_sources, &loader->base.topology);
+    params.hot_bytes = 0;
+    return plim__topology_disk_create(loader->asked, loader->dataset, loader->offsets, &params,
+                                      &loader->base.topology);
+}
+
+static plim_status_t open_rows(plim_loader_t *loader)
+{
+    plim__rows_disk_params_t params = loader->parts.rows;
+    if (!loader->parts.with_rows)
+        return PLIM_OK;
+    if (loader->plan.rows_in_memory)
+        return plim__rows_memory_create(loader->asked, loader->dataset, &loader->base.rows);
+    params.hot_bytes = 0;
+    return plim__rows_disk_create(loader->asked, loader->dataset, &params, &loader->base.rows);
+}
+
+plim_status_t plim__load_sources_open(plim_loader_t *loader)
+{
+    PLIM_TRY(plim__offsets_create(loader->asked, loader->dataset, &loader->offsets));
+    PLIM_TRY(open_topology(loader));
+    return open_rows(loader);
+}
+
+void plim__load_sources_close(plim_loader_t *loader)
+{
+    plim__rows_destroy(loader->base.rows);
+    plim__topology_destroy(loader->base.topology);
+    plim__offsets_destroy(loader->offsets);
+}

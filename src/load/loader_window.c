@@ -1,0 +1,345 @@
+/*
+ * The builder of windows: a thread that prepares the next window of batches while the workers build
+ * those of this one.
+ *
+ *     window 0   ─ building ─► serving [first, boundary) ─ all built ─► free ─ building ─► …
+ *     window 1                 ─ building ─► serving [boundary, limit) ─ …
+ *
+ * A window never reaches beyond its epoch. Behind the end of a training epoch the builder goes on
+ * with the first window of the next one, guessing that it comes next; if so it is taken over, ready
+ * or half-made, else it is dropped.
+ *
+ * All states change under the loader's lock; builds run without it.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/loader.h"
+
+typedef enum window_state { FREE = 0, BUILDING, SERVING, GUESSED } window_state_t;
+
+typedef struct window {
+    plim__load_window_t *window;
+    window_state_t state;
+    int64_t steps;         /* batches it holds */
+    _Atomic int64_t built; /* of them, workers have built so many */
+} window_t;
+
+/* What is being built, or was built as a guess. */
+typedef struct target {
+    bool guess; /* not of the loader's stream (yet) */
+    int which;  /* window */
+    plim_split_t split;
+    int64_t epoch;
+    int64_t step;
+} target_t;
+
+struct plim__load_builder {
+    plim__arena_t arena;
+    plim__thread_t thread;
+    bool started;
+    pthread_cond_t wake; /* the builder: a window is free, a stream has begun, the end has come */
+    pthread_cond_t idle; /* plim__load_builder_start: nothing is being built */
+    int64_t num_seeds;   /* capacity of seeds */
+    int64_t *entries;    /* (num_entries) of the split: nodes, or graphs */
+    int64_t num_entries;
+    int64_t *seeds;  /* (num_seeds) nodes; the same as entries in one graph */
+    int64_t *bounds; /* (window_steps + 1) */
+    int64_t window_steps;
+    bool at_work;     /* on `target` */
+    bool dropped;     /* … which is not wanted any more */
+    bool has_guessed; /* for this stream, whatever came of it */
+    target_t target;  /* being built, or last built */
+    int64_t step;     /* of the stream, that the next window begins with */
+    window_t windows[PLIM__LOAD_WINDOWS];
+    _Atomic int64_t num_served; /* windows, and the batches of the last one */
+    _Atomic int64_t last_steps;
+
+    /* Tickets from here on are of window `newest % 2`, those before of the other one: the number is
+     * boundary * 2 + window, so that both change at once. */
+    _Alignas(64) _Atomic int64_t newest;
+};
+
+static int64_t largest_split(const plim_dataset_info_t *info)
+{
+    return plim__max_i64(info->num_split[0], plim__max_i64(info->num_split[1], info->num_split[2]));
+}
+
+/* Steps that a window may have: no more than the longest epoch. */
+static int64_t steps_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    const int64_t size = plan->recipe.batch_size;
+    const int64_t most = largest_split(info) / size + 1;
+    return plim__max_i64(1, plim__min_i64(plan->window_steps, most));
+}
+
+static int64_t entries_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    int64_t entries;
+    if (!plim__mul_i64(steps_of(info, plan), plan->recipe.batch_size, &entries))
+        return largest_split(info);
+    return plim__min_i64(entries, largest_split(info));
+}
+
+/* A graph's node takes at least one place of the window's draws, so more would not fit anyway. */
+static int64_t graph_nodes_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    return info->num_graphs == 0 ? 0 : plim__min_i64(info->num_nodes, plan->window_draws);
+}
+
+static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+{
+    const size_t pieces[] = {
+        plim__arena_piece(1, sizeof(plim__load_builder_t), 1),
+        plim__arena_piece((size_t)entries_of(info, plan), sizeof(int64_t), 1),
+        plim__arena_piece((size_t)graph_nodes_of(info, plan), sizeof(int64_t), 1),
+        plim__arena_piece((size_t)steps_of(info, plan) + 1, sizeof(int64_t), 1)};
+    size_t sum = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
+        if (!plim__add_size(sum, pieces[i], &sum))
+            return SIZE_MAX;
+    return plim__round_up(sum, PLIM__PAGE);
+}
+
+size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
+                                   const plim__load_parts_t *parts)
+{
+    return parts->windowed ? arena_bytes(info, plan) : 0;
+}
+
+/* The seeds of the target's batches, as many whole batches as there is room for. */
+static plim_status_t list_seeds(plim_loader_t *loader, const target_t *target, int64_t *steps_out)
+{
+    plim__load_builder_t *builder = loader->builder;
+    const int64_t size = loader->plan.recipe.batch_size;
+    const int64_t first = target->step * size;
+    const int64_t left = plim__seeds_count(loader->seeds, target->split) - first;
+    const int64_t count = plim__min_i64(left, builder->num_entries);
+    const int64_t wanted = plim__min_i64(builder->window_steps, (count + size - 1) / size);
+    int64_t steps = 0, used = 0;
+    if (target->split == PLIM_TRAIN)
+        plim__seeds_prepare(loader->seeds, target->epoch);
+    plim__seeds_take(loader->seeds, target->split, target->epoch, first,
+                     plim__min_i64(count, wanted * size), builder->entries, NULL);
+    builder->bounds[0] = 0;
+    for (; steps < wanted; steps++) {
+        int64_t nodes = plim__min_i64(size, count - steps * size);
+        if (loader->graph_indptr != NULL &&
+            !plim__load_graph_nodes(loader, builder->entries + steps * size, nodes,
+                                    builder->num_seeds - used, builder->seeds + used, &nodes))
+            break;
+        used += nodes;
+        builder->bounds[steps + 1] = used;
+    }
+    if (steps == 0)
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "the graphs of batch %lld of epoch %lld have more nodes than a window of "
+                          "%lld entries holds; raise --memory, or make --batch smaller",
+                          (long long)target->step, (long long)target->epoch,
+                          (long long)loader->plan.window_draws);
+    *steps_out = steps;
+    return PLIM_OK;
+}
+
+static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_t *steps_out)
+{
+    plim__load_builder_t *builder = loader->builder;
+    int64_t steps = 0;
+    PLIM_TRY(list_seeds(loader, target, &steps));
+    if (loader->parts.window.rows > 0)
+        PLIM_TRY(plim__rows_disk_refresh(loader->base.rows));
+    return plim__load_window_build(builder->windows[target->which].window, target->epoch,
+                                   builder->seeds, builder->bounds, steps, steps_out);
+}
+
+/* The window's batches become tickets. Lock held. */
+static void serve(plim_loader_t *loader, int which, int64_t steps)
+{
+    plim__load_builder_t *builder = loader->builder;
+    window_t *window = &builder->windows[which];
+    const int64_t boundary = atomic_load(&loader->limit);
+    window->state = SERVING;
+    window->steps = steps;
+    atomic_store(&window->built, 0);
+    builder->step += steps;
+    atomic_fetch_add(&builder->num_served, 1);
+    atomic_store(&builder->last_steps, steps);
+    atomic_store(&builder->newest, boundary * 2 + which);
+    plim__load_raise(loader, boundary + steps);
+}
+
+/* What to build next, if anything. Lock held. */
+static bool choose(plim_loader_t *loader)
+{
+    plim__load_builder_t *builder = loader->builder;
+    const plim__load_stream_t *stream = &loader->stream;
+    int which = 0;
+    while (which < PLIM__LOAD_WINDOWS && builder->windows[which].state != FREE)
+        which++;
+    if (which == PLIM__LOAD_WINDOWS || !stream->started ||
+        atomic_load(&loader->failed_at) != INT64_MAX)
+        return false;
+    if (atomic_load(&loader->limit) < stream->end_ticket) {
+        builder->target = (target_t){false, which, stream->split, stream->epoch, builder->step};
+        return true;
+    }
+    if (stream->split != PLIM_TRAIN || builder->has_guessed || stream->epoch == INT64_MAX ||
+        plim__seeds_count(loader->seeds, PLIM_TRAIN) == 0)
+        return false;
+    builder->has_guessed = true;
+    builder->target = (target_t){true, which, PLIM_TRAIN, stream->epoch + 1, 0};
+    return true;
+}
+
+/* After a build. Lock held. */
+static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
+{
+    plim__load_builder_t *builder = loader->builder;
+    window_t *window = &builder->windows[builder->target.which];
+    builder->at_work = false;
+    window->state = FREE;
+    if (builder->dropped) {
+        builder->dropped = false;
+        __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
+        pthread_cond_signal(&builder->idle);
+    } else if (status != PLIM_OK && !builder->target.guess) {
+        plim__load_fail_locked(loader, atomic_load(&loader->limit), status);
+    } else if (status == PLIM_OK && !builder->target.guess) {
+        serve(loader, builder->target.which, steps);
+    } else if (status == PLIM_OK) {
+        window->state = GUESSED;
+        window->steps = steps;
+    }
+    /* A guess that failed is built again when it is asked for, and then its error counts. */
+}
+
+static plim_status_t builder_body(void *context)
+{
+    plim_loader_t *loader = context;
+    plim__load_builder_t *builder = loader->builder;
+    pthread_mutex_lock(&loader->lock);
+    while (!atomic_load(&loader->ending)) {
+        if (!choose(loader)) {
+            pthread_cond_wait(&builder->wake, &loader->lock);
+            continue;
+        }
+        const target_t target = builder->target;
+        int64_t steps = 0;
+        builder->at_work = true;
+        builder->windows[target.which].state = BUILDING;
+        pthread_mutex_unlock(&loader->lock);
+        plim_status_t status = build(loader, &target, &steps);
+        pthread_mutex_lock(&loader->lock);
+        settle(loader, status, steps);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return PLIM_OK;
+}
+
+void plim__load_builder_start(plim_loader_t *loader)
+{
+    plim__load_builder_t *builder = loader->builder;
+    const plim__load_stream_t *stream = &loader->stream;
+    const target_t *target = &builder->target;
+    window_t *guessed = &builder->windows[target->which];
+    const bool wanted = target->guess && target->split == stream->split &&
+                        target->epoch == stream->epoch && target->step == stream->first_step;
+    const bool is_made = guessed->state == GUESSED;
+    builder->step = stream->first_step;
+    builder->has_guessed = false;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        if (builder->windows[i].state == SERVING || builder->windows[i].state == GUESSED)
+            builder->windows[i].state = FREE;
+    if (wanted && is_made) {
+        builder->target.guess = false;
+        serve(loader, target->which, guessed->steps);
+    } else if (wanted && builder->at_work) {
+        builder->target.guess = false;
+    } else if (builder->at_work) {
+        builder->dropped = true;
+        __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
+        while (builder->dropped)
+            pthread_cond_wait(&builder->idle, &loader->lock);
+    }
+    pthread_cond_signal(&builder->wake);
+}
+
+static int window_of(const plim__load_builder_t *builder, int64_t ticket)
+{
+    const int64_t newest = atomic_load(&builder->newest);
+    return (int)(ticket >= newest / 2 ? newest % 2 : 1 - newest % 2);
+}
+
+plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket)
+{
+    const plim__load_builder_t *builder = loader->builder;
+    plim__load_window_t *window = builder->windows[window_of(builder, ticket)].window;
+    return (plim__load_sources_t){plim__load_window_topology(window),
+                                  loader->parts.window.rows > 0 ? plim__load_window_rows(window)
+                                                                : loader->base.rows};
+}
+
+void plim__load_builder_built(plim_loader_t *loader, int64_t ticket)
+{
+    plim__load_builder_t *builder = loader->builder;
+    window_t *window = &builder->windows[window_of(builder, ticket)];
+    const int64_t steps = window->steps; /* before the last one is counted: then it may change */
+    if (atomic_fetch_add(&window->built, 1) + 1 < steps)
+        return;
+    pthread_mutex_lock(&loader->lock);
+    window->state = FREE;
+    pthread_cond_signal(&builder->wake);
+    pthread_mutex_unlock(&loader->lock);
+}
+
+void plim__load_builder_stats(const plim_loader_t *loader, int64_t *windows_out, int64_t *steps_out)
+{
+    *windows_out = atomic_load(&loader->builder->num_served);
+    *steps_out = atomic_load(&loader->builder->last_steps);
+}
+
+plim_status_t plim__load_builder_create(plim_loader_t *loader)
+{
+    const plim_dataset_info_t *info = loader->info;
+    const plim_load_plan_t *plan = &loader->plan;
+    plim__arena_t arena;
+    PLIM_TRY(plim__arena_create(loader->job.ledger, "loader", arena_bytes(info, plan), &arena));
+    plim__load_builder_t *builder = plim__arena_carve(&arena, 1, sizeof *builder, 1);
+    builder->window_steps = steps_of(info, plan);
+    builder->num_entries = entries_of(info, plan);
+    builder->entries = plim__arena_carve(&arena, (size_t)builder->num_entries, sizeof(int64_t), 1);
+    builder->num_seeds = graph_nodes_of(info, plan);
+    builder->seeds = builder->entries;
+    if (info->num_graphs > 0)
+        builder->seeds = plim__arena_carve(&arena, (size_t)builder->num_seeds, sizeof(int64_t), 1);
+    builder->bounds =
+        plim__arena_carve(&arena, (size_t)builder->window_steps + 1, sizeof(int64_t), 1);
+    pthread_cond_init(&builder->wake, NULL);
+    pthread_cond_init(&builder->idle, NULL);
+    builder->arena = arena;
+    loader->builder = builder;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        PLIM_TRY(plim__load_window_create(
+            &loader->job, &loader->parts.window, loader->base.topology,
+            loader->parts.window.rows > 0 ? loader->base.rows : NULL, &builder->windows[i].window));
+    PLIM_TRY(plim__thread_start(&builder->thread, builder_body, loader, NULL));
+    builder->started = true;
+    return PLIM_OK;
+}
+
+void plim__load_builder_destroy(plim_loader_t *loader)
+{
+    plim__load_builder_t *builder = loader->builder;
+    if (builder == NULL)
+        return;
+    if (builder->started) {
+        pthread_mutex_lock(&loader->lock);
+        pthread_cond_signal(&builder->wake);
+        pthread_mutex_unlock(&loader->lock);
+        (void)plim__thread_join(&builder->thread);
+    }
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        plim__load_window_destroy(builder->windows[i].window);
+    pthread_cond_destroy(&builder->wake);
+    pthread_cond_destroy(&builder->idle);
+    plim__arena_destroy(&builder->arena);
+}

@@ -1,0 +1,156 @@
+/*
+ * One batch, or the part of it that fits, from its seeds to its rows, in one slot. A batch that
+ * does not fit is cut in half until it does; what is left is delivered later, from the same slot.
+ * Cut where nothing changes: between seeds, whose neighbourhoods do not depend on their company, or
+ * between graphs.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/loader.h"
+
+int64_t plim__load_batch_seeds(const plim_loader_t *loader, int64_t ticket, int64_t *first_out)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    const int64_t step = stream->first_step + (ticket - stream->first_ticket);
+    const int64_t size = loader->plan.recipe.batch_size;
+    *first_out = step * size;
+    return plim__min_i64(size, plim__seeds_count(loader->seeds, stream->split) - *first_out);
+}
+
+bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, int64_t num_graphs,
+                            int64_t capacity, int64_t *nodes_out, int64_t *count_out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_graphs; i++) {
+        const int64_t end = loader->graph_indptr[graphs[i] + 1];
+        if (end - loader->graph_indptr[graphs[i]] > capacity - count)
+            return false;
+        for (int64_t node = loader->graph_indptr[graphs[i]]; node < end; node++)
+            nodes_out[count++] = node;
+    }
+    *count_out = count;
+    return true;
+}
+
+/* Blocks around the first `count` of the slot's seeds, if they fit. */
+static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot, plim__topology_t *topology, int64_t count,
+                                plim__blocks_out_t *out, bool *fits_out)
+{
+    const int64_t *seeds = slot->seeds;
+    if (loader->graph_indptr != NULL) {
+        *fits_out = plim__load_graph_nodes(loader, slot->seeds, count, loader->plan.slot_nodes,
+                                           worker->nodes, &count);
+        if (!*fits_out)
+            return PLIM_OK;
+        seeds = worker->nodes;
+    }
+    return plim__blocks_build(worker->blocks, topology, worker->number, loader->stream.epoch, seeds,
+                              count, out, fits_out);
+}
+
+static plim_status_t too_large(const plim_loader_t *loader, const plim__slot_t *slot, int64_t count)
+{
+    const plim_load_plan_t *plan = &loader->plan;
+    if (count > 1)
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "batch %lld of epoch %lld does not fit a slot of %lld nodes and %lld "
+                          "edges, and PyG's form cannot be cut into parts; raise --memory, or "
+                          "make --batch or --fanout smaller",
+                          (long long)slot->batch.step, (long long)slot->batch.epoch,
+                          (long long)plan->slot_nodes, (long long)plan->slot_edges);
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s %lld alone does not fit a slot of %lld nodes and %lld edges; raise "
+                      "--memory, or make --fanout smaller",
+                      loader->graph_indptr != NULL ? "graph" : "node", (long long)slot->seeds[0],
+                      (long long)plan->slot_nodes, (long long)plan->slot_edges);
+}
+
+/* As many of the `wanted` seeds as fit, by halves. */
+static plim_status_t fit_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot, plim__topology_t *topology, int64_t wanted,
+                                plim__blocks_out_t *out, int64_t *count_out)
+{
+    bool fits;
+    int64_t count = wanted;
+    for (;;) {
+        PLIM_TRY(try_blocks(loader, worker, slot, topology, count, out, &fits));
+        if (fits)
+            break;
+        if (count == 1 || loader->parts.blocks.form == PLIM_PYG)
+            return too_large(loader, slot, count);
+        count = (count + 1) / 2;
+    }
+    *count_out = count;
+    return PLIM_OK;
+}
+
+/* Where each graph's nodes begin, and that no edge leads out of its graph. */
+static plim_status_t mark_graphs(const plim_loader_t *loader, plim__slot_t *slot, int64_t count,
+                                 const plim__blocks_out_t *out)
+{
+    int64_t at = 0;
+    if (out->num_nodes > out->blocks[0].num_dst)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s/indices.npy: node %lld is a neighbour of a node in another graph, "
+                          "but graphs must be apart; make the dataset anew",
+                          plim__dataset_path(loader->dataset),
+                          (long long)out->ids[out->blocks[0].num_dst]);
+    for (int64_t i = 0; i <= count; i++) {
+        if (out->index_type == PLIM_I32)
+            ((int32_t *)slot->graph_indptr)[i] = (int32_t)at;
+        else
+            ((int64_t *)slot->graph_indptr)[i] = at;
+        if (i < count)
+            at += loader->graph_indptr[slot->seeds[i] + 1] - loader->graph_indptr[slot->seeds[i]];
+    }
+    return PLIM_OK;
+}
+
+static void describe(plim_loader_t *loader, plim__slot_t *slot, int64_t count,
+                     const plim__blocks_out_t *out)
+{
+    plim_batch_t *batch = &slot->batch;
+    batch->num_seeds = count;
+    batch->last_part = batch->first_seed + count == batch->batch_seeds;
+    batch->num_nodes = out->num_nodes;
+    batch->num_blocks = out->num_hops;
+    for (int i = 0; i < out->num_hops; i++)
+        batch->blocks[i] = out->blocks[i];
+    batch->nodes = slot->nodes;
+    batch->rows = slot->rows;
+    batch->labels = plim__seeds_label_bytes(loader->seeds) > 0 ? slot->labels : NULL;
+    batch->graph_indptr = slot->graph_indptr;
+    slot->part = count;
+}
+
+plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
+                              plim__slot_t *slot)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    const plim__load_sources_t sources =
+        loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
+    plim_batch_t *batch = &slot->batch;
+    plim__blocks_out_t out = {.index_type = loader->plan.recipe.index_type,
+                              .nodes = slot->nodes,
+                              .node_capacity = loader->plan.slot_nodes,
+                              .edges = slot->edges,
+                              .edge_capacity = loader->plan.slot_edges};
+    int64_t start, count;
+    batch->epoch = stream->epoch;
+    batch->step = stream->first_step + (slot->ticket - stream->first_ticket);
+    batch->batch_seeds = plim__load_batch_seeds(loader, slot->ticket, &start);
+    count = batch->batch_seeds - batch->first_seed;
+    if (slot->part > 0)
+        count = plim__min_i64(count, slot->part);
+    plim__seeds_take(loader->seeds, stream->split, stream->epoch, start + batch->first_seed, count,
+                     slot->seeds, slot->labels);
+    PLIM_TRY(fit_blocks(loader, worker, slot, sources.topology, count, &out, &count));
+    if (loader->graph_indptr != NULL)
+        PLIM_TRY(mark_graphs(loader, slot, count, &out));
+    if (slot->rows != NULL)
+        PLIM_TRY(plim__rows_gather(sources.rows, worker->number, out.ids, out.num_nodes,
+                                   loader->plan.recipe.row_type, slot->rows));
+    describe(loader, slot, count, &out);
+    return PLIM_OK;
+}

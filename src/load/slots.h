@@ -1,0 +1,68 @@
+/*
+ * Slots: the memory of batches, made once, counted references, handed out again and again.
+ *
+ *     free ─ take ─► being built ─ deliver ─► held by callers ─ last release ─► free
+ *               └──────── put ◄──────┘
+ *
+ * Which slots are free is one word of bits, so taking and giving back costs one atomic operation
+ * each, by any thread.
+ */
+#ifndef PLIM_LOAD_SLOTS_H
+#define PLIM_LOAD_SLOTS_H
+
+#include "load/parts.h"
+#include "mem/arena.h"
+
+#include <stdatomic.h>
+
+#define PLIM__LOAD_SLOTS_MAX 64
+
+typedef struct plim__slots plim__slots_t;
+
+typedef struct plim__slot {
+    plim_batch_t batch; /* first, so that a batch's address is its slot's */
+    atomic_int references;
+    plim__slots_t *slots;
+    int number;
+    int64_t ticket; /* which batch of the stream it holds */
+    int64_t part;   /* seeds that its parts had last; 0: not cut yet */
+    int64_t *seeds; /* (batch_size) of this part, nodes or graphs */
+    void *nodes;    /* see plim__load_slot_sizes_t */
+    void *edges;
+    void *rows;         /* NULL without */
+    void *labels;       /* NULL without */
+    void *graph_indptr; /* NULL in one graph */
+} plim__slot_t;
+
+struct plim__slots {
+    plim__arena_t arena;
+    int count;
+    plim__slot_t *slots;   /* (count) */
+    uint64_t *hashes;      /* (2, slot_nodes) of plim_loader_hash */
+    void (*freed)(void *); /* called with `context` after a slot was given back by a caller */
+    void *context;
+    _Alignas(64) _Atomic uint64_t free; /* bit i: slot i is free */
+    _Alignas(64) atomic_int held;       /* slots in the callers' hands */
+};
+
+size_t plim__slots_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts);
+
+/* Account "slots"; every page is touched, so that memory does not grow later. PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM. */
+plim_status_t plim__slots_create(const plim_job_t *job, const plim_load_plan_t *plan,
+                                 const plim__load_parts_t *parts, void (*freed)(void *),
+                                 void *context, plim__slots_t **slots_out);
+void plim__slots_destroy(plim__slots_t *slots);
+
+/* A free slot, now the taker's; NULL when there is none. Any thread. */
+plim__slot_t *plim__slots_take(plim__slots_t *slots);
+
+/* Gives back a slot that was not delivered. Any thread. */
+void plim__slots_put(plim__slot_t *slot);
+
+/* To the caller, who holds it until it has released it `references` times. */
+void plim__slots_deliver(plim__slot_t *slot, int references);
+
+int plim__slots_free(plim__slots_t *slots);
+
+#endif
