@@ -37,13 +37,16 @@ static int64_t batch_bytes(int64_t line_bytes)
     return plim__min_i64(count * BATCH_BYTES, line_bytes / 32);
 }
 
+int64_t plim__footprint_growth(int64_t line_bytes)
+{
+    /* Page tables: 8 bytes for each page of 4 KiB that will be touched, up to the line. */
+    int64_t tables = line_bytes == PLIM_LINE_NONE ? 0 : line_bytes / 512;
+    return batch_bytes(line_bytes) + tables;
+}
+
 int64_t plim__footprint_process(int64_t line_bytes)
 {
-    int64_t bytes = resident_bytes() + KERNEL_BYTES + batch_bytes(line_bytes);
-    if (line_bytes == PLIM_LINE_NONE)
-        return bytes;
-    /* Page tables: 8 bytes for each page of 4 KiB that will be touched, up to the line. */
-    return bytes + line_bytes / 512;
+    return resident_bytes() + KERNEL_BYTES + plim__footprint_growth(line_bytes);
 }
 
 /* Sum of those fields that are there. */
