@@ -1,0 +1,106 @@
+#include "plan/load_cost.h"
+
+#include "base/check.h"
+#include "load/loader.h"
+#include "mem/arena.h"
+
+#include <stdio.h>
+
+static int64_t saturate(size_t bytes)
+{
+    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
+}
+
+static int64_t add(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return plim__add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+static int64_t times(int64_t count, size_t bytes)
+{
+    int64_t product;
+    return plim__mul_i64(count, saturate(bytes), &product) ? product : INT64_MAX;
+}
+
+/* Adds an account unless it is empty, or adds to the one of that name. */
+static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
+{
+    if (bytes == 0 || plan->num_accounts == PLIM_PLAN_ACCOUNTS)
+        return;
+    plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    (void)snprintf(account->name, sizeof account->name, "%s", name);
+    account->bytes = bytes;
+}
+
+/* A disk source's estimate holds its hot part and what serves reading: two accounts. */
+static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
+                        const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
+{
+    plim__topology_disk_params_t cold = parts->lists;
+    cold.hot_bytes = 0;
+    int64_t io = saturate(plim__topology_disk_estimate(job, dataset, &cold));
+    int64_t all = saturate(plim__topology_disk_estimate(job, dataset, &parts->lists));
+    enter(plan, "hot lists", all - io);
+    *io_bytes = add(*io_bytes, io);
+}
+
+static void enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
+                       const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
+{
+    plim__rows_disk_params_t cold = parts->rows;
+    cold.hot_bytes = 0;
+    int64_t io = saturate(plim__rows_disk_estimate(job, dataset, &cold));
+    int64_t all = saturate(plim__rows_disk_estimate(job, dataset, &parts->rows));
+    enter(plan, "hot rows", all - io);
+    *io_bytes = add(*io_bytes, io);
+}
+
+/* Offsets, seeds and the choice of what is hot come first: what choosing takes is gone before the
+ * rest is there. Returns the most that is held meanwhile. */
+static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
+                           plim_load_plan_t *plan)
+{
+    int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    int64_t sum = 0, work_bytes = 0;
+    enter(plan, "seeds and labels", saturate(plim__seeds_estimate(job, dataset)));
+    enter(plan, "offsets", saturate(plim__offsets_estimate(dataset)));
+    if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
+        enter(plan, "hot sets", saturate(plim__worth_estimate(num_nodes)));
+        work_bytes = saturate(plim__worth_work_least(job, num_nodes));
+    }
+    for (int i = 0; i < plan->num_accounts; i++)
+        sum = add(sum, plan->accounts[i].bytes);
+    return add(sum, work_bytes);
+}
+
+int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
+                        plim_load_plan_t *plan)
+{
+    plim__load_parts_t parts;
+    int64_t io_bytes = 0, sum = 0;
+    plim__load_parts_find(job, dataset, plan, &parts);
+    plan->num_accounts = 0;
+    int64_t making = enter_first(job, dataset, plan);
+    if (plan->topology_in_memory)
+        enter(plan, "adjacency",
+              saturate(plim__topology_memory_estimate(job, dataset, parts.num_sources)));
+    else
+        enter_lists(job, dataset, &parts, plan, &io_bytes);
+    if (parts.with_rows && plan->rows_in_memory)
+        enter(plan, "rows", saturate(plim__rows_memory_estimate(job, dataset)));
+    else if (parts.with_rows)
+        enter_rows(job, dataset, &parts, plan, &io_bytes);
+    if (parts.windowed)
+        enter(plan, "windows",
+              times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
+    enter(plan, "slots", saturate(plim__slots_estimate(plan, &parts)));
+    enter(plan, "workers",
+          add(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
+              saturate(plim__loader_estimate(dataset, plan, &parts))));
+    enter(plan, "i/o", io_bytes);
+    enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
+    for (int i = 0; i < plan->num_accounts; i++)
+        sum = add(sum, plan->accounts[i].bytes);
+    return plim__max_i64(sum, making);
+}

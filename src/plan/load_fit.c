@@ -1,0 +1,332 @@
+/*
+ * Every arrangement (topology and rows in memory or on disk) is first tried as small as it can be;
+ * when that fits it grows: I/O depth, slots, windows, hot lists, hot rows, each up to its share. So
+ * what fits at all is found, and the least line is that of the smallest arrangement.
+ */
+#include "plan/load_fit.h"
+
+#include "base/check.h"
+#include "io/npy.h"
+#include "mem/footprint.h"
+#include "plan/load_cost.h"
+
+#include <string.h>
+
+/* How the room is divided. One place, so that measurements can move them. */
+enum {
+    DEPTH_LEAST = 8,
+    DEPTH_MOST = 128,
+    DEPTH_PART = 16,      /* I/O gets deeper while it takes at most 1/16 of the line */
+    SLOTS_PER_WORKER = 4, /* while all of them take at most … */
+    SLOTS_PART = 16,      /* … 1/16 of the line */
+    SLOTS_MOST_PART = 4,  /* two slots may take 1/4 of it, or they get smaller */
+    ADJACENCY_PART = 2,   /* topology stays in memory when it takes at most 1/2 of what is left */
+    DRAWS_PART = 4,       /* the draws of both windows take at most 1/4 of what is left, */
+    ROWS_PERCENT = 40,    /* their rows 40 % of what is left then, */
+    LISTS_PART = 3,       /* hot lists at most 1/3 of the rest, hot rows all else */
+    SPARE_PERCENT = 25,   /* slots are larger than an expected batch by this */
+    DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
+    IO_GAP = 16 << 10
+};
+
+typedef struct arrangement {
+    bool topology_in_memory;
+    bool rows_in_memory;
+} arrangement_t;
+
+/* From the fastest to the smallest. */
+static const arrangement_t arrangements[] = {
+    {true, true}, {true, false}, {false, true}, {false, false}};
+
+#define NUM_ARRANGEMENTS (sizeof arrangements / sizeof arrangements[0])
+
+static bool has_rows(const plim__load_facts_t *facts)
+{
+    return !facts->recipe->no_features && plim_dataset_info(facts->dataset)->num_features > 0;
+}
+
+/* Whether the wishes leave it open; without rows they count as in memory, once. */
+static bool allowed(const plim__load_facts_t *facts, const arrangement_t *arrangement)
+{
+    const plim_load_wishes_t *wishes = facts->wishes;
+    if (!has_rows(facts))
+        return arrangement->rows_in_memory &&
+               wishes->topology != (arrangement->topology_in_memory ? 2 : 1);
+    return wishes->topology != (arrangement->topology_in_memory ? 2 : 1) &&
+           wishes->rows != (arrangement->rows_in_memory ? 2 : 1);
+}
+
+static int64_t file_bytes(const plim__load_facts_t *facts, const char *name)
+{
+    const plim__manifest_file_t *file =
+        plim__manifest_find(plim__dataset_manifest(facts->dataset), name);
+    return file != NULL ? file->bytes - (int64_t)PLIM__NPY_HEADER : 0;
+}
+
+static int64_t most_hot(const plim__load_facts_t *facts, const char *name, int64_t wish)
+{
+    int64_t all = file_bytes(facts, name);
+    return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
+}
+
+static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    if (plan->rows_in_memory)
+        return 0;
+    return most_hot(facts, "features.npy", facts->wishes->hot_rows);
+}
+
+static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    if (plan->topology_in_memory)
+        return 0;
+    return most_hot(facts, "indices.npy", facts->wishes->hot_lists);
+}
+
+static int64_t epoch_steps(const plim__load_facts_t *facts)
+{
+    return plim__max_i64((facts->epoch_seeds - 1) / facts->recipe->batch_size + 1, 1);
+}
+
+/* All that the arrangement needs, and nothing more. */
+static void take_least(const plim__load_facts_t *facts, const arrangement_t *arrangement,
+                       plim_load_plan_t *plan)
+{
+    const plim_load_wishes_t *wishes = facts->wishes;
+    memset(plan, 0, sizeof *plan);
+    plan->recipe = *facts->recipe;
+    plan->workers = facts->job->threads;
+    plan->topology_in_memory = arrangement->topology_in_memory;
+    plan->rows_in_memory = arrangement->rows_in_memory;
+    plan->num_slots = wishes->num_slots > 0 ? wishes->num_slots : 1;
+    plan->slot_nodes = facts->one.nodes;
+    plan->slot_edges = facts->one.edges;
+    plan->io_depth = DEPTH_LEAST;
+    plan->io_gap = IO_GAP;
+    if (wishes->scratch != NULL)
+        strncpy(plan->scratch, wishes->scratch, sizeof plan->scratch - 1);
+    bool windowed = !plan->topology_in_memory || !plan->rows_in_memory;
+    if (windowed) {
+        plan->window_steps = epoch_steps(facts);
+        if (wishes->window > 0)
+            plan->window_steps = plim__min_i64(wishes->window, plan->window_steps);
+        plan->window_draws = facts->most.edges;
+        plan->window_rows = plan->rows_in_memory ? 0 : facts->most.nodes;
+    }
+    if (wishes->hot_rows > 0)
+        plan->hot_row_bytes = (size_t)most_hot_rows(facts, plan);
+    if (wishes->hot_lists > 0)
+        plan->hot_list_bytes = (size_t)most_hot_lists(facts, plan);
+}
+
+/* The plan's total under that line; INT64_MAX when it is past any. */
+static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
+    int64_t held = facts->held + plim__footprint_growth(line);
+    return plim__add_i64(sum, held, &sum) ? sum : INT64_MAX;
+}
+
+/* What grows to the size that fits. */
+typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, HOT_LISTS, HOT_ROWS } quantity_t;
+
+static void set(plim_load_plan_t *plan, quantity_t quantity, int64_t value)
+{
+    if (quantity == WINDOW_DRAWS)
+        plan->window_draws = value;
+    if (quantity == WINDOW_ROWS)
+        plan->window_rows = value;
+    if (quantity == HOT_LISTS)
+        plan->hot_list_bytes = (size_t)value;
+    if (quantity == HOT_ROWS)
+        plan->hot_row_bytes = (size_t)value;
+}
+
+/* The largest value above `low` and up to `most` whose total is within `limit`; else `low`. */
+static void grow(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+                 quantity_t quantity, int64_t low, int64_t most, int64_t limit)
+{
+    while (low < most) {
+        int64_t middle = most - (most - low) / 2;
+        set(plan, quantity, middle);
+        if (total_of(facts, line, plan) <= limit)
+            low = middle;
+        else
+            most = middle - 1;
+    }
+    set(plan, quantity, low);
+}
+
+static int64_t share(int64_t from, int64_t to, int64_t part)
+{
+    return from + plim__max_i64(to - from, 0) / part;
+}
+
+static int64_t more(int64_t value, int64_t percent)
+{
+    return value < INT64_MAX / 200 ? value + value * percent / 100 : INT64_MAX;
+}
+
+static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    int64_t least = total_of(facts, line, plan);
+    int64_t limit = plim__min_i64(line, least + line / DEPTH_PART);
+    while (plan->io_depth < DEPTH_MOST) {
+        plan->io_depth *= 2;
+        if (total_of(facts, line, plan) > limit) {
+            plan->io_depth /= 2;
+            break;
+        }
+    }
+}
+
+/* Whether so many slots of that size stay within the limit; the plan keeps them if so. */
+static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+                      int num_slots, const plim__load_size_t *size, int64_t limit)
+{
+    plim_load_plan_t tried = *plan;
+    tried.num_slots = num_slots;
+    tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
+    tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
+    if (total_of(facts, line, &tried) > plim__min_i64(limit, line))
+        return false;
+    *plan = tried;
+    return true;
+}
+
+/*
+ * Slots for whole batches at their worst, when that is cheap; else for batches as expected; else as
+ * large as may be. False when it had to be less than an expected batch in each of two slots.
+ */
+static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    int wish = facts->wishes->num_slots;
+    int many = wish > 0 ? wish : SLOTS_PER_WORKER * plan->workers;
+    int few = wish > 0 ? wish : 2;
+    int64_t least = total_of(facts, line, plan);
+    plim__load_size_t batch = {
+        plim__min_i64(more(facts->batch.nodes, SPARE_PERCENT), facts->most.nodes),
+        plim__min_i64(more(facts->batch.edges, SPARE_PERCENT), facts->most.edges)};
+    if (try_slots(facts, line, plan, many, &facts->most, least + line / SLOTS_PART))
+        return true;
+    if (try_slots(facts, line, plan, few, &batch, share(least, line, SLOTS_MOST_PART))) {
+        for (int count = many; count > few; count--)
+            if (try_slots(facts, line, plan, count, &batch, least + line / SLOTS_PART))
+                break;
+        return true;
+    }
+    /* Shrinks the batch until it fits, then takes a second slot if there is room. */
+    int64_t limit = share(least, line, SLOTS_MOST_PART);
+    for (int i = 0; i < 64; i++) {
+        plim__load_size_t less = {batch.nodes / 64 * (64 - i), batch.edges / 64 * (64 - i)};
+        if (try_slots(facts, line, plan, few, &less, limit))
+            return false;
+    }
+    const plim__load_size_t none = {0, 0};
+    (void)try_slots(facts, line, plan, few, &none, line);
+    return false;
+}
+
+/* The seeds of a window of that many steps. */
+static int64_t window_seeds(const plim__load_facts_t *facts, int64_t steps)
+{
+    int64_t seeds;
+    if (!plim__mul_i64(steps, facts->recipe->batch_size, &seeds))
+        return facts->epoch_seeds;
+    return plim__min_i64(seeds, facts->epoch_seeds);
+}
+
+static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
+    plim__load_size_t most =
+        plim__load_size_expected(manifest, facts->recipe, window_seeds(facts, plan->window_steps));
+    int64_t begin = total_of(facts, line, plan);
+    grow(facts, line, plan, WINDOW_DRAWS, plan->window_draws, more(most.edges, DRAWS_SPARE_PERCENT),
+         share(begin, line, DRAWS_PART));
+    if (plan->rows_in_memory)
+        return;
+    begin = total_of(facts, line, plan);
+    int64_t room = plim__max_i64(line - begin, 0) / 100 * ROWS_PERCENT;
+    grow(facts, line, plan, WINDOW_ROWS, plan->window_rows, most.nodes, begin + room);
+}
+
+/* Hot lists and rows get what is left. */
+static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    int64_t lists = most_hot_lists(facts, plan), rows = most_hot_rows(facts, plan);
+    int64_t limit = share(total_of(facts, line, plan), line, LISTS_PART);
+    grow(facts, line, plan, HOT_LISTS, (int64_t)plan->hot_list_bytes, lists, limit);
+    grow(facts, line, plan, HOT_ROWS, (int64_t)plan->hot_row_bytes, rows, line);
+    grow(facts, line, plan, HOT_LISTS, (int64_t)plan->hot_list_bytes, lists, line);
+}
+
+/* Whether it stays in memory and leaves the rest the room it should have. */
+static bool comfortable(const plim__load_facts_t *facts, int64_t line,
+                        const arrangement_t *arrangement, const plim_load_plan_t *plan)
+{
+    if (!arrangement->topology_in_memory || arrangement->rows_in_memory ||
+        facts->wishes->topology == 1)
+        return true;
+    plim_load_plan_t other;
+    take_least(facts, &(arrangement_t){false, false}, &other);
+    int64_t room = line - total_of(facts, line, &other);
+    plim_load_plan_t self = *plan;
+    return total_of(facts, line, &self) - total_of(facts, line, &other) <= room / ADJACENCY_PART;
+}
+
+bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
+{
+    plim_load_plan_t plan;
+    bool found = false;
+    for (size_t i = 0; i < NUM_ARRANGEMENTS; i++) {
+        if (!allowed(facts, &arrangements[i]))
+            continue;
+        take_least(facts, &arrangements[i], &plan);
+        if (total_of(facts, line, &plan) > line)
+            continue;
+        bool good = comfortable(facts, line, &arrangements[i], &plan);
+        bool windowed = plan.window_steps > 0;
+        if (windowed)
+            grow_depth(facts, line, &plan);
+        good = grow_slots(facts, line, &plan) && good;
+        if (windowed) {
+            grow_windows(facts, line, &plan);
+            grow_hot(facts, line, &plan);
+        }
+        /* A cramped one is kept only until a smaller arrangement fits. */
+        plan.line = line;
+        *plan_out = plan;
+        found = true;
+        if (good)
+            break;
+    }
+    if (found)
+        plan_out->total = total_of(facts, line, plan_out);
+    return found;
+}
+
+static bool fits_least(const plim__load_facts_t *facts, int64_t line)
+{
+    plim_load_plan_t plan;
+    for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
+        if (allowed(facts, &arrangements[i])) {
+            take_least(facts, &arrangements[i], &plan);
+            if (total_of(facts, line, &plan) <= line)
+                return true;
+        }
+    return false;
+}
+
+int64_t plim__load_least(const plim__load_facts_t *facts)
+{
+    int64_t low = 0, high = INT64_MAX / 2;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (fits_least(facts, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}

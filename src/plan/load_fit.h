@@ -1,0 +1,32 @@
+/*
+ * Choosing: where topology and rows lie, and how large windows, caches and slots are, so that all
+ * of it fits under a line. A pure function of its arguments.
+ */
+#ifndef PLIM_PLAN_LOAD_FIT_H
+#define PLIM_PLAN_LOAD_FIT_H
+
+#include "plan/load_size.h"
+#include "store/dataset.h"
+
+#include <plimsoll/plan.h>
+
+/* What is known before anything is chosen. */
+typedef struct plim__load_facts {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    const plim_recipe_t *recipe;
+    const plim_load_wishes_t *wishes;
+    int64_t held;            /* on the ledger already, less what grows with the line */
+    int64_t epoch_seeds;     /* of the largest split */
+    plim__load_size_t one;   /* the most that the least part of a batch can need */
+    plim__load_size_t most;  /* the most that a batch can need */
+    plim__load_size_t batch; /* what a batch is expected to need */
+} plim__load_facts_t;
+
+/* True, and the plan but for its least line, when something fits under the line. */
+bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out);
+
+/* The least line under which plim__load_fit is true. */
+int64_t plim__load_least(const plim__load_facts_t *facts);
+
+#endif

@@ -1,0 +1,190 @@
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/parts.h"
+#include "load/slots.h"
+#include "mem/footprint.h"
+#include "mem/size_text.h"
+#include "plan/load_fit.h"
+
+#include <plimsoll/plan.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+static plim_status_t check_fanouts(const plim_recipe_t *recipe)
+{
+    for (int i = 0; i < recipe->num_hops; i++)
+        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "a fan-out of %lld at hop %d; it is -1 (all neighbours) or from 0 to "
+                              "%d",
+                              (long long)recipe->fanout[i], i, PLIM__FANOUT_MAX);
+    return PLIM_OK;
+}
+
+static plim_status_t check_types(const plim_recipe_t *recipe, const plim_dataset_info_t *info,
+                                 const char *path)
+{
+    if (recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32)
+        return plim__fail(PLIM_ERR_USAGE, "rows are delivered as f16 or f32");
+    if (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64)
+        return plim__fail(PLIM_ERR_USAGE, "ids are delivered as 32 or 64 bits");
+    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%s: %lld nodes do not have ids of 32 bits; ask for 64",
+                          path, (long long)info->num_nodes);
+    return PLIM_OK;
+}
+
+static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const char *path = plim__dataset_path(dataset);
+    if (recipe->batch_size < 1 || recipe->batch_size > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "a batch of %lld; it has from 1 to 2^31 - 1 seeds",
+                          (long long)recipe->batch_size);
+    if (info->num_graphs > 0 && recipe->num_hops != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a dataset of many graphs gives whole graphs: no hops, no fan-outs",
+                          path);
+    if (info->num_graphs > 0 && recipe->form != PLIM_NATIVE)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a dataset of many graphs gives whole graphs, in one form", path);
+    if (info->num_graphs == 0 && (recipe->num_hops < 1 || recipe->num_hops > PLIM_HOPS_MAX))
+        return plim__fail(PLIM_ERR_USAGE, "%d hops; from 1 to %d can be drawn", recipe->num_hops,
+                          PLIM_HOPS_MAX);
+    PLIM_TRY(check_fanouts(recipe));
+    PLIM_TRY(check_types(recipe, info, path));
+    if (info->num_split[PLIM_TRAIN] == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s: it has no training split, so there are no batches",
+                          path);
+    return PLIM_OK;
+}
+
+static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
+{
+    if (wishes->memory < 0 || wishes->num_slots < 0 || wishes->num_slots > PLIM__LOAD_SLOTS_MAX ||
+        wishes->window < 0 || wishes->topology < 0 || wishes->topology > 2 || wishes->rows < 0 ||
+        wishes->rows > 2 || wishes->hot_rows < -1 || wishes->hot_lists < -1)
+        return plim__fail(PLIM_ERR_USAGE, "a wish for the loader is out of range");
+    plim_load_plan_t plan;
+    if (wishes->scratch != NULL && strlen(wishes->scratch) >= sizeof plan.scratch)
+        return plim__fail(PLIM_ERR_USAGE, "%s: a scratch directory's path has less than %zu bytes",
+                          wishes->scratch, sizeof plan.scratch);
+    return PLIM_OK;
+}
+
+static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                               int64_t num_seeds)
+{
+    plim__load_size_t size;
+    plim__blocks_params_t params = {
+        .num_hops = recipe->num_hops, .replace = recipe->replace, .form = recipe->form};
+    memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
+    plim__blocks_bound(&params, info->num_nodes, info->max_degree, num_seeds, &size.nodes,
+                       &size.edges);
+    return size;
+}
+
+static int64_t largest_split(const plim_dataset_info_t *info)
+{
+    return plim__max_i64(info->num_split[PLIM_TRAIN],
+                         plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
+}
+
+static plim__load_facts_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__load_facts_t facts = {.job = job,
+                                .dataset = dataset,
+                                .recipe = recipe,
+                                .wishes = wishes,
+                                .epoch_seeds = largest_split(info)};
+    facts.held =
+        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+    int64_t seeds = plim__min_i64(recipe->batch_size, facts.epoch_seeds);
+    if (info->num_graphs > 0) {
+        facts.one = (plim__load_size_t){info->num_nodes, info->num_nodes + 1 + info->num_edges};
+        facts.most = facts.one;
+        facts.batch = facts.one;
+        return facts;
+    }
+    facts.most = bound(info, recipe, seeds);
+    facts.one = recipe->form == PLIM_PYG ? facts.most : bound(info, recipe, 1);
+    facts.batch = plim__load_size_expected(plim__dataset_manifest(dataset), recipe, seeds);
+    return facts;
+}
+
+/*
+ * The accounts that stand on the ledger already come first. The process's holds the page tables of
+ * a full line; the plan knows how full it will be.
+ */
+static void add_held(plim_ledger_t *ledger, plim_load_plan_t *plan)
+{
+    int64_t unused = plim__footprint_growth(plan->line) - plim__footprint_growth(plan->total);
+    int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
+                      plim__footprint_growth(plan->line) + unused;
+    plan->total -= unused;
+    plim_account_info_t infos[PLIM_PLAN_ACCOUNTS];
+    int count = plim_ledger_accounts(ledger, PLIM_PLAN_ACCOUNTS, infos);
+    int64_t other = 0;
+    int held = 0;
+    plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS];
+    for (int i = 0; i < count && i < PLIM_PLAN_ACCOUNTS; i++) {
+        if (infos[i].reserved == 0)
+            continue;
+        if (held + plan->num_accounts + 1 >= PLIM_PLAN_ACCOUNTS) {
+            other += infos[i].reserved;
+            continue;
+        }
+        memcpy(accounts[held].name, infos[i].name, sizeof accounts[held].name);
+        accounts[held].bytes = infos[i].reserved - (i == 0 ? surplus : 0);
+        held++;
+    }
+    if (other > 0) {
+        (void)snprintf(accounts[held].name, sizeof accounts[held].name, "other");
+        accounts[held++].bytes = other;
+    }
+    memcpy(accounts + held, plan->accounts, (size_t)plan->num_accounts * sizeof accounts[0]);
+    plan->num_accounts += held;
+    memcpy(plan->accounts, accounts, sizeof accounts);
+}
+
+static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
+{
+    char text[PLIM__SIZE_TEXT];
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: batches of %lld%s need at least %lld MiB in all, and the memory line is "
+                      "%s; give --memory %lldM or more, or make batches or fan-outs smaller",
+                      plim__dataset_path(facts->dataset), (long long)facts->recipe->batch_size,
+                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
+                      (long long)(least / MIB), plim__size_text(line, text),
+                      (long long)(least / MIB));
+}
+
+PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                      plim_load_plan_t *plan_out)
+{
+    static const plim_load_wishes_t no_wishes;
+    if (wishes == NULL)
+        wishes = &no_wishes;
+    PLIM_TRY(check_recipe(dataset, recipe));
+    PLIM_TRY(check_wishes(wishes));
+    plim__load_facts_t facts = find_facts(job, dataset, recipe, wishes);
+    int64_t line = plim_ledger_line(job->ledger);
+    if (wishes->memory > 0)
+        line = plim__min_i64(line, wishes->memory);
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    int64_t least = plim__load_least(&facts);
+    least = least < INT64_MAX / 4 ? (least + MIB - 1) / MIB * MIB + MIB : INT64_MAX;
+    plim_load_plan_t plan;
+    if (!plim__load_fit(&facts, line, &plan))
+        return refuse(&facts, line, least);
+    plan.least = least;
+    add_held(job->ledger, &plan);
+    *plan_out = plan;
+    return PLIM_OK;
+}

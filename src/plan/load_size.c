@@ -1,0 +1,46 @@
+#include "plan/load_size.h"
+
+#include "base/check.h"
+
+#include <math.h>
+
+#define MOST 9e18
+
+/* Entries drawn from the list of a node at the end of an edge. */
+static double mean_drawn(const plim__manifest_t *manifest, int64_t fanout, bool replace)
+{
+    double weight = 0, drawn = 0;
+    for (int i = 1; i < PLIM_DEGREE_BUCKETS; i++) {
+        double count = (double)manifest->degrees[i];
+        /* The middle of 2^(i-1) … 2^i - 1, and not above the longest list. */
+        double degree = fmin(1.5 * exp2(i - 1) - 0.5, (double)manifest->info.max_degree);
+        double taken = degree;
+        if (fanout >= 0)
+            taken = replace ? (double)fanout : fmin((double)fanout, degree);
+        weight += count * degree;
+        drawn += count * degree * taken;
+    }
+    return weight > 0 ? drawn / weight : 0;
+}
+
+static int64_t whole(double value)
+{
+    return value < MOST ? (int64_t)ceil(value) : INT64_MAX;
+}
+
+plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
+                                           const plim_recipe_t *recipe, int64_t num_seeds)
+{
+    double all = (double)plim__max_i64(manifest->info.num_nodes, 1);
+    double met = fmin((double)num_seeds, all);
+    double expanded = met; /* destinations of the next hop */
+    double edges = 0;
+    for (int hop = 0; hop < recipe->num_hops; hop++) {
+        double draws = expanded * mean_drawn(manifest, recipe->fanout[hop], recipe->replace);
+        double fresh = (all - met) * -expm1(-draws / all);
+        edges += expanded + 1 + draws;
+        met += fresh;
+        expanded = recipe->form == PLIM_PYG ? fresh : met;
+    }
+    return (plim__load_size_t){.nodes = whole(met), .edges = whole(edges)};
+}

@@ -1,0 +1,26 @@
+/*
+ * How much some seeds are expected to need, from what dataset.json says of the graph: its degrees,
+ * counted by powers of two. Nothing is drawn.
+ */
+#ifndef PLIM_PLAN_LOAD_SIZE_H
+#define PLIM_PLAN_LOAD_SIZE_H
+
+#include "store/manifest.h"
+
+#include <plimsoll/loader.h>
+
+/* Of a batch, or of a window of batches taken as one. */
+typedef struct plim__load_size {
+    int64_t nodes; /* distinct ones, seeds included */
+    int64_t edges; /* places for indptr and indices of every hop */
+} plim__load_size_t;
+
+/*
+ * A node met by an edge is taken to have a list as long as lists are at the end of an edge: exact
+ * where edges go both ways. Neighbours are taken as drawn from all nodes alike, so that real ones,
+ * which are drawn from fewer, meet more often.
+ */
+plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
+                                           const plim_recipe_t *recipe, int64_t num_seeds);
+
+#endif

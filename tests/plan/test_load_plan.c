@@ -1,0 +1,308 @@
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include "base/rng.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+typedef struct place {
+    char directory[512];
+    char path[600];
+    plim_job_t job;
+    plim_dataset_t *dataset;
+} place_t;
+
+static place_t open_place(const test_graph_t *graph, int64_t line, int threads)
+{
+    place_t place;
+    test_directory_make(place.directory);
+    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
+    place.job = test_job_make(line, threads, PLIM_IO_AUTO);
+    assert_ok(test_dataset_make(&place.job, place.path, graph));
+    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
+    return place;
+}
+
+static void close_place(place_t *place)
+{
+    plim_dataset_close(place->dataset);
+    test_job_end(&place->job);
+    test_directory_remove(place->directory);
+}
+
+static plim_recipe_t small_recipe(void)
+{
+    plim_recipe_t recipe = PLIM_RECIPE_INIT;
+    recipe.batch_size = 32;
+    recipe.fanout[0] = 3;
+    recipe.fanout[1] = 2;
+    return recipe;
+}
+
+static void test_recipes_that_cannot_be(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    const plim_load_wishes_t wishes = {0};
+    plim_load_plan_t plan;
+    (void)state;
+    plim_recipe_t recipes[10];
+    for (size_t i = 0; i < 10; i++)
+        recipes[i] = small_recipe();
+    recipes[0].batch_size = 0;
+    recipes[1].num_hops = 0;
+    recipes[2].num_hops = PLIM_HOPS_MAX + 1;
+    recipes[3].fanout[1] = -2;
+    recipes[4].fanout[0] = 4097;
+    recipes[5].row_type = PLIM_I32;
+    recipes[6].index_type = PLIM_F32;
+    for (size_t i = 0; i < 7; i++)
+        assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
+                         PLIM_ERR_USAGE);
+    const plim_load_wishes_t wrong[] = {{.topology = 3}, {.rows = -1},      {.hot_rows = -2},
+                                        {.window = -1},  {.num_slots = -1}, {.num_slots = 65}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[9], &wrong[i], &plan),
+                         PLIM_ERR_USAGE);
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
+    close_place(&place);
+}
+
+static void test_recipes_for_many_graphs(void **state)
+{
+    static const test_graph_t graph = {
+        .num_nodes = 300, .num_features = 8, .num_classes = 3, .graphs = true};
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_plan_t plan;
+    (void)state;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.num_hops = 0;
+    recipe.form = PLIM_PYG;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    recipe.form = PLIM_NATIVE;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    close_place(&place);
+}
+
+static void test_no_training_split(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 300, .bare = true};
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 1);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_plan_t plan;
+    (void)state;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "training split"));
+    close_place(&place);
+}
+
+/* The accounts are what the total is made of, and it stays below the line. */
+static void check_sums(const plim_load_plan_t *plan)
+{
+    int64_t sum = 0;
+    assert_in_range(plan->num_accounts, 1, PLIM_PLAN_ACCOUNTS);
+    for (int i = 0; i < plan->num_accounts; i++) {
+        assert_true(plan->accounts[i].bytes > 0);
+        sum += plan->accounts[i].bytes;
+    }
+    assert_true(sum <= plan->total);
+    assert_true(plan->accounts[0].bytes > 0 && strcmp(plan->accounts[0].name, "process") == 0);
+    assert_true(plan->total <= plan->line);
+    assert_true(plan->least <= plan->line + 2 * MIB);
+}
+
+/* Runs one epoch as planned and returns the most the ledger ever held. */
+static int64_t run_epoch(const place_t *place, const plim_load_plan_t *plan, uint64_t *hash_out)
+{
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    assert_ok(plim_loader_create(&place->job, place->dataset, plan, &loader));
+    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    *hash_out = 0;
+    for (;;) {
+        assert_ok(plim_loader_next(loader, &batch));
+        if (batch == NULL)
+            break;
+        *hash_out = plim_loader_hash(loader, batch, *hash_out);
+        plim_batch_release(batch);
+    }
+    plim_loader_destroy(loader);
+    return plim_ledger_peak(place->job.ledger);
+}
+
+static plim_load_wishes_t random_wishes(uint64_t key)
+{
+    plim_load_wishes_t wishes = {0};
+    uint64_t counter = 100;
+    wishes.topology = (int)plim__rng_below(key, &counter, 3);
+    wishes.rows = (int)plim__rng_below(key, &counter, 3);
+    wishes.num_slots = (int)plim__rng_below(key, &counter, 4);
+    wishes.window = (int64_t)plim__rng_below(key, &counter, 5);
+    wishes.hot_rows = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    wishes.hot_lists = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    if (wishes.hot_rows == 1)
+        wishes.hot_rows = 10000;
+    if (wishes.hot_lists == 1)
+        wishes.hot_lists = 2000;
+    return wishes;
+}
+
+/*
+ * Random recipes, wishes and lines: what the plan accepts runs inside its total and gives the
+ * batches of an unbounded run; what it refuses is below its least line.
+ */
+static void test_runs_stay_inside_their_plans(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 12; round++) {
+        uint64_t key = plim__rng_key(7, round, 0, 0), counter = 0;
+        const test_graph_t graph = {.num_nodes =
+                                        200 + (int64_t)plim__rng_below(key, &counter, 3000),
+                                    .num_features = 1 + (int64_t)plim__rng_below(key, &counter, 40),
+                                    .num_classes = 5,
+                                    .half = plim__rng_below(key, &counter, 2) == 1,
+                                    .seed = round};
+        place_t free_place = open_place(&graph, PLIM_LINE_NONE, 1);
+        plim_recipe_t recipe = small_recipe();
+        recipe.batch_size = 1 + (int64_t)plim__rng_below(key, &counter, 200);
+        recipe.num_hops = 1 + (int)plim__rng_below(key, &counter, 3);
+        recipe.fanout[2] = plim__rng_below(key, &counter, 2) == 1 ? -1 : 4;
+        recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
+        recipe.seed = round;
+        plim_load_plan_t plan;
+        uint64_t wanted, hash;
+        assert_ok(plim_load_plan(&free_place.job, free_place.dataset, &recipe, NULL, &plan));
+        (void)run_epoch(&free_place, &plan, &wanted);
+        int64_t least = plan.least;
+        for (int64_t more = 0; more < 4; more++) {
+            int threads = 1 + (int)plim__rng_below(key, &counter, 3);
+            plim_load_wishes_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
+            place_t place = free_place;
+            place.job = test_job_make(least + (more * more * 3 - 1) * 2 * MIB, threads,
+                                      more % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
+            assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
+            plim_status_t status =
+                plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+            if (status == PLIM_OK) {
+                check_sums(&plan);
+                int64_t peak = run_epoch(&place, &plan, &hash);
+                /* The dataset's parsing came before, and is not the plan's. */
+                assert_true(peak <= plan.total || peak <= plan.line);
+                assert_int_equal(hash, wanted);
+            } else {
+                assert_int_equal(status, PLIM_ERR_BUDGET);
+                assert_non_null(strstr(plim_last_error(), "--memory"));
+            }
+            plim_dataset_close(place.dataset);
+            test_job_end(&place.job);
+        }
+        close_place(&free_place);
+    }
+}
+
+static void test_least_line_is_exact(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 4000, .num_features = 64, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    for (int form = 0; form < 2; form++) {
+        plim_recipe_t recipe = small_recipe();
+        recipe.form = form == 0 ? PLIM_NATIVE : PLIM_PYG;
+        for (int where = 0; where < 3; where++) {
+            plim_load_wishes_t wishes = {.topology = where, .rows = where};
+            plim_load_plan_t plan, other;
+            assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+            wishes.memory = plan.least;
+            assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other));
+            check_sums(&other);
+            assert_int_equal(other.least, plan.least);
+            wishes.memory = plan.least - 2 * MIB;
+            assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
+                             PLIM_ERR_BUDGET);
+            char text[64];
+            (void)snprintf(text, sizeof text, "--memory %lldM", (long long)(plan.least / MIB));
+            assert_non_null(strstr(plim_last_error(), text));
+        }
+    }
+    close_place(&place);
+}
+
+/* From refused to plenty: once it fits it always fits, with never less in memory. */
+static void test_more_memory_never_hurts(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    bool fitted = false, topology = false, rows = false;
+    for (int64_t memory = 4 * MIB; memory < 256 * MIB; memory += 2 * MIB) {
+        const plim_load_wishes_t wishes = {.memory = memory};
+        plim_load_plan_t plan;
+        plim_status_t status = plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+        assert_true(status == PLIM_OK || (status == PLIM_ERR_BUDGET && !fitted));
+        if (status != PLIM_OK)
+            continue;
+        fitted = true;
+        check_sums(&plan);
+        assert_true(plan.num_slots >= 1 && plan.slot_nodes >= 1);
+        assert_true(plan.rows_in_memory || !rows);
+        assert_true(plan.topology_in_memory || !topology);
+        rows = plan.rows_in_memory;
+        topology = plan.topology_in_memory;
+    }
+    assert_true(rows && topology);
+    close_place(&place);
+}
+
+static void test_wishes_are_kept(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_wishes_t wishes = {
+        .num_slots = 3, .window = 7, .topology = 2, .rows = 2, .hot_rows = 100000, .hot_lists = -1};
+    plim_load_plan_t plan;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_int_equal(plan.num_slots, 3);
+    assert_int_equal(plan.window_steps, 7);
+    assert_false(plan.topology_in_memory);
+    assert_false(plan.rows_in_memory);
+    assert_int_equal(plan.hot_row_bytes, 100000);
+    assert_int_equal(plan.hot_list_bytes, 0);
+    wishes = (plim_load_wishes_t){.topology = 1, .rows = 1};
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_true(plan.topology_in_memory && plan.rows_in_memory);
+    wishes = (plim_load_wishes_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
+    recipe.batch_size = 1 << 20;
+    recipe.fanout[0] = -1;
+    recipe.fanout[1] = -1;
+    wishes.hot_rows = 0;
+    recipe.form = PLIM_PYG;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
+                     PLIM_ERR_BUDGET);
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recipes_that_cannot_be),
+        cmocka_unit_test(test_recipes_for_many_graphs),
+        cmocka_unit_test(test_no_training_split),
+        cmocka_unit_test(test_runs_stay_inside_their_plans),
+        cmocka_unit_test(test_least_line_is_exact),
+        cmocka_unit_test(test_more_memory_never_hurts),
+        cmocka_unit_test(test_wishes_are_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
