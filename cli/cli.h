@@ -24,10 +24,10 @@ typedef struct cli_verb {
     int (*run)(int argc, char **argv);
 } cli_verb_t;
 
+extern const cli_verb_t cli_verb_bench;
 extern const cli_verb_t cli_verb_generate;
 extern const cli_verb_t cli_verb_import;
 extern const cli_verb_t cli_verb_inspect;
-extern const cli_verb_t cli_verb_limit;
 extern const cli_verb_t cli_verb_limit;
 
 /* The options that every verb takes. */

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const cli_verb_t *const verbs[] = {&cli_verb_generate, &cli_verb_import, &cli_verb_inspect,
-                                          &cli_verb_limit};
+static const cli_verb_t *const verbs[] = {&cli_verb_bench, &cli_verb_generate, &cli_verb_import,
+                                          &cli_verb_inspect, &cli_verb_limit};
 
 #define NUM_VERBS (sizeof verbs / sizeof verbs[0])
 

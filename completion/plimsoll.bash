@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench help --help --version' -- "$current")
         return
     fi
 
@@ -22,9 +22,18 @@ _plimsoll() {
     --io) words='auto uring threads' ;;
     --self-loops) words='keep add remove' ;;
     --dtype) words='f16 f32' ;;
-    --features) [[ $verb == import ]] && words='f16 f32' ;;
+    --features)
+        [[ $verb == import ]] && words='f16 f32'
+        [[ $verb == bench ]] && words='memory disk'
+        ;;
+    --topology) words='memory disk' ;;
+    --rows) words='f16 f32' ;;
+    --ids) words='32 64' ;;
+    --form) words='native pyg' ;;
+    --split) words='train valid test' ;;
+    --hot-rows | --hot-lists) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
-    --tmp)
+    --tmp | --scratch)
         mapfile -t COMPREPLY < <(compgen -d -- "$current")
         compopt -o filenames
         return
@@ -32,7 +41,8 @@ _plimsoll() {
     esac
     case $previous in
     --io | --self-loops | --dtype | --features | --memory | --threads | --nodes | --edges | --classes | --scale | \
-        --spread | --seed)
+        --spread | --seed | --topology | --rows | --ids | --form | --split | --hot-rows | --hot-lists | --batch | --fanout | \
+        --epoch | --step | --epochs | --batches | --slots | --window)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
@@ -47,8 +57,12 @@ _plimsoll() {
     generate)
         words="--scale --spread --seed --nodes --edges --features --classes --dtype --tmp $common"
         ;;
+    bench)
+        words="--batch --fanout --replace --form --seed --rows --ids --split --epoch --step --epochs --batches --hash"
+        words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch $common"
+        ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench' -- "$current")
         return
         ;;
     *) return ;;
@@ -57,6 +71,8 @@ _plimsoll() {
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     elif [[ $verb == generate ]] && ((COMP_CWORD == 2)); then
         mapfile -t COMPREPLY < <(compgen -W 'papers100M products arxiv reddit free' -- "$current")
+    elif [[ $verb == bench ]] && ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -W 'sample gather load' -- "$current")
     elif [[ $verb == import ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect
+set -l verbs limit import generate inspect bench
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -8,6 +8,7 @@ complete -c plimsoll -n "not $has $verbs help" -a limit -d 'what memory and thre
 complete -c plimsoll -n "not $has $verbs help" -a import -d 'make a dataset from the data people have'
 complete -c plimsoll -n "not $has $verbs help" -a generate -d 'make a dataset of a named shape'
 complete -c plimsoll -n "not $has $verbs help" -a inspect -d 'what a dataset holds'
+complete -c plimsoll -n "not $has $verbs help" -a bench -d 'how fast batches come'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'what a verb does'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -45,3 +46,26 @@ complete -c plimsoll -n "$has generate" -l features -x -d 'number of features'
 complete -c plimsoll -n "$has generate" -l classes -x -d 'number of classes'
 complete -c plimsoll -n "$has generate" -l dtype -x -a 'f16 f32' -d 'type of the features'
 complete -c plimsoll -n "$has generate" -l tmp -x -a '(__fish_complete_directories)' -d 'where temporary files go'
+
+# bench sample|gather|load DIR
+complete -c plimsoll -n "$has bench" -a 'sample gather load (__fish_complete_directories)'
+complete -c plimsoll -n "$has bench" -l batch -x -d 'seeds a batch'
+complete -c plimsoll -n "$has bench" -l fanout -x -d 'neighbours drawn at each hop'
+complete -c plimsoll -n "$has bench" -l replace -d 'draw with replacement'
+complete -c plimsoll -n "$has bench" -l form -x -a 'native pyg' -d 'form of the blocks'
+complete -c plimsoll -n "$has bench" -l seed -x -d 'of all draws'
+complete -c plimsoll -n "$has bench" -l rows -x -a 'f16 f32' -d 'type of the rows'
+complete -c plimsoll -n "$has bench" -l ids -x -a '32 64' -d 'bits of the ids'
+complete -c plimsoll -n "$has bench" -l split -x -a 'train valid test' -d 'whose seeds'
+complete -c plimsoll -n "$has bench" -l epoch -x -d 'the first epoch'
+complete -c plimsoll -n "$has bench" -l step -x -d 'the first step'
+complete -c plimsoll -n "$has bench" -l epochs -x -d 'how many epochs; 0: only the plan'
+complete -c plimsoll -n "$has bench" -l batches -x -d 'at most so many an epoch'
+complete -c plimsoll -n "$has bench" -l hash -d 'the hash of the batches of each epoch'
+complete -c plimsoll -n "$has bench" -l slots -x -d 'batches in flight'
+complete -c plimsoll -n "$has bench" -l window -x -d 'steps sampled as a whole'
+complete -c plimsoll -n "$has bench" -l topology -x -a 'memory disk' -d 'where neighbour lists lie'
+complete -c plimsoll -n "$has bench" -l features -x -a 'memory disk' -d 'where rows lie'
+complete -c plimsoll -n "$has bench" -l hot-lists -x -a 'none 256M 1G 4G' -d 'lists kept in memory'
+complete -c plimsoll -n "$has bench" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
+complete -c plimsoll -n "$has bench" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'

@@ -60,7 +60,7 @@ def test_examples_run(readme, tmp_path):
     found = commands(readme)
     assert len(found) >= 6
     for command in found:
-        target = tmp_path / command.split()[3] if command.split()[1] != 'inspect' else None
+        target = tmp_path / command.split()[3] if command.split()[1] in ('import', 'generate') else None
         if target is not None and target.exists():
             target.rename(tmp_path / ('earlier-%d' % len(list(tmp_path.iterdir()))))
         done = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)

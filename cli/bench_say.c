@@ -1,0 +1,239 @@
+#include "bench.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+const char *bench_what_name(bench_what_t what)
+{
+    static const char *const names[] = {"sample", "gather", "load"};
+    return names[what];
+}
+
+static bool silent(const bench_t *bench)
+{
+    return bench->common.json || bench->common.quiet;
+}
+
+/* "1.62M": counts as people read them. */
+static const char *count_text(double count, char text_out[24])
+{
+    static const char units[] = " KMGTP";
+    int i = 0;
+    for (; count >= 1000 && units[i + 1] != '\0'; i++)
+        count /= 1000;
+    int digits = i == 0 || count >= 100 ? 0 : count >= 10 ? 1 : 2;
+    (void)snprintf(text_out, 24, "%.*f%.*s", digits, count, i > 0, &units[i]);
+    return text_out;
+}
+
+static double per_second(double amount, double seconds)
+{
+    return seconds > 0 ? amount / seconds : 0;
+}
+
+void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
+{
+    char text[24], least[24];
+    if (silent(bench))
+        return;
+    for (int i = 0; i < plan->num_accounts; i++)
+        (void)printf("  %-18s %12s\n", plan->accounts[i].name,
+                     plim_size_text(plan->accounts[i].bytes, text));
+    (void)printf("  %-18s %12s  planned, at most\n", "total", plim_size_text(plan->total, text));
+    if (plan->line != PLIM_LINE_NONE)
+        (void)printf("  %-18s %12s  %s would do\n", "line", plim_size_text(plan->line, text),
+                     plim_size_text(plan->least, least));
+    if (bench->what != BENCH_GATHER)
+        (void)printf("topology %s, ", plan->topology_in_memory ? "in memory" : "on disk");
+    if (bench->what != BENCH_SAMPLE)
+        (void)printf("rows %s, ", plan->rows_in_memory ? "in memory" : "on disk");
+    if (plan->window_steps > 0)
+        (void)printf("windows of up to %" PRId64 " steps, ", plan->window_steps);
+    if (plan->num_slots > 0)
+        (void)printf("%d slots of %s nodes, ", plan->num_slots,
+                     count_text((double)plan->slot_nodes, text));
+    (void)printf("%d worker%s\n", plan->workers, plan->workers == 1 ? "" : "s");
+    (void)fflush(stdout);
+}
+
+static double percent(int64_t part, int64_t all)
+{
+    return all > 0 ? 100 * (double)part / (double)all : 0;
+}
+
+void bench_say_epoch(const bench_t *bench, const bench_epoch_t *epoch)
+{
+    const plim_load_stats_t *stats = &epoch->stats;
+    char edges[24], rows[24], transfers[24], bytes[24];
+    if (silent(bench))
+        return;
+    (void)printf("epoch %" PRId64 ": %" PRId64 " batches in %.2f s, %.1f batches/s, %s edges/s",
+                 epoch->epoch, stats->batches, epoch->seconds,
+                 per_second((double)stats->batches, epoch->seconds),
+                 count_text(per_second((double)stats->edges, epoch->seconds), edges));
+    if (bench->what == BENCH_LOAD)
+        (void)printf(", %s rows/s",
+                     count_text(per_second((double)stats->nodes, epoch->seconds), rows));
+    if (stats->parts > stats->batches)
+        (void)printf(", %" PRId64 " parts", stats->parts);
+    if (stats->windows > 0) {
+        (void)printf("; lists %.1f %% hot", percent(stats->lists_hot, stats->lists));
+        if (bench->what == BENCH_LOAD)
+            (void)printf(", rows %.1f %% hot", percent(stats->rows_hot, stats->rows));
+        (void)printf("; %s I/Os, %s read, waited %.2f s",
+                     count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
+                     plim_size_text(stats->list_bytes + stats->row_bytes, bytes),
+                     stats->wait_seconds);
+    }
+    if (epoch->hashed)
+        (void)printf("; hash %016" PRIx64, epoch->hash);
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather)
+{
+    char rows[24], rate[24], bytes[24], transfers[24], read[24];
+    if (silent(bench))
+        return;
+    (void)printf(
+        "gathered %s rows in %.2f s, %s rows/s, %s/s", count_text((double)gather->count, rows),
+        gather->seconds, count_text(per_second((double)gather->count, gather->seconds), rate),
+        plim_size_text((int64_t)per_second((double)gather->bytes, gather->seconds), bytes));
+    if (gather->transfers > 0)
+        (void)printf("; %s I/Os/s, %s read, waited %.2f s",
+                     count_text(per_second((double)gather->transfers, gather->seconds), transfers),
+                     plim_size_text(gather->bytes_read, read), gather->wait_seconds);
+    (void)printf("\n");
+}
+
+void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
+{
+    const plim_bench_result_t *result = &bare->result;
+    char rate[24], bytes[24];
+    if (silent(bench) || bare->kind == NULL)
+        return;
+    if (result->transfers > 0)
+        (void)printf("the bare engine on %s: %s I/Os/s, %s/s\n", bare->file,
+                     count_text(per_second((double)result->transfers, result->seconds), rate),
+                     plim_size_text(
+                         (int64_t)per_second((double)result->bytes_read, result->seconds), bytes));
+    else
+        (void)printf(
+            "bare memory, as many copies: %s/s, %s copies/s\n",
+            plim_size_text((int64_t)per_second((double)result->bytes, result->seconds), bytes),
+            count_text(per_second((double)result->count, result->seconds), rate));
+}
+
+static void add_count(json_t *object, const char *name, int64_t value)
+{
+    (void)json_object_set_new(object, name, json_integer(value));
+}
+
+static void add_real(json_t *object, const char *name, double value)
+{
+    (void)json_object_set_new(object, name, json_real(value));
+}
+
+json_t *bench_json_plan(const plim_load_plan_t *plan)
+{
+    json_t *object = json_object(), *accounts = json_array();
+    for (int i = 0; i < plan->num_accounts; i++)
+        (void)json_array_append_new(accounts,
+                                    json_pack("{s:s, s:I}", "name", plan->accounts[i].name, "bytes",
+                                              (json_int_t)plan->accounts[i].bytes));
+    (void)json_object_set_new(object, "accounts", accounts);
+    add_count(object, "total_bytes", plan->total);
+    if (plan->line != PLIM_LINE_NONE)
+        add_count(object, "line_bytes", plan->line);
+    add_count(object, "least_bytes", plan->least);
+    (void)json_object_set_new(object, "topology",
+                              json_string(plan->topology_in_memory ? "memory" : "disk"));
+    (void)json_object_set_new(object, "features",
+                              json_string(plan->rows_in_memory ? "memory" : "disk"));
+    add_count(object, "workers", plan->workers);
+    add_count(object, "hot_list_bytes", (int64_t)plan->hot_list_bytes);
+    add_count(object, "hot_row_bytes", (int64_t)plan->hot_row_bytes);
+    add_count(object, "window_steps", plan->window_steps);
+    add_count(object, "window_draws", plan->window_draws);
+    add_count(object, "window_rows", plan->window_rows);
+    add_count(object, "slots", plan->num_slots);
+    add_count(object, "slot_nodes", plan->slot_nodes);
+    add_count(object, "slot_edges", plan->slot_edges);
+    add_count(object, "io_depth", plan->io_depth);
+    add_count(object, "io_gap_bytes", (int64_t)plan->io_gap);
+    add_count(object, "scratch_bytes", plan->scratch_bytes);
+    return object;
+}
+
+json_t *bench_json_epoch(const bench_epoch_t *epoch)
+{
+    const plim_load_stats_t *stats = &epoch->stats;
+    json_t *object = json_object();
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {
+        {"epoch", epoch->epoch},
+        {"batches", stats->batches},
+        {"parts", stats->parts},
+        {"edges", stats->edges},
+        {"nodes", stats->nodes},
+        {"lists", stats->lists},
+        {"lists_hot", stats->lists_hot},
+        {"list_transfers", stats->list_transfers},
+        {"list_bytes", stats->list_bytes},
+        {"rows", stats->rows},
+        {"rows_hot", stats->rows_hot},
+        {"rows_lost", stats->rows_lost},
+        {"row_transfers", stats->row_transfers},
+        {"row_bytes", stats->row_bytes},
+        {"windows", stats->windows},
+        {"window_steps", stats->window_steps},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        add_count(object, counts[i].name, counts[i].value);
+    add_real(object, "seconds", epoch->seconds);
+    add_real(object, "batches_per_second", per_second((double)stats->batches, epoch->seconds));
+    add_real(object, "edges_per_second", per_second((double)stats->edges, epoch->seconds));
+    add_real(object, "rows_per_second", per_second((double)stats->nodes, epoch->seconds));
+    add_real(object, "wait_seconds", stats->wait_seconds);
+    add_real(object, "starved_seconds", stats->starved_seconds);
+    if (epoch->hashed) {
+        char text[17];
+        (void)snprintf(text, sizeof text, "%016" PRIx64, epoch->hash);
+        (void)json_object_set_new(object, "hash", json_string(text));
+    }
+    return object;
+}
+
+static void add_result(json_t *object, const plim_bench_result_t *result)
+{
+    add_real(object, "seconds", result->seconds);
+    add_count(object, "bytes", result->bytes);
+    add_real(object, "bytes_per_second", per_second((double)result->bytes, result->seconds));
+    add_count(object, "transfers", result->transfers);
+    add_real(object, "transfers_per_second",
+             per_second((double)result->transfers, result->seconds));
+    add_count(object, "bytes_read", result->bytes_read);
+}
+
+json_t *bench_json_gather(const plim_bench_result_t *gather)
+{
+    json_t *object = json_object();
+    add_count(object, "rows", gather->count);
+    add_real(object, "rows_per_second", per_second((double)gather->count, gather->seconds));
+    add_result(object, gather);
+    add_real(object, "wait_seconds", gather->wait_seconds);
+    return object;
+}
+
+json_t *bench_json_bare(const bench_bare_t *bare)
+{
+    json_t *object = json_object();
+    (void)json_object_set_new(object, "kind", json_string(bare->kind));
+    (void)json_object_set_new(object, "file", json_string(bare->file));
+    add_count(object, "count", bare->result.count);
+    add_result(object, &bare->result);
+    return object;
+}

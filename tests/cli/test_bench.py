@@ -1,0 +1,142 @@
+"""plimsoll bench: the plan first, the same batches whatever the options, figures that add up, exit codes."""
+import json
+import os
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+MIB = 1 << 20
+RECIPE = ['--batch', '64', '--fanout', '3,2']
+EPOCH_FIELDS = {'epoch', 'batches', 'parts', 'seconds', 'batches_per_second', 'edges', 'edges_per_second', 'nodes',
+                'rows_per_second', 'lists', 'lists_hot', 'list_transfers', 'list_bytes', 'rows', 'rows_hot', 'rows_lost',
+                'row_transfers', 'row_bytes', 'windows', 'window_steps', 'wait_seconds', 'starved_seconds'}
+
+
+def run(*words):
+    return subprocess.run([PLIMSOLL, 'bench', *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+
+
+def said(*words):
+    done = run(*words, '--json', '--quiet')
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope='module', name='data')
+def make_data(tmp_path_factory):
+    path = tmp_path_factory.mktemp('bench') / 'graph'
+    subprocess.run([PLIMSOLL, 'generate', 'papers100M', path, '--scale', '0.002', '--quiet'], check=True)
+    return path
+
+
+def hashes(data, *words, recipe=None):
+    report = said('load', data, *(recipe or RECIPE), '--hash', *words)
+    return [epoch['hash'] for epoch in report['epochs']]
+
+
+def test_the_plan_adds_up(data):
+    report = said('load', data, *RECIPE, '--epochs', 0)
+    plan = report['plan']
+    assert report['what'] == 'load' and report['epochs'] == []
+    assert sum(account['bytes'] for account in plan['accounts']) <= plan['total_bytes'] <= plan['line_bytes']
+    assert plan['least_bytes'] <= plan['line_bytes']
+    assert {'process', 'offsets', 'slots'} <= {account['name'] for account in plan['accounts']}
+    assert plan['topology'] == plan['features'] == 'memory'
+    assert plan['slots'] >= 1 and plan['slot_nodes'] >= 64
+
+
+def test_fields_of_load(data):
+    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk')
+    assert [epoch['epoch'] for epoch in report['epochs']] == [0, 1]
+    for epoch in report['epochs']:
+        assert set(epoch) == EPOCH_FIELDS
+        assert epoch['batches'] == -(-2414 // 64) and epoch['windows'] >= 1
+        assert epoch['edges'] > 0 and epoch['nodes'] >= 2414 and epoch['list_bytes'] + epoch['row_bytes'] > 0
+        assert epoch['batches_per_second'] == pytest.approx(epoch['batches'] / epoch['seconds'])
+    assert report['create_seconds'] > 0
+    assert report['bare']['kind'] == 'reads' and report['bare']['transfers_per_second'] > 0
+    assert report['peak_bytes'] <= report['plan']['total_bytes'] and report['reserved_peak_bytes'] <= report['line_bytes']
+
+
+def test_sample_draws_the_same_without_rows(data):
+    sample, load = said('sample', data, *RECIPE), said('load', data, *RECIPE)
+    assert 'rows' not in {account['name'] for account in sample['plan']['accounts']}
+    for one, other in zip(sample['epochs'], load['epochs']):
+        assert (one['batches'], one['edges']) == (other['batches'], other['edges'])
+    assert sample['bare']['kind'] == load['bare']['kind'] == 'memcpy'
+
+
+@pytest.mark.parametrize('where', ['memory', 'disk'])
+def test_gather(data, where):
+    report = said('gather', data, '--batch', 500, '--batches', 20, '--features', where)
+    assert report['gather']['rows'] == 500 * 20 and report['gather']['rows_per_second'] > 0
+    assert (report['gather']['transfers'] > 0) == (where == 'disk') == (report['bare']['transfers'] > 0)
+    assert report['bare']['seconds'] > 0
+
+
+def test_one_hash_for_one_recipe(data):
+    wanted = hashes(data)
+    least = said('load', data, *RECIPE, '--epochs', 0)['plan']['least_bytes'] // MIB + 2
+    assert len(set(wanted)) == 2
+    for words in (['--threads', 1], ['--threads', 5], ['--io', 'threads', '--features', 'disk'], ['--memory', f'{least}M'],
+                  ['--memory', f'{least + 20}M'], ['--topology', 'disk'], ['--features', 'disk'],
+                  ['--topology', 'disk', '--features', 'disk', '--window', 1],
+                  ['--topology', 'disk', '--features', 'disk', '--window', 7, '--hot-rows', '100K', '--hot-lists', 'none'],
+                  ['--topology', 'disk', '--features', 'disk', '--hot-rows', 'none', '--hot-lists', '20K'],
+                  ['--slots', 1], ['--slots', 2, '--ids', 64]):
+        assert hashes(data, *words) == wanted, words
+    assert hashes(data, '--seed', 1) != wanted
+    assert hashes(data, '--epoch', 1, '--epochs', 1) == wanted[1:]
+    assert hashes(data, recipe=['--batch_size', '64', '--num_neighbors', '3,2']) == wanted
+
+
+def test_any_step_continues_the_stream(data):
+    """The same batches whether the epoch is read on or entered there: equal counts and, for the last one, an equal hash."""
+    last = -(-2414 // 64) - 1
+    direct = said('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash')
+    again = said('load', data, *RECIPE, '--epoch', 3, '--step', last, '--epochs', 1, '--hash', '--features', 'disk', '--topology', 'disk')
+    assert direct['epochs'][0]['batches'] == 1
+    assert direct['epochs'][0]['hash'] == again['epochs'][0]['hash']
+
+
+def test_splits_and_forms(data):
+    assert hashes(data, '--split', 'valid', '--epochs', 1) == hashes(data, '--split', 'valid', '--epochs', 1, '--features', 'disk')
+    pyg = hashes(data, '--form', 'pyg')
+    assert pyg == hashes(data, '--form', 'pyg', '--topology', 'disk') and pyg != hashes(data)
+
+
+def test_too_little_memory_is_refused_with_what_would_do(data):
+    done = run('load', data, *RECIPE, '--memory', '12M', '--json')
+    assert done.returncode == 3
+    error = json.loads(done.stdout)
+    assert error['exit_code'] == 3 and '--memory' in error['error'], error
+    enough = error['error'].split('--memory ')[1].split()[0]
+    assert run('load', data, *RECIPE, '--memory', enough, '--epochs', 1).returncode == 0
+    assert run('load', data, *RECIPE, '--features', 'memory', '--memory', '40M').returncode == 3
+
+
+@pytest.mark.parametrize('words', [
+    [], ['load'], ['train', 'graph'], ['load', 'graph', '--fanout', '3,'], ['load', 'graph', '--fanout', ''],
+    ['load', 'graph', '--fanout', '1,1,1,1,1,1,1,1,1'], ['load', 'graph', '--batch', '0'], ['load', 'graph', '--form', 'dgl'],
+    ['load', 'graph', '--split', 'all'], ['load', 'graph', '--rows', 'f64'], ['load', 'graph', '--ids', '16'],
+    ['load', 'graph', '--topology', 'tape'], ['load', 'graph', '--hot-rows', 'some'], ['load', 'graph', '--slots', '65'],
+    ['load', 'graph', '--seed', '-1'], ['load', 'graph', '--epochs', '-1']])
+def test_wrong_use(words):
+    assert run(*words).returncode == 2
+
+
+def test_recipes_that_the_dataset_cannot_serve(data):
+    assert run('load', data, '--fanout', '3,-2').returncode == 2
+    assert run('load', data, '--fanout', '5000').returncode == 2
+    done = run('load', data / 'missing', '--json')
+    assert done.returncode == 4 and json.loads(done.stdout)['exit_code'] == 4
+
+
+def test_words_for_people(data):
+    done = run('load', data, *RECIPE, '--hash')
+    assert done.returncode == 0
+    assert 'planned, at most' in done.stdout and 'would do' in done.stdout
+    assert done.stdout.count('batches/s') == 2 and 'hash' in done.stdout and 'bare' in done.stdout
+    assert run('load', data, *RECIPE, '--quiet').stdout == ''
