@@ -3,9 +3,8 @@
  * their nodes; their pages are under MADV_FREE: under pressure the kernel drops them at once
  * instead of killing somebody, and a dropped page reads as zeros.
  *
- *     page  | row 0 | row 1 | … | row 15 |      the first 8 bytes of every row, and of every page
- * that
- *             ^^^^ xor KEY                      a row continues on, are stored xor KEY
+ *     page  | row 0 | row 1 | … | row 15 |     the first 8 bytes of every row, and of every
+ *             ^^^^ xor KEY                     page that a row continues on, are stored xor KEY
  *
  * So a page that is still there shows a word other than zero at each of these places, and it is
  * looked at after the copy: a row whose marks are all there was copied whole. A row whose own bytes
@@ -16,13 +15,12 @@
 #define PLIM_FEATURE_HOT_ROWS_H
 
 #include "base/node_set.h"
-#include "io/file.h"
-#include "store/dataset.h"
+#include "feature/rows.h"
 
 typedef struct plim__hot_rows plim__hot_rows_t;
 
 typedef struct plim__hot_rows_params {
-    const plim__node_set_t *nodes; /* sealed, borrowed */
+    const plim__node_set_t *nodes; /* sealed, borrowed; in an estimate NULL stands for any */
     int64_t most;                  /* the first so many of them */
     const char *scratch;           /* see plim__rows_disk_params_t */
     uint64_t key;
@@ -45,5 +43,9 @@ void plim__hot_rows_prefetch(const plim__hot_rows_t *hot, int64_t node);
 /* As plim__rows_disk_holds and plim__rows_disk_refresh. */
 bool plim__hot_rows_holds(const plim__hot_rows_t *hot, int64_t node);
 plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot);
+
+/* For tests, which drop some of them: the pages, and the hot rows of a source. */
+plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source);
+void plim__hot_rows_pages(const plim__hot_rows_t *hot, char **pages_out, int64_t *num_pages_out);
 
 #endif

@@ -1,14 +1,16 @@
 /*
  * Rows from disk. Each worker has a reader and the lists of one piece of the gather:
  *
- *     nodes, in pieces ─► keys (node, index), ascending ─► reads ─► rows_out, converted in place
+ *     nodes, in pieces ─┬► hot rows ──────────────────────────────────┬► rows_out
+ *                       └► keys (node, index), ascending ─► reads ────┘
  *
- * Halves that become floats are read into the latter half of their place in rows_out and widened
+ * Halves that become floats come into the latter half of their place in rows_out and are widened
  * there; floats that become halves take a detour through `narrow`.
  */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/radix.h"
+#include "feature/hot_rows.h"
 #include "feature/row_form.h"
 #include "feature/rows.h"
 #include "io/reader.h"
@@ -23,10 +25,16 @@
 #define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
 
+/* So many nodes ahead of the copy, a hot row and the place that says where it is are fetched. */
+#define ROW_AHEAD 12
+#define RANK_AHEAD 32
+
 #define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
 
 typedef struct counters {
     _Atomic int64_t rows;
+    _Atomic int64_t rows_hot;
+    _Atomic int64_t rows_lost;
     _Atomic int64_t transfers;
     _Atomic int64_t bytes_read;
     _Atomic int64_t wait_ns;
@@ -46,6 +54,8 @@ typedef struct rows_disk {
     plim__arena_t arena;
     plim__file_t file;
     plim__row_form_t form;
+    plim__hot_rows_t *hot; /* NULL: none */
+    plim__node_set_t hot_nodes;
     int64_t num_nodes;
     int64_t narrow_rows;
     int num_workers;
@@ -82,13 +92,27 @@ static size_t arena_bytes(const plim__row_form_t *form, int workers)
            (size_t)workers * worker_bytes(form);
 }
 
+static plim__hot_rows_params_t hot_params(const plim__row_form_t *form,
+                                          const plim__rows_disk_params_t *params)
+{
+    size_t stride = plim__round_up(form->bytes, sizeof(uint64_t));
+    return (plim__hot_rows_params_t){.nodes = params->hot,
+                                     .most = stride > 0 ? (int64_t)(params->hot_bytes / stride) : 0,
+                                     .scratch = params->scratch,
+                                     .key = params->hot_key};
+}
+
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__rows_disk_params_t *params)
 {
     plim__row_form_t form = plim__row_form_of(dataset);
     plim__reader_params_t reader = reader_params(&form, params);
-    return plim__round_up(arena_bytes(&form, params->workers), PLIM__PAGE) +
-           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+    plim__hot_rows_params_t hot = hot_params(&form, params);
+    size_t bytes = plim__round_up(arena_bytes(&form, params->workers), PLIM__PAGE) +
+                   (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+    if (hot.most > 0 && !plim__add_size(bytes, plim__hot_rows_estimate(job, dataset, &hot), &bytes))
+        return SIZE_MAX;
+    return bytes;
 }
 
 /* The counters have one writer, so adding needs no locked instruction. */
@@ -105,39 +129,106 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The piece's keys, ascending by node. PLIM_ERR_USAGE for a node that is none. */
-static plim_status_t make_keys(const rows_disk_t *rows, worker_t *worker, const int64_t *nodes,
-                               int64_t count, const uint64_t **keys_out)
+/* PLIM_ERR_USAGE for a node that is none. */
+static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, int64_t count)
 {
-    uint64_t before = 0, largest = 0;
-    bool ascending = true;
-    for (int64_t i = 0; i < count; i++) {
-        if (nodes[i] < 0 || nodes[i] >= rows->num_nodes)
+    for (int64_t i = 0; i < count; i++)
+        if ((uint64_t)nodes[i] >= (uint64_t)rows->num_nodes)
             return plim__fail(PLIM_ERR_USAGE, "%s: there is no row %lld among %lld",
                               rows->file.path, (long long)nodes[i], (long long)rows->num_nodes);
-        uint64_t key = (uint64_t)nodes[i] << PIECE_BITS | (uint64_t)i;
-        worker->keys[i] = key;
-        ascending = ascending && key >= before;
-        largest = key > largest ? key : largest;
-        before = key;
-    }
-    *keys_out = worker->keys;
-    if (!ascending)
-        *keys_out =
-            plim__radix_sort(worker->keys, worker->spare, count, 64 - __builtin_clzll(largest | 1));
     return PLIM_OK;
 }
 
-/* Reads the keys' rows: that of index i to `to` + i x step. */
-static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const uint64_t *keys,
-                               int64_t count, char *to, size_t step)
+/* One piece of a gather. */
+typedef struct piece {
+    const int64_t *nodes;
+    int64_t count;
+    plim_dtype_t type;
+    char *to; /* (count, num_features) of that type */
+    size_t step;
+    char *stored; /* where stored rows go: `to`, its latter halves, or the worker's `narrow` */
+    size_t stored_step;
+} piece_t;
+
+static piece_t make_piece(const plim__row_form_t *form, const worker_t *worker,
+                          const int64_t *nodes, int64_t count, plim_dtype_t type, char *rows_out)
+{
+    size_t step = (size_t)form->num_features * plim__feature_bytes(type);
+    piece_t piece = {nodes, count, type, rows_out, step, rows_out, step};
+    if (type == PLIM_F32 && form->type == PLIM_F16) {
+        piece.stored = rows_out + form->bytes;
+    } else if (type != form->type) {
+        piece.stored = worker->narrow;
+        piece.stored_step = form->bytes;
+    }
+    return piece;
+}
+
+static void finish_row(const plim__row_form_t *form, const piece_t *piece, size_t index)
+{
+    if (piece->type != form->type)
+        plim__row_write(form, piece->stored + index * piece->stored_step, piece->type,
+                        piece->to + index * piece->step);
+}
+
+/* Copies the rows that are in memory, and lists the others as keys. */
+static int64_t take_hot(const rows_disk_t *rows, worker_t *worker, const piece_t *piece)
+{
+    const int64_t *nodes = piece->nodes;
+    int64_t missing = 0, lost = 0;
+    for (int64_t i = 0; i < piece->count && i < ROW_AHEAD; i++)
+        plim__hot_rows_prefetch(rows->hot, nodes[i]);
+    for (int64_t i = 0; i < piece->count; i++) {
+        if (i + RANK_AHEAD < piece->count)
+            plim__node_set_prefetch(&rows->hot_nodes, nodes[i + RANK_AHEAD]);
+        if (i + ROW_AHEAD < piece->count)
+            plim__hot_rows_prefetch(rows->hot, nodes[i + ROW_AHEAD]);
+        if (plim__hot_rows_copy(rows->hot, nodes[i],
+                                piece->stored + (size_t)i * piece->stored_step)) {
+            finish_row(&rows->form, piece, (size_t)i);
+            continue;
+        }
+        worker->keys[missing++] = (uint64_t)nodes[i] << PIECE_BITS | (uint64_t)i;
+        lost += plim__hot_rows_holds(rows->hot, nodes[i]);
+    }
+    add_to(&worker->counters.rows_hot, piece->count - missing);
+    add_to(&worker->counters.rows_lost, lost);
+    return missing;
+}
+
+/* The keys of rows to be read, ascending by node. */
+static const uint64_t *make_keys(const rows_disk_t *rows, worker_t *worker, const piece_t *piece,
+                                 int64_t *missing_out)
+{
+    int64_t missing = piece->count;
+    uint64_t largest = 0;
+    bool ascending = true;
+    if (rows->hot != NULL)
+        missing = take_hot(rows, worker, piece);
+    else
+        for (int64_t i = 0; i < missing; i++)
+            worker->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
+    for (int64_t i = 0; i < missing; i++) {
+        ascending = ascending && worker->keys[i] >= largest;
+        largest = worker->keys[i] > largest ? worker->keys[i] : largest;
+    }
+    *missing_out = missing;
+    if (ascending)
+        return worker->keys;
+    return plim__radix_sort(worker->keys, worker->spare, missing,
+                            64 - __builtin_clzll(largest | 1));
+}
+
+static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const piece_t *piece,
+                               const uint64_t *keys, int64_t count)
 {
     int64_t transfers_before, bytes_before, transfers, bytes;
     for (int64_t i = 0; i < count; i++) {
         int64_t node = (int64_t)(keys[i] >> PIECE_BITS);
         size_t index = (size_t)(keys[i] & (PIECE_ROWS - 1));
-        worker->reads[i] = (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes,
-                                          rows->form.bytes, to + index * step};
+        worker->reads[i] =
+            (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes, rows->form.bytes,
+                           piece->stored + index * piece->stored_step};
     }
     plim__reader_totals(worker->reader, &transfers_before, &bytes_before);
     int64_t start = now_ns();
@@ -149,22 +240,16 @@ static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const uint64
     return status;
 }
 
-/* One piece: at most PIECE_ROWS rows, at most narrow_rows when floats become halves. */
-static plim_status_t gather_piece(rows_disk_t *rows, worker_t *worker, const int64_t *nodes,
-                                  int64_t count, plim_dtype_t type, char *rows_out)
+static plim_status_t gather_piece(rows_disk_t *rows, worker_t *worker, const piece_t *piece)
 {
-    const plim__row_form_t *form = &rows->form;
-    const uint64_t *keys = NULL;
-    size_t step = (size_t)form->num_features * plim__feature_bytes(type);
-    PLIM_TRY(make_keys(rows, worker, nodes, count, &keys));
-    if (type == form->type)
-        return read_rows(rows, worker, keys, count, rows_out, step);
-    bool widen = type == PLIM_F32;
-    char *stored = widen ? rows_out + form->bytes : worker->narrow;
-    size_t stored_step = widen ? step : form->bytes;
-    PLIM_TRY(read_rows(rows, worker, keys, count, stored, stored_step));
-    for (int64_t i = 0; i < count; i++)
-        plim__row_write(form, stored + (size_t)i * stored_step, type, rows_out + (size_t)i * step);
+    int64_t missing;
+    PLIM_TRY(check_nodes(rows, piece->nodes, piece->count));
+    const uint64_t *keys = make_keys(rows, worker, piece, &missing);
+    if (missing == 0)
+        return PLIM_OK;
+    PLIM_TRY(read_rows(rows, worker, piece, keys, missing));
+    for (int64_t i = 0; i < missing && piece->type != rows->form.type; i++)
+        finish_row(&rows->form, piece, (size_t)(keys[i] & (PIECE_ROWS - 1)));
     return PLIM_OK;
 }
 
@@ -178,11 +263,14 @@ static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const 
                           rows->num_workers);
     worker_t *worker = &rows->workers[worker_number];
     bool narrow = type == PLIM_F16 && rows->form.type == PLIM_F32;
-    int64_t piece = narrow ? rows->narrow_rows : PIECE_ROWS;
+    int64_t most = narrow ? rows->narrow_rows : PIECE_ROWS;
     size_t step = (size_t)rows->form.num_features * plim__feature_bytes(type);
-    for (int64_t first = 0; first < count; first += piece)
-        PLIM_TRY(gather_piece(rows, worker, nodes + first, plim__min_i64(piece, count - first),
-                              type, (char *)rows_out + (size_t)first * step));
+    for (int64_t first = 0; first < count; first += most) {
+        piece_t piece =
+            make_piece(&rows->form, worker, nodes + first, plim__min_i64(most, count - first), type,
+                       (char *)rows_out + (size_t)first * step);
+        PLIM_TRY(gather_piece(rows, worker, &piece));
+    }
     add_to(&worker->counters.rows, count);
     return PLIM_OK;
 }
@@ -194,6 +282,8 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
     for (int i = 0; i < rows->num_workers; i++) {
         counters_t *counters = &rows->workers[i].counters;
         sum.rows += atomic_load_explicit(&counters->rows, memory_order_relaxed);
+        sum.rows_hot += atomic_load_explicit(&counters->rows_hot, memory_order_relaxed);
+        sum.rows_lost += atomic_load_explicit(&counters->rows_lost, memory_order_relaxed);
         sum.transfers += atomic_load_explicit(&counters->transfers, memory_order_relaxed);
         sum.bytes_read += atomic_load_explicit(&counters->bytes_read, memory_order_relaxed);
         sum.wait_ns += atomic_load_explicit(&counters->wait_ns, memory_order_relaxed);
@@ -204,6 +294,7 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 static void disk_destroy(plim__rows_t *source)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
+    plim__hot_rows_destroy(rows->hot);
     for (int i = rows->num_workers - 1; i >= 0; i--)
         plim__reader_destroy(rows->workers[i].reader);
     plim__file_close(&rows->file);
@@ -267,6 +358,11 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
         if (status == PLIM_OK)
             rows->num_workers++;
     }
+    plim__hot_rows_params_t hot = hot_params(&form, params);
+    if (status == PLIM_OK && hot.nodes != NULL && hot.most > 0) {
+        rows->hot_nodes = *hot.nodes;
+        status = plim__hot_rows_create(job, dataset, &hot, &rows->hot);
+    }
     if (status != PLIM_OK) {
         disk_destroy(&rows->source);
         return status;
@@ -277,13 +373,17 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node)
 {
-    (void)source;
-    (void)node;
-    return false;
+    const rows_disk_t *rows = (const rows_disk_t *)source;
+    return rows->hot != NULL && plim__hot_rows_holds(rows->hot, node);
 }
 
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
 {
-    (void)source;
-    return PLIM_OK;
+    rows_disk_t *rows = (rows_disk_t *)source;
+    return rows->hot != NULL ? plim__hot_rows_refresh(rows->hot) : PLIM_OK;
+}
+
+plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source)
+{
+    return ((rows_disk_t *)source)->hot;
 }

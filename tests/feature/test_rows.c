@@ -1,12 +1,10 @@
 /* Rows from memory and from disk equal the dataset's, in either type, by either engine. */
 #include "support/dataset.h"
-#include "support/harness.h"
+#include "support/features.h"
 
 #include "base/fail.h"
-#include "base/half.h"
 #include "base/rng.h"
 #include "base/threads.h"
-#include "feature/rows.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,136 +13,6 @@
 #include <unistd.h>
 
 static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
-
-/* A dataset and all its features, as they are stored. */
-typedef struct world {
-    char directory[512];
-    char path[600];
-    plim_job_t job;
-    plim_dataset_t *dataset;
-    plim_dtype_t type;
-    int64_t num_nodes;
-    int64_t num_features;
-    char *features; /* (num_nodes, num_features) */
-} world_t;
-
-static size_t width(plim_dtype_t type)
-{
-    return type == PLIM_F16 ? 2 : 4;
-}
-
-static void world_make(world_t *world, int64_t num_nodes, int64_t num_features, bool half,
-                       plim_io_engine_t engine)
-{
-    char name[700];
-    memset(world, 0, sizeof *world);
-    test_directory_make(world->directory);
-    (void)snprintf(world->path, sizeof world->path, "%s/data", world->directory);
-    world->job = test_job_make(PLIM_LINE_NONE, 2, engine);
-    test_graph_t graph = {.num_nodes = num_nodes,
-                          .num_features = num_features,
-                          .num_classes = 3,
-                          .half = half,
-                          .seed = 5};
-    assert_ok(test_dataset_make(&world->job, world->path, &graph));
-    assert_ok(plim_dataset_open(&world->job, world->path, &world->dataset));
-    world->type = half ? PLIM_F16 : PLIM_F32;
-    world->num_nodes = num_nodes;
-    world->num_features = num_features;
-    size_t bytes = (size_t)(num_nodes * num_features) * width(world->type);
-    world->features = malloc(bytes);
-    assert_non_null(world->features);
-    (void)snprintf(name, sizeof name, "%s/features.npy", world->path);
-    FILE *file = fopen(name, "rb");
-    assert_non_null(file);
-    assert_int_equal(fseek(file, 4096, SEEK_SET), 0);
-    assert_int_equal(fread(world->features, 1, bytes, file), bytes);
-    (void)fclose(file);
-}
-
-static void world_end(world_t *world)
-{
-    plim_dataset_close(world->dataset);
-    test_job_end(&world->job);
-    free(world->features);
-    test_directory_remove(world->directory);
-}
-
-/* Element `feature` of a node's row in the wanted type, as bits. */
-static uint32_t expected(const world_t *world, int64_t node, int64_t feature, plim_dtype_t wanted)
-{
-    size_t at = (size_t)(node * world->num_features + feature);
-    float value;
-    uint32_t bits;
-    if (world->type == PLIM_F16) {
-        uint16_t half = ((const uint16_t *)(const void *)world->features)[at];
-        if (wanted == PLIM_F16)
-            return half;
-        value = plim__f32_from_f16(half);
-    } else {
-        value = ((const float *)(const void *)world->features)[at];
-        if (wanted == PLIM_F16)
-            return plim__f16_from_f32(value);
-    }
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static void assert_rows(const world_t *world, const int64_t *nodes, int64_t count,
-                        plim_dtype_t wanted, const char *rows)
-{
-    for (int64_t i = 0; i < count; i++) {
-        for (int64_t f = 0; f < world->num_features; f++) {
-            uint32_t bits = 0;
-            memcpy(&bits, rows + (size_t)(i * world->num_features + f) * width(wanted),
-                   width(wanted));
-            if (bits != expected(world, nodes[i], f, wanted))
-                fail_msg("row %lld of node %lld differs at feature %lld", (long long)i,
-                         (long long)nodes[i], (long long)f);
-        }
-    }
-}
-
-/* Gathers into memory with a guard behind it, and compares. */
-static void gather_and_compare(const world_t *world, plim__rows_t *source, int worker,
-                               const int64_t *nodes, int64_t count)
-{
-    static const plim_dtype_t types[] = {PLIM_F16, PLIM_F32};
-    for (int t = 0; t < 2; t++) {
-        size_t bytes = (size_t)(count * world->num_features) * width(types[t]);
-        char *rows = malloc(bytes + 64);
-        assert_non_null(rows);
-        memset(rows, 0x5a, bytes + 64);
-        assert_ok(plim__rows_gather(source, worker, nodes, count, types[t], rows));
-        assert_rows(world, nodes, count, types[t], rows);
-        for (size_t i = bytes; i < bytes + 64; i++)
-            assert_int_equal(rows[i], 0x5a);
-        free(rows);
-    }
-}
-
-/* Counts 0 and 1; ascending, unsorted and repeated nodes; first and last. */
-static void check_source(const world_t *world, plim__rows_t *source)
-{
-    int64_t n = world->num_nodes;
-    int64_t count = plim_dataset_info(world->dataset)->num_features > 1000 ? 50 : 300;
-    int64_t *nodes = malloc((size_t)count * sizeof *nodes);
-    uint64_t draw = 0;
-    assert_non_null(nodes);
-    gather_and_compare(world, source, 0, nodes, 0);
-    nodes[0] = n - 1;
-    gather_and_compare(world, source, 1, nodes, 1);
-    for (int64_t i = 0; i < count; i++)
-        nodes[i] = i * (n - 1) / (count - 1);
-    gather_and_compare(world, source, 0, nodes, count);
-    for (int64_t i = 0; i < count; i++)
-        nodes[i] = (int64_t)plim__rng_below(9, &draw, (uint64_t)n);
-    gather_and_compare(world, source, 1, nodes, count);
-    for (int64_t i = 0; i < count; i++)
-        nodes[i] = n - 1 - i % 7;
-    gather_and_compare(world, source, 0, nodes, count);
-    free(nodes);
-}
 
 static plim__rows_disk_params_t disk_params(size_t gap)
 {
@@ -157,26 +25,26 @@ static void equal_the_dataset(void **state)
     static const int64_t sizes[] = {1, 3, 64, 128, 129, 256, 5000};
     for (int s = 0; s < 7; s++) {
         for (int half = 0; half < 2; half++) {
-            world_t world;
+            test_features_t world;
             plim__rows_t *source;
-            world_make(&world, sizes[s] > 1000 ? 60 : 700, sizes[s], half == 1,
-                       engines[(s + half) % 2]);
+            test_features_make(&world, sizes[s] > 1000 ? 60 : 700, sizes[s], half == 1,
+                               engines[(s + half) % 2]);
             int64_t before = plim_ledger_reserved(world.job.ledger);
             assert_ok(plim__rows_memory_create(&world.job, world.dataset, &source));
             assert_true(plim_ledger_peak(world.job.ledger) - before <=
                         (int64_t)plim__rows_memory_estimate(&world.job, world.dataset));
-            check_source(&world, source);
+            test_features_check(&world, source);
             plim__rows_destroy(source);
             for (size_t gap = 0; gap <= 16384; gap += 16384) {
                 plim__rows_disk_params_t params = disk_params(gap);
                 assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
                 assert_true(plim_ledger_reserved(world.job.ledger) - before <=
                             (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &params));
-                check_source(&world, source);
+                test_features_check(&world, source);
                 plim__rows_destroy(source);
             }
             assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
-            world_end(&world);
+            test_features_end(&world);
         }
     }
 }
@@ -187,7 +55,7 @@ static void long_gathers(void **state)
     (void)state;
     enum { NODES = 20000, COUNT = 2 * NODES };
     for (int half = 0; half < 2; half++) {
-        world_t world;
+        test_features_t world;
         plim__rows_t *source;
         plim__rows_stats_t stats;
         plim__rows_disk_params_t params = disk_params(4096);
@@ -195,9 +63,9 @@ static void long_gathers(void **state)
         assert_non_null(nodes);
         for (int64_t i = 0; i < COUNT; i++)
             nodes[i] = (COUNT - 1 - i) / 2;
-        world_make(&world, NODES, 20, half == 1, PLIM_IO_AUTO);
+        test_features_make(&world, NODES, 20, half == 1, PLIM_IO_AUTO);
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
-        gather_and_compare(&world, source, 0, nodes, COUNT);
+        test_features_gather(&world, source, 0, nodes, COUNT);
         plim__rows_stats(source, &stats);
         assert_int_equal(stats.rows, 2 * COUNT);
         assert_int_equal(stats.rows_hot, 0);
@@ -207,12 +75,12 @@ static void long_gathers(void **state)
         assert_true(stats.bytes_read >= 2 * file_bytes && stats.bytes_read < 3 * file_bytes);
         plim__rows_destroy(source);
         free(nodes);
-        world_end(&world);
+        test_features_end(&world);
     }
 }
 
 typedef struct crowd {
-    const world_t *world;
+    const test_features_t *world;
     plim__rows_t *source;
     atomic_int next;
 } crowd_t;
@@ -231,7 +99,7 @@ static plim_status_t crowd_member(void *context, int worker)
         size_t bytes = 200 * (size_t)crowd->world->num_features * 4;
         char *rows = malloc(bytes);
         PLIM_TRY(plim__rows_gather(crowd->source, number, nodes, 200, PLIM_F32, rows));
-        assert_rows(crowd->world, nodes, 200, PLIM_F32, rows);
+        test_features_compare(crowd->world, nodes, 200, PLIM_F32, rows);
         free(rows);
     }
     return PLIM_OK;
@@ -241,8 +109,8 @@ static void several_workers(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        world_t world;
-        world_make(&world, 3000, 32, true, engines[e]);
+        test_features_t world;
+        test_features_make(&world, 3000, 32, true, engines[e]);
         plim__rows_disk_params_t params = {.workers = 4, .depth = 8, .gap = 1024};
         plim__rows_t *sources[2];
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &sources[0]));
@@ -255,18 +123,18 @@ static void several_workers(void **state)
             assert_int_equal(stats.rows, (int64_t)crowd.next * 20 * 200);
             plim__rows_destroy(sources[i]);
         }
-        world_end(&world);
+        test_features_end(&world);
     }
 }
 
 static void what_cannot_be_gathered(void **state)
 {
     (void)state;
-    world_t world;
+    test_features_t world;
     plim__rows_t *source;
     float row[8];
     int64_t bad[] = {100};
-    world_make(&world, 100, 8, true, PLIM_IO_AUTO);
+    test_features_make(&world, 100, 8, true, PLIM_IO_AUTO);
     plim__rows_disk_params_t params = disk_params(0);
     assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
     assert_int_equal(plim__rows_gather(source, 0, bad, 1, PLIM_F32, row), PLIM_ERR_USAGE);
@@ -279,13 +147,13 @@ static void what_cannot_be_gathered(void **state)
     params.workers = 0;
     assert_int_equal(plim__rows_disk_create(&world.job, world.dataset, &params, &source),
                      PLIM_ERR_USAGE);
-    world_end(&world);
+    test_features_end(&world);
 }
 
 static void without_features(void **state)
 {
     (void)state;
-    world_t world;
+    test_features_t world;
     plim__rows_t *source;
     plim__rows_disk_params_t params = disk_params(0);
     test_graph_t graph = {.num_nodes = 50, .num_classes = 2, .bare = true};
@@ -308,13 +176,13 @@ static void cut_under_it(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        world_t world;
+        test_features_t world;
         plim__rows_t *source;
         char name[700];
         int64_t last[] = {4999};
         float row[16];
         plim__rows_disk_params_t params = disk_params(0);
-        world_make(&world, 5000, 16, true, engines[e]);
+        test_features_make(&world, 5000, 16, true, engines[e]);
         (void)snprintf(name, sizeof name, "%s/features.npy", world.path);
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
         assert_int_equal(truncate(name, 100000), 0);
@@ -327,7 +195,7 @@ static void cut_under_it(void **state)
                          PLIM_ERR_DATA);
         assert_int_equal(plim__rows_disk_create(&world.job, world.dataset, &params, &source),
                          PLIM_ERR_DATA);
-        world_end(&world);
+        test_features_end(&world);
     }
 }
 
@@ -352,11 +220,11 @@ static void no_memory(void **state)
 {
     (void)state;
     for (int e = 0; e < 2; e++) {
-        world_t world;
-        world_make(&world, 200, 7, false, engines[e]);
+        test_features_t world;
+        test_features_make(&world, 200, 7, false, engines[e]);
         test_fail_each_arena(&world.job, make_memory, world.dataset);
         test_fail_each_arena(&world.job, make_disk, world.dataset);
-        world_end(&world);
+        test_features_end(&world);
     }
 }
 

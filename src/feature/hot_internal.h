@@ -1,0 +1,113 @@
+/* The inside of hot rows, for the files that make them. */
+#ifndef PLIM_FEATURE_HOT_INTERNAL_H
+#define PLIM_FEATURE_HOT_INTERNAL_H
+
+#include "feature/hot_rows.h"
+#include "feature/row_form.h"
+#include "io/bulk.h"
+#include "io/reader.h"
+#include "mem/arena.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#define PLIM__HOT_KEY UINT64_C(0x9ddfea08eb382d69)
+
+/* Of the pages, filled, written and checked as one. */
+#define PLIM__HOT_CHUNK PLIM__BULK_CHUNK
+
+/* Pages in a row are refilled by reads of at most this. */
+#define PLIM__HOT_RUN ((size_t)64 << 10)
+
+/* What reads rows into pages: belongs to one thread at a time. */
+typedef struct plim__hot_filler {
+    plim__arena_t arena;
+    plim__reader_t *reader;
+    plim__read_t *reads; /* (PLIM__HOT_READS) */
+    int64_t *nodes;      /* (PLIM__HOT_READS) */
+    int64_t num_reads;   /* collected so far */
+} plim__hot_filler_t;
+
+#define PLIM__HOT_READS ((int64_t)4096)
+
+struct plim__hot_rows {
+    plim__arena_t arena;
+    plim_job_t job;
+    plim__node_set_t nodes; /* its lines are borrowed */
+    plim__row_form_t form;
+    size_t stride;    /* bytes from row to row */
+    int64_t num_rows; /* of the nodes of least rank */
+    int64_t num_pages;
+    char *pages; /* (num_pages x PLIM__PAGE) the rows */
+    /*
+     * (num_pages) Odd: filled, as far as is known; even: lost, or being filled. Written by whoever
+     * fills or refreshes, one thread for each page; it never returns to an earlier value, so who
+     * finds it unchanged after a copy knows that the page was not filled anew meanwhile.
+     */
+    _Atomic uint32_t *states;
+    _Atomic uint64_t *suspects; /* (num_pages) bits: a mark was found to be zero */
+    unsigned char *resident;    /* (PLIM__HOT_SCAN) */
+    uint64_t *checksums;        /* (chunks) of the packed file */
+    plim__file_t file;          /* features.npy */
+    plim__file_t packed;        /* closed when there is none */
+    plim__hot_filler_t filler;  /* of refreshes */
+    uint64_t set_hash;          /* of the set of nodes */
+    uint64_t key;
+    char fingerprint[17];
+    char scratch[PATH_MAX];
+    char packed_path[PATH_MAX];
+};
+
+#define PLIM__HOT_SCAN ((int64_t)4096)
+
+static inline int64_t plim__hot_num_chunks(const plim__hot_rows_t *hot)
+{
+    const int64_t chunk_pages = (int64_t)(PLIM__HOT_CHUNK / PLIM__PAGE);
+    return (hot->num_pages + chunk_pages - 1) / chunk_pages;
+}
+
+size_t plim__hot_filler_estimate(const plim_job_t *job, const plim__row_form_t *form);
+plim_status_t plim__hot_filler_make(const plim_job_t *job, const plim__row_form_t *form,
+                                    plim__hot_filler_t *filler_out);
+void plim__hot_filler_end(plim__hot_filler_t *filler);
+
+/*
+ * Filling pages from features.npy: any number of ranges, ascending, are asked for; plim__hot_settle
+ * then reads what is left and plim__hot_mark sets the marks of each range.
+ */
+plim_status_t plim__hot_want(plim__hot_rows_t *hot, plim__hot_filler_t *filler, int64_t first_page,
+                             int64_t num_pages);
+plim_status_t plim__hot_settle(plim__hot_rows_t *hot, plim__hot_filler_t *filler);
+void plim__hot_mark(plim__hot_rows_t *hot, int64_t first_page, int64_t num_pages);
+
+/* All pages from features.npy, by the job's threads, into the packed file too where there is one.
+ */
+plim_status_t plim__hot_fill(plim__hot_rows_t *hot);
+size_t plim__hot_fill_estimate(const plim_job_t *job, const plim__row_form_t *form);
+
+/*
+ * The packed file: an image of the pages, so that a later start reads them straight into place.
+ *
+ *     | header, 4 KiB | pages | XXH3 of each chunk |
+ *
+ * load: true when it was there, whole and of this very choice of rows, and all pages are filled;
+ * what is wrong with it is logged. PLIM_ERR_STOPPED and the like are errors, a bad file is none.
+ */
+plim_status_t plim__hot_file_load(plim__hot_rows_t *hot, bool *loaded_out);
+
+/* Begins a new one, without a name yet; says so in the log where that is not possible. */
+void plim__hot_file_begin(plim__hot_rows_t *hot);
+
+/* Writes one chunk; by any thread. PLIM_ERR_IO. */
+plim_status_t plim__hot_file_put(plim__hot_rows_t *hot, int64_t chunk);
+
+/* Writes the rest and gives it its name. Where that fails the file still serves this run. */
+void plim__hot_file_finish(plim__hot_rows_t *hot);
+
+/* Where a page lies in it. */
+static inline int64_t plim__hot_file_offset(int64_t page)
+{
+    return (page + 1) * (int64_t)PLIM__PAGE;
+}
+
+#endif

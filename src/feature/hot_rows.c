@@ -1,0 +1,390 @@
+#include "feature/hot_rows.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "feature/hot_internal.h"
+#include "mem/headroom.h"
+
+#include <emmintrin.h>
+#include <stdio.h>
+#include <time.h>
+#include <xxhash.h>
+
+/* Refilling stops where only so much would be left, or after so long. */
+#define MARGIN_BYTES ((int64_t)32 << 20)
+#define REFILL_NS ((int64_t)1000000000)
+
+#define BATCH_PAGES 256             /* refilled before they may be dropped again */
+#define ROOM_PAGES ((int64_t)16384) /* refilled before room is asked for again */
+
+/* Sizes of a cache of these rows. False when they pass what can be addressed. */
+static bool shape_of(const plim_dataset_t *dataset, const plim__hot_rows_params_t *params,
+                     int64_t *rows_out, size_t *stride_out, size_t *bytes_out)
+{
+    plim__row_form_t form = plim__row_form_of(dataset);
+    int64_t count =
+        params->nodes != NULL ? params->nodes->count : plim_dataset_info(dataset)->num_nodes;
+    *rows_out = plim__max_i64(plim__min_i64(params->most, count), 0);
+    *stride_out = plim__round_up(form.bytes, sizeof(uint64_t));
+    if (!plim__mul_size((size_t)*rows_out, *stride_out, bytes_out) || *bytes_out > INT64_MAX / 2)
+        return false;
+    *bytes_out = plim__round_up(*bytes_out, PLIM__PAGE);
+    return true;
+}
+
+static size_t arena_bytes(size_t bytes)
+{
+    size_t pages = bytes / PLIM__PAGE;
+    size_t chunks = bytes / PLIM__HOT_CHUNK + 1;
+    return plim__round_up(
+        plim__arena_piece(1, sizeof(plim__hot_rows_t), 1) +
+            plim__arena_piece(pages, PLIM__PAGE, PLIM__PAGE) +
+            plim__arena_piece(pages, sizeof(uint32_t), 1) +
+            plim__arena_piece(pages / 64 + 1, sizeof(uint64_t), 1) +
+            plim__arena_piece((size_t)PLIM__HOT_SCAN, 1, 1) +
+            plim__arena_piece(plim__round_up(chunks * sizeof(uint64_t), PLIM__PAGE), 1, PLIM__PAGE),
+        PLIM__PAGE);
+}
+
+size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim__hot_rows_params_t *params)
+{
+    int64_t rows;
+    size_t stride, bytes;
+    plim__row_form_t form = plim__row_form_of(dataset);
+    if (!shape_of(dataset, params, &rows, &stride, &bytes))
+        return SIZE_MAX;
+    size_t filling = plim__hot_fill_estimate(job, &form);
+    size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
+    return arena_bytes(bytes) + plim__hot_filler_estimate(job, &form) +
+           (filling > loading ? filling : loading);
+}
+
+static plim_status_t name_files(plim__hot_rows_t *hot, const char *scratch)
+{
+    if (scratch == NULL)
+        return PLIM_OK;
+    int length = snprintf(hot->scratch, sizeof hot->scratch, "%s", scratch);
+    int full = snprintf(hot->packed_path, sizeof hot->packed_path, "%s/hot-rows-%s-%016llx.plim",
+                        scratch, hot->fingerprint, (unsigned long long)hot->key);
+    if (length < 0 || full < 0 || (size_t)full >= sizeof hot->packed_path)
+        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", scratch);
+    return PLIM_OK;
+}
+
+/* The struct and its tables; no file is open yet, no page is filled. */
+static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 const plim__hot_rows_params_t *params, plim__hot_rows_t **hot_out)
+{
+    plim__arena_t arena;
+    int64_t rows;
+    size_t stride, bytes;
+    if (!shape_of(dataset, params, &rows, &stride, &bytes))
+        return plim__fail(PLIM_ERR_BUDGET, "%lld hot rows are more than can be addressed",
+                          (long long)rows);
+    PLIM_TRY(plim__arena_create(job->ledger, "hot rows", arena_bytes(bytes), &arena));
+    size_t pages = bytes / PLIM__PAGE, chunks = bytes / PLIM__HOT_CHUNK + 1;
+    plim__hot_rows_t *hot = plim__arena_carve(&arena, 1, sizeof *hot, 1);
+    hot->job = *job;
+    hot->nodes = *params->nodes;
+    hot->form = plim__row_form_of(dataset);
+    hot->stride = stride;
+    hot->num_rows = rows;
+    hot->num_pages = (int64_t)pages;
+    hot->pages = plim__arena_carve(&arena, pages, PLIM__PAGE, PLIM__PAGE);
+    hot->states = plim__arena_carve(&arena, pages, sizeof(uint32_t), 1);
+    hot->suspects = plim__arena_carve(&arena, pages / 64 + 1, sizeof(uint64_t), 1);
+    hot->resident = plim__arena_carve(&arena, (size_t)PLIM__HOT_SCAN, 1, 1);
+    hot->checksums = plim__arena_carve(
+        &arena, plim__round_up(chunks * sizeof(uint64_t), PLIM__PAGE), 1, PLIM__PAGE);
+    hot->file.fd = -1;
+    hot->packed.fd = -1;
+    hot->key = params->key;
+    hot->set_hash = XXH3_64bits(params->nodes->lines,
+                                (size_t)params->nodes->num_lines * sizeof *params->nodes->lines);
+    memcpy(hot->fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof hot->fingerprint);
+    hot->arena = arena;
+    plim_status_t status = name_files(hot, params->scratch);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
+    plim__arena_want_small(hot->pages, bytes);
+    *hot_out = hot;
+    return PLIM_OK;
+}
+
+plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__hot_rows_params_t *params,
+                                    plim__hot_rows_t **hot_out)
+{
+    plim__hot_rows_t *hot = NULL;
+    bool loaded = false;
+    if (params->nodes->universe != plim_dataset_info(dataset)->num_nodes)
+        return plim__fail(PLIM_ERR_USAGE, "hot rows of %lld nodes, but there are %lld",
+                          (long long)params->nodes->universe,
+                          (long long)plim_dataset_info(dataset)->num_nodes);
+    PLIM_TRY(make_tables(job, dataset, params, &hot));
+    plim_status_t status = plim__row_form_open(dataset, &hot->file, &hot->form);
+    if (status != PLIM_OK) {
+        hot->file.fd = -1;
+        goto destroy;
+    }
+    status = plim__hot_filler_make(job, &hot->form, &hot->filler);
+    if (status == PLIM_OK && hot->num_rows > 0)
+        status = plim__hot_file_load(hot, &loaded);
+    if (status == PLIM_OK && hot->num_rows > 0 && !loaded)
+        status = plim__hot_fill(hot);
+    if (status != PLIM_OK)
+        goto destroy;
+    for (int64_t page = 0; page < hot->num_pages; page++)
+        atomic_init(&hot->states[page], 1);
+    *hot_out = hot;
+    return PLIM_OK;
+destroy:
+    plim__hot_rows_destroy(hot);
+    return status;
+}
+
+void plim__hot_rows_destroy(plim__hot_rows_t *hot)
+{
+    if (hot == NULL)
+        return;
+    plim__hot_filler_end(&hot->filler);
+    plim__file_close(&hot->packed);
+    plim__file_close(&hot->file);
+    plim__arena_destroy(&hot->arena);
+}
+
+/* Where the node's row begins in the pages; -1 when it is not one of them. */
+static inline int64_t row_of(const plim__hot_rows_t *hot, int64_t node)
+{
+    int64_t rank = plim__node_set_rank(&hot->nodes, node);
+    return rank < 0 || rank >= hot->num_rows ? -1 : rank * (int64_t)hot->stride;
+}
+
+void plim__hot_rows_prefetch(const plim__hot_rows_t *hot, int64_t node)
+{
+    int64_t row = row_of(hot, node);
+    if (row < 0)
+        return;
+    size_t most = 32 * PLIM__LINE;
+    size_t bytes = hot->form.bytes < most ? hot->form.bytes : most;
+    for (size_t at = 0; at < bytes; at += PLIM__LINE)
+        __builtin_prefetch(hot->pages + row + at);
+    __builtin_prefetch(&hot->states[row / (int64_t)PLIM__PAGE]);
+}
+
+bool plim__hot_rows_holds(const plim__hot_rows_t *hot, int64_t node)
+{
+    int64_t row = row_of(hot, node);
+    if (row < 0)
+        return false;
+    int64_t last = (row + (int64_t)hot->stride - 1) / (int64_t)PLIM__PAGE;
+    for (int64_t page = row / (int64_t)PLIM__PAGE; page <= last; page++)
+        if ((atomic_load_explicit(&hot->states[page], memory_order_relaxed) & 1) == 0)
+            return false;
+    return true;
+}
+
+static void suspect(const plim__hot_rows_t *hot, int64_t page)
+{
+    _Atomic uint64_t *word = &hot->suspects[page / 64];
+    uint64_t bit = (uint64_t)1 << page % 64;
+    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
+        atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
+}
+
+/*
+ * Copies the part of a row that lies in one page; it begins with a mark. The page may vanish, or
+ * be filled anew by a refresh, while it is copied. So after the copy, and in this order: the mark
+ * must be there (else the page may have been gone), and the state must be what it was (else the
+ * page may have been gone and back again between the two). The copy races with the filling by
+ * design, and what it then brought is thrown away, so ThreadSanitizer is told to look elsewhere;
+ * and memcpy is not called, because the sanitizer's own would look.
+ */
+__attribute__((no_sanitize("thread"))) static bool copy_part(const plim__hot_rows_t *hot, size_t at,
+                                                             size_t size, char *to)
+{
+    int64_t page = (int64_t)(at / PLIM__PAGE);
+    const char *from = hot->pages + at;
+    uint32_t state = atomic_load_explicit(&hot->states[page], memory_order_acquire);
+    size_t i = 0;
+    if ((state & 1) == 0)
+        return false;
+    for (; i + 16 <= size; i += 16)
+        _mm_storeu_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+    for (; i < size; i++)
+        to[i] = from[i];
+    atomic_thread_fence(memory_order_acquire);
+    uint64_t mark = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
+    if (mark == 0) {
+        suspect(hot, page);
+        return false;
+    }
+    if (atomic_load_explicit(&hot->states[page], memory_order_relaxed) != state)
+        return false;
+    mark ^= PLIM__HOT_KEY;
+    memcpy(to, &mark, size < sizeof mark ? size : sizeof mark);
+    return true;
+}
+
+bool plim__hot_rows_copy(const plim__hot_rows_t *hot, int64_t node, void *row_out)
+{
+    int64_t row = row_of(hot, node);
+    if (row < 0)
+        return false;
+    size_t at = (size_t)row, end = at + hot->form.bytes;
+    char *to = row_out;
+    while (at < end) {
+        size_t page_end = (at / PLIM__PAGE + 1) * PLIM__PAGE;
+        size_t size = (page_end < end ? page_end : end) - at;
+        if (!copy_part(hot, at, size, to))
+            return false;
+        at += size;
+        to += size;
+    }
+    return true;
+}
+
+static bool take_suspicion(plim__hot_rows_t *hot, int64_t page)
+{
+    uint64_t bit = (uint64_t)1 << page % 64;
+    _Atomic uint64_t *word = &hot->suspects[page / 64];
+    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
+        return false;
+    return (atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed) & bit) != 0;
+}
+
+/*
+ * Every page begins with a mark, so a glance at its first word tells; but a glance counts as use,
+ * which would keep from the kernel which pages are really used. So the kernel is asked which pages
+ * are there, and only those are looked at that somebody has found to be zero: for a page that was
+ * read after it was dropped the kernel says yes.
+ */
+static int64_t find_lost(plim__hot_rows_t *hot)
+{
+    int64_t lost = 0;
+    for (int64_t first = 0; first < hot->num_pages; first += PLIM__HOT_SCAN) {
+        int64_t count = plim__min_i64(PLIM__HOT_SCAN, hot->num_pages - first);
+        char *base = hot->pages + (size_t)first * PLIM__PAGE;
+        if (!plim__arena_resident(base, (size_t)count * PLIM__PAGE, hot->resident))
+            memset(hot->resident, 1, (size_t)count);
+        for (int64_t i = 0; i < count; i++) {
+            _Atomic uint32_t *state = &hot->states[first + i];
+            uint32_t before = atomic_load_explicit(state, memory_order_relaxed);
+            bool gone = (hot->resident[i] & 1) == 0;
+            if (take_suspicion(hot, first + i) && !gone)
+                gone = __atomic_load_n((uint64_t *)(void *)(base + (size_t)i * PLIM__PAGE),
+                                       __ATOMIC_RELAXED) == 0;
+            if ((before & 1) != 0 && gone)
+                atomic_store_explicit(state, ++before, memory_order_relaxed);
+            lost += (before & 1) == 0;
+        }
+    }
+    return lost;
+}
+
+/* Up to BATCH_PAGES lost pages from `from` on, in runs of at most PLIM__HOT_RUN bytes. */
+typedef struct batch {
+    int num_runs;
+    int64_t num_pages;
+    int64_t first[BATCH_PAGES];
+    int64_t count[BATCH_PAGES];
+} batch_t;
+
+static int64_t collect(const plim__hot_rows_t *hot, int64_t from, int64_t most, batch_t *batch)
+{
+    const int64_t run_pages = (int64_t)(PLIM__HOT_RUN / PLIM__PAGE);
+    int64_t page = from;
+    batch->num_runs = 0;
+    batch->num_pages = 0;
+    for (; page < hot->num_pages && batch->num_pages < most; page++) {
+        if ((atomic_load_explicit(&hot->states[page], memory_order_relaxed) & 1) != 0)
+            continue;
+        int last = batch->num_runs - 1;
+        if (last >= 0 && batch->first[last] + batch->count[last] == page &&
+            batch->count[last] < run_pages) {
+            batch->count[last]++;
+        } else {
+            batch->first[++last] = page;
+            batch->count[last] = 1;
+            batch->num_runs++;
+        }
+        batch->num_pages++;
+    }
+    return page;
+}
+
+static plim_status_t read_packed(plim__hot_rows_t *hot, const batch_t *batch)
+{
+    for (int i = 0; i < batch->num_runs; i++)
+        hot->filler.reads[i] = (plim__read_t){plim__hot_file_offset(batch->first[i]),
+                                              (size_t)batch->count[i] * PLIM__PAGE,
+                                              hot->pages + (size_t)batch->first[i] * PLIM__PAGE};
+    return plim__reader_read(hot->filler.reader, &hot->packed, hot->filler.reads, batch->num_runs);
+}
+
+static plim_status_t read_rows(plim__hot_rows_t *hot, const batch_t *batch)
+{
+    plim_status_t status = PLIM_OK;
+    for (int i = 0; i < batch->num_runs && status == PLIM_OK; i++)
+        status = plim__hot_want(hot, &hot->filler, batch->first[i], batch->count[i]);
+    if (status == PLIM_OK)
+        status = plim__hot_settle(hot, &hot->filler);
+    hot->filler.num_reads = 0;
+    for (int i = 0; i < batch->num_runs && status == PLIM_OK; i++)
+        plim__hot_mark(hot, batch->first[i], batch->count[i]);
+    return status;
+}
+
+/* The states are even while this writes, so nobody believes what is copied meanwhile. */
+static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
+{
+    atomic_thread_fence(memory_order_release);
+    PLIM_TRY(hot->packed.fd >= 0 ? read_packed(hot, batch) : read_rows(hot, batch));
+    for (int i = 0; i < batch->num_runs; i++) {
+        int64_t first = batch->first[i], count = batch->count[i];
+        plim__arena_may_drop(hot->pages + (size_t)first * PLIM__PAGE, (size_t)count * PLIM__PAGE);
+        for (int64_t page = first; page < first + count; page++)
+            atomic_fetch_add_explicit(&hot->states[page], 1, memory_order_release);
+    }
+    return PLIM_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
+{
+    batch_t batch;
+    int64_t start = now_ns(), page = 0, room = 0, unasked = 0;
+    if (find_lost(hot) == 0)
+        return PLIM_OK;
+    while (page < hot->num_pages && now_ns() - start < REFILL_NS) {
+        if (unasked <= 0) {
+            room = (plim__headroom("") - MARGIN_BYTES) / (int64_t)PLIM__PAGE;
+            unasked = ROOM_PAGES;
+        }
+        if (room < 1)
+            break;
+        page = collect(hot, page, plim__min_i64(room, BATCH_PAGES), &batch);
+        if (batch.num_pages == 0)
+            break;
+        PLIM_TRY(refill(hot, &batch));
+        room -= batch.num_pages;
+        unasked -= batch.num_pages;
+    }
+    return PLIM_OK;
+}
+
+void plim__hot_rows_pages(const plim__hot_rows_t *hot, char **pages_out, int64_t *num_pages_out)
+{
+    *pages_out = hot->pages;
+    *num_pages_out = hot->num_pages;
+}
