@@ -4,13 +4,19 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
+#include "mem/headroom.h"
 
 #include <stdatomic.h>
+#include <time.h>
 
 #define BLOCK ((int64_t)1 << PLIM__HOT_BLOCK_BITS)
 #define FILL_BLOCKS 4 /* filled by a thread at a time */
 #define SOME 256      /* nodes looked at, at a time */
 #define AHEAD 16      /* of them between a prefetch and its use */
+
+#define REFRESH_NS ((int64_t)1000000000)
+#define MARGIN_BYTES ((int64_t)32 << 20) /* of memory that a refresh leaves to others */
+#define ROOM_BYTES ((int64_t)16 << 20)   /* brought back before room is asked for again */
 
 static int64_t num_blocks(int64_t num_lists)
 {
@@ -21,7 +27,7 @@ static int64_t num_blocks(int64_t num_lists)
 static size_t arena_bytes(int64_t num_lists, int64_t num_entries, size_t width)
 {
     size_t size = plim__arena_piece(1, sizeof(plim__hot_lists_t), 1);
-    size_t blocks = plim__arena_piece((size_t)num_blocks(num_lists), sizeof(plim__hot_block_t), 1);
+    size_t blocks = plim__arena_piece((size_t)num_blocks(num_lists), sizeof(int64_t), 1);
     size_t starts = plim__arena_piece((size_t)num_lists, sizeof(uint32_t), PLIM__PAGE);
     size_t entries = plim__arena_piece((size_t)num_entries, width, PLIM__PAGE);
     if (!plim__add_size(size, blocks, &size) || !plim__add_size(size, starts, &size) ||
@@ -106,10 +112,10 @@ static void set_starts(plim__hot_lists_t *hot)
     int64_t start = 0;
     walk_start(&walk, hot->nodes, hot->offsets, 0);
     for (int64_t i = 0; i < hot->num_lists; i++) {
-        int64_t node = walk_next(&walk, &list);
+        (void)walk_next(&walk, &list);
         if (i % BLOCK == 0)
-            hot->blocks[i / BLOCK] = (plim__hot_block_t){start, node};
-        hot->starts[i] = (uint32_t)(start - hot->blocks[i / BLOCK].start);
+            hot->blocks[i / BLOCK] = start;
+        hot->starts[i] = (uint32_t)(start - hot->blocks[i / BLOCK]);
         start += list.degree;
     }
 }
@@ -136,8 +142,7 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
     hot->num_lists = num_lists;
     hot->num_entries = num_entries;
     hot->width = width;
-    hot->blocks =
-        plim__arena_carve(&arena, (size_t)num_blocks(num_lists), sizeof(plim__hot_block_t), 1);
+    hot->blocks = plim__arena_carve(&arena, (size_t)num_blocks(num_lists), sizeof(int64_t), 1);
     hot->starts = plim__arena_carve(&arena, (size_t)num_lists, sizeof(uint32_t), PLIM__PAGE);
     hot->entries = plim__arena_carve(&arena, (size_t)num_entries, width, PLIM__PAGE);
     plim__arena_want_huge(hot->starts, (size_t)num_lists * sizeof(uint32_t));
@@ -154,15 +159,6 @@ void plim__hot_lists_destroy(plim__hot_lists_t *hot)
         plim__arena_destroy(&hot->arena);
 }
 
-/* Filling, by several threads: each takes the next few blocks. */
-typedef struct filling {
-    plim__hot_lists_t *hot;
-    const plim_job_t *job;
-    const plim__file_t *file;
-    const plim__hot_filler_t *fillers;
-    atomic_int_least64_t next;
-} filling_t;
-
 static char *place_of(const plim__hot_lists_t *hot, int64_t entry)
 {
     return (char *)hot->entries + (size_t)entry * hot->width;
@@ -171,26 +167,111 @@ static char *place_of(const plim__hot_lists_t *hot, int64_t entry)
 /* Entries before the block, or all of them. */
 static int64_t block_start(const plim__hot_lists_t *hot, int64_t block)
 {
-    return block * BLOCK < hot->num_lists ? hot->blocks[block].start : hot->num_entries;
+    return block * BLOCK < hot->num_lists ? hot->blocks[block] : hot->num_entries;
+}
+
+/* The list that the `place`-th entry belongs to: the last one that begins there or before. */
+static int64_t rank_at(const plim__hot_lists_t *hot, int64_t place)
+{
+    int64_t low = 0, high = hot->num_lists;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (plim__hot_lists_start(hot, middle) <= place)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 /* Names the entry of the file that is the `place`-th of those kept. */
-static plim_status_t fail_entry(const filling_t *filling, int64_t block, int64_t place,
-                                int64_t value)
+static plim_status_t fail_entry(const plim__hot_lists_t *hot, const plim__file_t *file,
+                                int64_t place, int64_t value)
 {
-    const plim__hot_lists_t *hot = filling->hot;
-    walk_t walk;
-    plim__list_t list = {0, 0};
-    int64_t start = hot->blocks[block].start;
-    walk_start(&walk, hot->nodes, hot->offsets, hot->blocks[block].node);
-    while (walk_next(&walk, &list) >= 0 && place >= start + list.degree)
-        start += list.degree;
+    int64_t rank = rank_at(hot, place);
+    plim__list_t list = plim__offsets_list(hot->offsets, plim__node_set_select(hot->nodes, rank));
+    long long entry = list.start + place - plim__hot_lists_start(hot, rank);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again "
                       "or make it anew",
-                      filling->file->path, (long long)(list.start + place - start),
-                      (long long)value, (long long)hot->num_nodes);
+                      file->path, entry, (long long)value, (long long)hot->num_nodes);
 }
+
+/* Reads of entries, as they are asked for. */
+typedef struct asking {
+    const plim__hot_lists_t *hot;
+    const plim__file_t *file;
+    const plim__hot_filler_t *filler;
+    int64_t num_reads;
+} asking_t;
+
+static plim_status_t read_asked(asking_t *asking)
+{
+    int64_t count = asking->num_reads;
+    asking->num_reads = 0;
+    return plim__reader_read(asking->filler->reader, asking->file, asking->filler->reads, count);
+}
+
+/*
+ * Asks for entries [first, first + count) of the file: as part of the read before where they are
+ * its neighbours, as their places in memory then are too. Reads what was asked when it must.
+ */
+static plim_status_t ask(asking_t *asking, int64_t first, int64_t count, char *to)
+{
+    const size_t width = asking->hot->width;
+    const plim__hot_filler_t *filler = asking->filler;
+    int64_t offset = PLIM__NPY_HEADER + first * (int64_t)width;
+    size_t size = (size_t)count * width;
+    while (size > 0) {
+        plim__read_t *last = asking->num_reads > 0 ? &filler->reads[asking->num_reads - 1] : NULL;
+        size_t part = size < filler->max_read ? size : filler->max_read;
+        if (last != NULL && last->offset + (int64_t)last->size == offset &&
+            last->size < filler->max_read) {
+            if (part > filler->max_read - last->size)
+                part = filler->max_read - last->size;
+            last->size += part;
+        } else {
+            if (asking->num_reads == filler->num_reads)
+                PLIM_TRY(read_asked(asking));
+            filler->reads[asking->num_reads++] = (plim__read_t){offset, part, to};
+        }
+        offset += (int64_t)part;
+        to += part;
+        size -= part;
+    }
+    return PLIM_OK;
+}
+
+/* Asks for the entries [from, to) of those kept, the first of which goes to `place`. */
+static plim_status_t ask_kept(asking_t *asking, int64_t from, int64_t to, char *place)
+{
+    const plim__hot_lists_t *hot = asking->hot;
+    walk_t walk;
+    plim__list_t list = {0, 0};
+    if (from == to)
+        return PLIM_OK;
+    int64_t rank = rank_at(hot, from);
+    int64_t start = plim__hot_lists_start(hot, rank);
+    walk_start(&walk, hot->nodes, hot->offsets, plim__node_set_select(hot->nodes, rank));
+    for (int64_t at = from; at < to;) {
+        (void)walk_next(&walk, &list);
+        int64_t end = plim__min_i64(start + list.degree, to);
+        PLIM_TRY(ask(asking, list.start + at - start, end - at,
+                     place + (size_t)(at - from) * hot->width));
+        start += list.degree;
+        at = end;
+    }
+    return PLIM_OK;
+}
+
+/* Filling, by several threads: each takes the next few blocks. */
+typedef struct filling {
+    plim__hot_lists_t *hot;
+    const plim_job_t *job;
+    const plim__file_t *file;
+    const plim__hot_filler_t *fillers;
+    atomic_int_least64_t next;
+} filling_t;
 
 #define COMPLEMENT(name, type, unsigned_type)                                                      \
     /* False when one of the entries is no node. */                                                \
@@ -208,8 +289,8 @@ static plim_status_t fail_entry(const filling_t *filling, int64_t block, int64_t
 COMPLEMENT(complement_i32, int32_t, uint32_t)
 COMPLEMENT(complement_i64, int64_t, uint64_t)
 
-/* Checks and complements what was read of the entries [from, to), which begin in `block`. */
-static plim_status_t complement(const filling_t *filling, int64_t block, int64_t from, int64_t to)
+/* Checks and complements what was read of the entries [from, to). */
+static plim_status_t complement(const filling_t *filling, int64_t from, int64_t to)
 {
     const plim__hot_lists_t *hot = filling->hot;
     void *entries = place_of(hot, from);
@@ -218,40 +299,9 @@ static plim_status_t complement(const filling_t *filling, int64_t block, int64_t
     for (int64_t place = from; !right && place < to; place++) {
         int64_t value = plim__hot_lists_entry(hot, place);
         if ((uint64_t)value >= (uint64_t)hot->num_nodes)
-            return fail_entry(filling, block, place, value);
+            return fail_entry(hot, filling->file, place, value);
     }
     return PLIM_OK;
-}
-
-/*
- * Asks for entries [first, first + count) of the file, which go to `place` on: as part of the read
- * before where they are its neighbours, as they then are in memory. How many found room among the
- * reads.
- */
-static int64_t ask(const filling_t *filling, const plim__hot_filler_t *filler, int64_t *num_reads,
-                   int64_t first, int64_t count, int64_t place)
-{
-    const size_t width = filling->hot->width;
-    const int64_t most = (int64_t)(filler->max_read / width);
-    int64_t done = 0;
-    while (done < count) {
-        int64_t offset = PLIM__NPY_HEADER + (first + done) * (int64_t)width;
-        plim__read_t *last = *num_reads > 0 ? &filler->reads[*num_reads - 1] : NULL;
-        if (last != NULL && last->offset + (int64_t)last->size == offset &&
-            last->size + width <= filler->max_read) {
-            int64_t more = plim__min_i64(count - done, most - (int64_t)(last->size / width));
-            last->size += (size_t)more * width;
-            done += more;
-            continue;
-        }
-        if (*num_reads == filler->num_reads)
-            break;
-        int64_t part = plim__min_i64(count - done, most);
-        filler->reads[(*num_reads)++] =
-            (plim__read_t){offset, (size_t)part * width, place_of(filling->hot, place + done)};
-        done += part;
-    }
-    return done;
 }
 
 /* Blocks [block, end): their lists are read to where they stay, then complemented there. */
@@ -259,27 +309,11 @@ static plim_status_t fill_blocks(const filling_t *filling, const plim__hot_fille
                                  int64_t block, int64_t end)
 {
     plim__hot_lists_t *hot = filling->hot;
-    walk_t walk;
-    int64_t num_reads = 0;
-    int64_t place = block_start(hot, block), to = block_start(hot, end);
-    const int64_t from = place;
-    walk_start(&walk, hot->nodes, hot->offsets, hot->blocks[block].node);
-    while (place < to) {
-        plim__list_t list = {0, 0};
-        (void)walk_next(&walk, &list);
-        for (int64_t done = 0; done < list.degree;) {
-            done += ask(filling, filler, &num_reads, list.start + done, list.degree - done,
-                        place + done);
-            if (done < list.degree) {
-                PLIM_TRY(
-                    plim__reader_read(filler->reader, filling->file, filler->reads, num_reads));
-                num_reads = 0;
-            }
-        }
-        place += list.degree;
-    }
-    PLIM_TRY(plim__reader_read(filler->reader, filling->file, filler->reads, num_reads));
-    PLIM_TRY(complement(filling, block, from, to));
+    asking_t asking = {hot, filling->file, filler, 0};
+    int64_t from = block_start(hot, block), to = block_start(hot, end);
+    PLIM_TRY(ask_kept(&asking, from, to, place_of(hot, from)));
+    PLIM_TRY(read_asked(&asking));
+    PLIM_TRY(complement(filling, from, to));
     plim__arena_may_drop(place_of(hot, from), (size_t)(to - from) * hot->width);
     return PLIM_OK;
 }
@@ -305,12 +339,103 @@ static plim_status_t fill(void *context, int worker)
     }
 }
 
+static int fill_threads(const plim_job_t *job, int num_fillers)
+{
+    int threads = num_fillers < job->threads ? num_fillers : job->threads;
+    return threads < PLIM__THREADS_MAX ? threads : PLIM__THREADS_MAX;
+}
+
+size_t plim__hot_lists_fill_estimate(const plim_job_t *job, int num_fillers)
+{
+    return (size_t)(fill_threads(job, num_fillers) - 1) * PLIM__STACK_BYTES;
+}
+
 plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job,
                                    const plim__file_t *file, const plim__hot_filler_t *fillers,
                                    int num_fillers)
 {
     filling_t filling = {.hot = hot, .job = job, .file = file, .fillers = fillers};
-    int threads = num_fillers < job->threads ? num_fillers : job->threads;
-    return plim__parallel(threads < PLIM__THREADS_MAX ? threads : PLIM__THREADS_MAX, fill,
-                          &filling);
+    size_t stacks = plim__hot_lists_fill_estimate(job, num_fillers);
+    int account;
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "hot lists", stacks, &account));
+    plim_status_t status = plim__parallel(fill_threads(job, num_fillers), fill, &filling);
+    plim__ledger_release(job->ledger, account, stacks);
+    return status;
+}
+
+/* Puts entries [from, to) of those kept, which lie at `staged`, where others may be reading them.
+ */
+static plim_status_t put_back(const plim__hot_lists_t *hot, const plim__file_t *file,
+                              const void *staged, int64_t from, int64_t to)
+{
+    const bool narrow = hot->width == sizeof(int32_t);
+    for (int64_t i = 0; i < to - from; i++) {
+        int64_t value = narrow ? ((const int32_t *)staged)[i] : ((const int64_t *)staged)[i];
+        if ((uint64_t)value >= (uint64_t)hot->num_nodes)
+            return fail_entry(hot, file, from + i, value);
+        if (narrow)
+            __atomic_store_n((int32_t *)hot->entries + from + i, ~(int32_t)value, __ATOMIC_RELAXED);
+        else
+            __atomic_store_n((int64_t *)hot->entries + from + i, ~value, __ATOMIC_RELAXED);
+    }
+    return PLIM_OK;
+}
+
+/* Brings back what was dropped of entries [from, to), whole pages, no more than the staging
+ * holds; how much that is. */
+static plim_status_t bring_back(const plim__hot_lists_t *hot, const plim__file_t *file,
+                                const plim__hot_filler_t *filler, int64_t from, int64_t to,
+                                int64_t *bytes_out)
+{
+    bool dropped[PLIM__HOT_STAGED / PLIM__PAGE];
+    const int64_t page = (int64_t)(PLIM__PAGE / hot->width);
+    asking_t asking = {hot, file, filler, 0};
+    int64_t bytes = 0;
+    for (int64_t at = from; at < to; at += page) {
+        int64_t end = plim__min_i64(at + page, to), i = (at - from) / page;
+        dropped[i] = plim__hot_lists_entry(hot, at) == -1;
+        if (dropped[i]) {
+            PLIM_TRY(ask_kept(&asking, at, end, filler->staging + (size_t)i * PLIM__PAGE));
+            bytes += (int64_t)PLIM__PAGE;
+        }
+    }
+    PLIM_TRY(read_asked(&asking));
+    for (int64_t at = from; at < to; at += page) {
+        int64_t end = plim__min_i64(at + page, to), i = (at - from) / page;
+        if (dropped[i])
+            PLIM_TRY(put_back(hot, file, filler->staging + (size_t)i * PLIM__PAGE, at, end));
+    }
+    if (bytes > 0)
+        plim__arena_may_drop(place_of(hot, from), (size_t)(to - from) * hot->width);
+    *bytes_out = bytes;
+    return PLIM_OK;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
+                                      const plim__hot_filler_t *filler)
+{
+    const int64_t step = (int64_t)(PLIM__HOT_STAGED / hot->width);
+    int64_t begin = now_ns(), room = 0;
+    if (!__atomic_exchange_n(&hot->lost, false, __ATOMIC_RELAXED))
+        return PLIM_OK;
+    for (int64_t from = 0; from < hot->num_entries; from += step) {
+        int64_t bytes = 0;
+        if (room <= 0 && plim__headroom("") > MARGIN_BYTES + ROOM_BYTES)
+            room = ROOM_BYTES;
+        if (room <= 0 || now_ns() - begin > REFRESH_NS) {
+            __atomic_store_n(&hot->lost, true, __ATOMIC_RELAXED);
+            return PLIM_OK;
+        }
+        PLIM_TRY(bring_back(hot, file, filler, from, plim__min_i64(from + step, hot->num_entries),
+                            &bytes));
+        room -= bytes;
+    }
+    return PLIM_OK;
 }

@@ -19,12 +19,7 @@
 #include "sample/offsets.h"
 
 #define PLIM__HOT_BLOCK_BITS 12
-
-/* A run of lists: the entries before it, and its first list's node. */
-typedef struct plim__hot_block {
-    int64_t start;
-    int64_t node;
-} plim__hot_block_t;
+#define PLIM__HOT_STAGED ((size_t)1 << 20) /* bytes that a refresh reads at a time */
 
 typedef struct plim__hot_lists {
     plim__arena_t arena;
@@ -33,15 +28,19 @@ typedef struct plim__hot_lists {
     int64_t num_nodes; /* of the graph: entries are below it */
     int64_t num_lists; /* the first so many of the nodes' */
     int64_t num_entries;
-    size_t width;              /* of an entry */
-    plim__hot_block_t *blocks; /* (num_lists / 4,096, rounded up) */
-    uint32_t *starts;          /* (num_lists) */
-    void *entries;             /* (num_entries) int32_t or int64_t */
+    size_t width;     /* of an entry */
+    int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
+    uint32_t *starts; /* (num_lists) */
+    void *entries;    /* (num_entries) int32_t or int64_t, from a page's begin */
+    bool lost;        /* an entry was found to be gone; atomic */
 } plim__hot_lists_t;
 
 /* What it takes at most: `bytes`, or what all lists of the set need if that is less. */
 size_t plim__hot_lists_estimate(const plim_dataset_t *dataset, const plim__node_set_t *nodes,
                                 size_t bytes);
+
+/* What filling takes besides, while it lasts: its threads' stacks. */
+size_t plim__hot_lists_fill_estimate(const plim_job_t *job, int num_fillers);
 
 /*
  * Room for the first lists of `nodes` that fit `bytes`, all included; *hot_out is NULL when not one
@@ -52,22 +51,31 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
                                      size_t bytes, plim__hot_lists_t **hot_out);
 void plim__hot_lists_destroy(plim__hot_lists_t *hot);
 
-/* What one thread fills with: a reader, and room for its reads. */
+/* What one thread fills with: a reader, room for its reads, and for what they bring. */
 typedef struct plim__hot_filler {
     plim__reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     int64_t num_reads;
     size_t max_read; /* of the reader */
+    char *staging;   /* (PLIM__HOT_STAGED) for a refresh */
 } plim__hot_filler_t;
 
 /*
  * Reads the lists by one ascending pass over `file` (indices.npy), on as many of the job's threads
  * as there are fillers; from then on their pages may be dropped. PLIM_ERR_DATA for an entry that is
- * no node, PLIM_ERR_IO, PLIM_ERR_STOPPED.
+ * no node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job,
                                    const plim__file_t *file, const plim__hot_filler_t *fillers,
                                    int num_fillers);
+
+/*
+ * Reads again what the kernel has taken, when something of it was missed since, for a second at
+ * most and as long as there is room in memory. One thread; others may use the lists meanwhile.
+ * Errors as for filling.
+ */
+plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
+                                      const plim__hot_filler_t *filler);
 
 /* The number of the node's list among those kept, or -1. Any thread, as all below. */
 static inline int64_t plim__hot_lists_rank(const plim__hot_lists_t *hot, int64_t node)
@@ -84,12 +92,18 @@ static inline void plim__hot_lists_prefetch(const plim__hot_lists_t *hot, int64_
 /* Where that list begins among the entries. */
 static inline int64_t plim__hot_lists_start(const plim__hot_lists_t *hot, int64_t rank)
 {
-    return hot->blocks[rank >> PLIM__HOT_BLOCK_BITS].start + hot->starts[rank];
+    return hot->blocks[rank >> PLIM__HOT_BLOCK_BITS] + hot->starts[rank];
 }
 
 static inline void plim__hot_lists_prefetch_entry(const plim__hot_lists_t *hot, int64_t place)
 {
     __builtin_prefetch((const char *)hot->entries + (size_t)place * hot->width);
+}
+
+/* Says that an entry was not there: the next refresh will look. */
+static inline void plim__hot_lists_miss(plim__hot_lists_t *hot)
+{
+    __atomic_store_n(&hot->lost, true, __ATOMIC_RELAXED);
 }
 
 /* One entry, or -1 when its page was dropped. */

@@ -91,6 +91,13 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__topology_disk_params_t *params,
                                          plim__topology_t **source_out);
 
+/*
+ * Reads hot lists again that the kernel has taken back, when there is room for them; a second at
+ * most. Between windows, as worker `worker` of the source, while others may draw. Harmless for a
+ * source of another kind. PLIM_ERR_IO, PLIM_ERR_DATA.
+ */
+plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker);
+
 /* For tests: the lists that it keeps in memory (sample/hot_lists.h), or NULL. */
 const struct plim__hot_lists *plim__topology_disk_hot(const plim__topology_t *source);
 

@@ -21,13 +21,13 @@
 
 #define PIECE_BITS 14
 #define PIECE ((int64_t)1 << PIECE_BITS) /* nodes at a time */
-#define STAGED ((int64_t)256 << 10)      /* entries that a piece's reads may bring */
+#define STAGED ((int64_t)256 << 10)      /* entries that a piece's reads may bring, 1 MiB or more */
 #define READS ((int64_t)32 << 10)        /* reads of a piece */
 #define READ_BYTES ((size_t)64 << 10)    /* the largest one */
 #define POINT_BITS 12                    /* numbers of draws from one list: PLIM__FANOUT_MAX */
 #define STRETCH ((int64_t)16)            /* see is_stretch */
 #define AHEAD 24                         /* nodes between a prefetch and its use … */
-#define AHEAD_HOT 8                      /* … and between drawing from a hot list and taking */
+#define AHEAD_HOT 16                     /* … and between drawing from a hot list and taking */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
 
 typedef struct worker {
@@ -246,8 +246,10 @@ static bool take_hot(const disk_t *disk, const worker_t *worker, const piece_t *
         ids[k] = plim__hot_lists_entry(disk->hot, start + ids[k]);
         all |= ids[k];
     }
-    if (all < 0)
+    if (all < 0) {
+        plim__hot_lists_miss(disk->hot);
         plim__draw_positions(piece->hop, piece->nodes[i], worker->lists[i].degree, ids);
+    }
     return all >= 0;
 }
 
@@ -440,9 +442,11 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
                                     const plim__topology_disk_params_t *params)
 {
     const plim__reader_params_t reader = reader_params(params);
+    size_t hot = plim__hot_lists_estimate(dataset, params->hot, params->hot_bytes);
+    if (hot > 0)
+        hot += plim__hot_lists_fill_estimate(job, params->workers);
     return plim__round_up(arena_bytes(entry_width(dataset), params->workers), PLIM__PAGE) +
-           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader) +
-           plim__hot_lists_estimate(dataset, params->hot, params->hot_bytes);
+           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader) + hot;
 }
 
 static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
@@ -454,6 +458,11 @@ static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
     worker->spare = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
     worker->reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1);
     worker->staging = plim__arena_carve(arena, (size_t)STAGED, width, 1);
+}
+
+static plim__hot_filler_t filler_of(const worker_t *worker)
+{
+    return (plim__hot_filler_t){worker->reader, worker->reads, READS, READ_BYTES, worker->staging};
 }
 
 /* Keeps the hot lists; they are read by the workers' readers. */
@@ -469,13 +478,21 @@ static plim_status_t keep_hot(disk_t *disk, const plim_job_t *job, const plim_da
     if (disk->hot == NULL)
         return PLIM_OK;
     for (int i = 0; i < num_fillers; i++)
-        fillers[i] = (plim__hot_filler_t){disk->workers[i].reader, disk->workers[i].reads, READS,
-                                          READ_BYTES};
+        fillers[i] = filler_of(&disk->workers[i]);
     plim_status_t status = plim__hot_lists_fill(disk->hot, job, &disk->file, fillers, num_fillers);
     for (int i = 0; i < num_fillers; i++)
         plim__reader_totals(disk->workers[i].reader, &disk->workers[i].old_transfers,
                             &disk->workers[i].old_bytes);
     return status;
+}
+
+plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int number)
+{
+    const disk_t *disk = (const disk_t *)source;
+    if (source->draw != draw || disk->hot == NULL)
+        return PLIM_OK;
+    const plim__hot_filler_t filler = filler_of(&disk->workers[number]);
+    return plim__hot_lists_refresh(disk->hot, &disk->file, &filler);
 }
 
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
