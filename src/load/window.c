@@ -281,6 +281,7 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     PLIM_TRY(check_batches(window, seeds, bounds, num_batches));
     int64_t batches = batches_expected(window, bounds, num_batches);
     bool cut = false, fits = false;
+    PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0));
     if (plim__load_window_stores_rows(window) && !window->params.all_rows)
         PLIM_TRY(plim__rows_disk_refresh(window->rows_below));
     for (;;) {
