@@ -136,6 +136,18 @@ typedef struct plim_dataset_report {
 PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out);
 
+#define PLIM_PATH_MAX 4096
+
+/*
+ * Copies the dataset to `directory`, on a disk of this machine, under a name made of its
+ * fingerprint, and gives the copy's path; every checksum is compared on the way, and the copy is
+ * there complete or not at all. One that is there already is taken as it is. PLIM_ERR_SPACE before
+ * anything is written, PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_USAGE when another process is making
+ * the same copy. Memory: 9 MiB.
+ */
+PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const char *directory, char path_out[PLIM_PATH_MAX]);
+
 /* plim_dataset_inspect with `whole`, for those who need no report. */
 PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset);
 

@@ -1,0 +1,151 @@
+/*
+ * A dataset copied to a disk of this machine: file by file through the bulk writer, whose checksums
+ * must be those of dataset.json, and committed as a whole.
+ */
+#include "base/fail.h"
+#include "base/job.h"
+#include "io/commit.h"
+#include "io/stream.h"
+#include "mem/arena.h"
+#include "mem/size_text.h"
+#include "store/dataset.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define BUFFER ((size_t)2 << 20)
+
+typedef struct staging {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    plim__staging_t directory;
+    char from[PATH_MAX];
+    char to[PATH_MAX];
+    int64_t copied;
+} staging_t;
+
+static plim_status_t join(char path_out[PATH_MAX], const char *directory, const char *name)
+{
+    int length = snprintf(path_out, PATH_MAX, "%s/%s", directory, name);
+    if (length < 0 || length >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", directory);
+    return PLIM_OK;
+}
+
+static plim_status_t pump(staging_t *staging, plim__stream_t *stream, plim__writer_t *writer)
+{
+    int64_t total = plim_dataset_info(staging->dataset)->bytes;
+    for (;;) {
+        void *to;
+        size_t room, got;
+        PLIM_TRY(plim__job_check(staging->job));
+        PLIM_TRY(plim__writer_space(writer, &to, &room));
+        PLIM_TRY(stream->read(stream, to, room, &got));
+        if (got == 0)
+            return PLIM_OK;
+        PLIM_TRY(plim__writer_advance(writer, got));
+        staging->copied += (int64_t)got;
+        plim__progress(staging->job, "copying to scratch", "bytes", staging->copied, total);
+    }
+}
+
+/* `entry` NULL: a file without checksums of its own. */
+static plim_status_t compare(const staging_t *staging, const plim__manifest_file_t *entry,
+                             int64_t size, const uint64_t *checksums, int64_t num_checksums)
+{
+    if (entry == NULL)
+        return PLIM_OK;
+    if (size != entry->bytes || num_checksums != entry->num_checksums)
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes, dataset.json says %lld", staging->from,
+                          (long long)size, (long long)entry->bytes);
+    for (int64_t i = 0; i < num_checksums; i++)
+        if (checksums[i] != entry->checksums[i])
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: damaged between byte %lld and %lld: the checksum is another "
+                              "than in dataset.json; make or fetch the dataset again",
+                              staging->from, (long long)(i * PLIM__CHECKSUM_BYTES),
+                              (long long)((i + 1) * PLIM__CHECKSUM_BYTES));
+    return PLIM_OK;
+}
+
+static plim_status_t copy_file(staging_t *staging, const char *name, int64_t most,
+                               const plim__manifest_file_t *entry)
+{
+    plim__stream_t *stream = NULL;
+    plim__writer_t *writer = NULL;
+    int64_t size, num_checksums;
+    const uint64_t *checksums;
+    PLIM_TRY(join(staging->from, plim__dataset_path(staging->dataset), name));
+    PLIM_TRY(join(staging->to, staging->directory.path, name));
+    plim_status_t status = plim__stream_file(staging->job, staging->from, BUFFER, &stream);
+    if (status == PLIM_OK)
+        status = plim__writer_create(staging->job, staging->to, BUFFER, most, &writer);
+    if (status == PLIM_OK)
+        status = pump(staging, stream, writer);
+    if (status == PLIM_OK)
+        status = plim__writer_finish(writer, &size, &checksums, &num_checksums);
+    if (status == PLIM_OK)
+        status = compare(staging, entry, size, checksums, num_checksums);
+    plim__writer_destroy(writer);
+    plim__stream_close(stream);
+    return status;
+}
+
+/* True when `path` is a dataset with this fingerprint. */
+static bool is_copy(const plim_job_t *job, const char *path, const char *fingerprint)
+{
+    plim_dataset_t *copy;
+    struct stat there;
+    if (stat(path, &there) != 0 || plim_dataset_open(job, path, &copy) != PLIM_OK)
+        return false;
+    bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
+    plim_dataset_close(copy);
+    return same;
+}
+
+static plim_status_t check_space(const char *directory, int64_t needed)
+{
+    int64_t space;
+    char wish[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
+    PLIM_TRY(plim__file_space(directory, &space));
+    if (space >= needed)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_SPACE,
+                      "%s: the dataset takes %s and %s are free there; choose another --scratch, "
+                      "or go without --stage to keep only the packed hot rows in it",
+                      directory, plim__size_text(needed, wish), plim__size_text(space, have));
+}
+
+static plim_status_t copy_all(staging_t *staging)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(staging->dataset);
+    for (int i = 0; i < manifest->num_files; i++)
+        PLIM_TRY(copy_file(staging, manifest->files[i].name, manifest->files[i].bytes,
+                           &manifest->files[i]));
+    return copy_file(staging, PLIM__MANIFEST_NAME, (int64_t)PLIM__MANIFEST_BYTES, NULL);
+}
+
+PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const char *directory, char path_out[PLIM_PATH_MAX])
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    staging_t staging = {.job = job, .dataset = dataset};
+    char name[sizeof "plimsoll-" + sizeof info->fingerprint];
+    char target[PLIM_PATH_MAX];
+    (void)snprintf(name, sizeof name, "plimsoll-%s", info->fingerprint);
+    PLIM_TRY(join(target, directory, name));
+    if (!is_copy(job, target, info->fingerprint)) {
+        PLIM_TRY(check_space(directory, info->bytes + (int64_t)PLIM__PAGE));
+        PLIM_TRY(plim__staging_begin(target, &staging.directory));
+        plim_status_t status = copy_all(&staging);
+        if (status == PLIM_OK)
+            status = plim__staging_commit(&staging.directory);
+        if (status != PLIM_OK) {
+            plim__staging_abandon(&staging.directory);
+            return status;
+        }
+    }
+    memcpy(path_out, target, sizeof target);
+    return PLIM_OK;
+}

@@ -1,0 +1,106 @@
+/* A dataset copied to scratch: equal, kept, never damaged unnoticed. */
+#include "store/dataset.h"
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct place {
+    char directory[512];
+    char source[600];
+    char scratch[600];
+    plim_dataset_t *dataset;
+} place_t;
+
+static void place_make(plim_job_t *job, place_t *place)
+{
+    const test_graph_t graph = {
+        .num_nodes = 500, .num_features = 7, .num_classes = 3, .half = true};
+    test_directory_make(place->directory);
+    (void)snprintf(place->source, sizeof place->source, "%s/source", place->directory);
+    (void)snprintf(place->scratch, sizeof place->scratch, "%s/scratch", place->directory);
+    assert_int_equal(mkdir(place->scratch, 0700), 0);
+    assert_ok(test_dataset_make(job, place->source, &graph));
+    assert_ok(plim_dataset_open(job, place->source, &place->dataset));
+}
+
+static void place_end(place_t *place)
+{
+    plim_dataset_close(place->dataset);
+    test_directory_remove(place->directory);
+}
+
+static void test_copy_is_the_dataset(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    place_t place;
+    char path[PLIM_PATH_MAX], again[PLIM_PATH_MAX];
+    plim_dataset_t *copy;
+    place_make(&job, &place);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    assert_ok(plim_dataset_open(&job, path, &copy));
+    assert_ok(plim_dataset_verify(&job, copy));
+    assert_string_equal(plim_dataset_info(copy)->fingerprint,
+                        plim_dataset_info(place.dataset)->fingerprint);
+    plim_dataset_close(copy);
+    struct stat before, after;
+    assert_int_equal(stat(path, &before), 0);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, again));
+    assert_string_equal(path, again);
+    assert_int_equal(stat(path, &after), 0);
+    assert_int_equal(before.st_ino, after.st_ino);
+    place_end(&place);
+    test_job_end(&job);
+}
+
+static void test_damage_is_not_copied(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX], file[700];
+    place_make(&job, &place);
+    (void)snprintf(file, sizeof file, "%s/features.npy", place.source);
+    int fd = open(file, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, "x", 1, 5001), 1);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(plim_dataset_stage(&job, place.dataset, place.scratch, path), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "features.npy"));
+    assert_int_equal(rmdir(place.scratch), 0); /* nothing was left in it */
+    place_end(&place);
+    test_job_end(&job);
+}
+
+static plim_status_t stage(plim_job_t *job, void *context)
+{
+    place_t *place = context;
+    char path[PLIM_PATH_MAX];
+    return plim_dataset_stage(job, place->dataset, place->scratch, path);
+}
+
+static void test_every_arena_may_fail(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    place_make(&job, &place);
+    test_fail_each_arena(&job, stage, &place);
+    place_end(&place);
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copy_is_the_dataset),
+        cmocka_unit_test(test_damage_is_not_copied),
+        cmocka_unit_test(test_every_arena_may_fail),
+    };
+    return cmocka_run_group_tests_name("store.stage", tests, NULL, NULL);
+}
