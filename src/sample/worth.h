@@ -7,8 +7,7 @@
  * chance `share`. The next hop draws each of v's d neighbours with chance min(1, k/d), and v stays
  * in the set; taken as independent:
  *
- *     q_{h+1}(u) = 1 - (1 - q_h(u)) * product over v with u in its list of (1 - q_h(v) min(1,
- * k/d_v))
+ *     q_{h+1}(u) = 1 - (1 - q_h(u)) * product over v, u in its list, of (1 - q_h(v) min(1, k/d_v))
  *
  * A list is worth the largest q_h of the hops that draw from it, a row q after the last hop; either
  * saves one I/O, so they compete by worth for each byte. One sequential pass over indices.npy a
@@ -35,7 +34,7 @@ typedef struct plim__worth_params {
     size_t row_room;   /* bytes that rows may take at most, and lists */
     size_t list_room;
     size_t room;       /* and both together */
-    size_t work_bytes; /* memory for counters while it works */
+    size_t work_bytes; /* memory while it works, besides what stays */
     const char *tmp;   /* directory for a nameless file, when the counters do not fit */
 } plim__worth_params_t;
 

@@ -110,16 +110,31 @@ static plim_status_t count_chunk(void *context, int number, int64_t chunk)
     return PLIM_OK;
 }
 
-/* Takes from a bin what fits the kind's own room, and ends the kind where that is not all. */
+/* How much of a bin fits the kind's own room. */
+static uint64_t that_fits(const cut_t *cut, uint64_t there)
+{
+    if (!cut->open)
+        return 0;
+    return there < cut->left ? there : cut->left;
+}
+
+/* Takes that much of a bin, and ends the kind there when it is not all. */
 static void take_bin(cut_t *cut, int bin, uint64_t there, uint64_t fit)
 {
     if (!cut->open)
         return;
-    if (fit < there) {
+    if (fit < there)
         *cut = (cut_t){.left = fit, .bin = bin};
-        return;
-    }
-    cut->left -= fit;
+    else
+        cut->left -= fit;
+}
+
+static void end_both(choice_t *choice, int bin)
+{
+    cut_t *cuts[] = {&choice->lists, &choice->rows};
+    for (int i = 0; i < 2; i++)
+        if (cuts[i]->open)
+            *cuts[i] = (cut_t){.left = cuts[i]->left, .bin = bin, .shared = true};
 }
 
 /* From the densest bin down. Where a kind's own room ends, what fits of it is set aside, and the
@@ -133,17 +148,10 @@ static void find_cuts(choice_t *choice, const uint64_t *list_bins, const uint64_
     *rows = (cut_t){.left = params->row_room - row_rest, .bin = -1, .open = true};
     choice->common = params->room;
     for (int bin = PLIM__WORTH_BINS - 1; bin >= 0 && (lists->open || rows->open); bin--) {
-        uint64_t of_lists = !lists->open                   ? 0
-                            : list_bins[bin] < lists->left ? list_bins[bin]
-                                                           : lists->left;
-        uint64_t of_rows = !rows->open                  ? 0
-                           : row_bins[bin] < rows->left ? row_bins[bin]
-                                                        : rows->left;
+        uint64_t of_lists = that_fits(lists, list_bins[bin]);
+        uint64_t of_rows = that_fits(rows, row_bins[bin]);
         if (of_lists > choice->common || of_rows > choice->common - of_lists) {
-            if (lists->open)
-                *lists = (cut_t){.left = lists->left, .bin = bin, .shared = true};
-            if (rows->open)
-                *rows = (cut_t){.left = rows->left, .bin = bin, .shared = true};
+            end_both(choice, bin);
             return;
         }
         choice->common -= of_lists + of_rows;

@@ -173,13 +173,24 @@ static inline void add(uint32_t *counter, uint32_t hazard)
         !__atomic_compare_exchange_n(counter, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
+/* Fetches a line to write to it, which the compilers' own prefetch does only on processors that are
+ * asked for by name. Where PREFETCHW is not known it does nothing. */
+static inline void prefetch_to_write(uint32_t *counter)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*counter));
+#else
+    __builtin_prefetch(counter, 1);
+#endif
+}
+
 /* Adds to a counter a little later, when it has come into the cache. */
 static inline void put_off(plim__worth_worker_t *worker, uint32_t *counter, uint32_t hazard)
 {
     uint64_t place = worker->num_pending++ % PLIM__WORTH_DELAY;
     if (worker->pending_counter[place] != NULL)
         add(worker->pending_counter[place], worker->pending_hazard[place]);
-    __builtin_prefetch(counter, 1);
+    prefetch_to_write(counter);
     worker->pending_counter[place] = counter;
     worker->pending_hazard[place] = hazard;
 }

@@ -15,7 +15,7 @@
 
 #define LINE ((int64_t)256 << 20)
 #define PLENTY ((size_t)64 << 20)
-enum { NODES = 200000, SEEDS = 3000, SMALL = 3000, SMALL_SEEDS = 150 };
+enum { NODES = 140000, SEEDS = 3000, SMALL = 3000, SMALL_SEEDS = 150 };
 
 typedef struct world {
     char directory[512];
@@ -231,7 +231,7 @@ static void equals_brute_force(void **state)
         {0, {0}, false, 1},        {3, {4096, 1, 1}, true, 0.1},
     };
     world_t world;
-    world_make(&world, NODES, 40000, 100000, SEEDS);
+    world_make(&world, NODES, 30000, 100000, SEEDS);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         plim__worth_params_t params = params_of(&world, 0);
         params.num_hops = cases[i].num_hops;
@@ -311,7 +311,7 @@ static void is_the_same_however_it_is_found(void **state)
     static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
     static const int64_t fanouts[][3] = {{3, 2, 0}, {15, 10, 5}};
     world_t world;
-    world_make(&world, NODES, 40000, 100000, SEEDS);
+    world_make(&world, NODES, 30000, 100000, SEEDS);
     for (int f = 0; f < 2; f++) {
         plim__worth_params_t params = params_of(&world, 1234567);
         params.num_hops = 3;
