@@ -348,6 +348,7 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     rows_disk_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, 1);
     rows->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
     rows->source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
+    plim__arena_touch(&arena);
     rows->arena = arena;
     rows->file = file;
     rows->form = form;

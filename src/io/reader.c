@@ -88,6 +88,7 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
         plim__arena_destroy(&arena);
         return status;
     }
+    plim__arena_touch(&arena);
     reader->arena = arena;
     *reader_out = reader;
     return PLIM_OK;

@@ -162,6 +162,7 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
     /* Sets, places and rows are read at random: huge pages save their misses. */
     plim__arena_want_huge(arena.base, arena.size);
     plim__load_window_t *window = carve(&arena, params);
+    plim__arena_touch(&arena);
     window->arena = arena;
     window->job = job;
     window->topology_below = topology;

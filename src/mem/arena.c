@@ -105,7 +105,7 @@ void plim__arena_want_huge(void *base, size_t size)
 __attribute__((no_sanitize("address"))) void plim__arena_touch(const plim__arena_t *arena)
 {
     /* A write of what stands there already: the compiler must not leave it out. */
-    for (size_t at = 0; at < arena->used; at += PLIM__PAGE) {
+    for (size_t at = 0; at < arena->size; at += PLIM__PAGE) {
         volatile char *byte = arena->base + at;
         *byte = *byte;
     }

@@ -89,6 +89,7 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
     blocks->drawn.indptr = plim__arena_carve(&arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
     blocks->drawn.ids =
         plim__arena_carve(&arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
+    plim__arena_touch(&arena);
     blocks->arena = arena;
     *blocks_out = blocks;
     return PLIM_OK;

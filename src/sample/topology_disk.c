@@ -518,6 +518,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     disk->file.fd = -1;
     for (int i = 0; i < params->workers; i++)
         carve_worker(&arena, width, &disk->workers[i]);
+    plim__arena_touch(&arena);
     disk->arena = arena;
     plim_status_t status = plim__dataset_file_open(
         dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
