@@ -117,6 +117,12 @@ size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__l
 plim_status_t plim__load_sources_open(plim_loader_t *loader);
 void plim__load_sources_close(plim_loader_t *loader);
 
+/* Fills loader->worth: what is kept in memory. Stays empty when nothing is. The key names the
+ * choice.
+ */
+plim_status_t plim__load_hot_choose(plim_loader_t *loader);
+uint64_t plim__load_hot_key(const plim_loader_t *loader);
+
 /*
  * Builds a batch, or as much of it as fits, into the slot: ticket, batch.first_seed and part say
  * what is wanted. PLIM_ERR_BUDGET when what cannot be cut does not fit; the sources' errors.

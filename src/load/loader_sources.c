@@ -9,7 +9,10 @@ static plim_status_t open_topology(plim_loader_t *loader)
     if (plan->topology_in_memory)
         return plim__topology_memory_create(loader->asked, loader->dataset, loader->offsets,
                                             loader->parts.num_sources, &loader->base.topology);
-    params.hot_bytes = 0;
+    if (loader->worth.lists.count > 0)
+        params.hot = &loader->worth.lists;
+    else
+        params.hot_bytes = 0;
     return plim__topology_disk_create(loader->asked, loader->dataset, loader->offsets, &params,
                                       &loader->base.topology);
 }
@@ -21,13 +24,18 @@ static plim_status_t open_rows(plim_loader_t *loader)
         return PLIM_OK;
     if (loader->plan.rows_in_memory)
         return plim__rows_memory_create(loader->asked, loader->dataset, &loader->base.rows);
-    params.hot_bytes = 0;
+    params.hot_key = plim__load_hot_key(loader);
+    if (loader->worth.rows.count > 0)
+        params.hot = &loader->worth.rows;
+    else
+        params.hot_bytes = 0;
     return plim__rows_disk_create(loader->asked, loader->dataset, &params, &loader->base.rows);
 }
 
 plim_status_t plim__load_sources_open(plim_loader_t *loader)
 {
     PLIM_TRY(plim__offsets_create(loader->asked, loader->dataset, &loader->offsets));
+    PLIM_TRY(plim__load_hot_choose(loader));
     PLIM_TRY(open_topology(loader));
     return open_rows(loader);
 }
@@ -36,5 +44,6 @@ void plim__load_sources_close(plim_loader_t *loader)
 {
     plim__rows_destroy(loader->base.rows);
     plim__topology_destroy(loader->base.topology);
+    plim__worth_free(&loader->worth);
     plim__offsets_destroy(loader->offsets);
 }

@@ -145,8 +145,6 @@ static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_
     plim__load_builder_t *builder = loader->builder;
     int64_t steps = 0;
     PLIM_TRY(list_seeds(loader, target, &steps));
-    if (loader->parts.window.rows > 0)
-        PLIM_TRY(plim__rows_disk_refresh(loader->base.rows));
     return plim__load_window_build(builder->windows[target->which].window, target->epoch,
                                    builder->seeds, builder->bounds, steps, steps_out);
 }

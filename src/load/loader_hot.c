@@ -1,0 +1,152 @@
+/*
+ * Which lists and rows are kept in memory: those worth most to a window of the training split, or,
+ * in a dataset of many graphs, where no node is worth more than another, the training graphs' as
+ * far as they fit.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/loader.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define START_BYTES 4   /* beside its entries, a list kept takes its start … */
+#define BLOCK_SHARE 512 /* … and a share of its block's, far below one part in so many */
+
+/* Bytes of what is not in memory by plan, and is wanted. */
+static size_t list_room(const plim_loader_t *loader)
+{
+    const size_t bytes = loader->plan.topology_in_memory ? 0 : loader->plan.hot_list_bytes;
+    const size_t beside = bytes / BLOCK_SHARE + PLIM__PAGE;
+    return bytes > beside ? bytes - beside : 0;
+}
+
+static size_t row_room(const plim_loader_t *loader)
+{
+    const bool read = loader->parts.with_rows && !loader->plan.rows_in_memory;
+    return read ? loader->plan.hot_row_bytes : 0;
+}
+
+static size_t entry_bytes(const plim_loader_t *loader)
+{
+    return loader->info->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+}
+
+static size_t row_bytes(const plim_loader_t *loader)
+{
+    return plim__round_up(loader->parts.window.row_bytes, sizeof(uint64_t));
+}
+
+/* Nothing that the plan holds besides is there yet, so choosing may use its room. */
+static size_t work_bytes(const plim_loader_t *loader)
+{
+    const plim_load_plan_t *plan = &loader->plan;
+    const size_t least = plim__worth_work_least(loader->asked, loader->info->num_nodes);
+    const size_t stays = plim__worth_estimate(loader->info->num_nodes);
+    const int64_t available = plim_ledger_available(loader->job.ledger);
+    size_t later = plan->hot_list_bytes + plan->hot_row_bytes +
+                   PLIM__LOAD_WINDOWS * plim__load_window_estimate(&loader->parts.window) +
+                   plim__slots_estimate(plan, &loader->parts);
+    if (available < 0 || later > (size_t)available)
+        later = available < 0 ? 0 : (size_t)available;
+    later = later > stays ? later - stays : 0;
+    return later > least ? later : least;
+}
+
+/* Where counters go that do not fit. Not /tmp, which is memory on many machines. */
+static const char *tmp_of(const plim_load_plan_t *plan)
+{
+    const char *tmp = getenv("TMPDIR");
+    if (plan->scratch[0] != '\0')
+        return plan->scratch;
+    return tmp != NULL && tmp[0] != '\0' ? tmp : "/var/tmp";
+}
+
+static plim_status_t choose_by_worth(plim_loader_t *loader)
+{
+    const plim__load_window_params_t *window = &loader->parts.window;
+    const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
+    const int64_t together = plim__max_i64(1, plim__min_i64(loader->plan.window_steps, steps));
+    plim__worth_params_t params = {.num_hops = window->num_hops,
+                                   .replace = window->replace,
+                                   .seeds = plim__seeds_ids(loader->seeds, PLIM_TRAIN),
+                                   .num_seeds = plim__seeds_count(loader->seeds, PLIM_TRAIN),
+                                   .share = (double)together / (double)steps,
+                                   .row_room = row_room(loader),
+                                   .list_room = list_room(loader),
+                                   .list_fixed = START_BYTES,
+                                   .work_bytes = work_bytes(loader),
+                                   .tmp = tmp_of(&loader->plan)};
+    memcpy(params.fanout, window->fanout, sizeof params.fanout);
+    params.room = params.row_room + params.list_room;
+    params.row_bytes = params.row_room > 0 ? row_bytes(loader) : 0;
+    params.list_bytes = params.list_room > 0 ? entry_bytes(loader) : 0;
+    return plim__worth_find(loader->asked, loader->dataset, loader->offsets, &params,
+                            &loader->worth);
+}
+
+/* Adds a graph's lists and rows as far as they fit. */
+static void add_graph(plim_loader_t *loader, int64_t graph)
+{
+    plim__worth_t *worth = &loader->worth;
+    const size_t row = row_bytes(loader), entry = entry_bytes(loader);
+    for (int64_t node = loader->graph_indptr[graph]; node < loader->graph_indptr[graph + 1];
+         node++) {
+        plim__list_t list = plim__offsets_list(loader->offsets, node);
+        size_t bytes = START_BYTES + (size_t)list.degree * entry;
+        if (worth->row_bytes + row <= row_room(loader)) {
+            plim__node_set_add(&worth->rows, node);
+            worth->row_bytes += row;
+        }
+        if (worth->list_bytes + bytes <= list_room(loader)) {
+            plim__node_set_add(&worth->lists, node);
+            worth->list_bytes += bytes;
+        }
+    }
+}
+
+static plim_status_t choose_graphs(plim_loader_t *loader)
+{
+    plim__worth_t *worth = &loader->worth;
+    const int64_t num_nodes = loader->info->num_nodes;
+    const size_t lines = plim__node_set_bytes(num_nodes);
+    const int64_t *graphs = plim__seeds_ids(loader->seeds, PLIM_TRAIN);
+    PLIM_TRY(plim__arena_create(loader->job.ledger, "hot sets", plim__worth_estimate(num_nodes),
+                                &worth->arena));
+    worth->lists =
+        plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
+    worth->rows =
+        plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
+    for (int64_t i = 0; i < plim__seeds_count(loader->seeds, PLIM_TRAIN); i++)
+        add_graph(loader, graphs[i]);
+    plim__node_set_seal(&worth->lists);
+    plim__node_set_seal(&worth->rows);
+    return PLIM_OK;
+}
+
+plim_status_t plim__load_hot_choose(plim_loader_t *loader)
+{
+    if ((list_room(loader) == 0 && row_room(loader) == 0) ||
+        plim__seeds_count(loader->seeds, PLIM_TRAIN) == 0)
+        return PLIM_OK;
+    return loader->graph_indptr != NULL ? choose_graphs(loader) : choose_by_worth(loader);
+}
+
+uint64_t plim__load_hot_key(const plim_loader_t *loader)
+{
+    const plim__load_window_params_t *window = &loader->parts.window;
+    uint64_t values[PLIM__HOPS_MAX + 8] = {(uint64_t)loader->plan.recipe.batch_size,
+                                           (uint64_t)loader->plan.window_steps,
+                                           (uint64_t)window->num_hops,
+                                           (uint64_t)window->replace,
+                                           list_room(loader),
+                                           row_room(loader),
+                                           (uint64_t)loader->worth.rows.count,
+                                           (uint64_t)loader->worth.lists.count};
+    for (int i = 0; i < window->num_hops; i++)
+        values[8 + i] = (uint64_t)window->fanout[i];
+    return XXH3_64bits(values, sizeof values);
+}
