@@ -13,9 +13,9 @@
 #include <string.h>
 
 #define AHEAD 16
-#define PIECES_EACH 8    /* that a builder takes of a small set … */
-#define PIECE_LEAST 1024 /* … but not smaller ones than this */
-#define PIECE_LINES 1024 /* lines of a set that a builder takes at once */
+#define PIECES_EACH ((int64_t)8) /* that a builder takes of a small set … */
+#define PIECE_LEAST 1024         /* … but not smaller ones than this */
+#define PIECE_LINES 1024         /* lines of a set that a builder takes at once */
 
 /* One walk of all builders over the members of a set. The lock guards the two cursors. */
 typedef struct walk {
@@ -180,7 +180,7 @@ static plim_status_t drop_held(void *context, int number)
     while ((first = atomic_fetch_add(&walk->next_line, PIECE_LINES)) < set->num_lines)
         for (int64_t i = first; i < plim__min_i64(first + PIECE_LINES, set->num_lines); i++)
             for (int word = 0; word < PLIM__NODE_SET_BITS / 64; word++) {
-                int64_t node = i * PLIM__NODE_SET_BITS + word * 64;
+                int64_t node = i * PLIM__NODE_SET_BITS + (int64_t)word * 64;
                 uint64_t kept = set->lines[i].bits[word];
                 for (uint64_t left = kept; left != 0; left &= left - 1)
                     if (plim__rows_disk_holds(rows, node + __builtin_ctzll(left)))

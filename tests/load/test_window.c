@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES 6000
-#define DEGREE_MOST 40
-#define FEATURES 5
-#define BATCH 37
-#define BATCHES 12
+#define NODES ((int64_t)6000)
+#define DEGREE_MOST ((int64_t)40)
+#define FEATURES ((int64_t)5)
+#define BATCH ((int64_t)37)
+#define BATCHES ((int64_t)12)
 #define WORKERS_MOST 24
 
 /* A computed graph and computed rows as sources, which also check that a worker's number is used by

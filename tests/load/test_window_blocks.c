@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES = 4000, FEATURES = 20, DEGREE_MOST = 12, BATCH = 50, BATCHES = 9, EDGES = 200000 };
+#define NODES ((int64_t)4000)
+#define FEATURES ((int64_t)20)
+#define BATCH ((int64_t)50)
+#define BATCHES ((int64_t)9)
+#define EDGES ((int64_t)200000)
 
 typedef struct world {
     char directory[512];
@@ -85,11 +89,11 @@ static void side_make(side_t *side, const plim_job_t *job, const plim__blocks_pa
 {
     assert_ok(plim__blocks_create(job, params, &side->blocks));
     side->out = (plim__blocks_out_t){.index_type = PLIM_I32,
-                                     .nodes = malloc(NODES * sizeof(int32_t)),
+                                     .nodes = malloc((size_t)NODES * sizeof(int32_t)),
                                      .node_capacity = NODES,
-                                     .edges = malloc(EDGES * sizeof(int32_t)),
+                                     .edges = malloc((size_t)EDGES * sizeof(int32_t)),
                                      .edge_capacity = EDGES};
-    side->rows = malloc(sizeof(float) * NODES * FEATURES);
+    side->rows = malloc((size_t)(NODES * FEATURES) * sizeof(float));
     assert_true(side->out.nodes != NULL && side->out.edges != NULL && side->rows != NULL);
 }
 
@@ -141,8 +145,8 @@ static int check(world_t *world, const plim__blocks_params_t *blocks, int64_t dr
                                          .most_drawn = blocks->most_drawn,
                                          .draws = draws,
                                          .rows = rows,
-                                         .row_bytes =
-                                             FEATURES * (info->feature_type == PLIM_F16 ? 2 : 4),
+                                         .row_bytes = (size_t)FEATURES *
+                                                      (info->feature_type == PLIM_F16 ? 2 : 4),
                                          .row_type = info->feature_type,
                                          .num_features = FEATURES,
                                          .builders = 2,
