@@ -37,10 +37,13 @@ static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
 static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
 {
-    plim__topology_disk_params_t cold = parts->lists;
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
+    plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
     cold.hot_bytes = 0;
+    hot.hot = &any;
     int64_t io = saturate(plim__topology_disk_estimate(job, dataset, &cold));
-    int64_t all = saturate(plim__topology_disk_estimate(job, dataset, &parts->lists));
+    int64_t all = saturate(plim__topology_disk_estimate(job, dataset, &hot));
     enter(plan, "hot lists", all - io);
     *io_bytes = add(*io_bytes, io);
 }

@@ -40,6 +40,22 @@ static const arrangement_t arrangements[] = {
 
 #define NUM_ARRANGEMENTS (sizeof arrangements / sizeof arrangements[0])
 
+plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
+    const plim_dataset_info_t *info = &manifest->info;
+    if (info->num_graphs > 0) {
+        double share = (double)num_seeds / (double)info->num_graphs;
+        int64_t nodes = (int64_t)(share * (double)info->num_nodes) + 1;
+        return (plim__load_size_t){nodes, nodes + (int64_t)(share * (double)info->num_edges) + 1};
+    }
+    plim__load_size_t size = facts->trial.count > 1
+                                 ? plim__load_size_tried(&facts->trial, num_seeds)
+                                 : plim__load_size_expected(manifest, facts->recipe, num_seeds);
+    size.nodes = plim__min_i64(size.nodes, info->num_nodes);
+    return size;
+}
+
 static bool has_rows(const plim__load_facts_t *facts)
 {
     return !facts->recipe->no_features && plim_dataset_info(facts->dataset)->num_features > 0;
@@ -86,6 +102,15 @@ static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_p
 static int64_t epoch_steps(const plim__load_facts_t *facts)
 {
     return plim__max_i64((facts->epoch_seeds - 1) / facts->recipe->batch_size + 1, 1);
+}
+
+/* The seeds of a window of that many steps. */
+static int64_t window_seeds(const plim__load_facts_t *facts, int64_t steps)
+{
+    int64_t seeds;
+    if (!plim__mul_i64(steps, facts->recipe->batch_size, &seeds))
+        return facts->epoch_seeds;
+    return plim__min_i64(seeds, facts->epoch_seeds);
 }
 
 /* All that the arrangement needs, and nothing more. */
@@ -204,9 +229,10 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     int many = wish > 0 ? wish : SLOTS_PER_WORKER * plan->workers;
     int few = wish > 0 ? wish : 2;
     int64_t least = total_of(facts, line, plan);
+    plim__load_size_t expected = plim__load_expected(facts, window_seeds(facts, 1));
     plim__load_size_t batch = {
-        plim__min_i64(more(facts->batch.nodes, SPARE_PERCENT), facts->most.nodes),
-        plim__min_i64(more(facts->batch.edges, SPARE_PERCENT), facts->most.edges)};
+        plim__min_i64(more(expected.nodes, SPARE_PERCENT), facts->most.nodes),
+        plim__min_i64(more(expected.edges, SPARE_PERCENT), facts->most.edges)};
     if (try_slots(facts, line, plan, many, &facts->most, least + line / SLOTS_PART))
         return true;
     if (try_slots(facts, line, plan, few, &batch, share(least, line, SLOTS_MOST_PART))) {
@@ -225,15 +251,6 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     const plim__load_size_t none = {0, 0};
     (void)try_slots(facts, line, plan, few, &none, line);
     return false;
-}
-
-/* The seeds of a window of that many steps. */
-static int64_t window_seeds(const plim__load_facts_t *facts, int64_t steps)
-{
-    int64_t seeds;
-    if (!plim__mul_i64(steps, facts->recipe->batch_size, &seeds))
-        return facts->epoch_seeds;
-    return plim__min_i64(seeds, facts->epoch_seeds);
 }
 
 static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)

@@ -16,12 +16,15 @@ typedef struct plim__load_facts {
     const plim_dataset_t *dataset;
     const plim_recipe_t *recipe;
     const plim_load_wishes_t *wishes;
-    int64_t held;            /* on the ledger already, less what grows with the line */
-    int64_t epoch_seeds;     /* of the largest split */
-    plim__load_size_t one;   /* the most that the least part of a batch can need */
-    plim__load_size_t most;  /* the most that a batch can need */
-    plim__load_size_t batch; /* what a batch is expected to need */
+    int64_t held;           /* on the ledger already, less what grows with the line */
+    int64_t epoch_seeds;    /* of the largest split */
+    plim__load_size_t one;  /* the most that the least part of a batch can need */
+    plim__load_size_t most; /* the most that a batch can need */
+    plim__trial_t trial;    /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
+
+/* What so many seeds are expected to need: by the trial, else by what dataset.json says. */
+plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds);
 
 /* True, and the plan but for its least line, when something fits under the line. */
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out);

@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "base/fail.h"
+#include "load/largest_graph.h"
 #include "load/parts.h"
 #include "load/slots.h"
 #include "mem/footprint.h"
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
+#define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
 static plim_status_t check_fanouts(const plim_recipe_t *recipe)
 {
@@ -93,28 +95,57 @@ static int64_t largest_split(const plim_dataset_info_t *info)
                          plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
 }
 
-static plim__load_facts_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes)
+static int64_t times(int64_t a, int64_t b)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__load_facts_t facts = {.job = job,
-                                .dataset = dataset,
-                                .recipe = recipe,
-                                .wishes = wishes,
-                                .epoch_seeds = largest_split(info)};
-    facts.held =
-        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
-    int64_t seeds = plim__min_i64(recipe->batch_size, facts.epoch_seeds);
-    if (info->num_graphs > 0) {
-        facts.one = (plim__load_size_t){info->num_nodes, info->num_nodes + 1 + info->num_edges};
-        facts.most = facts.one;
-        facts.batch = facts.one;
-        return facts;
+    int64_t product;
+    return plim__mul_i64(a, b, &product) ? product : INT64_MAX;
+}
+
+/* The most that a batch, and the least part of one, can need. */
+static plim_status_t find_bounds(plim__load_facts_t *facts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    int64_t seeds = plim__min_i64(facts->recipe->batch_size, facts->epoch_seeds);
+    if (info->num_graphs == 0) {
+        facts->most = bound(info, facts->recipe, seeds);
+        facts->one = facts->recipe->form == PLIM_PYG ? facts->most : bound(info, facts->recipe, 1);
+        return PLIM_OK;
     }
-    facts.most = bound(info, recipe, seeds);
-    facts.one = recipe->form == PLIM_PYG ? facts.most : bound(info, recipe, 1);
-    facts.batch = plim__load_size_expected(plim__dataset_manifest(dataset), recipe, seeds);
-    return facts;
+    int64_t nodes, edges;
+    PLIM_TRY(plim__largest_graph(facts->job, facts->dataset, &nodes, &edges));
+    facts->one = (plim__load_size_t){plim__max_i64(nodes, 1), nodes + 1 + edges};
+    facts->most = (plim__load_size_t){
+        plim__max_i64(plim__min_i64(times(nodes, seeds), info->num_nodes), 1),
+        plim__min_i64(times(nodes + edges, seeds), info->num_nodes + info->num_edges) + 1};
+    return PLIM_OK;
+}
+
+static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                plim__load_facts_t *facts)
+{
+    *facts = (plim__load_facts_t){.job = job,
+                                  .dataset = dataset,
+                                  .recipe = recipe,
+                                  .wishes = wishes,
+                                  .epoch_seeds = largest_split(plim_dataset_info(dataset))};
+    facts->held =
+        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+    return find_bounds(facts);
+}
+
+/*
+ * Whether drawing some batches would make a better plan: one that has to guess how large they are,
+ * and has the room to find out.
+ */
+static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
+    size_t bytes = plim__trial_estimate(facts->job, facts->dataset, facts->recipe);
+    int64_t room = plan->line - facts->held - plim__footprint_growth(plan->line);
+    return guessed && info->num_graphs == 0 && info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
+           room > 0 && bytes <= (size_t)room;
 }
 
 /*
@@ -173,7 +204,8 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         wishes = &no_wishes;
     PLIM_TRY(check_recipe(dataset, recipe));
     PLIM_TRY(check_wishes(wishes));
-    plim__load_facts_t facts = find_facts(job, dataset, recipe, wishes);
+    plim__load_facts_t facts;
+    PLIM_TRY(find_facts(job, dataset, recipe, wishes, &facts));
     int64_t line = plim_ledger_line(job->ledger);
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
@@ -183,6 +215,12 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     plim_load_plan_t plan;
     if (!plim__load_fit(&facts, line, &plan))
         return refuse(&facts, line, least);
+    if (is_worth_a_trial(&facts, &plan)) {
+        plim_status_t status = plim__trial_run(job, dataset, recipe, &facts.trial);
+        if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
+            return status;
+        (void)plim__load_fit(&facts, line, &plan);
+    }
     plan.least = least;
     add_held(job->ledger, &plan);
     *plan_out = plan;

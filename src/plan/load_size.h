@@ -1,10 +1,8 @@
-/*
- * How much some seeds are expected to need, from what dataset.json says of the graph: its degrees,
- * counted by powers of two. Nothing is drawn.
- */
+/* How much some seeds are expected to need. */
 #ifndef PLIM_PLAN_LOAD_SIZE_H
 #define PLIM_PLAN_LOAD_SIZE_H
 
+#include "load/trial.h"
 #include "store/manifest.h"
 
 #include <plimsoll/loader.h>
@@ -16,11 +14,18 @@ typedef struct plim__load_size {
 } plim__load_size_t;
 
 /*
- * A node met by an edge is taken to have a list as long as lists are at the end of an edge: exact
- * where edges go both ways. Neighbours are taken as drawn from all nodes alike, so that real ones,
- * which are drawn from fewer, meet more often.
+ * From what dataset.json says of the graph: its degrees, counted by powers of two. A node met by an
+ * edge is taken to have a list as long as lists are at the end of an edge: exact where edges go
+ * both ways. Neighbours are taken as drawn from all nodes alike, so that real ones, which are drawn
+ * from fewer, meet more often.
  */
 plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
                                            const plim_recipe_t *recipe, int64_t num_seeds);
+
+/*
+ * From a trial of at least two sizes: between them by powers, beyond them by the last power, which
+ * is a little too much, since more seeds share more.
+ */
+plim__load_size_t plim__load_size_tried(const plim__trial_t *trial, int64_t num_seeds);
 
 #endif
