@@ -162,7 +162,6 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
     /* Sets, places and rows are read at random: huge pages save their misses. All are touched now,
      * so that a later, larger window finds its memory there. */
     plim__arena_want_huge(arena.base, arena.size);
-    plim__arena_touch(&arena);
     plim__load_window_t *window = carve(&arena, params);
     plim__arena_touch(&arena);
     window->arena = arena;
