@@ -109,11 +109,11 @@ __attribute__((target("avx2,f16c"))) static int64_t narrow_avx2(const float *fro
 __attribute__((target("avx512f"))) static int64_t narrow_avx512(const float *from, uint16_t *to,
                                                                 int64_t count)
 {
-    const int rounding = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
     int64_t i = 0;
     for (; i + 16 <= count; i += 16)
         _mm256_storeu_si256((__m256i *)(to + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(from + i), rounding));
+                            _mm512_cvtps_ph(_mm512_loadu_ps(from + i),
+                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     return i;
 }
 

@@ -115,6 +115,16 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
     return PLIM_OK;
 }
 
+/*
+ * Once more, for many pages: a page that another processor has just brought in is passed over by
+ * the kernel as long as it waits in that processor's own list, some tens of pages long.
+ */
+static void let_go(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page)
+{
+    plim__arena_may_drop(hot->pages + (size_t)first_page * PLIM__PAGE,
+                         (size_t)(end_page - first_page) * PLIM__PAGE);
+}
+
 plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim__hot_rows_params_t *params,
                                     plim__hot_rows_t **hot_out)
@@ -140,6 +150,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         goto destroy;
     for (int64_t page = 0; page < hot->num_pages; page++)
         atomic_init(&hot->states[page], 1);
+    let_go(hot, 0, hot->num_pages);
     *hot_out = hot;
     return PLIM_OK;
 destroy:
@@ -352,7 +363,7 @@ static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
     PLIM_TRY(hot->packed.fd >= 0 ? read_packed(hot, batch) : read_rows(hot, batch));
     for (int i = 0; i < batch->num_runs; i++) {
         int64_t first = batch->first[i], count = batch->count[i];
-        plim__arena_may_drop(hot->pages + (size_t)first * PLIM__PAGE, (size_t)count * PLIM__PAGE);
+        let_go(hot, first, first + count);
         for (int64_t page = first; page < first + count; page++)
             atomic_fetch_add_explicit(&hot->states[page], 1, memory_order_release);
     }
@@ -369,7 +380,8 @@ static int64_t now_ns(void)
 plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
 {
     batch_t batch;
-    int64_t start = now_ns(), page = 0, room = 0, unasked = 0;
+    plim_status_t status = PLIM_OK;
+    int64_t start = now_ns(), page = 0, room = 0, unasked = 0, first = -1;
     if (find_lost(hot) == 0)
         return PLIM_OK;
     while (page < hot->num_pages && now_ns() - start < REFILL_NS) {
@@ -382,11 +394,17 @@ plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
         page = collect(hot, page, plim__min_i64(room, BATCH_PAGES), &batch);
         if (batch.num_pages == 0)
             break;
-        PLIM_TRY(refill(hot, &batch));
+        if (first < 0)
+            first = batch.first[0];
+        status = refill(hot, &batch);
+        if (status != PLIM_OK)
+            break;
         room -= batch.num_pages;
         unasked -= batch.num_pages;
     }
-    return PLIM_OK;
+    if (first >= 0)
+        let_go(hot, first, page);
+    return status;
 }
 
 void plim__hot_rows_pages(const plim__hot_rows_t *hot, char **pages_out, int64_t *num_pages_out)
