@@ -341,8 +341,6 @@ PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t spl
 PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out)
 {
     plim_load_stats_t stats = loader->stats;
-    if (loader->builder != NULL)
-        plim__load_builder_stats(loader, &stats.windows, &stats.window_steps);
     plim__topology_stats_t lists;
     plim__topology_stats(loader->base.topology, &lists);
     stats.lists = lists.lists;
@@ -360,5 +358,7 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
         stats.row_bytes = rows.bytes_read;
         stats.wait_seconds += (double)rows.wait_ns * 1e-9;
     }
+    if (loader->builder != NULL)
+        plim__load_builder_stats(loader, &stats);
     *stats_out = stats;
 }

@@ -164,8 +164,7 @@ void plim__load_builder_start(plim_loader_t *loader);
 plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket);
 void plim__load_builder_built(plim_loader_t *loader, int64_t ticket);
 
-/* Windows so far, and the batches of the last one. */
-void plim__load_builder_stats(const plim_loader_t *loader, int64_t *windows_out,
-                              int64_t *steps_out);
+/* Windows so far, and, where rows are on disk, the rows that each needed and found in memory. */
+void plim__load_builder_stats(const plim_loader_t *loader, plim_load_stats_t *stats);
 
 #endif

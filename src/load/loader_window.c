@@ -7,7 +7,8 @@
  *
  * A window never reaches beyond its epoch. Behind the end of a training epoch the builder goes on
  * with the first window of the next one, guessing that it comes next; if so it is taken over, ready
- * or half-made, else it is dropped.
+ * or half-made. It also outlasts a validation that needs no more than the other window; else it is
+ * dropped.
  *
  * All states change under the loader's lock; builds run without it.
  */
@@ -24,7 +25,7 @@ typedef struct window {
     _Atomic int64_t built; /* of them, workers have built so many */
 } window_t;
 
-/* What is being built, or was built as a guess. */
+/* What is being built. */
 typedef struct target {
     bool guess; /* not of the loader's stream (yet) */
     int which;  /* window */
@@ -48,11 +49,14 @@ struct plim__load_builder {
     bool at_work;     /* on `target` */
     bool dropped;     /* … which is not wanted any more */
     bool has_guessed; /* for this stream, whatever came of it */
-    target_t target;  /* being built, or last built */
-    int64_t step;     /* of the stream, that the next window begins with */
+    target_t target;
+    int64_t guessed_epoch; /* of the window that is GUESSED, if one is */
+    int64_t step;          /* of the stream, that the next window begins with */
     window_t windows[PLIM__LOAD_WINDOWS];
     _Atomic int64_t num_served; /* windows, and the batches of the last one */
     _Atomic int64_t last_steps;
+    _Atomic int64_t num_rows; /* distinct rows that each needed, and those that were held */
+    _Atomic int64_t num_held;
 
     /* Tickets from here on are of window `newest % 2`, those before of the other one: the number is
      * boundary * 2 + window, so that both change at once. */
@@ -155,12 +159,17 @@ static void serve(plim_loader_t *loader, int which, int64_t steps)
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[which];
     const int64_t boundary = atomic_load(&loader->limit);
+    const int64_t held = plim__load_window_held(window->window);
+    int64_t draws, rows;
+    plim__load_window_used(window->window, &draws, &rows);
     window->state = SERVING;
     window->steps = steps;
     atomic_store(&window->built, 0);
     builder->step += steps;
     atomic_fetch_add(&builder->num_served, 1);
     atomic_store(&builder->last_steps, steps);
+    atomic_fetch_add(&builder->num_rows, rows + held);
+    atomic_fetch_add(&builder->num_held, held);
     atomic_store(&builder->newest, boundary * 2 + which);
     plim__load_raise(loader, boundary + steps);
 }
@@ -206,6 +215,7 @@ static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
     } else if (status == PLIM_OK) {
         window->state = GUESSED;
         window->steps = steps;
+        builder->guessed_epoch = builder->target.epoch;
     }
     /* A guess that failed is built again when it is asked for, and then its error counts. */
 }
@@ -233,31 +243,41 @@ static plim_status_t builder_body(void *context)
     return PLIM_OK;
 }
 
+/* Calls off what is being built. Lock held, and let go of meanwhile. */
+static void drop_work(plim_loader_t *loader)
+{
+    plim__load_builder_t *builder = loader->builder;
+    builder->dropped = true;
+    __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
+    while (builder->dropped)
+        pthread_cond_wait(&builder->idle, &loader->lock);
+}
+
+/* Whether the stream begins with the guess for that epoch. */
+static bool is_guess(const plim__load_stream_t *stream, int64_t epoch)
+{
+    return stream->split == PLIM_TRAIN && stream->first_step == 0 && stream->epoch == epoch;
+}
+
 void plim__load_builder_start(plim_loader_t *loader)
 {
     plim__load_builder_t *builder = loader->builder;
     const plim__load_stream_t *stream = &loader->stream;
-    const target_t *target = &builder->target;
-    window_t *guessed = &builder->windows[target->which];
-    const bool wanted = target->guess && target->split == stream->split &&
-                        target->epoch == stream->epoch && target->step == stream->first_step;
-    const bool is_made = guessed->state == GUESSED;
+    const bool one_will_do = stream->split != PLIM_TRAIN &&
+                             stream->end_ticket - stream->first_ticket <= builder->window_steps;
     builder->step = stream->first_step;
     builder->has_guessed = false;
-    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
-        if (builder->windows[i].state == SERVING || builder->windows[i].state == GUESSED)
-            builder->windows[i].state = FREE;
-    if (wanted && is_made) {
-        builder->target.guess = false;
-        serve(loader, target->which, guessed->steps);
-    } else if (wanted && builder->at_work) {
-        builder->target.guess = false;
-    } else if (builder->at_work) {
-        builder->dropped = true;
-        __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
-        while (builder->dropped)
-            pthread_cond_wait(&builder->idle, &loader->lock);
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
+        window_t *window = &builder->windows[i];
+        if (window->state == GUESSED && is_guess(stream, builder->guessed_epoch))
+            serve(loader, i, window->steps);
+        else if (window->state == SERVING || (window->state == GUESSED && !one_will_do))
+            window->state = FREE;
     }
+    if (builder->at_work && builder->target.guess && is_guess(stream, builder->target.epoch))
+        builder->target.guess = false;
+    else if (builder->at_work && !(builder->target.guess && one_will_do))
+        drop_work(loader);
     pthread_cond_signal(&builder->wake);
 }
 
@@ -289,10 +309,15 @@ void plim__load_builder_built(plim_loader_t *loader, int64_t ticket)
     pthread_mutex_unlock(&loader->lock);
 }
 
-void plim__load_builder_stats(const plim_loader_t *loader, int64_t *windows_out, int64_t *steps_out)
+void plim__load_builder_stats(const plim_loader_t *loader, plim_load_stats_t *stats)
 {
-    *windows_out = atomic_load(&loader->builder->num_served);
-    *steps_out = atomic_load(&loader->builder->last_steps);
+    const plim__load_builder_t *builder = loader->builder;
+    stats->windows = atomic_load(&builder->num_served);
+    stats->window_steps = atomic_load(&builder->last_steps);
+    if (loader->parts.window.rows > 0) {
+        stats->rows = atomic_load(&builder->num_rows);
+        stats->rows_hot = atomic_load(&builder->num_held);
+    }
 }
 
 plim_status_t plim__load_builder_create(plim_loader_t *loader)

@@ -309,6 +309,11 @@ void plim__load_window_used(const plim__load_window_t *window, int64_t *draws_ou
     *rows_out = window->used_rows;
 }
 
+int64_t plim__load_window_held(const plim__load_window_t *window)
+{
+    return window->held_rows;
+}
+
 plim__topology_t *plim__load_window_topology(plim__load_window_t *window)
 {
     return &window->topology.source;

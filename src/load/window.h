@@ -62,4 +62,7 @@ plim__rows_t *plim__load_window_rows(plim__load_window_t *window);
 void plim__load_window_used(const plim__load_window_t *window, int64_t *draws_out,
                             int64_t *rows_out);
 
+/* Distinct rows that its batches need and that are not in it, since the disk source holds them. */
+int64_t plim__load_window_held(const plim__load_window_t *window);
+
 #endif

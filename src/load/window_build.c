@@ -213,10 +213,12 @@ static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflo
 {
     plim__node_set_t *set = &window->sets[window->params.num_hops];
     walk_t walk = {.window = window, .set = set};
+    const int64_t needed = set->count;
     if (!window->params.all_rows) {
         PLIM_TRY(walk_run(&walk, drop_held));
         plim__node_set_seal(set);
     }
+    window->held_rows = needed - set->count;
     if (set->count > window->params.rows) {
         overflow->rows_wanted = set->count;
         return PLIM_OK;

@@ -82,6 +82,7 @@ struct plim__load_window {
     int64_t epoch;
     int64_t used_draws;
     int64_t used_rows;
+    int64_t held_rows; /* needed besides, and held by the source below */
 
     /* The largest build that fitted since one did not: its seeds, and what it used. */
     int64_t fitted_seeds;

@@ -279,7 +279,7 @@ static uint64_t hash_from(plim_loader_t *loader, plim_split_t split, int64_t epo
     }
 }
 
-/* Two training epochs with a validation between them. */
+/* Training epochs, validation and test among them. */
 static uint64_t hash_of(const fixture_t *fixture, const plim_load_plan_t *plan, int64_t *parts)
 {
     plim_loader_t *loader;
@@ -290,6 +290,8 @@ static uint64_t hash_of(const fixture_t *fixture, const plim_load_plan_t *plan, 
     hash = hash_from(loader, PLIM_TRAIN, 1, 0, hash, parts);
     hash = hash_from(loader, PLIM_VALID, 1, 0, hash, parts);
     hash = hash_from(loader, PLIM_TRAIN, 2, 0, hash, parts);
+    hash = hash_from(loader, PLIM_TEST, 2, 0, hash, parts);
+    hash = hash_from(loader, PLIM_TRAIN, 7, 0, hash, parts); /* not what follows */
     plim_loader_destroy(loader);
     return hash;
 }
@@ -804,6 +806,60 @@ static void stops_when_it_is_told_to(void **state)
     close_fixture(&fixture);
 }
 
+/* What it says it did, against what came out of it. */
+static void counts_what_it_does(void **state)
+{
+    (void)state;
+    fixture_t fixture = open_fixture("plain", &plain, 2, PLIM_IO_AUTO);
+    for (int mode = 0; mode < 3; mode++) {
+        plim_load_plan_t plan = disk_plan(fixture.info, &recipe_two_hops, 2, 1000);
+        plan.topology_in_memory = plan.rows_in_memory = mode == 0;
+        plan.hot_row_bytes = mode == 2 ? NODES / 2 * 16 : 0;
+        plan.slot_nodes = 400;
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        plim_load_stats_t stats, expected = {0};
+        char *seen = calloc(NODES, 1);
+        int64_t distinct = 0;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        for (;;) {
+            assert_ok(plim_loader_next(loader, &batch));
+            if (batch == NULL)
+                break;
+            expected.parts++;
+            expected.batches += batch->last_part;
+            expected.nodes += batch->num_nodes;
+            for (int i = 0; i < batch->num_blocks; i++)
+                expected.edges += batch->blocks[i].num_edges;
+            for (int64_t i = 0; i < batch->num_nodes; i++)
+                distinct += seen[index_at(&plan.recipe, batch->nodes, i)]++ == 0;
+            plim_batch_release(batch);
+        }
+        plim_loader_stats(loader, &stats);
+        assert_int_equal(stats.parts, expected.parts);
+        assert_int_equal(stats.batches, plim_loader_steps(loader, PLIM_TRAIN));
+        assert_int_equal(stats.batches, expected.batches);
+        assert_int_equal(stats.nodes, expected.nodes);
+        assert_int_equal(stats.edges, expected.edges);
+        assert_int_equal(stats.windows, mode != 0);
+        if (mode == 0) {
+            assert_int_equal(stats.rows, expected.nodes);
+            assert_int_equal(stats.rows_hot, stats.rows);
+            assert_int_equal(stats.row_transfers + stats.list_transfers, 0);
+        } else { /* the next epoch may have been read ahead, but was not served */
+            assert_int_equal(stats.window_steps, stats.batches);
+            assert_int_equal(stats.rows, distinct);
+            assert_true(mode == 1 ? stats.rows_hot == 0
+                                  : stats.rows_hot > 0 && stats.rows_hot < distinct);
+            assert_true(stats.row_transfers > 0 && stats.list_transfers > 0);
+        }
+        free(seen);
+        plim_loader_destroy(loader);
+    }
+    close_fixture(&fixture);
+}
+
 typedef struct making {
     fixture_t *fixture;
     plim_load_plan_t plan;
@@ -874,6 +930,7 @@ int main(void)
         cmocka_unit_test(a_thousand_epochs_take_no_more_than_two),
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(stops_when_it_is_told_to),
+        cmocka_unit_test(counts_what_it_does),
         cmocka_unit_test(survives_each_failing_arena),
         cmocka_unit_test(senseless_plans_are_refused),
     };
