@@ -40,6 +40,8 @@ struct plim_load_plan {
     bool rows_in_memory;
     size_t hot_list_bytes;
     size_t hot_row_bytes;
+    bool shared; /* hot lists, hot rows and the windows' rows share their room: what is worth
+                    keeping decides, once that is known */
     int64_t window_steps; /* at most so many at once */
     int64_t window_draws; /* entries that a window's draws may take */
     int64_t window_rows;  /* rows that a window may hold */

@@ -5,7 +5,9 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "load/loader.h"
+#include "mem/size_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 #include <xxhash.h>
 
 #define START_BYTES 4   /* beside its entries, a list kept takes its start … */
+#define SPARE_PART 16   /* windows have room for so much more than the rows expected */
 #define BLOCK_SHARE 512 /* … and a share of its block's, far below one part in so many */
 
 /* Bytes of what is not in memory by plan, and is wanted. */
@@ -65,6 +68,55 @@ static const char *tmp_of(const plim_load_plan_t *plan)
     return tmp != NULL && tmp[0] != '\0' ? tmp : "/var/tmp";
 }
 
+/* Bytes of rows that the windows hold as planned. */
+static size_t window_room(const plim_loader_t *loader)
+{
+    const plim__load_window_params_t *window = &loader->parts.window;
+    return PLIM__LOAD_WINDOWS * (size_t)window->rows * window->row_bytes;
+}
+
+/* Lists, rows and windows compete for one room; windows have some to spare, since what is expected
+ * of them is the mean. */
+static void share_room(const plim_loader_t *loader, plim__worth_params_t *params)
+{
+    const size_t row = loader->parts.window.row_bytes;
+    params->miss_room = window_room(loader);
+    params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / SPARE_PART);
+    params->row_room = params->room + params->miss_room;
+    if (params->list_bytes > 0)
+        params->list_room = params->row_room;
+}
+
+/* What is kept keeps its room, and the windows have the rest. */
+static void divide_room(plim_loader_t *loader, const plim__worth_params_t *params)
+{
+    plim_load_plan_t *plan = &loader->plan;
+    const plim__worth_t *worth = &loader->worth;
+    const size_t row = PLIM__LOAD_WINDOWS * loader->parts.window.row_bytes;
+    const size_t whole = params->room + params->miss_room;
+    const size_t least = (size_t)plim__min_i64(plan->window_rows, plan->slot_nodes) * row;
+    const size_t lists = worth->list_bytes + worth->list_bytes / BLOCK_SHARE + PLIM__PAGE;
+    const size_t rows = worth->row_bytes + worth->row_bytes / BLOCK_SHARE + PLIM__PAGE;
+    if (whole < lists + rows || whole - lists - rows < least)
+        return;
+    plan->hot_list_bytes = params->list_bytes > 0 ? lists : 0;
+    plan->hot_row_bytes = worth->row_bytes;
+    plan->window_rows = (int64_t)((whole - lists - rows) / row);
+    plim__load_parts_find(loader->asked, loader->dataset, plan, &loader->parts);
+}
+
+static void say_kept(const plim_loader_t *loader)
+{
+    const plim__worth_t *worth = &loader->worth;
+    char lists[PLIM__SIZE_TEXT], rows[PLIM__SIZE_TEXT];
+    plim__log(loader->asked, PLIM_LOG_INFO,
+              "kept in memory: %s of lists and %s of rows, expected to hold %.1f %% of the lists "
+              "and %.1f %% of the rows that a window of %lld steps needs",
+              plim__size_text((int64_t)worth->list_bytes, lists),
+              plim__size_text((int64_t)worth->row_bytes, rows), 100 * worth->list_hits,
+              100 * worth->row_hits, (long long)loader->plan.window_steps);
+}
+
 static plim_status_t choose_by_worth(plim_loader_t *loader)
 {
     const plim__load_window_params_t *window = &loader->parts.window;
@@ -84,8 +136,14 @@ static plim_status_t choose_by_worth(plim_loader_t *loader)
     params.room = params.row_room + params.list_room;
     params.row_bytes = params.row_room > 0 ? row_bytes(loader) : 0;
     params.list_bytes = params.list_room > 0 ? entry_bytes(loader) : 0;
-    return plim__worth_find(loader->asked, loader->dataset, loader->offsets, &params,
-                            &loader->worth);
+    if (loader->plan.shared)
+        share_room(loader, &params);
+    PLIM_TRY(
+        plim__worth_find(loader->asked, loader->dataset, loader->offsets, &params, &loader->worth));
+    if (loader->plan.shared)
+        divide_room(loader, &params);
+    say_kept(loader);
+    return PLIM_OK;
 }
 
 /* Adds a graph's lists and rows as far as they fit. */

@@ -26,6 +26,7 @@ enum {
     LISTS_PART = 3,       /* hot lists at most 1/3 of the rest, hot rows all else */
     SPARE_PERCENT = 25,   /* slots are larger than an expected batch by this */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
+    KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
     IO_GAP = 16 << 10
 };
 
@@ -268,14 +269,28 @@ static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_loa
     grow(facts, line, plan, WINDOW_ROWS, plan->window_rows, most.nodes, begin + room);
 }
 
+/* Grows what is kept in memory of a kind, unless it would come to next to nothing. */
+static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+                      quantity_t quantity, int64_t limit)
+{
+    bool rows = quantity == HOT_ROWS;
+    int64_t held = (int64_t)(rows ? plan->hot_row_bytes : plan->hot_list_bytes);
+    int64_t most = rows ? most_hot_rows(facts, plan) : most_hot_lists(facts, plan);
+    grow(facts, line, plan, quantity, held, most, limit);
+    int64_t grown = (int64_t)(rows ? plan->hot_row_bytes : plan->hot_list_bytes);
+    if (grown < KEPT_LEAST && grown < most)
+        set(plan, quantity, held);
+}
+
 /* Hot lists and rows get what is left. */
 static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
-    int64_t lists = most_hot_lists(facts, plan), rows = most_hot_rows(facts, plan);
     int64_t limit = share(total_of(facts, line, plan), line, LISTS_PART);
-    grow(facts, line, plan, HOT_LISTS, (int64_t)plan->hot_list_bytes, lists, limit);
-    grow(facts, line, plan, HOT_ROWS, (int64_t)plan->hot_row_bytes, rows, line);
-    grow(facts, line, plan, HOT_LISTS, (int64_t)plan->hot_list_bytes, lists, line);
+    grow_kept(facts, line, plan, HOT_LISTS, limit);
+    grow_kept(facts, line, plan, HOT_ROWS, line);
+    grow_kept(facts, line, plan, HOT_LISTS, line);
+    plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->hot_row_bytes > 0 &&
+                   facts->wishes->hot_rows == 0 && facts->wishes->hot_lists == 0;
 }
 
 /* Whether it stays in memory and leaves the rest the room it should have. */

@@ -34,9 +34,16 @@ typedef struct plim__worth_params {
     size_t row_room;   /* bytes that rows may take at most, and lists */
     size_t list_room;
     size_t room;       /* and both together */
+    size_t miss_bytes; /* what a row takes that a window needs and that is not kept; 0: see below */
+    size_t miss_room;  /* bytes for such rows, beside `room` */
     size_t work_bytes; /* memory while it works, besides what stays */
     const char *tmp;   /* directory for a nameless file, when the counters do not fit */
 } plim__worth_params_t;
+
+/*
+ * With miss_bytes, what the rows that are expected to be missed leave of miss_room serves to keep
+ * more; when they leave nothing, `room` holds as it is.
+ */
 
 /* The choice: two sealed sets and what their members will take. */
 typedef struct plim__worth {
@@ -47,6 +54,7 @@ typedef struct plim__worth {
     size_t row_bytes;
     double list_hits; /* expected share of lists, and of rows, found among them */
     double row_hits;
+    double rows_missed; /* how many rows a window is expected to need that are not kept */
 } plim__worth_t;
 
 size_t plim__worth_estimate(int64_t num_nodes);                          /* what stays */

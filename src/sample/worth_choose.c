@@ -32,7 +32,8 @@ typedef struct choice {
     bool rows_wanted;
     cut_t lists;
     cut_t rows;
-    uint64_t common; /* left of the common room */
+    uint64_t room;   /* the common one */
+    uint64_t common; /* left of it */
 } choice_t;
 
 /* What is known of one node: worth 0 means that it is out of the question. */
@@ -42,16 +43,26 @@ typedef struct item {
     int bin;
 } item_t;
 
+#define BIN_BASE ((uint64_t)(1023 - 96) << 9)
+
 /* 512 bins for each power of two: the exponent and the leading bits of the double. */
 static int bin_of(double density)
 {
-    const uint64_t base = (uint64_t)(1023 - 96) << 9;
     uint64_t bits;
     memcpy(&bits, &density, sizeof bits);
     bits >>= 52 - 9;
-    if (bits < base)
+    if (bits < BIN_BASE)
         return 0;
-    return bits - base < PLIM__WORTH_BINS ? (int)(bits - base) : PLIM__WORTH_BINS - 1;
+    return bits - BIN_BASE < PLIM__WORTH_BINS ? (int)(bits - BIN_BASE) : PLIM__WORTH_BINS - 1;
+}
+
+/* The middle of a bin. */
+static double density_of(int bin)
+{
+    uint64_t bits = ((BIN_BASE + (uint64_t)bin) << (52 - 9)) + ((uint64_t)1 << (52 - 10));
+    double density;
+    memcpy(&density, &bits, sizeof density);
+    return density;
 }
 
 static item_t item_of(const plim__worth_work_t *work, uint16_t code, uint64_t bytes)
@@ -146,7 +157,7 @@ static void find_cuts(choice_t *choice, const uint64_t *list_bins, const uint64_
     size_t row_rest = params->row_bytes == 0 ? 0 : params->row_room % params->row_bytes;
     *lists = (cut_t){.left = params->list_room, .bin = -1, .open = true};
     *rows = (cut_t){.left = params->row_room - row_rest, .bin = -1, .open = true};
-    choice->common = params->room;
+    choice->common = choice->room;
     for (int bin = PLIM__WORTH_BINS - 1; bin >= 0 && (lists->open || rows->open); bin--) {
         uint64_t of_lists = that_fits(lists, list_bins[bin]);
         uint64_t of_rows = that_fits(rows, row_bins[bin]);
@@ -158,6 +169,38 @@ static void find_cuts(choice_t *choice, const uint64_t *list_bins, const uint64_
         take_bin(lists, bin, list_bins[bin], of_lists);
         take_bin(rows, bin, row_bins[bin], of_rows);
     }
+}
+
+/* How many rows a window needs of those that the cuts leave out, as expected. */
+static double count_missed(const choice_t *choice, const uint64_t *row_bins)
+{
+    double missed = 0;
+    for (int bin = 0; bin <= choice->rows.bin; bin++)
+        missed += (double)row_bins[bin] * density_of(bin);
+    return missed;
+}
+
+/* What the rows of windows leave is tried in steps of this part of their room. */
+#define ROOM_STEPS 512
+
+/* The largest room for what is kept that leaves enough for what is missed, or the one given. */
+static void find_room(choice_t *choice, const uint64_t *list_bins, const uint64_t *row_bins)
+{
+    const plim__worth_params_t *params = choice->work->params;
+    size_t whole;
+    choice->room = params->room;
+    find_cuts(choice, list_bins, row_bins);
+    if (params->miss_bytes == 0 || !plim__add_size(params->room, params->miss_room, &whole))
+        return;
+    for (int i = 0; i < ROOM_STEPS; i++) {
+        choice->room = whole - params->miss_room / ROOM_STEPS * (uint64_t)i;
+        find_cuts(choice, list_bins, row_bins);
+        double missed = count_missed(choice, row_bins) * (double)params->miss_bytes;
+        if (missed <= (double)(whole - choice->room + choice->common))
+            return;
+    }
+    choice->room = params->room;
+    find_cuts(choice, list_bins, row_bins);
 }
 
 static void choose(plim__node_set_t *set, plim__worth_sums_t *sums, int64_t node,
@@ -260,7 +303,7 @@ plim_status_t plim__worth_choose(plim__worth_work_t *work, plim__worth_t *worth)
             list_bins[bin] += work->workers[i].list_bins[bin];
             row_bins[bin] += work->workers[i].row_bins[bin];
         }
-    find_cuts(&choice, list_bins, row_bins);
+    find_room(&choice, list_bins, row_bins);
     PLIM_TRY(plim__ordered(work->layout.workers, chunks, choose_chunk, settle_chunk, &choice));
     plim__worth_sums_t lists, rows;
     gather(work, &lists, &rows);
@@ -270,5 +313,6 @@ plim_status_t plim__worth_choose(plim__worth_work_t *work, plim__worth_t *worth)
     worth->row_bytes = rows.bytes;
     worth->list_hits = lists.all == 0 ? 0 : (double)lists.chosen / (double)lists.all;
     worth->row_hits = rows.all == 0 ? 0 : (double)rows.chosen / (double)rows.all;
+    worth->rows_missed = (double)(rows.all - rows.chosen) / WORTH_ONE;
     return PLIM_OK;
 }

@@ -286,6 +286,38 @@ static uint64_t digest(const plim__worth_t *worth)
     return hash;
 }
 
+/* The rows that a window misses have room beside what is kept, or nothing is changed for them. */
+static void leaves_room_for_misses(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, NODES, 30000, 100000, SEEDS);
+    plim__worth_params_t params = params_of(&world, 0);
+    int shared = 0, kept_more = 0;
+    for (params.miss_bytes = 100; params.miss_bytes <= 800; params.miss_bytes *= 2)
+        for (size_t room = 500000; room <= 20000000; room *= 2) {
+            plim__worth_t plain, worth;
+            params.room = params.list_room = params.row_room = room;
+            params.miss_room = room / 2;
+            plim__worth_params_t without = params;
+            without.miss_bytes = 0;
+            params.list_room = params.row_room = room + params.miss_room;
+            assert_ok(plim__worth_find(&world.job, world.dataset, world.offsets, &without, &plain));
+            assert_ok(plim__worth_find(&world.job, world.dataset, world.offsets, &params, &worth));
+            size_t kept = worth.list_bytes + worth.row_bytes;
+            double needed = (double)kept + worth.rows_missed * (double)params.miss_bytes;
+            bool fits = needed <= 1.01 * (double)(room + params.miss_room);
+            assert_true(fits || digest(&worth) == digest(&plain));
+            assert_true(kept >= plain.list_bytes + plain.row_bytes);
+            shared += fits;
+            kept_more += kept > plain.list_bytes + plain.row_bytes;
+            plim__worth_free(&plain);
+            plim__worth_free(&worth);
+        }
+    assert_true(shared > 5 && kept_more > 2);
+    world_end(&world);
+}
+
 /* Finds under a job of its own, and sees that it keeps to its memory. */
 static uint64_t find_with(const world_t *world, int threads, plim_io_engine_t engine,
                           const plim__worth_params_t *params)
@@ -532,6 +564,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_brute_force),
         cmocka_unit_test(keeps_to_each_room),
+        cmocka_unit_test(leaves_room_for_misses),
         cmocka_unit_test(is_the_same_however_it_is_found),
         cmocka_unit_test(foretells_what_is_drawn),
         cmocka_unit_test(takes_all_there_is_or_nothing),
