@@ -16,13 +16,23 @@ static inline uint64_t plim__mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* A key from a seed and up to three coordinates; no two orders of the coordinates agree. */
-static inline uint64_t plim__rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
+/* What plim__rng_key makes of all but the last coordinate, and the key from it. */
+static inline uint64_t plim__rng_prefix(uint64_t seed, uint64_t a, uint64_t b)
 {
     uint64_t key = plim__mix64(seed + 0x9e3779b97f4a7c15u);
     key = plim__mix64(key ^ (a + 0xd1b54a32d192ed03u));
-    key = plim__mix64(key ^ (b + 0x8cb92ba72f3d8dd7u));
-    return plim__mix64(key ^ (c + 0xaef17502108ef2d9u));
+    return plim__mix64(key ^ (b + 0x8cb92ba72f3d8dd7u));
+}
+
+static inline uint64_t plim__rng_key_of(uint64_t prefix, uint64_t c)
+{
+    return plim__mix64(prefix ^ (c + 0xaef17502108ef2d9u));
+}
+
+/* A key from a seed and up to three coordinates; no two orders of the coordinates agree. */
+static inline uint64_t plim__rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
+{
+    return plim__rng_key_of(plim__rng_prefix(seed, a, b), c);
 }
 
 /* The counter-th number of the key's stream. */

@@ -1,25 +1,95 @@
 #include "sample/draw.h"
 
+#include "base/check.h"
+
+#include <string.h>
+
+#define SCANNED 16 /* among so many draws an equal one is looked for one by one */
+#define TABLE_MOST (2 * PLIM__FANOUT_MAX)
+#define EMPTY UINT16_MAX
+
+/* Uniform in [0, bound): the next number of the node's stream. */
+static inline int64_t below(uint64_t key, uint64_t *counter, int64_t bound)
+{
+    return (int64_t)plim__rng_below(key, counter, (uint64_t)bound);
+}
+
+/* Floyd's subset of a list of at most 64 entries: what was taken is a bit set. */
+static void draw_short(uint64_t key, int64_t degree, int64_t count, int64_t *positions)
+{
+    uint64_t counter = 0, taken = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t last = degree - count + i;
+        int64_t position = below(key, &counter, last + 1);
+        position = (taken >> position & 1) != 0 ? last : position;
+        taken |= (uint64_t)1 << position;
+        positions[i] = position;
+    }
+}
+
+static void draw_few(uint64_t key, int64_t degree, int64_t count, int64_t *positions)
+{
+    uint64_t counter = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t last = degree - count + i;
+        int64_t position = below(key, &counter, last + 1);
+        bool taken = false;
+        for (int64_t j = 0; j < i; j++)
+            taken |= positions[j] == position;
+        positions[i] = taken ? last : position;
+    }
+}
+
+/* What was taken is found in an open-addressing table of places in `positions`. */
+static void draw_many(uint64_t key, int64_t degree, int64_t count, int64_t *positions)
+{
+    uint16_t table[TABLE_MOST];
+    uint64_t counter = 0;
+    unsigned bits = 6;
+    while (((int64_t)1 << bits) < 2 * count)
+        bits++;
+    const uint64_t mask = ((uint64_t)1 << bits) - 1;
+    memset(table, 0xff, sizeof table[0] << bits);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t last = degree - count + i;
+        int64_t position = below(key, &counter, last + 1);
+        for (;;) {
+            uint64_t slot = (uint64_t)position * 0x9e3779b97f4a7c15u >> (64 - bits);
+            while (table[slot] != EMPTY && positions[table[slot]] != position)
+                slot = (slot + 1) & mask;
+            if (table[slot] == EMPTY) {
+                table[slot] = (uint16_t)i;
+                break;
+            }
+            position = last; /* which is larger than any taken so far */
+        }
+        positions[i] = position;
+    }
+}
+
+void plim__draw_positions_keyed(uint64_t key, const plim__hop_t *hop, int64_t degree,
+                                int64_t *positions_out)
+{
+    const int64_t count = plim__draw_count(hop, degree);
+    if (hop->fanout < 0 || (!hop->replace && degree == count)) {
+        for (int64_t i = 0; i < count; i++)
+            positions_out[i] = i;
+    } else if (hop->replace) {
+        uint64_t counter = 0;
+        for (int64_t i = 0; i < count; i++)
+            positions_out[i] = below(key, &counter, degree);
+    } else if (degree <= 64) {
+        draw_short(key, degree, count, positions_out);
+    } else if (count <= SCANNED) {
+        draw_few(key, degree, count, positions_out);
+    } else {
+        draw_many(key, degree, count, positions_out);
+    }
+}
+
 void plim__draw_positions(const plim__hop_t *hop, int64_t node, int64_t degree,
                           int64_t *positions_out)
 {
-    const uint64_t key =
-        plim__rng_key(hop->seed, (uint64_t)hop->epoch, (uint64_t)hop->hop, (uint64_t)node);
-    const int64_t count = plim__draw_count(hop, degree);
-    uint64_t counter = 0;
-    if (count == degree && !(hop->replace && hop->fanout >= 0)) {
-        for (int64_t i = 0; i < count; i++)
-            positions_out[i] = i;
-        return;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        int64_t last = hop->replace ? degree - 1 : degree - count + i;
-        int64_t position = (int64_t)plim__rng_below(key, &counter, (uint64_t)last + 1);
-        for (int64_t j = 0; j < i && !hop->replace; j++)
-            if (positions_out[j] == position) {
-                position = last;
-                break;
-            }
-        positions_out[i] = position;
-    }
+    plim__draw_positions_keyed(plim__draw_key(plim__draw_prefix(hop), node), hop, degree,
+                               positions_out);
 }

@@ -41,4 +41,18 @@ static inline int64_t plim__draw_count(const plim__hop_t *hop, int64_t degree)
 void plim__draw_positions(const plim__hop_t *hop, int64_t node, int64_t degree,
                           int64_t *positions_out);
 
+/* The same in steps, for many nodes of one hop: what they share, a node's key, its positions. */
+static inline uint64_t plim__draw_prefix(const plim__hop_t *hop)
+{
+    return plim__rng_prefix(hop->seed, (uint64_t)hop->epoch, (uint64_t)hop->hop);
+}
+
+static inline uint64_t plim__draw_key(uint64_t prefix, int64_t node)
+{
+    return plim__rng_key_of(prefix, (uint64_t)node);
+}
+
+void plim__draw_positions_keyed(uint64_t key, const plim__hop_t *hop, int64_t degree,
+                                int64_t *positions_out);
+
 #endif

@@ -23,11 +23,12 @@ typedef struct memory {
     const plim__offsets_t *offsets;
     void *indices; /* (num_edges) int32_t or int64_t */
     bool narrow;
+    unsigned shift; /* binary logarithm of an entry's bytes */
     int num_workers;
     worker_t *workers;
 } memory_t;
 
-/* Where entries [from, to) of ids, entry numbers so far, are replaced by the entries. */
+/* Replaces ids[from … to-1], entry numbers so far, by the entries. */
 static void load_entries(const memory_t *memory, int64_t *ids, int64_t from, int64_t to)
 {
     const int32_t *narrow = memory->indices;
@@ -40,16 +41,18 @@ static void load_entries(const memory_t *memory, int64_t *ids, int64_t from, int
             ids[i] = wide[ids[i]];
 }
 
-static void prefetch_entry(const memory_t *memory, int64_t entry)
+/* Into L2 only: a chunk's lines are more than L1 holds, and the misses in flight are fewer there.
+ */
+static inline void prefetch_entry(const memory_t *memory, int64_t entry)
 {
-    size_t width = memory->narrow ? sizeof(int32_t) : sizeof(int64_t);
-    __builtin_prefetch((const char *)memory->indices + (size_t)entry * width);
+    __builtin_prefetch((const char *)memory->indices + ((size_t)entry << memory->shift), 0, 2);
 }
 
 static plim_status_t draw(plim__topology_t *source, int worker, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
 {
     const memory_t *memory = (const memory_t *)source;
+    const uint64_t prefix = plim__draw_prefix(hop);
     int64_t total = 0, loaded = 0, taken = 0;
     drawn->indptr[0] = 0;
     for (int64_t i = 0; i < count && i < AHEAD; i++)
@@ -62,7 +65,7 @@ static plim_status_t draw(plim__topology_t *source, int worker, const plim__hop_
         if (wanted > drawn->capacity - total)
             break;
         int64_t *ids = drawn->ids + total;
-        plim__draw_positions(hop, nodes[taken], list.degree, ids);
+        plim__draw_positions_keyed(plim__draw_key(prefix, nodes[taken]), hop, list.degree, ids);
         for (int64_t i = 0; i < wanted; i++) {
             ids[i] += list.start;
             prefetch_entry(memory, ids[i]);
@@ -198,6 +201,7 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
     memory->source = (plim__topology_t){draw, stats, destroy};
     memory->offsets = offsets;
     memory->narrow = info->index_type == PLIM_I32;
+    memory->shift = memory->narrow ? 2 : 3;
     memory->num_workers = workers;
     memory->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
     size_t width = memory->narrow ? sizeof(int32_t) : sizeof(int64_t);
