@@ -28,11 +28,12 @@ typedef struct run {
     size_t row_bytes;
     plim_dtype_t type;
     bool sorted;
-    bool hot;
+    int64_t one_in; /* only multiples of this are asked for */
     double seconds;
     atomic_int next;
     atomic_llong gathered;
     atomic_llong cpu_ns;
+    atomic_llong wall_ns; /* summed over threads */
 } run_t;
 
 static double now(void)
@@ -78,8 +79,7 @@ static plim_status_t gather(void *context, int ignored)
             double before = now();
             for (size_t i = 0; i < LISTS * count; i++) {
                 nodes[i] = (int64_t)plim__rng_below(11, &draw, run->num_nodes);
-                if (run->hot)
-                    nodes[i] -= nodes[i] % 3;
+                nodes[i] -= nodes[i] % run->one_in;
             }
             for (size_t i = 0; i < LISTS && run->sorted; i++)
                 qsort(nodes + i * count, count, sizeof *nodes, compare);
@@ -90,13 +90,15 @@ static plim_status_t gather(void *context, int ignored)
         atomic_fetch_add(&run->cpu_ns, cpu_ns() - cpu);
         atomic_fetch_add(&run->gathered, run->rows);
     }
+    atomic_fetch_add(&run->wall_ns, (long long)((now() - start - spent) * 1e9));
     free(rows);
     free(nodes);
     return status;
 }
 
 static plim_status_t open_source(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 const char *kind, int depth, size_t gap, plim__rows_t **source_out)
+                                 const char *kind, int depth, size_t gap, int64_t one_in,
+                                 plim__rows_t **source_out)
 {
     plim__rows_disk_params_t params = {.workers = job->threads, .depth = depth, .gap = gap};
     if (strcmp(kind, "memory") == 0)
@@ -110,7 +112,7 @@ static plim_status_t open_source(const plim_job_t *job, const plim_dataset_t *da
         abort();
     memset(lines, 0, plim__node_set_bytes(n));
     set = plim__node_set_make(lines, n);
-    for (int64_t node = 0; node < n; node += 3)
+    for (int64_t node = 0; node < n; node += one_in)
         (void)plim__node_set_add(&set, node);
     plim__node_set_seal(&set);
     params.hot = &set;
@@ -134,9 +136,10 @@ int main(int argc, char **argv)
     if (plim_ledger_create(PLIM_LINE_NONE, &job.ledger) != PLIM_OK ||
         plim_dataset_open(&job, argv[1], &dataset) != PLIM_OK)
         goto failed;
+    run.one_in = strcmp(argv[2], "hot") != 0 ? 1 : argc > 11 ? atoll(argv[11]) : 3;
     double start = now();
     if (open_source(&job, dataset, argv[2], depth, (size_t)(argc > 10 ? atoi(argv[10]) : 0) << 10,
-                    &run.source) != PLIM_OK)
+                    run.one_in, &run.source) != PLIM_OK)
         goto failed;
     double opened = now() - start;
     run.num_nodes = (uint64_t)plim_dataset_info(dataset)->num_nodes;
@@ -145,18 +148,17 @@ int main(int argc, char **argv)
         (size_t)plim_dataset_info(dataset)->num_features * (run.type == PLIM_F32 ? 4 : 2);
     run.rows = argc > 8 ? atoll(argv[8]) : 1223;
     run.sorted = argc > 9 && strcmp(argv[9], "sorted") == 0;
-    run.hot = strcmp(argv[2], "hot") == 0;
     run.seconds = atof(argv[4]);
-    start = now();
     if (plim__parallel(job.threads, gather, &run) != PLIM_OK)
         goto failed;
     plim__rows_stats(run.source, &stats);
     double rows = (double)run.gathered;
+    double seconds = (double)run.wall_ns * 1e-9 / job.threads;
     (void)printf("{\"opened_s\": %.2f, \"rows_per_s\": %.0f, \"cpu_ns_per_row\": %.1f, "
                  "\"hot\": %.4f, \"transfers_per_s\": %.0f, \"bytes_per_s\": %.0f}\n",
-                 opened, rows / run.seconds, (double)run.cpu_ns / rows,
-                 (double)stats.rows_hot / (double)stats.rows, (double)stats.transfers / run.seconds,
-                 (double)stats.bytes_read / run.seconds);
+                 opened, rows / seconds, (double)run.cpu_ns / rows,
+                 (double)stats.rows_hot / (double)stats.rows, (double)stats.transfers / seconds,
+                 (double)stats.bytes_read / seconds);
     plim__rows_destroy(run.source);
     plim_dataset_close(dataset);
     plim_ledger_destroy(job.ledger);

@@ -100,7 +100,8 @@ static plim_status_t take_chunk(void *context, int64_t at, void *data, size_t si
         return plim__fail(PLIM_ERR_DATA, "is damaged between %lld and %lld",
                           (long long)(at + (int64_t)PLIM__PAGE),
                           (long long)(at + (int64_t)(PLIM__PAGE + size)));
-    plim__arena_may_drop(data, size);
+    int64_t first = at / (int64_t)PLIM__PAGE;
+    plim__hot_let_go(hot, first, first + (int64_t)(size / PLIM__PAGE));
     return PLIM_OK;
 }
 
@@ -168,7 +169,7 @@ void plim__hot_file_begin(plim__hot_rows_t *hot)
 
 plim_status_t plim__hot_file_put(plim__hot_rows_t *hot, int64_t chunk)
 {
-    int64_t first = chunk * (int64_t)(PLIM__HOT_CHUNK / PLIM__PAGE);
+    int64_t first = chunk * PLIM__HOT_CHUNK_PAGES;
     const char *data = hot->pages + (size_t)first * PLIM__PAGE;
     size_t left = (size_t)(hot->num_pages - first) * PLIM__PAGE;
     size_t size = left < PLIM__HOT_CHUNK ? left : PLIM__HOT_CHUNK;

@@ -147,9 +147,8 @@ size_t plim__hot_fill_estimate(const plim_job_t *job, const plim__row_form_t *fo
 static plim_status_t fill_chunk(fill_t *fill, plim__hot_filler_t *filler, int64_t chunk)
 {
     plim__hot_rows_t *hot = fill->hot;
-    int64_t chunk_pages = (int64_t)(PLIM__HOT_CHUNK / PLIM__PAGE);
-    int64_t first = chunk * chunk_pages;
-    int64_t count = plim__min_i64(chunk_pages, hot->num_pages - first);
+    int64_t first = chunk * PLIM__HOT_CHUNK_PAGES;
+    int64_t count = plim__min_i64(PLIM__HOT_CHUNK_PAGES, hot->num_pages - first);
     PLIM_TRY(plim__hot_want(hot, filler, first, count));
     PLIM_TRY(plim__hot_settle(hot, filler));
     plim__hot_mark(hot, first, count);
@@ -157,7 +156,7 @@ static plim_status_t fill_chunk(fill_t *fill, plim__hot_filler_t *filler, int64_
         atomic_exchange(&fill->packing, false))
         plim__log(&hot->job, PLIM_LOG_WARNING, "%s; going on without packed rows",
                   plim_last_error());
-    plim__arena_may_drop(hot->pages + (size_t)first * PLIM__PAGE, (size_t)count * PLIM__PAGE);
+    plim__hot_let_go(hot, first, first + count);
     return PLIM_OK;
 }
 
@@ -173,7 +172,8 @@ static plim_status_t fill_chunks(fill_t *fill, plim__hot_filler_t *filler, int w
         PLIM_TRY(fill_chunk(fill, filler, chunk));
         int64_t done = atomic_fetch_add(&fill->done, 1) + 1;
         if (worker == 0)
-            plim__progress(&hot->job, "filling hot rows", "MiB", done, chunks);
+            plim__progress(&hot->job, "filling hot rows", "pages", done * PLIM__HOT_CHUNK_PAGES,
+                           chunks * PLIM__HOT_CHUNK_PAGES);
     }
 }
 

@@ -13,8 +13,13 @@
 
 #define PLIM__HOT_KEY UINT64_C(0x9ddfea08eb382d69)
 
-/* Of the pages, filled, written and checked as one. */
+/*
+ * Of the pages, filled, written and checked as one. It is a huge page too, where the kernel has
+ * them: rows at random cost half as much then. Such a page is dropped as a whole, or, where
+ * something is asked of a part of it, split.
+ */
 #define PLIM__HOT_CHUNK PLIM__BULK_CHUNK
+#define PLIM__HOT_CHUNK_PAGES ((int64_t)(PLIM__HOT_CHUNK / PLIM__PAGE))
 
 /* Pages in a row are refilled by reads of at most this. */
 #define PLIM__HOT_RUN ((size_t)64 << 10)
@@ -38,7 +43,7 @@ struct plim__hot_rows {
     size_t stride;    /* bytes from row to row */
     int64_t num_rows; /* of the nodes of least rank */
     int64_t num_pages;
-    char *pages; /* (num_pages x PLIM__PAGE) the rows */
+    char *pages; /* (num_pages x PLIM__PAGE) the rows; on the boundary of a huge page */
     /*
      * (num_pages) Odd: filled, as far as is known; even: lost, or being filled. Written by whoever
      * fills or refreshes, one thread for each page; it never returns to an earlier value, so who
@@ -62,14 +67,19 @@ struct plim__hot_rows {
 
 static inline int64_t plim__hot_num_chunks(const plim__hot_rows_t *hot)
 {
-    const int64_t chunk_pages = (int64_t)(PLIM__HOT_CHUNK / PLIM__PAGE);
-    return (hot->num_pages + chunk_pages - 1) / chunk_pages;
+    return (hot->num_pages + PLIM__HOT_CHUNK_PAGES - 1) / PLIM__HOT_CHUNK_PAGES;
 }
 
 size_t plim__hot_filler_estimate(const plim_job_t *job, const plim__row_form_t *form);
 plim_status_t plim__hot_filler_make(const plim_job_t *job, const plim__row_form_t *form,
                                     plim__hot_filler_t *filler_out);
 void plim__hot_filler_end(plim__hot_filler_t *filler);
+
+/*
+ * Lets the kernel take these pages, and all others of their chunks: a huge page of which a part was
+ * written is as good as written whole.
+ */
+void plim__hot_let_go(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page);
 
 /*
  * Filling pages from features.npy: any number of ranges, ascending, are asked for; plim__hot_settle

@@ -15,7 +15,7 @@
 #define MARGIN_BYTES ((int64_t)32 << 20)
 #define REFILL_NS ((int64_t)1000000000)
 
-#define BATCH_PAGES 256             /* refilled before they may be dropped again */
+#define BATCH_PAGES 512             /* refilled before they may be dropped again */
 #define ROOM_PAGES ((int64_t)16384) /* refilled before room is asked for again */
 
 /* Sizes of a cache of these rows. False when they pass what can be addressed. */
@@ -39,7 +39,7 @@ static size_t arena_bytes(size_t bytes)
     size_t chunks = bytes / PLIM__HOT_CHUNK + 1;
     return plim__round_up(
         plim__arena_piece(1, sizeof(plim__hot_rows_t), 1) +
-            plim__arena_piece(pages, PLIM__PAGE, PLIM__PAGE) +
+            plim__arena_piece(bytes + PLIM__HOT_CHUNK, 1, PLIM__PAGE) +
             plim__arena_piece(pages, sizeof(uint32_t), 1) +
             plim__arena_piece(pages / 64 + 1, sizeof(uint64_t), 1) +
             plim__arena_piece((size_t)PLIM__HOT_SCAN, 1, 1) +
@@ -92,7 +92,8 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
     hot->stride = stride;
     hot->num_rows = rows;
     hot->num_pages = (int64_t)pages;
-    hot->pages = plim__arena_carve(&arena, pages, PLIM__PAGE, PLIM__PAGE);
+    char *room = plim__arena_carve(&arena, bytes + PLIM__HOT_CHUNK, 1, PLIM__PAGE);
+    hot->pages = room + (plim__round_up((uintptr_t)room, PLIM__HOT_CHUNK) - (uintptr_t)room);
     hot->states = plim__arena_carve(&arena, pages, sizeof(uint32_t), 1);
     hot->suspects = plim__arena_carve(&arena, pages / 64 + 1, sizeof(uint64_t), 1);
     hot->resident = plim__arena_carve(&arena, (size_t)PLIM__HOT_SCAN, 1, 1);
@@ -110,19 +111,32 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
         plim__arena_destroy(&arena);
         return status;
     }
-    plim__arena_want_small(hot->pages, bytes);
     *hot_out = hot;
     return PLIM_OK;
 }
 
-/*
- * Once more, for many pages: a page that another processor has just brought in is passed over by
- * the kernel as long as it waits in that processor's own list, some tens of pages long.
- */
-static void let_go(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page)
+void plim__hot_let_go(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page)
 {
-    plim__arena_may_drop(hot->pages + (size_t)first_page * PLIM__PAGE,
-                         (size_t)(end_page - first_page) * PLIM__PAGE);
+    int64_t first = first_page / PLIM__HOT_CHUNK_PAGES * PLIM__HOT_CHUNK_PAGES;
+    int64_t end = (end_page + PLIM__HOT_CHUNK_PAGES - 1) / PLIM__HOT_CHUNK_PAGES;
+    end = plim__min_i64(end * PLIM__HOT_CHUNK_PAGES, hot->num_pages);
+    plim__arena_may_drop(hot->pages + (size_t)first * PLIM__PAGE,
+                         (size_t)(end - first) * PLIM__PAGE);
+}
+
+/* Huge pages are wanted while pages are filled; afterwards the kernel shall leave them as they are:
+ * gathered into a new huge page they would stay. */
+static void begin_filling(plim__hot_rows_t *hot)
+{
+    plim__arena_want_huge(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
+}
+
+/* What was filled is let go once more: a page that another processor has just brought in is passed
+ * over by the kernel as long as it waits in that processor's own list, some tens of pages long. */
+static void end_filling(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page)
+{
+    plim__arena_want_small(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
+    plim__hot_let_go(hot, first_page, end_page);
 }
 
 plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -141,6 +155,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         hot->file.fd = -1;
         goto destroy;
     }
+    begin_filling(hot);
     status = plim__hot_filler_make(job, &hot->form, &hot->filler);
     if (status == PLIM_OK && hot->num_rows > 0)
         status = plim__hot_file_load(hot, &loaded);
@@ -150,7 +165,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         goto destroy;
     for (int64_t page = 0; page < hot->num_pages; page++)
         atomic_init(&hot->states[page], 1);
-    let_go(hot, 0, hot->num_pages);
+    end_filling(hot, 0, hot->num_pages);
     *hot_out = hot;
     return PLIM_OK;
 destroy:
@@ -363,7 +378,7 @@ static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
     PLIM_TRY(hot->packed.fd >= 0 ? read_packed(hot, batch) : read_rows(hot, batch));
     for (int i = 0; i < batch->num_runs; i++) {
         int64_t first = batch->first[i], count = batch->count[i];
-        let_go(hot, first, first + count);
+        plim__hot_let_go(hot, first, first + count);
         for (int64_t page = first; page < first + count; page++)
             atomic_fetch_add_explicit(&hot->states[page], 1, memory_order_release);
     }
@@ -377,33 +392,37 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
+/* Fills lost pages while there is room and time; `end_out` is the page it came to. */
+static plim_status_t refill_lost(plim__hot_rows_t *hot, int64_t *end_out)
 {
     batch_t batch;
-    plim_status_t status = PLIM_OK;
-    int64_t start = now_ns(), page = 0, room = 0, unasked = 0, first = -1;
-    if (find_lost(hot) == 0)
-        return PLIM_OK;
+    int64_t start = now_ns(), page = 0, room = 0, unasked = 0;
     while (page < hot->num_pages && now_ns() - start < REFILL_NS) {
         if (unasked <= 0) {
             room = (plim__headroom("") - MARGIN_BYTES) / (int64_t)PLIM__PAGE;
             unasked = ROOM_PAGES;
         }
-        if (room < 1)
+        if (room < PLIM__HOT_CHUNK_PAGES)
             break;
-        page = collect(hot, page, plim__min_i64(room, BATCH_PAGES), &batch);
+        page = collect(hot, page, BATCH_PAGES, &batch);
+        *end_out = page;
         if (batch.num_pages == 0)
             break;
-        if (first < 0)
-            first = batch.first[0];
-        status = refill(hot, &batch);
-        if (status != PLIM_OK)
-            break;
+        PLIM_TRY(refill(hot, &batch));
         room -= batch.num_pages;
         unasked -= batch.num_pages;
     }
-    if (first >= 0)
-        let_go(hot, first, page);
+    return PLIM_OK;
+}
+
+plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
+{
+    int64_t end = 0;
+    if (find_lost(hot) == 0)
+        return PLIM_OK;
+    begin_filling(hot);
+    plim_status_t status = refill_lost(hot, &end);
+    end_filling(hot, 0, end);
     return status;
 }
 

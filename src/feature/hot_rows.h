@@ -9,7 +9,8 @@
  * So a page that is still there shows a word other than zero at each of these places, and it is
  * looked at after the copy: a row whose marks are all there was copied whole. A row whose own bytes
  * equal KEY at a mark cannot be told from a dropped one and is simply read from disk. Row size is
- * rounded up to 8.
+ * rounded up to 8. A count for each page tells a copier that the page was filled anew while it
+ * copied. Pages are huge ones where the kernel has them: then 2 MiB go at once.
  */
 #ifndef PLIM_FEATURE_HOT_ROWS_H
 #define PLIM_FEATURE_HOT_ROWS_H

@@ -6,7 +6,7 @@
 
 #include <plimsoll/job.h>
 
-#define PLIM__BULK_CHUNK ((size_t)1 << 20)
+#define PLIM__BULK_CHUNK ((size_t)2 << 20)
 
 /*
  * Called for each chunk once it is in memory, by any of the threads and in any order: `size` bytes

@@ -17,9 +17,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
 
 static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
 
@@ -389,7 +392,7 @@ static void bad_packed_files(void **state)
     plim__rows_destroy(open_source(&hot));
     int64_t size = file_size(packed);
     overwrite(&hot, packed, 4096 + 1500000, "x", 1);
-    assert_made_again(&hot, "damaged between 1052672 and 2101248");
+    assert_made_again(&hot, "damaged between 4096 and 2101248");
     overwrite(&hot, packed, 60, "x", 1);
     assert_made_again(&hot, "damaged at its start");
     overwrite(&hot, packed, size - 4096, "x", 1);
@@ -440,6 +443,51 @@ static void without_a_place_to_keep_them(void **state)
     hot_end(&hot);
 }
 
+/* tmpfs is memory: what is kept there would count against the line. */
+static void not_in_memory(void **state)
+{
+    (void)state;
+    hot_world_t hot;
+    plim__file_system_t system;
+    if (plim__file_system("/dev/shm", &system) != PLIM_OK || !system.memory ||
+        access("/dev/shm", W_OK) != 0) {
+        print_message("SKIPPED: /dev/shm is no tmpfs that can be written\n");
+        skip();
+    }
+    hot_make(&hot, 1000, 16, true, false, PLIM_IO_AUTO);
+    hot.params.scratch = "/dev/shm";
+    plim__rows_t *source = open_source(&hot);
+    assert_non_null(strstr(hot.log, "/dev/shm lies in memory"));
+    assert_int_equal(gather_all(&hot, source), hot.set.count);
+    plim__rows_destroy(source);
+    hot_end(&hot);
+}
+
+/* A write that fails (here at the largest size a file may have) costs the packed file only. */
+static void no_room_on_the_disk(void **state)
+{
+    (void)state;
+    hot_world_t hot;
+    struct rlimit before, small;
+    hot_make(&hot, 9000, 128, true, true, PLIM_IO_AUTO);
+    hot.params.scratch = hot.scratch;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = MIB;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    plim__rows_t *source = open_source(&hot);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_non_null(strstr(hot.log, "going on without packed rows"));
+    assert_int_equal(gather_all(&hot, source), hot.set.count);
+    drop(source, 0);
+    assert_ok(plim__rows_disk_refresh(source));
+    assert_int_equal(gather_all(&hot, source), hot.set.count);
+    plim__rows_destroy(source);
+    assert_int_equal(entries(hot.scratch), 0);
+    hot_end(&hot);
+}
+
 static plim_status_t make_source(plim_job_t *job, void *context)
 {
     hot_world_t *hot = context;
@@ -460,8 +508,6 @@ static void no_memory(void **state)
         hot_end(&hot);
     }
 }
-
-#define MIB ((size_t)1 << 20)
 
 /* A neighbour in the same group: takes memory, says so, and keeps it until it is told to end. */
 static pid_t neighbour(size_t bytes)
@@ -561,6 +607,8 @@ int main(void)
         cmocka_unit_test(warm_start),
         cmocka_unit_test(bad_packed_files),
         cmocka_unit_test(without_a_place_to_keep_them),
+        cmocka_unit_test(not_in_memory),
+        cmocka_unit_test(no_room_on_the_disk),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(a_neighbour_takes_half),
     };
