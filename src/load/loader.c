@@ -324,6 +324,7 @@ PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t spl
     const int64_t first = loader->closed_at + 1;
     loader->stream = (plim__load_stream_t){true, split, epoch, step, first, first + steps - step};
     loader->deliver = first;
+    __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
     atomic_store(&loader->failed_at, INT64_MAX);
     atomic_store(&loader->limit, first);
     if (loader->builder != NULL) {

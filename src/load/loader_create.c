@@ -63,7 +63,7 @@ static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_load
     PLIM_TRY(check_recipe(info, &plan->recipe));
     if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX || plan->num_slots < 1 ||
         plan->num_slots > PLIM__LOAD_SLOTS_MAX || plan->slot_nodes < 1 ||
-        plan->slot_nodes > INT32_MAX || plan->slot_edges < 1)
+        plan->slot_nodes > INT32_MAX || plan->slot_edges < 0)
         return plim__fail(PLIM_ERR_USAGE,
                           "a plan of %d workers and %d slots of %lld nodes and %lld edges",
                           plan->workers, plan->num_slots, (long long)plan->slot_nodes,

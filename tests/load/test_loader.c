@@ -332,6 +332,35 @@ static void the_stream_is_one(void **state)
     close_fixture(&fixture);
 }
 
+/* Recipes of every kind, from memory and from windows. */
+static void every_recipe_is_one_stream(void **state)
+{
+    (void)state;
+    fixture_t fixture = open_fixture("plain", &plain, 2, PLIM_IO_AUTO);
+    for (int variant = 0; variant < 6; variant++) {
+        plim_recipe_t recipe = recipe_two_hops;
+        recipe.form = variant == 0 || variant == 3 ? PLIM_PYG : PLIM_NATIVE;
+        recipe.replace = variant == 1;
+        recipe.fanout[1] = variant == 2 || variant == 3 ? -1 : 3;
+        recipe.num_hops = variant == 4 ? 3 : variant == 5 ? 0 : 2;
+        recipe.fanout[2] = 2;
+        recipe.no_features = variant == 1;
+        recipe.index_type = variant % 2 == 0 ? PLIM_I64 : PLIM_I32;
+        recipe.row_type = variant < 3 ? PLIM_F16 : PLIM_F32;
+        int64_t whole, parts;
+        plim_load_plan_t plan = memory_plan(fixture.info, &recipe, 2);
+        const uint64_t expected = hash_of(&fixture, &plan, &whole);
+        plan = disk_plan(fixture.info, &recipe, 2, 5);
+        plan.hot_row_bytes = plan.hot_list_bytes = 20000;
+        assert_true(hash_of(&fixture, &plan, &parts) == expected);
+        assert_int_equal(parts, whole);
+        plan.recipe.seed++;
+        if (recipe.num_hops > 0)
+            assert_true(hash_of(&fixture, &plan, &parts) != expected);
+    }
+    close_fixture(&fixture);
+}
+
 static void any_step_continues_the_stream(void **state)
 {
     (void)state;
@@ -795,6 +824,11 @@ static void stops_when_it_is_told_to(void **state)
         stop = 1;
         assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_STOPPED);
         stop = 0;
+        if (mode % 2 == 1) { /* and goes on when it is asked again */
+            int64_t parts = 0;
+            (void)hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
+            assert_int_equal(parts, plim_loader_steps(loader, PLIM_TRAIN));
+        }
         plim_loader_destroy(loader);
     }
     stop = 1;
@@ -922,6 +956,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_what_the_files_say),
         cmocka_unit_test(the_stream_is_one),
+        cmocka_unit_test(every_recipe_is_one_stream),
         cmocka_unit_test(any_step_continues_the_stream),
         cmocka_unit_test(graphs_come_whole),
         cmocka_unit_test(edges_between_graphs_are_refused),

@@ -5,6 +5,7 @@
 #include "support/harness.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,6 +94,45 @@ static void splits_come_as_the_files_say(void **state)
         plim_dataset_close(dataset);
         test_job_end(&job);
     }
+}
+
+/* Targets are rows of floats, as they stand in the file; NaN is one too. */
+static void targets_come_as_rows(void **state)
+{
+    (void)state;
+    enum { ROWS = 2000, TARGETS = 3 };
+    static float targets[ROWS * TARGETS], got[ROWS * TARGETS];
+    static int64_t indptr[ROWS + 1], ids[ROWS];
+    plim_job_t job = test_job_make(LINE, 2, PLIM_IO_AUTO);
+    char path[600];
+    plim__dataset_writer_t *writer;
+    plim_dataset_t *dataset;
+    plim__seeds_t *seeds;
+    for (int64_t i = 0; i < ROWS * TARGETS; i++)
+        targets[i] = i % 13 == 0 ? NAN : (float)i / 8;
+    for (int64_t i = 0; i < ROWS; i++)
+        ids[i] = i * 7 % ROWS; /* not ascending */
+    (void)snprintf(path, sizeof path, "%s/targets", directory);
+    assert_ok(plim__dataset_begin(&job, path, &writer));
+    assert_ok(
+        test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){ROWS + 1}, indptr, sizeof indptr));
+    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){0}, indptr, 0));
+    assert_ok(test_column(writer, "labels", PLIM__F32, 2, (int64_t[]){ROWS, TARGETS}, targets,
+                          sizeof targets));
+    assert_ok(test_column(writer, "test", PLIM__I64, 1, (int64_t[]){ROWS}, ids, sizeof ids));
+    assert_ok(plim__dataset_finish(
+        writer, &(plim__dataset_facts_t){.num_nodes = ROWS, .source = "test", .options = ""}));
+    assert_ok(plim_dataset_open(&job, path, &dataset));
+    assert_ok(plim__seeds_create(&job, dataset, 1, &seeds));
+    assert_int_equal(plim__seeds_count(seeds, PLIM_TRAIN), 0);
+    assert_int_equal(plim__seeds_label_bytes(seeds), TARGETS * sizeof(float));
+    int64_t taken[ROWS];
+    plim__seeds_take(seeds, PLIM_TEST, 0, 0, ROWS, taken, got);
+    for (int64_t i = 0; i < ROWS; i++)
+        assert_memory_equal(got + i * TARGETS, targets + ids[i] * TARGETS, TARGETS * sizeof *got);
+    plim__seeds_destroy(seeds);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
 }
 
 static void orders_depend_on_seed_and_epoch_alone(void **state)
@@ -288,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits_come_as_the_files_say),
+        cmocka_unit_test(targets_come_as_rows),
         cmocka_unit_test(orders_depend_on_seed_and_epoch_alone),
         cmocka_unit_test(every_order_is_as_likely),
         cmocka_unit_test(large_splits_are_permuted),
