@@ -1,0 +1,375 @@
+/* The loader in use: who holds what, parts, errors, stopping; nothing grows, hangs or is lost. */
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A consumer in another thread: takes what it is given, looks at it, releases it. */
+typedef struct consumer {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    plim_batch_t *batch;
+    bool ended;
+    int64_t nodes;
+} consumer_t;
+
+static void *consume(void *context)
+{
+    consumer_t *consumer = context;
+    pthread_mutex_lock(&consumer->lock);
+    for (;;) {
+        while (consumer->batch == NULL && !consumer->ended)
+            pthread_cond_wait(&consumer->moved, &consumer->lock);
+        plim_batch_t *batch = consumer->batch;
+        if (batch == NULL)
+            break;
+        consumer->batch = NULL;
+        pthread_cond_broadcast(&consumer->moved);
+        pthread_mutex_unlock(&consumer->lock);
+        int64_t nodes = 0;
+        for (int64_t i = 0; i < batch->num_nodes; i++)
+            nodes += ((const int32_t *)batch->nodes)[i];
+        plim_batch_release(batch);
+        pthread_mutex_lock(&consumer->lock);
+        consumer->nodes += nodes;
+    }
+    pthread_mutex_unlock(&consumer->lock);
+    return NULL;
+}
+
+static void give(consumer_t *consumer, plim_batch_t *batch)
+{
+    pthread_mutex_lock(&consumer->lock);
+    while (consumer->batch != NULL)
+        pthread_cond_wait(&consumer->moved, &consumer->lock);
+    consumer->batch = batch;
+    consumer->ended = batch == NULL;
+    pthread_cond_broadcast(&consumer->moved);
+    pthread_mutex_unlock(&consumer->lock);
+}
+
+static void other_threads_may_hold_batches(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    for (int mode = 0; mode < 2; mode++) {
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 3, 4);
+        plan.topology_in_memory = plan.rows_in_memory = mode == 0;
+        plan.num_slots = 7;
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        consumer_t consumers[2] = {
+            {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER},
+            {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER}};
+        pthread_t threads[2];
+        int64_t nodes = 0;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, consume, &consumers[i]), 0);
+        for (int64_t epoch = 0; epoch < 5; epoch++) {
+            assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+            for (;;) {
+                assert_ok(plim_loader_next(loader, &batch));
+                if (batch == NULL)
+                    break;
+                for (int64_t i = 0; i < batch->num_nodes; i++)
+                    nodes += ((const int32_t *)batch->nodes)[i];
+                plim_batch_retain(batch);
+                give(&consumers[0], batch);
+                give(&consumers[1], batch);
+            }
+        }
+        for (int i = 0; i < 2; i++) {
+            give(&consumers[i], NULL);
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            assert_int_equal(consumers[i].nodes, nodes);
+        }
+        plim_loader_destroy(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+static void holding_every_slot_is_said(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    for (int workers = 1; workers <= 3; workers++) {
+        plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, workers);
+        plim_loader_t *loader;
+        plim_batch_t *held[3], *batch;
+        plan.num_slots = 3;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_USAGE); /* not started */
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        for (int i = 0; i < 3; i++)
+            assert_ok(plim_loader_next(loader, &held[i]));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_USAGE);
+        assert_non_null(strstr(plim_last_error(), "slots"));
+        /* What is held stays valid over a start, and one slot given back is enough to go on. */
+        uint64_t hash = plim_loader_hash(loader, held[1], 0);
+        plim_batch_release(held[0]);
+        for (int i = 0; i < 5; i++) {
+            assert_ok(plim_loader_next(loader, &batch));
+            assert_int_equal(batch->step, 3 + i);
+            plim_batch_release(batch);
+        }
+        assert_ok(plim_loader_start(loader, PLIM_TEST, 0, 2));
+        assert_ok(plim_loader_next(loader, &batch));
+        assert_int_equal(batch->step, 2);
+        assert_true(plim_loader_hash(loader, held[1], 0) == hash);
+        plim_batch_release(held[1]);
+        plim_batch_release(held[2]);
+        plim_batch_release(batch);
+        plim_loader_destroy(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+static void parts_come_one_after_the_other(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 2);
+    plim_loader_t *loader;
+    plim_batch_t *batch, *next;
+    plan.slot_nodes = 100;
+    assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    int64_t seeds = 0;
+    for (bool last = false; !last;) {
+        assert_ok(plim_loader_next(loader, &batch));
+        assert_int_equal(batch->step, 0);
+        assert_int_equal(batch->first_seed, seeds);
+        assert_int_equal(batch->batch_seeds, test_two_hops.batch_size);
+        test_check_batch(&fixture, &test_two_hops, batch);
+        seeds += batch->num_seeds;
+        if (!batch->last_part) {
+            assert_int_equal(plim_loader_next(loader, &next), PLIM_ERR_USAGE);
+            assert_non_null(strstr(plim_last_error(), "part"));
+        }
+        last = batch->last_part;
+        plim_batch_release(batch);
+    }
+    assert_int_equal(seeds, test_two_hops.batch_size);
+    assert_ok(plim_loader_next(loader, &batch)); /* left in the middle, and still held */
+    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 1, 0));
+    assert_ok(plim_loader_next(loader, &next));
+    plim_batch_release(next);
+    plim_batch_release(batch);
+    plim_loader_destroy(loader);
+
+    /* What cannot be cut is refused: PyG's form, and a single seed. */
+    for (int i = 0; i < 2; i++) {
+        plim_recipe_t recipe = test_two_hops;
+        recipe.form = i == 0 ? PLIM_PYG : PLIM_NATIVE;
+        plan = test_plan_memory(fixture.info, &recipe, 2);
+        plan.slot_nodes = i == 0 ? 100 : 3;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        assert_non_null(strstr(plim_last_error(), i == 0 ? "PyG" : "alone"));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        plim_loader_destroy(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+/* Memory of the process's own: code that runs for the first time is mapped 16 pages at a time. */
+static int64_t resident_pages(void)
+{
+    long long size, resident, shared;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lld %lld %lld", &size, &resident, &shared), 3);
+    (void)fclose(file);
+    return resident - shared;
+}
+
+static void a_thousand_epochs_take_no_more_than_two(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    for (int mode = 0; mode < 2; mode++) {
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 8);
+        plan.topology_in_memory = plan.rows_in_memory = mode == 0;
+        plan.recipe.batch_size = 250;
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        int64_t reserved = 0, resident = 0;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        for (int64_t epoch = 0; epoch < (mode == 0 ? 1000 : 100); epoch++) {
+            assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+            for (;;) {
+                assert_ok(plim_loader_next(loader, &batch));
+                if (batch == NULL)
+                    break;
+                plim_batch_release(batch);
+            }
+            if (epoch == 1) {
+                reserved = plim_ledger_reserved(fixture.job.ledger);
+                resident = resident_pages();
+            }
+        }
+        assert_int_equal(plim_ledger_reserved(fixture.job.ledger), reserved);
+        if (TEST_SANITIZED)
+            print_message("skipped: resident pages, which are the sanitizer's too\n");
+        else
+            assert_int_equal(resident_pages(), resident);
+        plim_loader_destroy(loader);
+    }
+    test_loader_close(&fixture);
+}
+
+/* A dataset of its own, whose file is cut while the loader reads it. */
+static void a_file_that_shrinks_is_an_error(void **state)
+{
+    (void)state;
+    const char *files[] = {"features.npy", "indices.npy"};
+    for (int i = 0; i < 4; i++) {
+        char name[32], path[700];
+        (void)snprintf(name, sizeof name, "cut%d", i);
+        test_loader_t fixture =
+            test_loader_open(name, &test_plain_graph, 2, i < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 2);
+        plim_loader_t *loader;
+        plim_batch_t *batch = NULL;
+        plim_status_t status;
+        int64_t delivered = 0;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim_loader_next(loader, &batch));
+        plim_batch_release(batch);
+        (void)snprintf(path, sizeof path, "%s/%s/%s", test_loader_directory, name, files[i % 2]);
+        assert_int_equal(truncate(path, 4096 + 512), 0);
+        while ((status = plim_loader_next(loader, &batch)) == PLIM_OK && batch != NULL) {
+            plim_batch_release(batch);
+            delivered++;
+        }
+        assert_int_equal(status, PLIM_ERR_DATA);
+        assert_non_null(strstr(plim_last_error(), files[i % 2]));
+        assert_true(delivered < plim_loader_steps(loader, PLIM_TRAIN));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_DATA); /* and stays one */
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 1, 0));
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_DATA);
+        plim_loader_destroy(loader);
+        test_loader_close(&fixture);
+    }
+}
+
+static void stops_when_it_is_told_to(void **state)
+{
+    (void)state;
+    volatile int stop = 0;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    fixture.job.stop = &stop;
+    for (int mode = 0; mode < 4; mode++) {
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+        plan.topology_in_memory = plan.rows_in_memory = mode % 2 == 0;
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        if (mode < 2) {
+            assert_ok(plim_loader_next(loader, &batch));
+            plim_batch_release(batch);
+        }
+        stop = 1;
+        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_STOPPED);
+        stop = 0;
+        if (mode % 2 == 1) { /* and goes on when it is asked again */
+            int64_t parts = 0;
+            (void)test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
+            assert_int_equal(parts, plim_loader_steps(loader, PLIM_TRAIN));
+        }
+        plim_loader_destroy(loader);
+    }
+    stop = 1;
+    plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+    plim_loader_t *loader = NULL;
+    plan.hot_row_bytes = plan.hot_list_bytes = 10000;
+    assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader),
+                     PLIM_ERR_STOPPED);
+    assert_null(loader);
+    test_loader_close(&fixture);
+}
+
+typedef struct making {
+    test_loader_t *fixture;
+    plim_load_plan_t plan;
+} making_t;
+
+static plim_status_t create_once(plim_job_t *job, void *context)
+{
+    making_t *making = context;
+    plim_loader_t *loader;
+    plim_status_t status =
+        plim_loader_create(job, making->fixture->dataset, &making->plan, &loader);
+    if (status == PLIM_OK)
+        plim_loader_destroy(loader);
+    return status;
+}
+
+static void survives_each_failing_arena(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_THREADS);
+    making_t making = {&fixture, test_plan_memory(fixture.info, &test_two_hops, 2)};
+    test_fail_each_arena(&fixture.job, create_once, &making);
+    making.plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+    making.plan.hot_list_bytes = making.plan.hot_row_bytes = 20000;
+    test_fail_each_arena(&fixture.job, create_once, &making);
+    plim_loader_destroy(NULL);
+    test_loader_close(&fixture);
+}
+
+static void senseless_plans_are_refused(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
+    const plim_load_plan_t good = test_plan_memory(fixture.info, &test_two_hops, 2);
+    plim_load_plan_t bad[8];
+    plim_loader_t *loader;
+    for (int i = 0; i < 8; i++)
+        bad[i] = good;
+    bad[0].recipe.batch_size = 0;
+    bad[1].recipe.num_hops = PLIM_HOPS_MAX + 1;
+    bad[2].recipe.fanout[1] = -2;
+    bad[3].recipe.row_type = PLIM_I32;
+    bad[4].recipe.index_type = PLIM_F16;
+    bad[5].workers = 0;
+    bad[6].num_slots = 65;
+    bad[7].slot_nodes = 0;
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &bad[i], &loader),
+                         PLIM_ERR_USAGE);
+    bad[0] = good;
+    bad[0].recipe.batch_size = INT64_MAX / 4; /* of which every array must be refused */
+    assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &bad[0], &loader),
+                     PLIM_ERR_BUDGET);
+    test_loader_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_threads_may_hold_batches),
+        cmocka_unit_test(holding_every_slot_is_said),
+        cmocka_unit_test(parts_come_one_after_the_other),
+        cmocka_unit_test(a_thousand_epochs_take_no_more_than_two),
+        cmocka_unit_test(a_file_that_shrinks_is_an_error),
+        cmocka_unit_test(stops_when_it_is_told_to),
+        cmocka_unit_test(survives_each_failing_arena),
+        cmocka_unit_test(senseless_plans_are_refused),
+    };
+    return cmocka_run_group_tests_name("loader.use", tests, test_loader_begin, test_loader_end);
+}

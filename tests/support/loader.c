@@ -1,0 +1,230 @@
+#include "support/loader.h"
+
+#include "base/half.h"
+#include "load/parts.h"
+#include "sample/draw.h"
+#include "support/harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE ((int64_t)1 << 30)
+
+char test_loader_directory[512];
+
+int test_loader_begin(void **state)
+{
+    (void)state;
+    test_directory_make(test_loader_directory);
+    return 0;
+}
+
+int test_loader_end(void **state)
+{
+    (void)state;
+    test_directory_remove(test_loader_directory);
+    return 0;
+}
+
+static void *read_column(const plim_dataset_t *dataset, const char *path, const char *name)
+{
+    plim_dataset_file_t file;
+    char full[700];
+    for (int i = 0; plim_dataset_file(dataset, i, &file); i++)
+        if (strcmp(file.name, name) == 0) {
+            char *data = calloc((size_t)file.bytes, 1);
+            (void)snprintf(full, sizeof full, "%s/%s", path, name);
+            FILE *stream = fopen(full, "rb");
+            assert_non_null(stream);
+            assert_int_equal(fseek(stream, 4096, SEEK_SET), 0);
+            assert_int_equal(fread(data, 1, (size_t)file.bytes - 4096, stream), file.bytes - 4096);
+            (void)fclose(stream);
+            return data;
+        }
+    return NULL;
+}
+
+test_loader_t test_loader_open(const char *name, const test_graph_t *graph, int threads,
+                               plim_io_engine_t engine)
+{
+    static const char *const splits[3] = {"train.npy", "valid.npy", "test.npy"};
+    test_loader_t fixture = {.job = test_job_make(LINE, threads, engine)};
+    char path[600];
+    (void)snprintf(path, sizeof path, "%s/%s", test_loader_directory, name);
+    if (access(path, F_OK) != 0)
+        assert_ok(test_dataset_make(&fixture.job, path, graph));
+    assert_ok(plim_dataset_open(&fixture.job, path, &fixture.dataset));
+    fixture.info = plim_dataset_info(fixture.dataset);
+    fixture.indptr = read_column(fixture.dataset, path, "indptr.npy");
+    fixture.indices = read_column(fixture.dataset, path, "indices.npy");
+    fixture.features = read_column(fixture.dataset, path, "features.npy");
+    fixture.labels = read_column(fixture.dataset, path, "labels.npy");
+    fixture.graph_indptr = read_column(fixture.dataset, path, "graph_indptr.npy");
+    for (int i = 0; i < 3; i++)
+        fixture.splits[i] = read_column(fixture.dataset, path, splits[i]);
+    return fixture;
+}
+
+void test_loader_close(test_loader_t *fixture)
+{
+    free(fixture->indptr);
+    free(fixture->indices);
+    free(fixture->features);
+    free(fixture->labels);
+    free(fixture->graph_indptr);
+    for (int i = 0; i < 3; i++)
+        free(fixture->splits[i]);
+    plim_dataset_close(fixture->dataset);
+    test_job_end(&fixture->job);
+}
+
+const test_graph_t test_plain_graph = {.num_nodes = TEST_NODES,
+                                       .num_features = TEST_FEATURES,
+                                       .num_classes = TEST_CLASSES,
+                                       .half = true,
+                                       .seed = 17};
+
+const plim_recipe_t test_two_hops = {.batch_size = 48,
+                                     .num_hops = 2,
+                                     .fanout = {4, 3},
+                                     .seed = 9,
+                                     .row_type = PLIM_F32,
+                                     .index_type = PLIM_I32};
+
+plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                  int workers)
+{
+    plim_recipe_t drawn = plim__load_recipe(info, recipe);
+    plim__blocks_params_t params = {
+        .num_hops = drawn.num_hops, .replace = drawn.replace, .form = drawn.form};
+    plim_load_plan_t plan = {.recipe = *recipe,
+                             .workers = workers,
+                             .topology_in_memory = true,
+                             .rows_in_memory = true,
+                             .num_slots = 4,
+                             .io_depth = 16,
+                             .io_gap = 16384};
+    int64_t seeds = info->num_graphs > 0 ? 5 * recipe->batch_size : recipe->batch_size;
+    memcpy(params.fanout, drawn.fanout, sizeof params.fanout);
+    plim__blocks_bound(&params, info->num_nodes, info->max_degree, seeds, &plan.slot_nodes,
+                       &plan.slot_edges);
+    return plan;
+}
+
+plim_load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                int workers, int64_t window_steps)
+{
+    plim_load_plan_t plan = test_plan_memory(info, recipe, workers);
+    plan.topology_in_memory = false;
+    plan.rows_in_memory = false;
+    plan.window_steps = window_steps;
+    plan.window_draws = 60000;
+    plan.window_rows = info->num_nodes;
+    return plan;
+}
+
+int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i)
+{
+    return recipe->index_type == PLIM_I32 ? ((const int32_t *)array)[i]
+                                          : ((const int64_t *)array)[i];
+}
+
+void test_check_rows(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                     const plim_batch_t *batch)
+{
+    const int64_t columns = fixture->info->num_features;
+    for (int64_t i = 0; i < batch->num_nodes; i++) {
+        int64_t node = test_index_at(recipe, batch->nodes, i);
+        for (int64_t c = 0; c < columns; c++) {
+            uint16_t half = ((const uint16_t *)(const void *)fixture->features)[node * columns + c];
+            if (recipe->row_type == PLIM_F16)
+                assert_int_equal(((const uint16_t *)batch->rows)[i * columns + c], half);
+            else {
+                float value;
+                plim__half_widen(plim__half_best(), &half, &value, 1);
+                assert_true(((const float *)batch->rows)[i * columns + c] == value);
+            }
+        }
+    }
+}
+
+/* Every destination's draws, as the definition says, by the node's own list in the files. */
+static void check_block(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                        const plim_batch_t *batch, int hop, int64_t known)
+{
+    const plim_block_t *block = &batch->blocks[hop];
+    plim__hop_t draw = {recipe->seed, batch->epoch, hop, recipe->fanout[hop], recipe->replace};
+    int64_t positions[64], met = known;
+    assert_int_equal(block->first_dst + block->num_dst, known);
+    for (int64_t i = 0; i < block->num_dst; i++) {
+        int64_t node = test_index_at(recipe, batch->nodes, block->first_dst + i);
+        int64_t degree = fixture->indptr[node + 1] - fixture->indptr[node];
+        int64_t first = test_index_at(recipe, block->indptr, i);
+        int64_t count = plim__draw_count(&draw, degree);
+        assert_int_equal(test_index_at(recipe, block->indptr, i + 1) - first, count);
+        plim__draw_positions(&draw, node, degree, positions);
+        for (int64_t j = 0; j < count; j++) {
+            int64_t local = test_index_at(recipe, block->indices, first + j);
+            assert_in_range(local, 0, met);
+            met += local == met;
+            assert_int_equal(test_index_at(recipe, batch->nodes, local),
+                             fixture->indices[fixture->indptr[node] + positions[j]]);
+        }
+    }
+    assert_int_equal(met, block->num_src);
+}
+
+void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                      const plim_batch_t *batch)
+{
+    char *seen = calloc((size_t)fixture->info->num_nodes, 1);
+    int64_t known = batch->num_seeds;
+    assert_int_equal(batch->num_blocks, recipe->num_hops);
+    for (int64_t i = 0; i < batch->num_nodes; i++)
+        assert_int_equal(seen[test_index_at(recipe, batch->nodes, i)]++, 0);
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        if (recipe->form == PLIM_NATIVE)
+            assert_int_equal(batch->blocks[hop].first_dst, 0);
+        check_block(fixture, recipe, batch, hop, known);
+        known = batch->blocks[hop].num_src;
+    }
+    assert_int_equal(known, batch->num_nodes);
+    for (int64_t i = 0; i < batch->num_seeds; i++)
+        assert_int_equal(((const int64_t *)batch->labels)[i],
+                         fixture->labels[test_index_at(recipe, batch->nodes, i)]);
+    test_check_rows(fixture, recipe, batch);
+    free(seen);
+}
+
+uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
+                        uint64_t hash, int64_t *parts)
+{
+    plim_batch_t *batch;
+    assert_ok(plim_loader_start(loader, split, epoch, step));
+    for (;;) {
+        assert_ok(plim_loader_next(loader, &batch));
+        if (batch == NULL)
+            return hash;
+        hash = plim_loader_hash(loader, batch, hash);
+        (*parts)++;
+        plim_batch_release(batch);
+    }
+}
+
+uint64_t test_hash_of(const test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *parts)
+{
+    plim_loader_t *loader;
+    uint64_t hash = 0;
+    *parts = 0;
+    assert_ok(plim_loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    hash = test_hash_from(loader, PLIM_TRAIN, 0, 0, hash, parts);
+    hash = test_hash_from(loader, PLIM_TRAIN, 1, 0, hash, parts);
+    hash = test_hash_from(loader, PLIM_VALID, 1, 0, hash, parts);
+    hash = test_hash_from(loader, PLIM_TRAIN, 2, 0, hash, parts);
+    hash = test_hash_from(loader, PLIM_TEST, 2, 0, hash, parts);
+    hash = test_hash_from(loader, PLIM_TRAIN, 7, 0, hash, parts); /* not what follows */
+    plim_loader_destroy(loader);
+    return hash;
+}

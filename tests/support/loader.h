@@ -1,0 +1,61 @@
+/* Loaders under test: a dataset with its files in memory, plans made by hand, checks and hashes. */
+#ifndef PLIM_TESTS_LOADER_H
+#define PLIM_TESTS_LOADER_H
+
+#include "support/dataset.h"
+
+#include <plimsoll/plan.h>
+
+#define TEST_NODES 3000
+#define TEST_FEATURES 7
+#define TEST_CLASSES 5
+
+/* A group's fixtures: a fresh directory for all of its datasets. */
+extern char test_loader_directory[512];
+int test_loader_begin(void **state);
+int test_loader_end(void **state);
+
+/* A dataset, and its files in memory for those who check. */
+typedef struct test_loader {
+    plim_job_t job;
+    plim_dataset_t *dataset;
+    const plim_dataset_info_t *info;
+    int64_t *indptr;
+    int32_t *indices;
+    char *features;
+    int64_t *labels;
+    int64_t *splits[3];
+    int64_t *graph_indptr;
+} test_loader_t;
+
+/* Opens the dataset of that name in the group's directory, made from `graph` unless it is there. */
+test_loader_t test_loader_open(const char *name, const test_graph_t *graph, int threads,
+                               plim_io_engine_t engine);
+void test_loader_close(test_loader_t *fixture);
+
+extern const test_graph_t test_plain_graph;
+extern const plim_recipe_t test_two_hops;
+
+/* Everything in memory, slots large enough for any batch; and everything on disk. */
+plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                  int workers);
+plim_load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                int workers, int64_t window_steps);
+
+/* An entry of an array of the recipe's index type. */
+int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i);
+
+/* Rows, and whole batches with every draw, against the files. */
+void test_check_rows(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                     const plim_batch_t *batch);
+void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                      const plim_batch_t *batch);
+
+/* The hash of the rest of an epoch from a step on; counts its parts. */
+uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch, int64_t step,
+                        uint64_t hash, int64_t *parts);
+
+/* Of a loader of its own: training epochs, validation and test among them. */
+uint64_t test_hash_of(const test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *parts);
+
+#endif
