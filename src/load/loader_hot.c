@@ -16,7 +16,7 @@
 #include <xxhash.h>
 
 #define START_BYTES 4   /* beside its entries, a list kept takes its start … */
-#define SPARE_PART 16   /* windows have room for so much more than the rows expected */
+#define SPARE_PART 4    /* windows have room for so much more than the rows expected */
 #define BLOCK_SHARE 512 /* … and a share of its block's, far below one part in so many */
 
 /* Bytes of what is not in memory by plan, and is wanted. */
@@ -87,6 +87,25 @@ static void share_room(const plim_loader_t *loader, plim__worth_params_t *params
         params->list_room = params->row_room;
 }
 
+/*
+ * Divides the windows' room, when it holds less than all that a window of so many steps would miss:
+ * draws and rows for the same part of it, which is what a window will come to.
+ */
+static void divide_windows(plim_loader_t *loader)
+{
+    plim_load_plan_t *plan = &loader->plan;
+    const plim__load_window_params_t *window = &loader->parts.window;
+    const double entry = (double)entry_bytes(loader), row = (double)window->row_bytes;
+    const double room = (double)plan->window_draws * entry + (double)plan->window_rows * row;
+    const double draws = (double)plan->window_draws * entry * (1 + 1.0 / SPARE_PART);
+    const double part = room / (loader->worth.rows_missed * row + draws);
+    const int64_t fewer = (int64_t)(draws * part / entry);
+    if (part >= 1 || fewer < plan->slot_edges)
+        return;
+    plan->window_rows += (int64_t)((double)(plan->window_draws - fewer) * entry / row);
+    plan->window_draws = fewer;
+}
+
 /* What is kept keeps its room, and the windows have the rest. */
 static void divide_room(plim_loader_t *loader, const plim__worth_params_t *params)
 {
@@ -102,6 +121,7 @@ static void divide_room(plim_loader_t *loader, const plim__worth_params_t *param
     plan->hot_list_bytes = params->list_bytes > 0 ? lists : 0;
     plan->hot_row_bytes = worth->row_bytes;
     plan->window_rows = (int64_t)((whole - lists - rows) / row);
+    divide_windows(loader);
     plim__load_parts_find(loader->asked, loader->dataset, plan, &loader->parts);
 }
 

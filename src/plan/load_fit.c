@@ -22,7 +22,7 @@ enum {
     SLOTS_MOST_PART = 4,  /* two slots may take 1/4 of it, or they get smaller */
     ADJACENCY_PART = 2,   /* topology stays in memory when it takes at most 1/2 of what is left */
     DRAWS_PART = 4,       /* the draws of both windows take at most 1/4 of what is left, */
-    ROWS_PERCENT = 40,    /* their rows 40 % of what is left then, */
+    ROWS_PERCENT = 20,    /* their rows 20 % of what is left then: 8 and 40 read more */
     LISTS_PART = 3,       /* hot lists at most 1/3 of the rest, hot rows all else */
     SPARE_PERCENT = 25,   /* slots are larger than an expected batch by this */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
@@ -256,9 +256,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
 
 static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
-    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
-    plim__load_size_t most =
-        plim__load_size_expected(manifest, facts->recipe, window_seeds(facts, plan->window_steps));
+    plim__load_size_t most = plim__load_expected(facts, window_seeds(facts, plan->window_steps));
     int64_t begin = total_of(facts, line, plan);
     grow(facts, line, plan, WINDOW_DRAWS, plan->window_draws, more(most.edges, DRAWS_SPARE_PERCENT),
          share(begin, line, DRAWS_PART));
