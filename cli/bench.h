@@ -20,6 +20,7 @@ typedef struct bench {
     bool fanout_given;
     bool rows_given;
     bool hash;
+    bool stage;
 } bench_t;
 
 /* One epoch's share of the loader's counts. */

@@ -28,6 +28,7 @@ enum {
     OPTION_HOT_ROWS,
     OPTION_HOT_LISTS,
     OPTION_SCRATCH,
+    OPTION_STAGE,
     OPTION_HASH
 };
 
@@ -53,6 +54,7 @@ static const struct option long_options[] = {
     {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
     {"hot-lists", required_argument, NULL, OPTION_HOT_LISTS},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
+    {"stage", no_argument, NULL, OPTION_STAGE},
     {"hash", no_argument, NULL, OPTION_HASH},
     CLI_COMMON_OPTIONS};
 
@@ -196,6 +198,9 @@ static bool take_option(int code, bench_t *bench)
         return parse_hot(bench, "--hot-lists", &bench->wishes.hot_lists);
     case OPTION_SCRATCH:
         bench->wishes.scratch = optarg;
+        return true;
+    case OPTION_STAGE:
+        bench->stage = true;
         return true;
     case OPTION_HASH:
         bench->hash = true;
@@ -400,6 +405,19 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
     return status;
 }
 
+/* The dataset, or with --stage its copy on the scratch disk. */
+static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
+                                  plim_dataset_t **dataset_out)
+{
+    char path[PLIM_PATH_MAX];
+    plim_status_t status = plim_dataset_open(job, bench->path, dataset_out);
+    if (status != PLIM_OK || !bench->stage)
+        return status;
+    status = plim_dataset_stage(job, *dataset_out, bench->wishes.scratch, path);
+    plim_dataset_close(*dataset_out);
+    return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
+}
+
 static int run(int argc, char **argv)
 {
     bench_t bench = {.common = {.verb = &cli_verb_bench}, .recipe = PLIM_RECIPE_INIT, .epochs = 2};
@@ -422,10 +440,12 @@ static int run(int argc, char **argv)
         return cli_wrong_use(&bench.common, "sample, gather or load can be measured, not '%s'",
                              argv[optind]);
     bench.path = argv[optind + 1];
+    if (bench.stage && bench.wishes.scratch == NULL)
+        return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
     plim_status_t status = cli_job_start(&bench.common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&bench.common, status);
-    status = plim_dataset_open(&job, bench.path, &dataset);
+    status = open_dataset(&bench, &job, &dataset);
     if (status == PLIM_OK) {
         status = run_bench(&bench, &job, dataset);
         plim_dataset_close(dataset);
@@ -467,6 +487,7 @@ const cli_verb_t cli_verb_bench = {
         "  --features WHERE rows in memory or on disk\n"
         "  --hot-lists SIZE lists kept in memory when they lie on disk; none: no such\n"
         "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
-        "  --scratch DIR    a local disk, where the kept rows wait for the next start\n",
+        "  --scratch DIR    a local disk, where the kept rows wait for the next start\n"
+        "  --stage          copy the whole dataset to --scratch first, and read it there\n",
     .run = run,
 };

@@ -59,7 +59,7 @@ _plimsoll() {
         ;;
     bench)
         words="--batch --fanout --replace --form --seed --rows --ids --split --epoch --step --epochs --batches --hash"
-        words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch $common"
+        words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch --stage $common"
         ;;
     help)
         mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench' -- "$current")

@@ -69,3 +69,4 @@ complete -c plimsoll -n "$has bench" -l features -x -a 'memory disk' -d 'where r
 complete -c plimsoll -n "$has bench" -l hot-lists -x -a 'none 256M 1G 4G' -d 'lists kept in memory'
 complete -c plimsoll -n "$has bench" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has bench" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
+complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch first'

@@ -48,7 +48,7 @@ def test_the_plan_adds_up(data):
 
 
 def test_fields_of_load(data):
-    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk')
+    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk', '--hot-rows', 'none', '--hot-lists', 'none')
     assert [epoch['epoch'] for epoch in report['epochs']] == [0, 1]
     for epoch in report['epochs']:
         assert set(epoch) == EPOCH_FIELDS
@@ -140,3 +140,16 @@ def test_words_for_people(data):
     assert 'planned, at most' in done.stdout and 'would do' in done.stdout
     assert done.stdout.count('batches/s') == 2 and 'hash' in done.stdout and 'bare' in done.stdout
     assert run('load', data, *RECIPE, '--quiet').stdout == ''
+
+
+def test_staged_on_scratch(data, tmp_path):
+    words = ['--features', 'disk', '--topology', 'disk', '--scratch', tmp_path, '--stage']
+    plain = hashes(data)
+    assert hashes(data, *words) == plain
+    copies = [path for path in tmp_path.iterdir() if (path / 'dataset.json').exists()]
+    assert len(copies) == 1
+    made = (copies[0] / 'features.npy').stat().st_mtime_ns
+    assert hashes(data, *words) == plain
+    assert (copies[0] / 'features.npy').stat().st_mtime_ns == made
+    alone = run('load', data, *RECIPE, '--stage')
+    assert alone.returncode == 2 and '--scratch' in alone.stderr
