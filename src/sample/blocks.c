@@ -2,11 +2,14 @@
  * Blocks, hop by hop: destinations in chunks, each chunk drawn by the source, then its drawn ids
  * turned into local ids and written in the wanted type.
  *
- * Local ids are found in an open-addressing table. A slot holds a node's low 32 bits beside its
- * local id, so that a question touches one cache line; only in graphs of more than 2^32 nodes must
- * `nodes` be looked at too. The table is as large as the batch needs, not as the largest needs: it
- * starts at what the last batch came to and is rebuilt when it grows too full, so small batches
- * stay in L1.
+ * Local ids are found in an open-addressing table. A slot holds a local id and, in the bits that
+ * leaves, a tag of the node, so that a node not met before is almost always known from one slot,
+ * and only one that was met is compared with its place in `nodes`:
+ *
+ *     | tag: 32 - bits | local id: bits |      of a table with 2^bits slots
+ *
+ * The table is as large as the batch needs, not as the largest needs: it starts at what the last
+ * batch came to and is rebuilt when it grows too full, so small batches stay in L1.
  */
 #include "sample/blocks.h"
 
@@ -20,7 +23,7 @@
 #define CHUNK_ENTRIES 4096
 #define RUN 256  /* ids relabelled between two looks at the room there is */
 #define AHEAD 16 /* drawn ids whose slot is prefetched */
-#define EMPTY UINT64_MAX
+#define EMPTY UINT32_MAX
 #define LEAST_BITS 6 /* of the table's size */
 
 struct plim__blocks {
@@ -28,8 +31,7 @@ struct plim__blocks {
     plim__blocks_params_t params;
     int64_t *nodes; /* (node_capacity + RUN + 1) the batch's, in local order */
     int64_t num_nodes;
-    bool wide;       /* some node of the batch is 2^32 or larger */
-    uint64_t *table; /* (2^most_bits) of which 2^bits are in use: local id above, node below */
+    uint32_t *table; /* (2^most_bits) of which 2^bits are in use */
     unsigned bits;
     unsigned most_bits;
     int64_t full;           /* the table is rebuilt beyond so many nodes */
@@ -62,7 +64,7 @@ size_t plim__blocks_estimate(const plim__blocks_params_t *params)
     const size_t pieces[] = {
         plim__arena_piece(1, sizeof(plim__blocks_t), 1),
         plim__arena_piece((size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1),
-        plim__arena_piece((size_t)1 << bits_for(params->node_capacity + RUN), sizeof(uint64_t), 1),
+        plim__arena_piece((size_t)1 << bits_for(params->node_capacity + RUN), sizeof(uint32_t), 1),
         plim__arena_piece(CHUNK_NODES + 1, sizeof(int64_t), 1),
         plim__arena_piece((size_t)drawn_capacity(params), sizeof(int64_t), 1),
     };
@@ -87,7 +89,7 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
     blocks->most_bits = bits_for(params->node_capacity + RUN);
     blocks->nodes =
         plim__arena_carve(&arena, (size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1);
-    blocks->table = plim__arena_carve(&arena, (size_t)1 << blocks->most_bits, sizeof(uint64_t), 1);
+    blocks->table = plim__arena_carve(&arena, (size_t)1 << blocks->most_bits, sizeof(uint32_t), 1);
     blocks->drawn.capacity = drawn_capacity(params);
     blocks->drawn.indptr = plim__arena_carve(&arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
     blocks->drawn.ids =
@@ -105,14 +107,10 @@ void plim__blocks_destroy(plim__blocks_t *blocks)
         plim__arena_destroy(&blocks->arena);
 }
 
-static inline uint64_t slot_of(int64_t node, unsigned shift)
+/* The high bits of it are a node's slot, the low 32 above `bits` its tag. */
+static inline uint64_t hash_of(int64_t node)
 {
-    return ((uint64_t)node * 0x9e3779b97f4a7c15u) >> shift;
-}
-
-static inline uint64_t entry_of(int64_t node, uint64_t local)
-{
-    return local << 32 | (uint32_t)node;
+    return (uint64_t)node * 0x9e3779b97f4a7c15u;
 }
 
 /* Makes the table anew for at least `num_nodes`, with the nodes there are. */
@@ -124,55 +122,56 @@ static void rebuild(plim__blocks_t *blocks, int64_t num_nodes)
     memset(blocks->table, 0xff, sizeof blocks->table[0] << blocks->bits);
     const uint64_t mask = ((uint64_t)1 << blocks->bits) - 1;
     for (int64_t i = 0; i < blocks->num_nodes; i++) {
-        uint64_t slot = slot_of(blocks->nodes[i], 64 - blocks->bits);
+        uint64_t hash = hash_of(blocks->nodes[i]);
+        uint64_t slot = hash >> (64 - blocks->bits);
         while (blocks->table[slot] != EMPTY)
             slot = (slot + 1) & mask;
-        blocks->table[slot] = entry_of(blocks->nodes[i], (uint64_t)i);
+        blocks->table[slot] = (uint32_t)((hash & ~mask) | (uint64_t)i);
     }
 }
 
 /*
- * The local id of a node, which becomes the next one when it is new. Whether it is new cannot be
- * predicted, so nothing branches on it: the node is written behind the last in any case. Local ids
- * are below 2^31, so an entry with its highest bit set is empty.
+ * The local id of a node, which becomes `next` when it is new. Whether it is new cannot be
+ * predicted, so nothing branches on it: the node is written behind the last in any case.
  */
-static inline uint64_t local_id(int64_t *nodes, uint64_t *table, unsigned shift, bool wide,
-                                int64_t node, uint64_t next)
+static inline uint32_t local_id(int64_t *nodes, uint32_t *table, unsigned bits, int64_t node,
+                                uint32_t next)
 {
-    const uint64_t mask = UINT64_MAX >> shift;
-    uint64_t slot = slot_of(node, shift);
+    const uint32_t mask = (uint32_t)(((uint64_t)1 << bits) - 1);
+    const uint64_t hash = hash_of(node);
+    const uint32_t tag = (uint32_t)hash & ~mask;
+    uint32_t slot = (uint32_t)(hash >> (64 - bits));
     nodes[next] = node;
     for (;; slot = (slot + 1) & mask) {
-        uint64_t entry = table[slot];
-        bool empty = (int64_t)entry < 0;
-        uint64_t local = empty ? next : entry >> 32;
-        if ((!empty & ((uint32_t)entry != (uint32_t)node)) != 0 || (wide && nodes[local] != node))
+        uint32_t entry = table[slot];
+        bool empty = entry == EMPTY;
+        if ((!empty & ((entry & ~mask) != tag)) != 0)
             continue;
-        table[slot] = entry_of(node, local);
+        uint32_t local = empty ? next : entry & mask;
+        if (nodes[local] != node)
+            continue;
+        table[slot] = tag | local;
         return local;
     }
 }
 
-/*
- * Turns drawn ids into local ids: the same code for both types. The table and the nodes have room
- * for all.
+/* Turns drawn ids into local ids: the same code for both types. Table and nodes have room for all.
  */
 #define RELABEL(name, type)                                                                        \
-    static inline __attribute__((always_inline)) void name(                                        \
-        plim__blocks_t *blocks, bool wide, const int64_t *ids, int64_t count, type *locals_out)    \
+    static void name(plim__blocks_t *blocks, const int64_t *ids, int64_t count, type *locals_out)  \
     {                                                                                              \
         int64_t *nodes = blocks->nodes;                                                            \
-        uint64_t *table = blocks->table;                                                           \
-        const unsigned shift = 64 - blocks->bits;                                                  \
-        uint64_t next = (uint64_t)blocks->num_nodes;                                               \
+        uint32_t *table = blocks->table;                                                           \
+        const unsigned bits = blocks->bits;                                                        \
+        uint32_t next = (uint32_t)blocks->num_nodes;                                               \
         for (int64_t i = 0; i < count; i++) {                                                      \
             int64_t ahead = ids[i + AHEAD < count ? i + AHEAD : i];                                \
-            __builtin_prefetch(&table[slot_of(ahead, shift)], 1);                                  \
-            uint64_t local = local_id(nodes, table, shift, wide, ids[i], next);                    \
+            __builtin_prefetch(&table[hash_of(ahead) >> (64 - bits)], 1);                          \
+            uint32_t local = local_id(nodes, table, bits, ids[i], next);                           \
             next += local == next;                                                                 \
             locals_out[i] = (type)local;                                                           \
         }                                                                                          \
-        blocks->num_nodes = (int64_t)next;                                                         \
+        blocks->num_nodes = next;                                                                  \
     }
 
 RELABEL(relabel_i32, int32_t)
@@ -192,35 +191,19 @@ static void put(void *array, plim_dtype_t type, int64_t place, int64_t value)
         ((int64_t *)array)[place] = value;
 }
 
-/* For graphs of more than 2^32 nodes. */
-static void relabel_wide(plim__blocks_t *blocks, const plim__blocks_out_t *out, const int64_t *ids,
-                         int64_t count, int64_t place)
-{
-    if (out->index_type == PLIM_I32)
-        relabel_i32(blocks, true, ids, count, edges_at(out, place));
-    else
-        relabel_i64(blocks, true, ids, count, edges_at(out, place));
-}
-
 /* Relabels ids; false when the nodes outgrow their capacity. */
 static bool relabel(plim__blocks_t *blocks, const plim__blocks_out_t *out, const int64_t *ids,
                     int64_t count, int64_t place)
 {
     const int64_t capacity = plim__min_i64(out->node_capacity, blocks->params.node_capacity);
-    int64_t all = 0;
     for (int64_t run; count > 0; ids += run, place += run, count -= run) {
         run = plim__min_i64(count, RUN);
         if (blocks->num_nodes + run > blocks->full)
             rebuild(blocks, blocks->num_nodes + run);
-        for (int64_t i = 0; i < run; i++)
-            all |= ids[i];
-        blocks->wide |= all > (int64_t)UINT32_MAX;
-        if (blocks->wide)
-            relabel_wide(blocks, out, ids, run, place);
-        else if (out->index_type == PLIM_I32)
-            relabel_i32(blocks, false, ids, run, edges_at(out, place));
+        if (out->index_type == PLIM_I32)
+            relabel_i32(blocks, ids, run, edges_at(out, place));
         else
-            relabel_i64(blocks, false, ids, run, edges_at(out, place));
+            relabel_i64(blocks, ids, run, edges_at(out, place));
         if (blocks->num_nodes > capacity)
             return false;
     }
@@ -274,9 +257,6 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
     if (fits) {
         memcpy(blocks->nodes, seeds, (size_t)count * sizeof *seeds);
         blocks->num_nodes = count;
-        blocks->wide = false;
-        for (int64_t i = 0; i < count; i++)
-            blocks->wide |= seeds[i] > (int64_t)UINT32_MAX;
         rebuild(blocks, plim__max_i64(count, blocks->expected_nodes));
     }
     int64_t first = 0;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LINE ((int64_t)64 << 20)
-enum { NODES = 600, LONGEST = 300, MOST_NODES = NODES, MOST_EDGES = 200000 };
+enum { CHUNK = 510, NODES = 600, LONGEST = 300, MOST_NODES = NODES, MOST_EDGES = 200000 };
 
 /* What a naive build comes to: hops one after the other, as lists of sources. */
 typedef struct naive {
@@ -274,6 +274,56 @@ static void a_seed_keeps_its_neighbourhood_in_any_company(void **state)
     plim__blocks_destroy(blocks);
 }
 
+/* A source of its own: node v draws three of 500 nodes that differ in bits above the 33rd only. */
+static plim_status_t draw_far(plim__topology_t *source, int worker, const plim__hop_t *hop,
+                              const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
+{
+    (void)source;
+    (void)worker;
+    drawn->indptr[0] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        for (uint64_t j = 0; j < 3; j++) {
+            uint64_t key = plim__rng_key(hop->seed, (uint64_t)hop->hop, (uint64_t)nodes[i], j);
+            drawn->ids[3 * i + (int64_t)j] = (int64_t)(key % 500) << 34 | 7;
+        }
+        drawn->indptr[i + 1] = 3 * (i + 1);
+    }
+    drawn->taken = count;
+    return PLIM_OK;
+}
+
+static void ids_may_be_of_any_size(void **state)
+{
+    (void)state;
+    plim__topology_t source = {.draw = draw_far};
+    const int64_t seeds[] = {7, (int64_t)1 << 62, ((int64_t)3 << 34) | 7};
+    bool fits = false;
+    plim__blocks_t *blocks;
+    plim__blocks_params_t params = params_of(5, (const int64_t[]){3, 3, 3, 3, 3});
+    plim__blocks_out_t out = room_of(PLIM_I64);
+    int64_t indptr[CHUNK + 1], ids[3 * CHUNK];
+    plim__drawn_t drawn = {.indptr = indptr, .ids = ids, .capacity = 3 * CHUNK};
+    assert_ok(plim__blocks_create(&fixture.job, &params, &blocks));
+    assert_ok(plim__blocks_build(blocks, &source, 0, 0, seeds, 3, &out, &fits));
+    assert_true(fits);
+    memset(&naive, 0, sizeof naive);
+    for (int i = 0; i < 3; i++)
+        (void)naive_local(seeds[i]);
+    for (int hop = 0; hop < 5; hop++) {
+        const plim__hop_t which = {.seed = params.seed, .hop = hop};
+        const int64_t *indices = out.blocks[hop].indices;
+        int64_t destinations = naive.num_nodes;
+        assert_in_range(destinations, 3, CHUNK);
+        assert_ok(draw_far(&source, 0, &which, naive.nodes, destinations, &drawn));
+        assert_int_equal(out.blocks[hop].num_edges, 3 * destinations);
+        for (int64_t i = 0; i < 3 * destinations; i++)
+            assert_int_equal(indices[i], naive_local(ids[i]));
+    }
+    assert_int_equal(out.num_nodes, naive.num_nodes);
+    assert_memory_equal(out.ids, naive.nodes, (size_t)naive.num_nodes * sizeof(int64_t));
+    plim__blocks_destroy(blocks);
+}
+
 /* Exactly enough fits, one less does not: nodes of the result, nodes of the scratch, edges. */
 static void capacities_are_kept(void **state)
 {
@@ -376,6 +426,7 @@ int main(void)
         cmocka_unit_test(equal_the_naive_ones),
         cmocka_unit_test(keep_their_invariants),
         cmocka_unit_test(a_seed_keeps_its_neighbourhood_in_any_company),
+        cmocka_unit_test(ids_may_be_of_any_size),
         cmocka_unit_test(capacities_are_kept),
         cmocka_unit_test(bounds_hold_and_saturate),
         cmocka_unit_test(scratch_keeps_to_its_estimate),
