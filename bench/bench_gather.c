@@ -61,9 +61,8 @@ static plim_status_t gather(void *context, int ignored)
     (void)ignored;
     run_t *run = context;
     int worker = atomic_fetch_add(&run->next, 1);
-    enum { LISTS = 64 };
-    size_t count = (size_t)run->rows;
-    int64_t *nodes = malloc(LISTS * count * sizeof *nodes);
+    size_t count = (size_t)run->rows, lists = count < 65536 ? 65536 / count : 1;
+    int64_t *nodes = malloc(lists * count * sizeof *nodes);
     char *rows = aligned_alloc(4096, (count * run->row_bytes + 4095) / 4096 * 4096);
     if (nodes == NULL || rows == NULL)
         abort();
@@ -74,14 +73,14 @@ static plim_status_t gather(void *context, int ignored)
     for (int64_t round = 0; status == PLIM_OK; round++) {
         if (now() - start - spent > run->seconds)
             break;
-        int64_t *list = nodes + (size_t)(round % LISTS) * count;
-        if (round % LISTS == 0) {
+        int64_t *list = nodes + ((size_t)round % lists) * count;
+        if ((size_t)round % lists == 0) {
             double before = now();
-            for (size_t i = 0; i < LISTS * count; i++) {
+            for (size_t i = 0; i < lists * count; i++) {
                 nodes[i] = (int64_t)plim__rng_below(11, &draw, run->num_nodes);
                 nodes[i] -= nodes[i] % run->one_in;
             }
-            for (size_t i = 0; i < LISTS && run->sorted; i++)
+            for (size_t i = 0; i < lists && run->sorted; i++)
                 qsort(nodes + i * count, count, sizeof *nodes, compare);
             spent += now() - before;
         }
