@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "mem/arena.h"
 
 #include <string.h>
@@ -30,6 +31,7 @@ typedef struct slot {
 struct plim__reader {
     plim__arena_t arena;
     plim__engine_t *engine;
+    plim_job_t job;
     plim__reader_params_t params;
     size_t capacity; /* of a bounce buffer */
     int busy;
@@ -72,6 +74,7 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
     PLIM_TRY(plim__arena_create(job->ledger, "reader", arena_bytes(params), &arena));
     plim__reader_t *reader = plim__arena_carve(&arena, 1, sizeof *reader, 1);
     size_t depth = (size_t)params->depth;
+    reader->job = *job;
     reader->params = *params;
     if (reader->params.gap > READ_MAX)
         reader->params.gap = READ_MAX;
@@ -208,7 +211,10 @@ plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file
     plim__op_t op;
     reader->failed = -1;
     for (int64_t first = 0, taken; first < count && reader->failed < 0; first += taken) {
-        status = gather(reader, file, reads, first, count, &op, &taken);
+        /* A batch may be thousands of reads, each a seek of a slow disk. */
+        status = plim__job_check(&reader->job);
+        if (status == PLIM_OK)
+            status = gather(reader, file, reads, first, count, &op, &taken);
         if (status != PLIM_OK)
             break;
         while (reader->busy == reader->params.depth)

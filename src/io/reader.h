@@ -31,7 +31,8 @@ void plim__reader_destroy(plim__reader_t *reader);
 /*
  * Reads all, in any order; returns when every byte is in its place. Joining wants ascending
  * offsets. PLIM_ERR_DATA when a read reaches past the end of the file, PLIM_ERR_IO, PLIM_ERR_USAGE
- * for a read larger than max_read; the destinations then hold anything.
+ * for a read larger than max_read, PLIM_ERR_STOPPED when the job is told to stop; the destinations
+ * then hold anything.
  */
 plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file,
                                 const plim__read_t *reads, int64_t count);

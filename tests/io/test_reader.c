@@ -186,6 +186,41 @@ static void reports_what_cannot_be_read(void **state)
     world_end(&world);
 }
 
+/* A batch may take long on a slow disk, so it ends early when the job is told to stop. */
+static void stops_within_a_batch(void **state)
+{
+    static char to[READS][100];
+    static plim__read_t reads[READS];
+    (void)state;
+    world_t world;
+    world_make(&world);
+    for (int i = 0; i < READS; i++)
+        reads[i] = (plim__read_t){(int64_t)i * 2000, 100, to[i]};
+    for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
+        int stop = 0;
+        int64_t transfers, bytes;
+        plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
+        plim__reader_params_t params = {8, 100, 0};
+        plim__reader_t *reader;
+        plim__file_t file;
+        job.stop = &stop;
+        assert_ok(plim__file_open(world.path, PLIM__FILE_READ, true, &file));
+        assert_ok(plim__reader_create(&job, &params, &reader));
+        stop = 1;
+        assert_int_equal(plim__reader_read(reader, &file, reads, READS), PLIM_ERR_STOPPED);
+        plim__reader_totals(reader, &transfers, &bytes);
+        assert_int_equal(transfers, 0);
+        stop = 0;
+        assert_ok(plim__reader_read(reader, &file, reads, READS));
+        for (int i = 0; i < READS; i++)
+            assert_memory_equal(to[i], world.bytes + (size_t)i * 2000, 100);
+        plim__reader_destroy(reader);
+        plim__file_close(&file);
+        test_job_end(&job);
+    }
+    world_end(&world);
+}
+
 static plim_status_t make_one(plim_job_t *job, void *context)
 {
     plim__reader_t *reader;
@@ -214,6 +249,7 @@ int main(void)
         cmocka_unit_test(equals_pread),
         cmocka_unit_test(joins_neighbours),
         cmocka_unit_test(reports_what_cannot_be_read),
+        cmocka_unit_test(stops_within_a_batch),
         cmocka_unit_test(survives_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
