@@ -365,6 +365,20 @@ static plim_status_t read_rows(plim__hot_rows_t *hot, const batch_t *batch)
     return status;
 }
 
+/* From the packed file while it can be read: it may lie where others tidy up. */
+static plim_status_t read_lost(plim__hot_rows_t *hot, const batch_t *batch)
+{
+    if (hot->packed.fd >= 0) {
+        plim_status_t status = read_packed(hot, batch);
+        if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
+            return status;
+        plim__log(&hot->job, PLIM_LOG_WARNING, "%s; going on without packed rows",
+                  plim_last_error());
+        plim__file_close(&hot->packed);
+    }
+    return read_rows(hot, batch);
+}
+
 /* What was stored before is seen before what is stored after. ThreadSanitizer knows no fences. */
 __attribute__((no_sanitize("thread"))) static void keep_stores_in_order(void)
 {
@@ -375,7 +389,7 @@ __attribute__((no_sanitize("thread"))) static void keep_stores_in_order(void)
 static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
 {
     keep_stores_in_order();
-    PLIM_TRY(hot->packed.fd >= 0 ? read_packed(hot, batch) : read_rows(hot, batch));
+    PLIM_TRY(read_lost(hot, batch));
     for (int i = 0; i < batch->num_runs; i++) {
         int64_t first = batch->first[i], count = batch->count[i];
         plim__hot_let_go(hot, first, first + count);

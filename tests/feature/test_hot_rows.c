@@ -488,6 +488,28 @@ static void no_room_on_the_disk(void **state)
     hot_end(&hot);
 }
 
+/* Lost rows are read from the dataset once the packed file fails. */
+static void packed_file_ends_meanwhile(void **state)
+{
+    (void)state;
+    hot_world_t hot;
+    char packed[900];
+    hot_make(&hot, 9000, 128, true, true, PLIM_IO_AUTO);
+    hot.params.scratch = hot.scratch;
+    packed_path(&hot, packed);
+    plim__rows_t *source = open_source(&hot);
+    assert_int_equal(truncate(packed, 8192), 0);
+    for (int64_t page = 0; page < 9; page += 4) {
+        drop(source, page);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(gather_all(&hot, source), hot.set.count);
+    }
+    assert_non_null(strstr(hot.log, "truncated"));
+    assert_non_null(strstr(hot.log, "going on without packed rows"));
+    plim__rows_destroy(source);
+    hot_end(&hot);
+}
+
 static plim_status_t make_source(plim_job_t *job, void *context)
 {
     hot_world_t *hot = context;
@@ -609,6 +631,7 @@ int main(void)
         cmocka_unit_test(without_a_place_to_keep_them),
         cmocka_unit_test(not_in_memory),
         cmocka_unit_test(no_room_on_the_disk),
+        cmocka_unit_test(packed_file_ends_meanwhile),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(a_neighbour_takes_half),
     };
