@@ -237,13 +237,15 @@ static plim_status_t take(const pass_t *pass, plim__worth_worker_t *worker,
     int64_t bad = wide ? add_parts(pass, worker, slot, true) : add_parts(pass, worker, slot, false);
     if (bad < 0)
         return PLIM_OK;
+    int64_t value = wide ? ((const int64_t *)(const void *)slot->block)[bad]
+                         : ((const int32_t *)(const void *)slot->block)[bad];
     return plim__fail(
         PLIM_ERR_DATA,
-        "%s: entry %lld is no node (the nodes are 0 to %lld); plimsoll info --verify "
-        "says whether the file is damaged",
+        "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again or make it "
+        "anew",
         work->indices.path,
         (long long)((slot->op.offset - PLIM__NPY_HEADER) / (int64_t)work->entry_bytes + bad),
-        (long long)work->num_nodes - 1);
+        (long long)value, (long long)work->num_nodes);
 }
 
 static plim_status_t run(pass_t *pass, plim__worth_worker_t *worker)
