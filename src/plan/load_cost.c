@@ -59,18 +59,18 @@ static void enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     *io_bytes = add(*io_bytes, io);
 }
 
-/* Offsets, seeds and the choice of what is hot come first: what choosing takes is gone before the
- * rest is there. Returns the most that is held meanwhile. */
+/* Offsets, seeds and the choice of what is hot come first: what reading and choosing take is gone
+ * before the rest is there. Returns the most that is held meanwhile. */
 static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
                            plim_load_plan_t *plan)
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    int64_t sum = 0, work_bytes = 0;
+    int64_t sum = 0, work_bytes = saturate(plim__offsets_work_least(job));
     enter(plan, "seeds and labels", saturate(plim__seeds_estimate(job, dataset)));
     enter(plan, "offsets", saturate(plim__offsets_estimate(dataset)));
     if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
         enter(plan, "hot sets", saturate(plim__worth_estimate(num_nodes)));
-        work_bytes = saturate(plim__worth_work_least(job, num_nodes));
+        work_bytes = plim__max_i64(work_bytes, saturate(plim__worth_work_least(job, num_nodes)));
     }
     for (int i = 0; i < plan->num_accounts; i++)
         sum = add(sum, plan->accounts[i].bytes);

@@ -76,6 +76,22 @@ size_t plim__offsets_estimate(const plim_dataset_t *dataset)
     return plim__round_up(size, PLIM__PAGE);
 }
 
+static int most_threads(const plim_job_t *job)
+{
+    return (int)plim__min_i64(plim__max_i64(job->threads, 1), PLIM__THREADS_MAX);
+}
+
+static size_t tallies_bytes(const plim_job_t *job)
+{
+    return plim__arena_piece((size_t)most_threads(job), sizeof(tally_t), 1);
+}
+
+size_t plim__offsets_work_least(const plim_job_t *job)
+{
+    return plim__round_up(tallies_bytes(job), PLIM__PAGE) +
+           plim__sweep_least(job, PIECE_BYTES, false);
+}
+
 static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)
 {
     return plim__fail(PLIM_ERR_DATA,
@@ -176,7 +192,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                   plim__offsets_t *offsets)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    int threads = (int)plim__min_i64(plim__max_i64(job->threads, 1), PLIM__THREADS_MAX);
+    const int threads = most_threads(job);
     plim__file_t file;
     plim__arena_t arena;
     reading_t reading = {.offsets = offsets, .file = &file};
@@ -190,8 +206,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                  .context = &reading,
                                  .look = look,
                                  .settle = settle};
-    PLIM_TRY(plim__arena_create(job->ledger, "offsets",
-                                plim__arena_piece((size_t)threads, sizeof(tally_t), 1), &arena));
+    PLIM_TRY(plim__arena_create(job->ledger, "offsets", tallies_bytes(job), &arena));
     reading.tallies = plim__arena_carve(&arena, (size_t)threads, sizeof(tally_t), 1);
     plim_status_t status =
         plim__dataset_file_open(dataset, plim__manifest_find(manifest, "indptr.npy"), true, &file);

@@ -20,12 +20,14 @@ typedef struct plim__list {
     int64_t degree;
 } plim__list_t;
 
-size_t plim__offsets_estimate(const plim_dataset_t *dataset);
+size_t plim__offsets_estimate(const plim_dataset_t *dataset); /* what stays */
+size_t plim__offsets_work_least(const plim_job_t *job); /* what reading takes besides, at least */
 
 /*
- * Reads indptr.npy once, sequentially, in parallel. Account "offsets". PLIM_ERR_DATA when the
- * offsets do not ascend from 0 to the number of edges or the degrees are not those that
- * dataset.json counts; PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM.
+ * Reads indptr.npy once, sequentially, on as many threads as there is room for. Account "offsets".
+ * PLIM_ERR_DATA when the offsets do not ascend from 0 to the number of edges or the degrees are not
+ * those that dataset.json counts; PLIM_ERR_UNSUPPORTED beyond what a line can number; PLIM_ERR_IO,
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                    plim__offsets_t **offsets_out);

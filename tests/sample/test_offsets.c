@@ -2,6 +2,7 @@
 #include "support/harness.h"
 #include "support/lists.h"
 
+#include "mem/arena.h"
 #include "sample/offsets.h"
 
 #include <stdio.h>
@@ -141,6 +142,35 @@ static void refuse_other_degrees(void **state)
     (void)unmake(NULL);
 }
 
+/* Under a line with room for one thread's reading alone, eight threads' worth is not asked for;
+ * with less it is said. */
+static void read_under_a_low_line(void **state)
+{
+    (void)state;
+    plim__offsets_t *offsets;
+    const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+    make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
+    for (int i = 0; i < 4; i++) {
+        plim__arena_t rest;
+        plim_job_t job = test_job_make(LINE, 8, engines[i % 2]);
+        size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_least(&job);
+        size_t left = (size_t)plim_ledger_available(job.ledger) - least;
+        left = left / PLIM__PAGE * PLIM__PAGE + (i < 2 ? 0 : 64 * PLIM__PAGE);
+        assert_ok(plim__arena_create(job.ledger, "rest", left, &rest));
+        plim_status_t status = plim__offsets_create(&job, fixture.dataset, &offsets);
+        if (i < 2) {
+            assert_ok(status);
+            compare(offsets);
+            plim__offsets_destroy(offsets);
+        } else {
+            assert_int_equal(status, PLIM_ERR_BUDGET);
+        }
+        plim__arena_destroy(&rest);
+        test_job_end(&job);
+    }
+    (void)unmake(NULL);
+}
+
 static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     plim__offsets_t *offsets;
@@ -166,6 +196,7 @@ int main(void)
         cmocka_unit_test(take_about_a_byte_a_node),
         cmocka_unit_test(refuse_what_does_not_ascend),
         cmocka_unit_test(refuse_other_degrees),
+        cmocka_unit_test(read_under_a_low_line),
         cmocka_unit_test(survive_every_failed_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
