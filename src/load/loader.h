@@ -60,6 +60,7 @@ typedef struct plim__load_worker {
 typedef struct plim__load_sources {
     plim__topology_t *topology;
     plim__rows_t *rows; /* NULL without */
+    int first_worker;   /* the number that worker 0 has there */
 } plim__load_sources_t;
 
 typedef struct plim__load_builder plim__load_builder_t; /* loader_window.c */

@@ -8,7 +8,8 @@
  * A window never reaches beyond its epoch. Behind the end of a training epoch the builder goes on
  * with the first window of the next one, guessing that it comes next; if so it is taken over, ready
  * or half-made. It also outlasts a validation that needs no more than the other window; else it is
- * dropped.
+ * dropped. A batch that is too large for a window is served by itself and without one: its builder
+ * asks the dataset's own sources, part by part.
  *
  * All states change under the loader's lock; builds run without it.
  */
@@ -22,6 +23,7 @@ typedef struct window {
     plim__load_window_t *window;
     window_state_t state;
     int64_t steps;         /* batches it holds */
+    bool direct;           /* it holds none: its one batch comes from the sources below */
     _Atomic int64_t built; /* of them, workers have built so many */
 } window_t;
 
@@ -147,10 +149,17 @@ static plim_status_t list_seeds(plim_loader_t *loader, const target_t *target, i
 static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_t *steps_out)
 {
     plim__load_builder_t *builder = loader->builder;
+    window_t *window = &builder->windows[target->which];
     int64_t steps = 0;
-    PLIM_TRY(list_seeds(loader, target, &steps));
-    return plim__load_window_build(builder->windows[target->which].window, target->epoch,
-                                   builder->seeds, builder->bounds, steps, steps_out);
+    plim_status_t status = list_seeds(loader, target, &steps);
+    if (status == PLIM_OK)
+        status = plim__load_window_build(window->window, target->epoch, builder->seeds,
+                                         builder->bounds, steps, steps_out);
+    window->direct = status == PLIM_ERR_BUDGET;
+    if (!window->direct)
+        return status;
+    *steps_out = 1;
+    return PLIM_OK;
 }
 
 /* The window's batches become tickets. Lock held. */
@@ -159,9 +168,11 @@ static void serve(plim_loader_t *loader, int which, int64_t steps)
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[which];
     const int64_t boundary = atomic_load(&loader->limit);
-    const int64_t held = plim__load_window_held(window->window);
-    int64_t draws, rows;
-    plim__load_window_used(window->window, &draws, &rows);
+    int64_t draws, rows = 0, held = 0;
+    if (!window->direct) {
+        plim__load_window_used(window->window, &draws, &rows);
+        held = plim__load_window_held(window->window);
+    }
     window->state = SERVING;
     window->steps = steps;
     atomic_store(&window->built, 0);
@@ -290,10 +301,16 @@ static int window_of(const plim__load_builder_t *builder, int64_t ticket)
 plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket)
 {
     const plim__load_builder_t *builder = loader->builder;
-    plim__load_window_t *window = builder->windows[window_of(builder, ticket)].window;
-    return (plim__load_sources_t){plim__load_window_topology(window),
-                                  loader->parts.window.rows > 0 ? plim__load_window_rows(window)
-                                                                : loader->base.rows};
+    const window_t *window = &builder->windows[window_of(builder, ticket)];
+    plim__load_sources_t sources = loader->base;
+    if (window->direct) {
+        sources.first_worker = loader->parts.builders;
+        return sources;
+    }
+    sources.topology = plim__load_window_topology(window->window);
+    if (loader->parts.window.rows > 0)
+        sources.rows = plim__load_window_rows(window->window);
+    return sources;
 }
 
 void plim__load_builder_built(plim_loader_t *loader, int64_t ticket)

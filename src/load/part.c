@@ -34,8 +34,8 @@ bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, 
 
 /* Blocks around the first `count` of the slot's seeds, if they fit. */
 static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
-                                plim__slot_t *slot, plim__topology_t *topology, int64_t count,
-                                plim__blocks_out_t *out, bool *fits_out)
+                                plim__slot_t *slot, const plim__load_sources_t *sources,
+                                int64_t count, plim__blocks_out_t *out, bool *fits_out)
 {
     const int64_t *seeds = slot->seeds;
     if (loader->graph_indptr != NULL) {
@@ -45,7 +45,8 @@ static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *work
             return PLIM_OK;
         seeds = worker->nodes;
     }
-    return plim__blocks_build(worker->blocks, topology, worker->number, loader->stream.epoch, seeds,
+    return plim__blocks_build(worker->blocks, sources->topology,
+                              sources->first_worker + worker->number, loader->stream.epoch, seeds,
                               count, out, fits_out);
 }
 
@@ -68,13 +69,13 @@ static plim_status_t too_large(const plim_loader_t *loader, const plim__slot_t *
 
 /* As many of the `wanted` seeds as fit, by halves. */
 static plim_status_t fit_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
-                                plim__slot_t *slot, plim__topology_t *topology, int64_t wanted,
-                                plim__blocks_out_t *out, int64_t *count_out)
+                                plim__slot_t *slot, const plim__load_sources_t *sources,
+                                int64_t wanted, plim__blocks_out_t *out, int64_t *count_out)
 {
     bool fits;
     int64_t count = wanted;
     for (;;) {
-        PLIM_TRY(try_blocks(loader, worker, slot, topology, count, out, &fits));
+        PLIM_TRY(try_blocks(loader, worker, slot, sources, count, out, &fits));
         if (fits)
             break;
         if (count == 1 || loader->parts.blocks.form == PLIM_PYG)
@@ -145,12 +146,12 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
         count = plim__min_i64(count, slot->part);
     plim__seeds_take(loader->seeds, stream->split, stream->epoch, start + batch->first_seed, count,
                      slot->seeds, slot->labels);
-    PLIM_TRY(fit_blocks(loader, worker, slot, sources.topology, count, &out, &count));
+    PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
     if (loader->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(loader, slot, count, &out));
     if (slot->rows != NULL)
-        PLIM_TRY(plim__rows_gather(sources.rows, worker->number, out.ids, out.num_nodes,
-                                   loader->plan.recipe.row_type, slot->rows));
+        PLIM_TRY(plim__rows_gather(sources.rows, sources.first_worker + worker->number, out.ids,
+                                   out.num_nodes, loader->plan.recipe.row_type, slot->rows));
     describe(loader, slot, count, &out);
     return PLIM_OK;
 }

@@ -16,15 +16,16 @@
 enum {
     DEPTH_LEAST = 8,
     DEPTH_MOST = 128,
-    DEPTH_PART = 16,      /* I/O gets deeper while it takes at most 1/16 of the line */
-    SLOTS_PER_WORKER = 4, /* while all of them take at most … */
-    SLOTS_PART = 16,      /* … 1/16 of the line */
-    SLOTS_MOST_PART = 4,  /* two slots may take 1/4 of it, or they get smaller */
-    ADJACENCY_PART = 2,   /* topology stays in memory when it takes at most 1/2 of what is left */
-    DRAWS_PART = 4,       /* the draws of both windows take at most 1/4 of what is left, */
-    ROWS_PERCENT = 20,    /* their rows 20 % of what is left then: 8 and 40 read more */
-    LISTS_PART = 3,       /* hot lists at most 1/3 of the rest, hot rows all else */
-    SPARE_PERCENT = 25,   /* slots are larger than an expected batch by this */
+    DEPTH_PART = 16,        /* I/O gets deeper while it takes at most 1/16 of the line */
+    SLOTS_PER_WORKER = 4,   /* while all of them take at most … */
+    SLOTS_PART = 16,        /* … 1/16 of the line */
+    SLOTS_MOST_PART = 4,    /* two slots may take 1/4 of it, or they get smaller */
+    SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
+    ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
+    DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
+    ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
+    LISTS_PART = 3,         /* hot lists at most 1/3 of the rest, hot rows all else */
+    SPARE_PERCENT = 25,     /* slots are larger than an expected batch by this */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
     KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
     IO_GAP = 16 << 10
@@ -136,8 +137,8 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
         plan->window_steps = epoch_steps(facts);
         if (wishes->window > 0)
             plan->window_steps = plim__min_i64(wishes->window, plan->window_steps);
-        plan->window_draws = facts->most.edges;
-        plan->window_rows = plan->rows_in_memory ? 0 : facts->most.nodes;
+        plan->window_draws = facts->one.edges;
+        plan->window_rows = plan->rows_in_memory ? 0 : facts->one.nodes;
     }
     if (wishes->hot_rows > 0)
         plan->hot_row_bytes = (size_t)most_hot_rows(facts, plan);
@@ -243,7 +244,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
         return true;
     }
     /* Shrinks the batch until it fits, then takes a second slot if there is room. */
-    int64_t limit = share(least, line, SLOTS_MOST_PART);
+    int64_t limit = share(least, line, SLOTS_CRAMPED_PART);
     for (int i = 0; i < 64; i++) {
         plim__load_size_t less = {batch.nodes / 64 * (64 - i), batch.edges / 64 * (64 - i)};
         if (try_slots(facts, line, plan, few, &less, limit))
