@@ -93,6 +93,11 @@ static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
         .depth = 32, .max_read = label_bytes(info), .gap = (size_t)32 << 10};
 }
 
+size_t plim__seeds_stays(const plim_dataset_t *dataset)
+{
+    return plim__round_up(stays_estimate(plim_dataset_info(dataset)), PLIM__PAGE);
+}
+
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);

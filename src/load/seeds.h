@@ -19,8 +19,9 @@
 
 typedef struct plim__seeds plim__seeds_t;
 
-/* At its peak, while the labels are picked out. */
+/* At its peak, while the labels are picked out; and what stays of it. */
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset);
+size_t plim__seeds_stays(const plim_dataset_t *dataset);
 
 /*
  * Reads splits and the labels of their entries. Account "seeds and labels". PLIM_ERR_DATA for an

@@ -106,7 +106,9 @@ size_t plim__trial_estimate(const plim_job_t *job, const plim_dataset_t *dataset
         return SIZE_MAX;
     plim__blocks_params_t blocks = blocks_params(info, recipe);
     blocks.node_capacity = trial.node_capacity;
-    const size_t sizes[] = {arena_bytes(&trial), plim__offsets_estimate(dataset),
+    const size_t sizes[] = {arena_bytes(&trial),
+                            plim__offsets_estimate(dataset),
+                            plim__offsets_work_least(job),
                             plim__topology_disk_estimate(job, dataset, &source_params),
                             plim__blocks_estimate(&blocks),
                             plim__reader_estimate(job->io_engine, &reader_params)};

@@ -66,7 +66,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     int64_t sum = 0, work_bytes = saturate(plim__offsets_work_least(job));
-    enter(plan, "seeds and labels", saturate(plim__seeds_estimate(job, dataset)));
+    enter(plan, "seeds and labels", saturate(plim__seeds_stays(dataset)));
     enter(plan, "offsets", saturate(plim__offsets_estimate(dataset)));
     if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
         enter(plan, "hot sets", saturate(plim__worth_estimate(num_nodes)));
@@ -74,7 +74,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
     }
     for (int i = 0; i < plan->num_accounts; i++)
         sum = add(sum, plan->accounts[i].bytes);
-    return add(sum, work_bytes);
+    return plim__max_i64(add(sum, work_bytes), saturate(plim__seeds_estimate(job, dataset)));
 }
 
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -84,7 +84,8 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t io_bytes = 0, sum = 0;
     plim__load_parts_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
-    int64_t making = enter_first(job, dataset, plan);
+    int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
+    int64_t making = add(loader_bytes, enter_first(job, dataset, plan));
     if (plan->topology_in_memory)
         enter(plan, "adjacency",
               saturate(plim__topology_memory_estimate(job, dataset, parts.num_sources)));
@@ -99,8 +100,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
               times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
     enter(plan, "slots", saturate(plim__slots_estimate(plan, &parts)));
     enter(plan, "workers",
-          add(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
-              saturate(plim__loader_estimate(dataset, plan, &parts))));
+          add(times(plan->workers, plim__blocks_estimate(&parts.blocks)), loader_bytes));
     enter(plan, "i/o", io_bytes);
     enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
     for (int i = 0; i < plan->num_accounts; i++)

@@ -134,6 +134,16 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
     return find_bounds(facts);
 }
 
+/* What stands on the ledger while a trial runs. */
+static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
+{
+    size_t bytes = plim__trial_estimate(facts->job, facts->dataset, facts->recipe);
+    int64_t sum = facts->held + plim__footprint_growth(line);
+    if (bytes > INT64_MAX / 2 || !plim__add_i64(sum, (int64_t)bytes, &sum))
+        return INT64_MAX;
+    return sum;
+}
+
 /*
  * Whether drawing some batches would make a better plan: one that has to guess how large they are,
  * and has the room to find out.
@@ -142,10 +152,8 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
-    size_t bytes = plim__trial_estimate(facts->job, facts->dataset, facts->recipe);
-    int64_t room = plan->line - facts->held - plim__footprint_growth(plan->line);
     return guessed && info->num_graphs == 0 && info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
-           room > 0 && bytes <= (size_t)room;
+           trial_total(facts, plan->line) <= plan->line;
 }
 
 /*
@@ -220,6 +228,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
             return status;
         (void)plim__load_fit(&facts, line, &plan);
+        plan.total = plim__max_i64(plan.total, trial_total(&facts, line));
     }
     plan.least = least;
     add_held(job->ledger, &plan);

@@ -1,7 +1,9 @@
 """plimsoll bench: the plan first, the same batches whatever the options, figures that add up, exit codes."""
 import json
 import os
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -153,3 +155,13 @@ def test_staged_on_scratch(data, tmp_path):
     assert (copies[0] / 'features.npy').stat().st_mtime_ns == made
     alone = run('load', data, *RECIPE, '--stage')
     assert alone.returncode == 2 and '--scratch' in alone.stderr
+
+
+@pytest.mark.parametrize('where', ['memory', 'disk'])
+def test_a_signal_ends_it_in_order(data, where):
+    process = subprocess.Popen([PLIMSOLL, 'bench', 'load', data, *RECIPE, '--epochs', '1000000', '--features', where, '--json'],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    said_last, _ = process.communicate(timeout=60)
+    assert process.returncode == 75 and json.loads(said_last)['status'] == 'stopped'
