@@ -92,16 +92,43 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     return status;
 }
 
-/* True when `path` is a dataset with this fingerprint. */
-static bool is_copy(const plim_job_t *job, const char *path, const char *fingerprint)
+/*
+ * Whether the copy is there already. One that is there but not whole is not removed: somebody may
+ * be reading it, or it may be something else.
+ */
+static plim_status_t find_copy(const plim_job_t *job, const char *path, const char *fingerprint,
+                               bool *found_out)
 {
     plim_dataset_t *copy;
-    struct stat there;
-    if (stat(path, &there) != 0 || plim_dataset_open(job, path, &copy) != PLIM_OK)
-        return false;
+    struct stat about;
+    *found_out = stat(path, &about) == 0;
+    if (!*found_out)
+        return PLIM_OK;
+    plim_status_t status = plim_dataset_open(job, path, &copy);
+    if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
+        return plim__fail_prefix(
+            status, "the copy in scratch is not whole; remove %s, and it is made again", path);
+    PLIM_TRY(status);
     bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
     plim_dataset_close(copy);
-    return same;
+    if (!same)
+        return plim__fail(PLIM_ERR_DATA, "%s holds another dataset than its name says; remove it",
+                          path);
+    return PLIM_OK;
+}
+
+/* Where files lie in memory they count as such, for as long as the ledger lasts. */
+static plim_status_t charge_memory(const plim_job_t *job, const char *directory, int64_t bytes,
+                                   int *account_out, size_t *charged_out)
+{
+    plim__file_system_t system;
+    *charged_out = 0;
+    PLIM_TRY(plim__file_system(directory, &system));
+    if (!system.memory)
+        return PLIM_OK;
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "scratch", (size_t)bytes, account_out));
+    *charged_out = (size_t)bytes;
+    return PLIM_OK;
 }
 
 static plim_status_t check_space(const char *directory, int64_t needed)
@@ -126,23 +153,39 @@ static plim_status_t copy_all(staging_t *staging)
     return copy_file(staging, PLIM__MANIFEST_NAME, (int64_t)PLIM__MANIFEST_BYTES, NULL);
 }
 
+static plim_status_t make_copy(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const char *directory, const char *target)
+{
+    const int64_t bytes = plim_dataset_info(dataset)->bytes;
+    staging_t staging = {.job = job, .dataset = dataset};
+    PLIM_TRY(check_space(directory, bytes + (int64_t)PLIM__PAGE));
+    PLIM_TRY(plim__staging_begin(target, &staging.directory));
+    plim_status_t status = copy_all(&staging);
+    if (status == PLIM_OK)
+        status = plim__staging_commit(&staging.directory);
+    if (status != PLIM_OK)
+        plim__staging_abandon(&staging.directory);
+    return status;
+}
+
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX])
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    staging_t staging = {.job = job, .dataset = dataset};
     char name[sizeof "plimsoll-" + sizeof info->fingerprint];
     char target[PLIM_PATH_MAX];
+    bool found;
+    int account;
+    size_t charged;
     (void)snprintf(name, sizeof name, "plimsoll-%s", info->fingerprint);
     PLIM_TRY(join(target, directory, name));
-    if (!is_copy(job, target, info->fingerprint)) {
-        PLIM_TRY(check_space(directory, info->bytes + (int64_t)PLIM__PAGE));
-        PLIM_TRY(plim__staging_begin(target, &staging.directory));
-        plim_status_t status = copy_all(&staging);
-        if (status == PLIM_OK)
-            status = plim__staging_commit(&staging.directory);
+    PLIM_TRY(find_copy(job, target, info->fingerprint, &found));
+    PLIM_TRY(charge_memory(job, directory, info->bytes, &account, &charged));
+    if (!found) {
+        plim_status_t status = make_copy(job, dataset, directory, target);
         if (status != PLIM_OK) {
-            plim__staging_abandon(&staging.directory);
+            if (charged > 0)
+                plim__ledger_release(job->ledger, account, charged);
             return status;
         }
     }

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -77,6 +78,61 @@ static void test_damage_is_not_copied(void **state)
     test_job_end(&job);
 }
 
+/* Cleaners of scratch disks remove files, not directories. */
+static void test_a_copy_that_is_not_whole(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX], file[PLIM_PATH_MAX + 20];
+    place_make(&job, &place);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    (void)snprintf(file, sizeof file, "%s/features.npy", path);
+    assert_int_equal(truncate(file, 5000), 0);
+    assert_int_equal(plim_dataset_stage(&job, place.dataset, place.scratch, path), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "5000 bytes long"));
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(plim_dataset_stage(&job, place.dataset, place.scratch, path), PLIM_ERR_IO);
+    assert_non_null(strstr(plim_last_error(), file));
+    assert_non_null(strstr(plim_last_error(), "remove"));
+    test_directory_remove(path);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    place_end(&place);
+    test_job_end(&job);
+}
+
+static void test_memory_is_charged_as_such(void **state)
+{
+    (void)state;
+    plim__file_system_t system;
+    plim_job_t job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX];
+    char scratch[] = "/dev/shm/plimsoll-test-XXXXXX";
+    if (plim__file_system("/dev/shm", &system) != PLIM_OK || !system.memory ||
+        mkdtemp(scratch) == NULL) {
+        test_job_end(&job);
+        print_message("SKIPPED: /dev/shm is no tmpfs that can be written\n");
+        skip();
+    }
+    place_make(&job, &place);
+    int account;
+    const int64_t bytes = plim_dataset_info(place.dataset)->bytes;
+    const int64_t before = plim_ledger_reserved(job.ledger);
+    const size_t most = (size_t)(plim_ledger_available(job.ledger) - bytes + 1);
+    assert_ok(plim__ledger_reserve(job.ledger, "other", most, &account));
+    assert_int_equal(plim_dataset_stage(&job, place.dataset, scratch, path), PLIM_ERR_BUDGET);
+    assert_int_equal(rmdir(scratch), 0); /* nothing was left in it */
+    assert_int_equal(mkdir(scratch, 0700), 0);
+    plim__ledger_release(job.ledger, account, most);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_ok(plim_dataset_stage(&job, place.dataset, scratch, path));
+    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    test_directory_remove(scratch);
+    place_end(&place);
+    test_job_end(&job);
+}
+
 static plim_status_t stage(plim_job_t *job, void *context)
 {
     place_t *place = context;
@@ -100,6 +156,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copy_is_the_dataset),
         cmocka_unit_test(test_damage_is_not_copied),
+        cmocka_unit_test(test_a_copy_that_is_not_whole),
+        cmocka_unit_test(test_memory_is_charged_as_such),
         cmocka_unit_test(test_every_arena_may_fail),
     };
     return cmocka_run_group_tests_name("store.stage", tests, NULL, NULL);
