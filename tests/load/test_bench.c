@@ -1,0 +1,164 @@
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+typedef struct place {
+    char directory[512];
+    char path[600];
+    plim_job_t job;
+    plim_dataset_t *dataset;
+} place_t;
+
+static place_t open_place(int64_t num_features, int64_t line, plim_io_engine_t engine)
+{
+    const test_graph_t graph = {.num_nodes = 3000,
+                                .num_features = num_features,
+                                .num_classes = 3,
+                                .half = num_features % 2 == 0,
+                                .bare = num_features == 0};
+    place_t place;
+    test_directory_make(place.directory);
+    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
+    place.job = test_job_make(line, 2, engine);
+    assert_ok(test_dataset_make(&place.job, place.path, &graph));
+    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
+    return place;
+}
+
+static void close_place(place_t *place)
+{
+    plim_dataset_close(place->dataset);
+    test_job_end(&place->job);
+    test_directory_remove(place->directory);
+}
+
+static const plim_recipe_t recipe = {.batch_size = 700, .row_type = PLIM_F32, .seed = 3};
+
+/* From memory and from disk, through both engines: counts are what was asked for, nothing stays. */
+static void test_gather_counts(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 4; round++) {
+        place_t place =
+            open_place(30 + round, 256 * MIB, round < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
+        const plim_load_wishes_t wishes = {.rows = 1 + round % 2};
+        plim_load_plan_t plan;
+        plim_bench_result_t gather, bare;
+        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        assert_int_equal(plan.rows_in_memory, round % 2 == 0);
+        assert_true(plan.total <= plan.line && plan.least <= plan.line);
+        int64_t before = plim_ledger_reserved(place.job.ledger);
+        assert_ok(plim_bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
+        assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
+        assert_true(plim_ledger_peak(place.job.ledger) <= plan.total);
+        assert_int_equal(gather.count, 11 * 700);
+        assert_int_equal(bare.count, 11 * 700);
+        assert_int_equal(gather.bytes, 11 * 700 * (30 + round) * 4);
+        assert_true(gather.seconds > 0 && bare.seconds > 0);
+        assert_int_equal(gather.transfers > 0, round % 2 == 1);
+        assert_int_equal(bare.transfers > 0, round % 2 == 1);
+        /* Each place for itself: no fewer transfers than the reader makes, which joins them. */
+        assert_true(bare.transfers >= gather.transfers);
+        close_place(&place);
+    }
+}
+
+static void test_gather_refuses(void **state)
+{
+    (void)state;
+    place_t place = open_place(0, 64 * MIB, PLIM_IO_AUTO);
+    const plim_load_wishes_t none = {0};
+    plim_load_plan_t plan;
+    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &none, &plan),
+                     PLIM_ERR_USAGE);
+    close_place(&place);
+    place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
+    plim_recipe_t large = recipe;
+    large.batch_size = 1 << 20;
+    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+                     PLIM_ERR_BUDGET);
+    assert_non_null(strstr(plim_last_error(), "--memory"));
+    large.batch_size = INT64_MAX;
+    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+                     PLIM_ERR_BUDGET);
+    large.batch_size = 0;
+    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+                     PLIM_ERR_USAGE);
+    close_place(&place);
+}
+
+static void test_the_bare_machine(void **state)
+{
+    (void)state;
+    place_t place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
+    plim_bench_result_t result;
+    assert_ok(
+        plim_bench_reads(&place.job, place.dataset, "features.npy", 5000, 60, 16, 1, &result));
+    assert_int_equal(result.count, 5000);
+    assert_int_equal(result.transfers, 5000);
+    assert_true(result.bytes_read >= result.bytes);
+    assert_ok(plim_bench_copies(&place.job, INT64_MAX, 5000, 256, 1, &result));
+    assert_int_equal(result.bytes, 5000 * 256);
+    assert_int_equal(plim_bench_reads(&place.job, place.dataset, "none.npy", 1, 1, 1, 1, &result),
+                     PLIM_ERR_USAGE);
+    close_place(&place);
+}
+
+typedef struct failing {
+    plim_dataset_t *dataset;
+    int which;
+} failing_t;
+
+static plim_status_t run_one(plim_job_t *job, void *context)
+{
+    const failing_t *failing = context;
+    const plim_load_wishes_t wishes = {.rows = 1 + failing->which % 2};
+    plim_recipe_t sampled = PLIM_RECIPE_INIT;
+    plim_bench_result_t result, bare;
+    plim_load_plan_t plan;
+    plim_status_t status;
+    switch (failing->which) {
+    case 0:
+    case 1:
+        status = plim_bench_gather_plan(job, failing->dataset, &recipe, &wishes, &plan);
+        return status == PLIM_OK
+                   ? plim_bench_gather(job, failing->dataset, &plan, 3, &result, &bare)
+                   : status;
+    case 2:
+        return plim_bench_reads(job, failing->dataset, "indices.npy", 100, 8, 4, 1, &result);
+    case 3:
+        return plim_bench_copies(job, MIB, 100, 8, 1, &result);
+    default:
+        sampled.batch_size = 16;
+        return plim_load_plan(job, failing->dataset, &sampled, &wishes, &plan);
+    }
+}
+
+static void test_every_arena_may_fail(void **state)
+{
+    (void)state;
+    place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
+    place.job.threads = 1; /* so that the n-th arena is always the same one */
+    for (int which = 0; which < 6; which++) {
+        failing_t failing = {place.dataset, which};
+        test_fail_each_arena(&place.job, run_one, &failing);
+    }
+    close_place(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gather_counts),
+        cmocka_unit_test(test_gather_refuses),
+        cmocka_unit_test(test_the_bare_machine),
+        cmocka_unit_test(test_every_arena_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
