@@ -85,7 +85,6 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
     plim__load_window_params_t params = {
         .num_hops = recipe->num_hops,
         .replace = recipe->replace,
-        .form = recipe->form,
         .seed = recipe->seed,
         .num_nodes = info->num_nodes,
         .index_type = info->index_type,

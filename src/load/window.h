@@ -8,7 +8,8 @@
  *     rows     set of nodes read                     ─► rows[rank]
  *
  * A window is then a small graph in memory: it is a topology source and a row source like any
- * other, and batches are built from it as they are from a graph that lies in memory whole.
+ * other, and batches are built from it as they are from a graph that lies in memory whole. Every
+ * node met so far draws at each hop, which is what the native form needs and more than PyG's does.
  */
 #ifndef PLIM_LOAD_WINDOW_H
 #define PLIM_LOAD_WINDOW_H
@@ -20,7 +21,6 @@ typedef struct plim__load_window_params {
     int num_hops;
     int64_t fanout[PLIM__HOPS_MAX];
     bool replace;
-    plim_form_t form;
     uint64_t seed;
     int64_t num_nodes;       /* of the graph */
     plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: of ids in the dataset */

@@ -9,6 +9,7 @@
 #include "io/npy.h"
 #include "mem/footprint.h"
 #include "plan/load_cost.h"
+#include "sample/blocks.h"
 
 #include <string.h>
 
@@ -115,6 +116,45 @@ static int64_t window_seeds(const plim__load_facts_t *facts, int64_t steps)
     return plim__min_i64(seeds, facts->epoch_seeds);
 }
 
+static int64_t scaled(int64_t value, int64_t to, int64_t from)
+{
+    double product = (double)value * ((double)to / (double)plim__max_i64(from, 1));
+    return product < (double)(INT64_MAX / 2) ? (int64_t)product : INT64_MAX / 2;
+}
+
+/* A window draws as the native form does, whatever the form of its batches: every node met so far,
+ * at each hop. What a trial of the other form came to is scaled by what dataset.json says of both.
+ */
+static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_t num_seeds)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
+    plim__load_size_t size = plim__load_expected(facts, num_seeds);
+    if (facts->recipe->form == PLIM_NATIVE)
+        return size;
+    plim_recipe_t native = *facts->recipe;
+    native.form = PLIM_NATIVE;
+    plim__load_size_t all = plim__load_size_expected(manifest, &native, num_seeds);
+    plim__load_size_t own = plim__load_size_expected(manifest, facts->recipe, num_seeds);
+    size.nodes = plim__min_i64(scaled(size.nodes, all.nodes, own.nodes), manifest->info.num_nodes);
+    size.edges = scaled(size.edges, all.edges, own.edges);
+    return size;
+}
+
+/* Room for one seed is enough: a batch that does not fit a window comes without. */
+static plim__load_size_t window_least(const plim__load_facts_t *facts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    plim__load_size_t size = facts->one;
+    plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
+                                    .replace = facts->recipe->replace,
+                                    .form = PLIM_NATIVE};
+    if (facts->recipe->form == PLIM_NATIVE)
+        return size;
+    memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
+    plim__blocks_bound(&params, info->num_nodes, info->max_degree, 1, &size.nodes, &size.edges);
+    return size;
+}
+
 /* All that the arrangement needs, and nothing more. */
 static void take_least(const plim__load_facts_t *facts, const arrangement_t *arrangement,
                        plim_load_plan_t *plan)
@@ -137,8 +177,9 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
         plan->window_steps = epoch_steps(facts);
         if (wishes->window > 0)
             plan->window_steps = plim__min_i64(wishes->window, plan->window_steps);
-        plan->window_draws = facts->one.edges;
-        plan->window_rows = plan->rows_in_memory ? 0 : facts->one.nodes;
+        const plim__load_size_t least = window_least(facts);
+        plan->window_draws = least.edges;
+        plan->window_rows = plan->rows_in_memory ? 0 : least.nodes;
     }
     if (wishes->hot_rows > 0)
         plan->hot_row_bytes = (size_t)most_hot_rows(facts, plan);
@@ -257,7 +298,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
 
 static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
-    plim__load_size_t most = plim__load_expected(facts, window_seeds(facts, plan->window_steps));
+    plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
     int64_t begin = total_of(facts, line, plan);
     grow(facts, line, plan, WINDOW_DRAWS, plan->window_draws, more(most.edges, DRAWS_SPARE_PERCENT),
          share(begin, line, DRAWS_PART));

@@ -138,7 +138,6 @@ static int check(world_t *world, const plim__blocks_params_t *blocks, int64_t dr
     const plim_dataset_info_t *info = plim_dataset_info(world->dataset);
     plim__load_window_params_t params = {.num_hops = blocks->num_hops,
                                          .replace = blocks->replace,
-                                         .form = blocks->form,
                                          .seed = blocks->seed,
                                          .num_nodes = NODES,
                                          .index_type = info->index_type,

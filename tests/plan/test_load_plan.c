@@ -306,6 +306,50 @@ static void test_wishes_are_kept(void **state)
     close_place(&place);
 }
 
+/* Steps of the last window, once windows have found their size. */
+static int64_t window_steps(const place_t *place, const plim_load_plan_t *plan, int64_t *steps_out)
+{
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    plim_load_stats_t stats;
+    assert_ok(plim_loader_create(&place->job, place->dataset, plan, &loader));
+    for (int64_t epoch = 0; epoch < 8; epoch++) {
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+        for (;;) {
+            assert_ok(plim_loader_next(loader, &batch));
+            if (batch == NULL)
+                break;
+            plim_batch_release(batch);
+        }
+    }
+    plim_loader_stats(loader, &stats);
+    *steps_out = plim_loader_steps(loader, PLIM_TRAIN);
+    plim_loader_destroy(loader);
+    return stats.window_steps;
+}
+
+/* With memory for it a window holds an epoch, in PyG's form too, for which it draws more than the
+ * batches need. */
+static void test_a_window_holds_an_epoch(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 20000, .num_features = 8, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    for (int form = PLIM_NATIVE; form <= PLIM_PYG; form++) {
+        const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .hot_rows = 16 * MIB};
+        plim_recipe_t recipe = small_recipe();
+        plim_load_plan_t plan;
+        int64_t steps, window;
+        recipe.form = form;
+        recipe.num_hops = 3;
+        recipe.fanout[2] = 4;
+        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        window = window_steps(&place, &plan, &steps);
+        assert_int_equal(window, steps);
+    }
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -316,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_least_line_is_exact),
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_wishes_are_kept),
+        cmocka_unit_test(test_a_window_holds_an_epoch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
