@@ -122,10 +122,11 @@ typedef struct plim_load_stats {
     int64_t windows;
     int64_t window_steps; /* of the last one */
     int64_t lists, lists_hot, list_transfers, list_bytes;
-    int64_t rows, rows_hot, row_transfers, row_bytes; /* rows: distinct ones a window */
-    int64_t rows_lost;                                /* hot rows that the kernel had taken back */
-    double wait_seconds;                              /* for I/O, summed over threads */
-    double starved_seconds;                           /* the caller, in plim_loader_next */
+    /* rows: distinct ones a window, or a part of a batch that is too large for a window */
+    int64_t rows, rows_hot, row_transfers, row_bytes;
+    int64_t rows_lost;      /* hot rows that the kernel had taken back */
+    double wait_seconds;    /* for I/O, summed over threads */
+    double starved_seconds; /* the caller, in plim_loader_next */
 } plim_load_stats_t;
 
 PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out);

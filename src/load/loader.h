@@ -61,6 +61,7 @@ typedef struct plim__load_sources {
     plim__topology_t *topology;
     plim__rows_t *rows; /* NULL without */
     int first_worker;   /* the number that worker 0 has there */
+    bool direct;        /* on disk, without a window before them */
 } plim__load_sources_t;
 
 typedef struct plim__load_builder plim__load_builder_t; /* loader_window.c */
@@ -164,6 +165,9 @@ void plim__load_builder_start(plim_loader_t *loader);
 /* The sources that a ticket is built from, and that it was built whole. */
 plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket);
 void plim__load_builder_built(plim_loader_t *loader, int64_t ticket);
+
+/* Counts the rows of a batch, or part of one, that came without a window. Any thread. */
+void plim__load_builder_count(plim_loader_t *loader, const int64_t *nodes, int64_t num_nodes);
 
 /* Windows so far, and, where rows are on disk, the rows that each needed and found in memory. */
 void plim__load_builder_stats(const plim_loader_t *loader, plim_load_stats_t *stats);

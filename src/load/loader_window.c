@@ -57,7 +57,8 @@ struct plim__load_builder {
     window_t windows[PLIM__LOAD_WINDOWS];
     _Atomic int64_t num_served; /* windows, and the batches of the last one */
     _Atomic int64_t last_steps;
-    _Atomic int64_t num_rows; /* distinct rows that each needed, and those that were held */
+    /* Distinct rows that each needed, or a part of a batch without one, and those of them held. */
+    _Atomic int64_t num_rows;
     _Atomic int64_t num_held;
 
     /* Tickets from here on are of window `newest % 2`, those before of the other one: the number is
@@ -305,12 +306,25 @@ plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int
     plim__load_sources_t sources = loader->base;
     if (window->direct) {
         sources.first_worker = loader->parts.builders;
+        sources.direct = true;
         return sources;
     }
     sources.topology = plim__load_window_topology(window->window);
     if (loader->parts.window.rows > 0)
         sources.rows = plim__load_window_rows(window->window);
     return sources;
+}
+
+void plim__load_builder_count(plim_loader_t *loader, const int64_t *nodes, int64_t num_nodes)
+{
+    plim__load_builder_t *builder = loader->builder;
+    int64_t held = 0;
+    if (loader->plan.rows_in_memory)
+        return;
+    for (int64_t i = 0; i < num_nodes; i++)
+        held += plim__rows_disk_holds(loader->base.rows, nodes[i]);
+    atomic_fetch_add(&builder->num_rows, num_nodes);
+    atomic_fetch_add(&builder->num_held, held);
 }
 
 void plim__load_builder_built(plim_loader_t *loader, int64_t ticket)

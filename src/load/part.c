@@ -152,6 +152,8 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources.rows, sources.first_worker + worker->number, out.ids,
                                    out.num_nodes, loader->plan.recipe.row_type, slot->rows));
+    if (slot->rows != NULL && sources.direct)
+        plim__load_builder_count(loader, out.ids, out.num_nodes);
     describe(loader, slot, count, &out);
     return PLIM_OK;
 }

@@ -14,6 +14,9 @@
 /* Of what a capacity seems to allow, what is tried: use varies a little from window to window. */
 #define GROWTH_SHARE 0.96
 
+/* Of the batches as large as one that did not fit, each so many-th is tried nevertheless. */
+#define REFUSALS_MOST 16
+
 static size_t plus(size_t a, size_t b)
 {
     size_t sum;
@@ -250,6 +253,25 @@ static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, ov
         (long long)seeds, (long long)overflow.rows_wanted, (long long)window->params.rows);
 }
 
+/* Whether a batch is refused unseen: one as large did not fit, and to find that out again costs
+ * about as much as the batch itself. */
+static bool is_refused(plim__load_window_t *window, int64_t seeds)
+{
+    if (window->refused_seeds == 0 || seeds < window->refused_seeds ||
+        surely_fits(&window->params, seeds))
+        return false;
+    window->refusals = (window->refusals + 1) % REFUSALS_MOST;
+    return window->refusals != 0;
+}
+
+static void remember_refused(plim__load_window_t *window, int64_t seeds, overflow_t overflow)
+{
+    if (window->refused_seeds != 0 && seeds >= window->refused_seeds)
+        return;
+    window->refused_seeds = seeds;
+    window->refused = overflow;
+}
+
 /* How many batches to try after so many did not fit: at most half of them. */
 static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, overflow_t overflow)
 {
@@ -283,6 +305,8 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     PLIM_TRY(check_batches(window, seeds, bounds, num_batches));
     int64_t batches = batches_expected(window, bounds, num_batches);
     bool cut = false, fits = false;
+    if (is_refused(window, bounds[1] - bounds[0]))
+        return refuse(window, bounds[1] - bounds[0], window->refused);
     PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0));
     if (plim__load_window_stores_rows(window) && !window->params.all_rows)
         PLIM_TRY(plim__rows_disk_refresh(window->rows_below));
@@ -292,12 +316,16 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
         PLIM_TRY(plim__load_window_fill(window, epoch, seeds + bounds[0], count, &fits, &overflow));
         if (fits)
             break;
-        if (batches == 1)
+        if (batches == 1) {
+            remember_refused(window, count, overflow);
             return refuse(window, count, overflow);
+        }
         batches = cut_batches(window, batches, overflow);
         cut = true;
     }
     remember(window, bounds[batches] - bounds[0], cut);
+    if (bounds[1] - bounds[0] >= window->refused_seeds)
+        window->refused_seeds = 0;
     *taken_out = batches;
     return PLIM_OK;
 }

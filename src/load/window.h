@@ -48,7 +48,8 @@ void plim__load_window_destroy(plim__load_window_t *window);
 /*
  * Fills the window for as many of the batches as fit its capacities, at least one, else
  * PLIM_ERR_BUDGET: batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. What lay in it
- * before is gone. When rows are stored, the disk source below is refreshed first.
+ * before is gone. When rows are stored, the disk source below is refreshed first. After a batch did
+ * not fit, others with as many seeds are mostly refused at once, without any reading.
  */
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,

@@ -88,6 +88,11 @@ struct plim__load_window {
     int64_t fitted_seeds;
     int64_t fitted_draws;
     int64_t fitted_rows;
+
+    /* The least batch that did not fit by itself: its seeds (0: none), and what was too small. */
+    int64_t refused_seeds;
+    overflow_t refused;
+    int refusals; /* for its sake, since one was tried */
 };
 
 static inline bool plim__load_window_stores_rows(const plim__load_window_t *window)

@@ -215,6 +215,43 @@ static void counts_what_it_does(void **state)
     test_loader_close(&fixture);
 }
 
+/* Batches too large for a window come from the sources themselves, drawn about once each, and count
+ * like others. */
+static void batches_without_a_window_are_drawn_once(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    for (int mode = 0; mode < 2; mode++) {
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
+        plan.window_draws = 700; /* full at the last hop */
+        plan.hot_row_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        plim_load_stats_t stats;
+        int64_t nodes = 0, lists = 0;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        for (;;) {
+            assert_ok(plim_loader_next(loader, &batch));
+            if (batch == NULL)
+                break;
+            nodes += batch->num_nodes;
+            for (int i = 0; i < batch->num_blocks; i++)
+                lists += batch->blocks[i].num_dst;
+            plim_batch_release(batch);
+        }
+        plim_loader_stats(loader, &stats);
+        assert_int_equal(stats.windows, plim_loader_steps(loader, PLIM_TRAIN)); /* none shared */
+        assert_int_equal(stats.rows, nodes);
+        assert_true(mode == 0 ? stats.rows_hot == 0
+                              : stats.rows_hot > nodes / 4 && stats.rows_hot < nodes);
+        assert_in_range(stats.lists, lists, lists + lists / 3);
+        plim_loader_destroy(loader);
+    }
+    test_loader_close(&fixture);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +260,7 @@ int main(void)
         cmocka_unit_test(every_recipe_is_one_stream),
         cmocka_unit_test(any_step_continues_the_stream),
         cmocka_unit_test(counts_what_it_does),
+        cmocka_unit_test(batches_without_a_window_are_drawn_once),
     };
     return cmocka_run_group_tests_name("loader", tests, test_loader_begin, test_loader_end);
 }
