@@ -209,18 +209,27 @@ static bool choose(plim_loader_t *loader)
     return true;
 }
 
+/* Whether somebody wants the loader to stop, now. */
+static bool is_stopping(const plim_loader_t *loader)
+{
+    const volatile int *asked = loader->asked->stop;
+    return __atomic_load_n(&loader->stop, __ATOMIC_RELAXED) != 0 ||
+           (asked != NULL && __atomic_load_n(asked, __ATOMIC_RELAXED) != 0);
+}
+
 /* After a build. Lock held. */
 static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
 {
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[builder->target.which];
+    const bool stale = status == PLIM_ERR_STOPPED && !is_stopping(loader);
     builder->at_work = false;
     window->state = FREE;
     if (builder->dropped) {
         builder->dropped = false;
         __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
         pthread_cond_signal(&builder->idle);
-    } else if (status != PLIM_OK && !builder->target.guess) {
+    } else if (status != PLIM_OK && !builder->target.guess && !stale) {
         plim__load_fail_locked(loader, atomic_load(&loader->limit), status);
     } else if (status == PLIM_OK && !builder->target.guess) {
         serve(loader, builder->target.which, steps);
@@ -229,7 +238,9 @@ static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
         window->steps = steps;
         builder->guessed_epoch = builder->target.epoch;
     }
-    /* A guess that failed is built again when it is asked for, and then its error counts. */
+    /* A guess that failed is built again when it is asked for, and then its error counts. So is one
+     * that was stopped with the stream before, and taken over by this one before it came to here.
+     */
 }
 
 static plim_status_t builder_body(void *context)

@@ -1,10 +1,12 @@
 /* The loader in use: who holds what, parts, errors, stopping; nothing grows, hangs or is lost. */
+#include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A consumer in another thread: takes what it is given, looks at it, releases it. */
@@ -301,6 +303,45 @@ static void stops_when_it_is_told_to(void **state)
     test_loader_close(&fixture);
 }
 
+static void nap(long microseconds)
+{
+    const struct timespec time = {.tv_nsec = microseconds * 1000};
+    (void)nanosleep(&time, NULL);
+}
+
+/*
+ * A window for the next epoch, begun ahead and stopped half-made, is not held against that epoch
+ * when it is started after all. Whoever holds the loader's lock keeps the builder from saying how
+ * it ended until the start has taken it over.
+ */
+static void a_stop_does_not_outlast_a_start(void **state)
+{
+    (void)state;
+    volatile int stop = 0;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_THREADS);
+    fixture.job.stop = &stop;
+    plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1, 1000);
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
+    for (int64_t i = 0; i < 50; i++) {
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
+        nap(20 * (i % 10));
+        pthread_mutex_lock(&loader->lock);
+        __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+        nap(10000);
+        __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
+        pthread_mutex_unlock(&loader->lock);
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, i + 1, 0));
+        assert_ok(plim_loader_next(loader, &batch));
+        plim_batch_release(batch);
+    }
+    plim_loader_destroy(loader);
+    test_loader_close(&fixture);
+}
+
 typedef struct making {
     test_loader_t *fixture;
     plim_load_plan_t plan;
@@ -368,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_thousand_epochs_take_no_more_than_two),
         cmocka_unit_test(a_file_that_shrinks_is_an_error),
         cmocka_unit_test(stops_when_it_is_told_to),
+        cmocka_unit_test(a_stop_does_not_outlast_a_start),
         cmocka_unit_test(survives_each_failing_arena),
         cmocka_unit_test(senseless_plans_are_refused),
     };
