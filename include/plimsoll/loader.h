@@ -53,7 +53,11 @@ typedef struct plim_block {
 
 /*
  * A batch, or a part of one. Its memory is a slot of the loader's ring, the caller's until it has
- * released it as often as it retained it (delivery counts as once).
+ * released it as often as it retained it (delivery counts as once). A batch that is larger than a
+ * slot comes in parts, one after the other in the same slot: each must be released before the next
+ * is asked for, whereas batches whose last_part is true may be held, up to the number of slots less
+ * one. How much fits a slot depends on the memory, so a caller that holds batches looks at
+ * last_part, whatever it has seen so far. PyG's form never comes in parts.
  */
 typedef struct plim_batch {
     int64_t epoch;
@@ -91,15 +95,19 @@ PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t spl
 
 /*
  * Goes to a step of an epoch of a split: the training split in the epoch's own order, the others in
- * the dataset's. Batches not yet released stay valid.
+ * the dataset's. Batches not yet released stay valid. An error of the stream before is forgotten.
+ * PLIM_ERR_USAGE when there is no such split, epoch or step (the step behind the last is one: the
+ * epoch is over there); then the loader goes on as before.
  */
 PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
                                          int64_t step);
 
 /*
  * The next batch, or part of one; NULL behind the epoch's last. Waits, or works, until it is there.
- * PLIM_ERR_USAGE when the caller holds every slot. After another error only plim_loader_start and
- * plim_loader_destroy are useful.
+ * PLIM_ERR_USAGE when the caller holds every slot, or the part before the next one, and may call
+ * again when it has released it; or when no stream was started. PLIM_ERR_IO, PLIM_ERR_DATA,
+ * PLIM_ERR_BUDGET (a batch that cannot be cut does not fit a slot), PLIM_ERR_STOPPED: then only
+ * plim_loader_start and plim_loader_destroy are useful.
  */
 PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **batch_out);
 

@@ -154,6 +154,7 @@ static void parts_come_one_after_the_other(void **state)
         if (!batch->last_part) {
             assert_int_equal(plim_loader_next(loader, &next), PLIM_ERR_USAGE);
             assert_non_null(strstr(plim_last_error(), "part"));
+            assert_int_equal(plim_loader_start(loader, PLIM_TRAIN, -1, 0), PLIM_ERR_USAGE);
         }
         last = batch->last_part;
         plim_batch_release(batch);
