@@ -77,12 +77,14 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
                                      const plim__rows_disk_params_t *params,
                                      plim__rows_t **source_out);
 
-/* Whether a row is in memory as far as the last plim__rows_disk_refresh knows. Any thread. */
+/* Whether a row is in memory as far as the last plim__rows_disk_refresh knows; never in a source of
+ * another kind. Any thread. */
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);
 
 /*
  * Looks which hot rows the kernel has taken back, and brings them back when there is room under the
- * line and in the control group. Between windows; by one thread, while others may gather.
+ * line and in the control group. Between windows; by one thread, while others may gather. Harmless
+ * for a source of another kind.
  */
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source);
 

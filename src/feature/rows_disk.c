@@ -375,13 +375,16 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node)
 {
     const rows_disk_t *rows = (const rows_disk_t *)source;
-    return rows->hot != NULL && plim__hot_rows_holds(rows->hot, node);
+    return source->gather == disk_gather && rows->hot != NULL &&
+           plim__hot_rows_holds(rows->hot, node);
 }
 
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
-    return rows->hot != NULL ? plim__hot_rows_refresh(rows->hot) : PLIM_OK;
+    if (source->gather != disk_gather || rows->hot == NULL)
+        return PLIM_OK;
+    return plim__hot_rows_refresh(rows->hot);
 }
 
 plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source)

@@ -308,7 +308,7 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     if (is_refused(window, bounds[1] - bounds[0]))
         return refuse(window, bounds[1] - bounds[0], window->refused);
     PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0));
-    if (plim__load_window_stores_rows(window) && !window->params.all_rows)
+    if (plim__load_window_stores_rows(window))
         PLIM_TRY(plim__rows_disk_refresh(window->rows_below));
     for (;;) {
         overflow_t overflow;

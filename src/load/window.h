@@ -30,10 +30,9 @@ typedef struct plim__load_window_params {
     size_t row_bytes;        /* of a stored row */
     plim_dtype_t row_type;   /* of a stored row */
     int64_t num_features;
-    bool all_rows; /* rows is not the disk source: every row is stored, none known to be held */
-    int builders;  /* threads that build it: workers 0 … builders-1 of the sources below */
-    int workers;   /* that may draw and gather from it at once; their numbers in the sources below
-                      begin at `builders` */
+    int builders; /* threads that build it: workers 0 … builders-1 of the sources below */
+    int workers;  /* that may draw and gather from it at once; their numbers in the sources below
+                     begin at `builders` */
 } plim__load_window_params_t;
 
 typedef struct plim__load_window plim__load_window_t;
@@ -48,7 +47,7 @@ void plim__load_window_destroy(plim__load_window_t *window);
 /*
  * Fills the window for as many of the batches as fit its capacities, at least one, else
  * PLIM_ERR_BUDGET: batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. What lay in it
- * before is gone. When rows are stored, the disk source below is refreshed first. After a batch did
+ * before is gone. When rows are stored, a disk source below is refreshed first. After a batch did
  * not fit, others with as many seeds are mostly refused at once, without any reading.
  */
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,

@@ -10,6 +10,7 @@
 #include "base/job.h"
 #include "base/threads.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #define AHEAD 16
@@ -214,10 +215,8 @@ static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflo
     plim__node_set_t *set = &window->sets[window->params.num_hops];
     walk_t walk = {.window = window, .set = set};
     const int64_t needed = set->count;
-    if (!window->params.all_rows) {
-        PLIM_TRY(walk_run(&walk, drop_held));
-        plim__node_set_seal(set);
-    }
+    PLIM_TRY(walk_run(&walk, drop_held));
+    plim__node_set_seal(set);
     window->held_rows = needed - set->count;
     if (set->count > window->params.rows) {
         overflow->rows_wanted = set->count;

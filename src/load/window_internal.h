@@ -15,8 +15,6 @@
 #include "load/window.h"
 #include "mem/arena.h"
 
-#include <stdatomic.h>
-
 #define NONE_DRAWN UINT32_MAX
 #define LAST_I32 ((uint32_t)1 << 31)
 #define LAST_I64 ((uint64_t)1 << 63)
@@ -32,14 +30,11 @@ typedef struct builder {
     int64_t *ids;    /* (draw_capacity) */
 } builder_t;
 
-/* A worker's scratch and its counts, on cache lines of its own. */
+/* A worker's scratch. */
 typedef struct worker {
     int64_t *ranks;  /* (CHUNK) in the set of stored rows, or -1 */
     int64_t *others; /* (CHUNK) nodes that are not stored … */
     int64_t *where;  /* (CHUNK) … and their positions in the chunk */
-    atomic_llong lists;
-    atomic_llong rows;
-    char padding[PLIM__LINE - 3 * sizeof(int64_t *) - 2 * sizeof(atomic_llong)];
 } worker_t;
 
 typedef struct window_topology {

@@ -141,6 +141,7 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
                                    const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
 {
     plim__load_window_t *window = ((window_topology_t *)source)->window;
+    (void)number;
     PLIM_TRY(check_hop(window, hop));
     size_t entry = window->params.index_type == PLIM_I32 ? sizeof(uint32_t) : sizeof(uint64_t);
     size_t usual = hop->fanout < 1 || hop->fanout > 32 ? 32 : (size_t)hop->fanout;
@@ -149,20 +150,14 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
                        .area = window->area,
                        .entry = entry,
                        .ids_bytes = usual * entry};
-    PLIM_TRY(lookup_run(&lookup, nodes, count, drawn));
-    atomic_fetch_add_explicit(&window->workers[number].lists, drawn->taken, memory_order_relaxed);
-    return PLIM_OK;
+    return lookup_run(&lookup, nodes, count, drawn);
 }
 
-/* All lists of a window lie in memory; what was read for it, the source below has counted. */
+/* What was read for a window, the source below has counted. */
 static void topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
-    plim__load_window_t *window = ((window_topology_t *)source)->window;
-    plim__topology_stats_t stats = {0};
-    for (int i = 0; i < window->params.workers; i++)
-        stats.lists += atomic_load(&window->workers[i].lists);
-    stats.lists_hot = stats.lists;
-    *stats_out = stats;
+    (void)source;
+    *stats_out = (plim__topology_stats_t){0};
 }
 
 static void topology_destroy(plim__topology_t *source)
@@ -254,7 +249,6 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
     plim__load_window_t *window = ((window_rows_t *)source)->window;
     worker_t *worker = &window->workers[number];
     char *rows = rows_out;
-    int64_t stored = 0;
     if (!window->ready || window->rows_below == NULL)
         return plim__fail(PLIM_ERR_USAGE, "the window has no rows: it was made without, or its "
                                           "last build failed");
@@ -267,21 +261,14 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
         PLIM_TRY(gather_others(window, number, chunk, others, type, rows));
         copy_stored(window, worker, chunk, type, rows);
         rows += (size_t)chunk * row_size(window, type);
-        stored += chunk - others;
     }
-    atomic_fetch_add_explicit(&worker->rows, stored, memory_order_relaxed);
     return PLIM_OK;
 }
 
-/* Those that the window stores; of the others the source below knows. */
 static void rows_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 {
-    plim__load_window_t *window = ((window_rows_t *)source)->window;
-    plim__rows_stats_t stats = {0};
-    for (int i = 0; i < window->params.workers; i++)
-        stats.rows += atomic_load(&window->workers[i].rows);
-    stats.rows_hot = stats.rows;
-    *stats_out = stats;
+    (void)source;
+    *stats_out = (plim__rows_stats_t){0};
 }
 
 static void rows_destroy(plim__rows_t *source)

@@ -23,7 +23,7 @@ static int64_t times(int64_t count, size_t bytes)
     return plim__mul_i64(count, saturate(bytes), &product) ? product : INT64_MAX;
 }
 
-/* Adds an account unless it is empty, or adds to the one of that name. */
+/* Adds an account unless it is empty. */
 static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
 {
     if (bytes == 0 || plan->num_accounts == PLIM_PLAN_ACCOUNTS)
