@@ -22,6 +22,7 @@ typedef struct state {
     const plim_job_t *job;
     const plim__sweep_t *sweep;
     int num_workers;
+    int64_t pieces;
     worker_t *workers;
 } state_t;
 
@@ -111,7 +112,8 @@ static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, s
 {
     plim__arena_t arena;
     bool placed = sweep->place != NULL;
-    int workers = most_workers(job);
+    int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
+    int workers = (int)plim__min_i64(most_workers(job), plim__max_i64(pieces, 1));
     while (workers > 1 && (int64_t)bytes_for(job, sweep->piece, placed, workers) >
                               plim_ledger_available(job->ledger))
         workers--;
@@ -123,6 +125,7 @@ static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, s
     state->job = job;
     state->sweep = sweep;
     state->num_workers = workers;
+    state->pieces = pieces;
     state->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
     for (int i = 0; i < workers && !placed; i++)
         state->workers[i].buffer =
@@ -139,9 +142,8 @@ plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep)
     plim_status_t status = PLIM_OK;
     for (int i = 0; i < state->num_workers && status == PLIM_OK; i++)
         status = plim__engine_create(job, DEPTH, &state->workers[i].engine);
-    int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
     if (status == PLIM_OK)
-        status = plim__ordered(state->num_workers, pieces, make, take, state);
+        status = plim__ordered(state->num_workers, state->pieces, make, take, state);
     for (int i = 0; i < state->num_workers; i++)
         plim__engine_destroy(state->workers[i].engine);
     plim__arena_destroy(&state->arena);

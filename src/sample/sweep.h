@@ -29,9 +29,9 @@ typedef struct plim__sweep {
 } plim__sweep_t;
 
 /*
- * On as many of the job's threads (at most PLIM__THREADS_MAX) as have room under its line, at least
- * one. Account "sweep". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
- * PLIM_ERR_STOPPED, and what the callbacks return.
+ * On as many of the job's threads (at most PLIM__THREADS_MAX) as have a piece each and room under
+ * its line, at least one. Account "sweep". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED, and what the callbacks return.
  */
 plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);
 

@@ -171,6 +171,23 @@ static void read_under_a_low_line(void **state)
     (void)unmake(NULL);
 }
 
+/* A file of one piece is read by one thread, however many there are. */
+static void few_pieces_take_few_threads(void **state)
+{
+    (void)state;
+    plim__offsets_t *offsets;
+    make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
+    plim_job_t job = test_job_make(LINE, 64, PLIM_IO_AUTO);
+    size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_least(&job);
+    int64_t before = plim_ledger_reserved(job.ledger);
+    assert_ok(plim__offsets_create(&job, fixture.dataset, &offsets));
+    assert_in_range(plim_ledger_peak(job.ledger) - before, 1, (int64_t)least);
+    compare(offsets);
+    plim__offsets_destroy(offsets);
+    test_job_end(&job);
+    (void)unmake(NULL);
+}
+
 static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     plim__offsets_t *offsets;
@@ -197,6 +214,7 @@ int main(void)
         cmocka_unit_test(refuse_what_does_not_ascend),
         cmocka_unit_test(refuse_other_degrees),
         cmocka_unit_test(read_under_a_low_line),
+        cmocka_unit_test(few_pieces_take_few_threads),
         cmocka_unit_test(survive_every_failed_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

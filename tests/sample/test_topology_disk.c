@@ -297,7 +297,6 @@ static void dropped_pages_are_read_again(void **state)
     assert_true(stats.lists_hot > 0 && stats.lists_hot < stats.lists / 2);
     assert_true(stats.transfers > 0);
 
-    (void)madvise(pages, bytes, MADV_PAGEOUT);
     compare_all(&world, source);
     assert_int_equal(madvise(pages, bytes, MADV_DONTNEED), 0);
     plim__topology_stats(source, &stats);
