@@ -72,6 +72,7 @@ static void find_capacities(const plim_dataset_info_t *info, const plim_recipe_t
     const plim__blocks_params_t params = blocks_params(info, recipe);
     plim__blocks_bound(&params, info->num_nodes, info->max_degree, most_seeds(info, recipe),
                        &trial->node_capacity, &trial->edge_capacity);
+    trial->node_capacity = plim__min_i64(trial->node_capacity, INT32_MAX);
 }
 
 static size_t arena_bytes(const trial_t *trial)
@@ -176,6 +177,8 @@ static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
         PLIM_TRY(plim__job_check(job));
         PLIM_TRY(read_seeds(job, dataset, trial, key, first, seeds));
         PLIM_TRY(plim__blocks_build(blocks, source, 0, 0, trial->seeds, seeds, &out, &fits));
+        if (!fits) /* then more seeds would not either, and what was seen so far has to do */
+            break;
         for (int hop = 0; hop < recipe->num_hops; hop++)
             edges += out.blocks[hop].num_dst + 1 + out.blocks[hop].num_edges;
         result->sizes[result->count++] = (plim__trial_size_t){seeds, out.num_nodes, edges};
