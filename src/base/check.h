@@ -1,4 +1,4 @@
-/* Overflow-checked arithmetic on sizes and counts: true when the result is exact. */
+/* Overflow-checked arithmetic on sizes and counts: true when the result is exact; or saturating. */
 #ifndef PLIM_BASE_CHECK_H
 #define PLIM_BASE_CHECK_H
 
@@ -24,6 +24,31 @@ static inline bool plim__add_size(size_t a, size_t b, size_t *sum_out)
 static inline bool plim__mul_size(size_t a, size_t b, size_t *product_out)
 {
     return !__builtin_mul_overflow(a, b, product_out);
+}
+
+/* Of numbers that are not negative: the result, or the largest number where that is less. */
+static inline int64_t plim__add_saturating_i64(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return plim__add_i64(a, b, &sum) ? sum : INT64_MAX;
+}
+
+static inline int64_t plim__mul_saturating_i64(int64_t a, int64_t b)
+{
+    int64_t product;
+    return plim__mul_i64(a, b, &product) ? product : INT64_MAX;
+}
+
+static inline size_t plim__add_saturating_size(size_t a, size_t b)
+{
+    size_t sum;
+    return plim__add_size(a, b, &sum) ? sum : SIZE_MAX;
+}
+
+static inline size_t plim__mul_saturating_size(size_t a, size_t b)
+{
+    size_t product;
+    return plim__mul_size(a, b, &product) ? product : SIZE_MAX;
 }
 
 /* The least multiple of `unit` (a power of two) not below `size`; sizes near SIZE_MAX saturate

@@ -8,6 +8,7 @@
  * there; floats that become halves take a detour through `narrow`.
  */
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
 #include "feature/hot_rows.h"
@@ -17,7 +18,6 @@
 #include "mem/arena.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 /* A gather goes through in pieces: long enough that the queue running empty at the end of each
  * weighs little. */
@@ -122,13 +122,6 @@ static void add_to(_Atomic int64_t *counter, int64_t amount)
     atomic_store_explicit(counter, before + amount, memory_order_relaxed);
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* PLIM_ERR_USAGE for a node that is none. */
 static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, int64_t count)
 {
@@ -231,10 +224,10 @@ static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const piece_
                            piece->stored + index * piece->stored_step};
     }
     plim__reader_totals(worker->reader, &transfers_before, &bytes_before);
-    int64_t start = now_ns();
+    int64_t start = plim__clock_ns();
     plim_status_t status = plim__reader_read(worker->reader, &rows->file, worker->reads, count);
     plim__reader_totals(worker->reader, &transfers, &bytes);
-    add_to(&worker->counters.wait_ns, now_ns() - start);
+    add_to(&worker->counters.wait_ns, plim__clock_ns() - start);
     add_to(&worker->counters.transfers, transfers - transfers_before);
     add_to(&worker->counters.bytes_read, bytes - bytes_before);
     return status;

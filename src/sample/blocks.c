@@ -278,18 +278,6 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
     return PLIM_OK;
 }
 
-static int64_t add_saturating(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return plim__add_i64(a, b, &sum) ? sum : INT64_MAX;
-}
-
-static int64_t multiply_saturating(int64_t a, int64_t b)
-{
-    int64_t product;
-    return plim__mul_i64(a, b, &product) ? product : INT64_MAX;
-}
-
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
                         int64_t max_degree, int64_t num_seeds, int64_t *nodes_out,
                         int64_t *edges_out)
@@ -297,9 +285,10 @@ void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_n
     int64_t nodes = num_seeds, edges = 0, destinations = num_seeds;
     for (int i = 0; i < params->num_hops; i++) {
         const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
-        int64_t drawn = multiply_saturating(destinations, plim__draw_count(&hop, max_degree));
-        edges = add_saturating(edges, add_saturating(add_saturating(destinations, 1), drawn));
-        nodes = plim__min_i64(add_saturating(nodes, drawn), num_graph_nodes);
+        int64_t drawn = plim__mul_saturating_i64(destinations, plim__draw_count(&hop, max_degree));
+        edges = plim__add_saturating_i64(
+            edges, plim__add_saturating_i64(plim__add_saturating_i64(destinations, 1), drawn));
+        nodes = plim__min_i64(plim__add_saturating_i64(nodes, drawn), num_graph_nodes);
         destinations = params->form == PLIM_PYG
                            ? plim__min_i64(drawn, plim__max_i64(num_graph_nodes - num_seeds, 0))
                            : nodes;

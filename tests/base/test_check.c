@@ -23,6 +23,21 @@ static void adds_and_multiplies_up_to_the_edge(void **state)
     assert_false(plim__mul_size(SIZE_MAX / 2 + 1, 2, &size));
 }
 
+static void saturates_past_the_edge(void **state)
+{
+    (void)state;
+    assert_int_equal(plim__add_saturating_i64(2, 3), 5);
+    assert_int_equal(plim__add_saturating_i64(INT64_MAX - 1, 1), INT64_MAX);
+    assert_int_equal(plim__add_saturating_i64(INT64_MAX, 1), INT64_MAX);
+    assert_int_equal(plim__mul_saturating_i64(2, 3), 6);
+    assert_int_equal(plim__mul_saturating_i64((int64_t)1 << 32, (int64_t)1 << 31), INT64_MAX);
+    assert_int_equal(plim__mul_saturating_i64(INT64_MAX, 0), 0);
+    assert_true(plim__add_saturating_size(SIZE_MAX - 1, 1) == SIZE_MAX);
+    assert_true(plim__add_saturating_size(SIZE_MAX, SIZE_MAX) == SIZE_MAX);
+    assert_true(plim__mul_saturating_size(2, 3) == 6);
+    assert_true(plim__mul_saturating_size(SIZE_MAX / 2 + 1, 2) == SIZE_MAX);
+}
+
 static void rounds_up_and_saturates(void **state)
 {
     (void)state;
@@ -46,6 +61,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adds_and_multiplies_up_to_the_edge),
+        cmocka_unit_test(saturates_past_the_edge),
         cmocka_unit_test(rounds_up_and_saturates),
         cmocka_unit_test(takes_the_lesser_and_the_greater),
     };

@@ -1,0 +1,20 @@
+/* Time that passes, whatever the calendar does. */
+#ifndef PLIM_BASE_CLOCK_H
+#define PLIM_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t plim__clock_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static inline double plim__clock_seconds_since(int64_t start_ns)
+{
+    return (double)(plim__clock_ns() - start_ns) * 1e-9;
+}
+
+#endif
