@@ -1,13 +1,13 @@
 #include "sample/hot_lists.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
 #include "mem/headroom.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #define BLOCK ((int64_t)1 << PLIM__HOT_BLOCK_BITS)
 #define FILL_BLOCKS 4 /* filled by a thread at a time */
@@ -201,7 +201,7 @@ static plim_status_t fail_entry(const plim__hot_lists_t *hot, const plim__file_t
 typedef struct asking {
     const plim__hot_lists_t *hot;
     const plim__file_t *file;
-    const plim__hot_filler_t *filler;
+    const plim__list_filler_t *filler;
     int64_t num_reads;
 } asking_t;
 
@@ -219,7 +219,7 @@ static plim_status_t read_asked(asking_t *asking)
 static plim_status_t ask(asking_t *asking, int64_t first, int64_t count, char *to)
 {
     const size_t width = asking->hot->width;
-    const plim__hot_filler_t *filler = asking->filler;
+    const plim__list_filler_t *filler = asking->filler;
     int64_t offset = PLIM__NPY_HEADER + first * (int64_t)width;
     size_t size = (size_t)count * width;
     while (size > 0) {
@@ -269,7 +269,7 @@ typedef struct filling {
     plim__hot_lists_t *hot;
     const plim_job_t *job;
     const plim__file_t *file;
-    const plim__hot_filler_t *fillers;
+    const plim__list_filler_t *fillers;
     atomic_int_least64_t next;
 } filling_t;
 
@@ -304,8 +304,20 @@ static plim_status_t complement(const filling_t *filling, int64_t from, int64_t 
     return PLIM_OK;
 }
 
+/*
+ * After all was filled, or some of it again: a page that two pieces share is let go by neither, and
+ * a page that another processor has just brought in is passed over by the kernel as long as it
+ * waits in that processor's own list. The entries are the arena's last piece, so their last page is
+ * all theirs.
+ */
+static void let_all_go(const plim__hot_lists_t *hot)
+{
+    plim__arena_may_drop(hot->entries,
+                         plim__round_up((size_t)hot->num_entries * hot->width, PLIM__PAGE));
+}
+
 /* Blocks [block, end): their lists are read to where they stay, then complemented there. */
-static plim_status_t fill_blocks(const filling_t *filling, const plim__hot_filler_t *filler,
+static plim_status_t fill_blocks(const filling_t *filling, const plim__list_filler_t *filler,
                                  int64_t block, int64_t end)
 {
     plim__hot_lists_t *hot = filling->hot;
@@ -351,7 +363,7 @@ size_t plim__hot_lists_fill_estimate(const plim_job_t *job, int num_fillers)
 }
 
 plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job,
-                                   const plim__file_t *file, const plim__hot_filler_t *fillers,
+                                   const plim__file_t *file, const plim__list_filler_t *fillers,
                                    int num_fillers)
 {
     filling_t filling = {.hot = hot, .job = job, .file = file, .fillers = fillers};
@@ -360,6 +372,7 @@ plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job
     PLIM_TRY(plim__ledger_reserve(job->ledger, "hot lists", stacks, &account));
     plim_status_t status = plim__parallel(fill_threads(job, num_fillers), fill, &filling);
     plim__ledger_release(job->ledger, account, stacks);
+    let_all_go(hot);
     return status;
 }
 
@@ -384,7 +397,7 @@ static plim_status_t put_back(const plim__hot_lists_t *hot, const plim__file_t *
 /* Brings back what was dropped of entries [from, to), whole pages, no more than the staging
  * holds; how much that is. */
 static plim_status_t bring_back(const plim__hot_lists_t *hot, const plim__file_t *file,
-                                const plim__hot_filler_t *filler, int64_t from, int64_t to,
+                                const plim__list_filler_t *filler, int64_t from, int64_t to,
                                 int64_t *bytes_out)
 {
     bool dropped[PLIM__HOT_STAGED / PLIM__PAGE];
@@ -411,31 +424,36 @@ static plim_status_t bring_back(const plim__hot_lists_t *hot, const plim__file_t
     return PLIM_OK;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
-                                      const plim__hot_filler_t *filler)
+/* While there is room and time; what is left then is for the next refresh. */
+static plim_status_t bring_all_back(plim__hot_lists_t *hot, const plim__file_t *file,
+                                    const plim__list_filler_t *filler, int64_t *brought)
 {
     const int64_t step = (int64_t)(PLIM__HOT_STAGED / hot->width);
-    int64_t begin = now_ns(), room = 0;
-    if (!__atomic_exchange_n(&hot->lost, false, __ATOMIC_RELAXED))
-        return PLIM_OK;
+    int64_t begin = plim__clock_ns(), room = 0;
     for (int64_t from = 0; from < hot->num_entries; from += step) {
         int64_t bytes = 0;
         if (room <= 0 && plim__headroom("") > MARGIN_BYTES + ROOM_BYTES)
             room = ROOM_BYTES;
-        if (room <= 0 || now_ns() - begin > REFRESH_NS) {
+        if (room <= 0 || plim__clock_ns() - begin > REFRESH_NS) {
             __atomic_store_n(&hot->lost, true, __ATOMIC_RELAXED);
             return PLIM_OK;
         }
         PLIM_TRY(bring_back(hot, file, filler, from, plim__min_i64(from + step, hot->num_entries),
                             &bytes));
         room -= bytes;
+        *brought += bytes;
     }
     return PLIM_OK;
+}
+
+plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
+                                      const plim__list_filler_t *filler)
+{
+    int64_t brought = 0;
+    if (!__atomic_exchange_n(&hot->lost, false, __ATOMIC_RELAXED))
+        return PLIM_OK;
+    plim_status_t status = bring_all_back(hot, file, filler, &brought);
+    if (brought > 0)
+        let_all_go(hot);
+    return status;
 }

@@ -52,13 +52,13 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
 void plim__hot_lists_destroy(plim__hot_lists_t *hot);
 
 /* What one thread fills with: a reader, room for its reads, and for what they bring. */
-typedef struct plim__hot_filler {
+typedef struct plim__list_filler {
     plim__reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     int64_t num_reads;
     size_t max_read; /* of the reader */
     char *staging;   /* (PLIM__HOT_STAGED) for a refresh */
-} plim__hot_filler_t;
+} plim__list_filler_t;
 
 /*
  * Reads the lists by one ascending pass over `file` (indices.npy), on as many of the job's threads
@@ -66,7 +66,7 @@ typedef struct plim__hot_filler {
  * no node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job,
-                                   const plim__file_t *file, const plim__hot_filler_t *fillers,
+                                   const plim__file_t *file, const plim__list_filler_t *fillers,
                                    int num_fillers);
 
 /*
@@ -75,7 +75,7 @@ plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job
  * Errors as for filling.
  */
 plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
-                                      const plim__hot_filler_t *filler);
+                                      const plim__list_filler_t *filler);
 
 /* The number of the node's list among those kept, or -1. Any thread, as all below. */
 static inline int64_t plim__hot_lists_rank(const plim__hot_lists_t *hot, int64_t node)

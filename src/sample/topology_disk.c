@@ -11,13 +11,13 @@
 #include "sample/topology.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
 #include "base/threads.h"
 #include "sample/hot_lists.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 #define PIECE_BITS 14
 #define PIECE ((int64_t)1 << PIECE_BITS) /* nodes at a time */
@@ -74,13 +74,6 @@ typedef struct piece {
     bool long_list; /* it is one list, too long for the staging */
     bool full;      /* the node after it found no room among the ids */
 } piece_t;
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
 {
@@ -298,10 +291,10 @@ static void count_up(atomic_int_least64_t *counter, int64_t by)
 static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
 {
     int64_t transfers, bytes;
-    int64_t start = now_ns();
+    int64_t start = plim__clock_ns();
     plim_status_t status =
         plim__reader_read(worker->reader, &disk->file, worker->reads, worker->num_reads);
-    count_up(&worker->wait_ns, now_ns() - start);
+    count_up(&worker->wait_ns, plim__clock_ns() - start);
     plim__reader_totals(worker->reader, &transfers, &bytes);
     atomic_store_explicit(&worker->transfers, transfers - worker->old_transfers,
                           memory_order_relaxed);
@@ -460,16 +453,16 @@ static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
     worker->staging = plim__arena_carve(arena, (size_t)STAGED, width, 1);
 }
 
-static plim__hot_filler_t filler_of(const worker_t *worker)
+static plim__list_filler_t filler_of(const worker_t *worker)
 {
-    return (plim__hot_filler_t){worker->reader, worker->reads, READS, READ_BYTES, worker->staging};
+    return (plim__list_filler_t){worker->reader, worker->reads, READS, READ_BYTES, worker->staging};
 }
 
 /* Keeps the hot lists; they are read by the workers' readers. */
 static plim_status_t keep_hot(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim__topology_disk_params_t *params)
 {
-    plim__hot_filler_t fillers[PLIM__THREADS_MAX];
+    plim__list_filler_t fillers[PLIM__THREADS_MAX];
     int num_fillers = disk->num_workers < PLIM__THREADS_MAX ? disk->num_workers : PLIM__THREADS_MAX;
     if (params->hot == NULL)
         return PLIM_OK;
@@ -491,7 +484,7 @@ plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int number)
     const disk_t *disk = (const disk_t *)source;
     if (source->draw != draw || disk->hot == NULL)
         return PLIM_OK;
-    const plim__hot_filler_t filler = filler_of(&disk->workers[number]);
+    const plim__list_filler_t filler = filler_of(&disk->workers[number]);
     return plim__hot_lists_refresh(disk->hot, &disk->file, &filler);
 }
 

@@ -1,6 +1,7 @@
 /* Lists on disk, some of them in memory too, answer as lists in memory do, or with an error. */
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/pages.h"
 
 #include "base/fail.h"
 #include "base/threads.h"
@@ -383,6 +384,33 @@ static void stops_where_ids_are_full(void **state)
     world_end(&world);
 }
 
+/* Also what two pieces of the filling share, and what a refresh has brought back. */
+static void the_kernel_may_take_all(void **state)
+{
+    (void)state;
+    world_t world;
+    if (!test_pageout_works())
+        skip();
+    test_pages_pin(true);
+    world_make(&world, PLIM_IO_THREADS);
+    plim__node_set_t hot = make_hot(1);
+    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    const plim__hot_lists_t *kept = plim__topology_disk_hot(source);
+    size_t bytes = (size_t)kept->num_entries * kept->width;
+    assert_int_equal(test_pages_there(kept->entries, bytes),
+                     (int64_t)((bytes + PLIM__PAGE - 1) / PLIM__PAGE));
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(madvise(kept->entries, bytes, MADV_PAGEOUT), 0);
+        assert_int_equal(test_pages_there(kept->entries, bytes), 0);
+        compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
+        assert_ok(plim__topology_disk_refresh(source, 1));
+    }
+    plim__topology_destroy(source);
+    free(hot.lines);
+    world_end(&world);
+    test_pages_pin(false);
+}
+
 typedef struct drawing {
     const world_t *world;
     plim__topology_t *source;
@@ -539,6 +567,7 @@ int main(void)
         cmocka_unit_test(hot_lists_change_nothing),
         cmocka_unit_test(hot_lists_are_not_read),
         cmocka_unit_test(dropped_pages_are_read_again),
+        cmocka_unit_test(the_kernel_may_take_all),
         cmocka_unit_test(wide_entries_are_read),
         cmocka_unit_test(stops_where_ids_are_full),
         cmocka_unit_test(workers_draw_at_once),
