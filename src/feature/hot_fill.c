@@ -177,16 +177,23 @@ static plim_status_t fill_chunks(fill_t *fill, plim__hot_filler_t *filler, int w
     }
 }
 
-static plim_status_t fill_worker(void *context, int worker)
+static plim_status_t fill_apart(fill_t *fill, int worker)
 {
-    fill_t *fill = context;
     plim__hot_rows_t *hot = fill->hot;
     plim__hot_filler_t filler;
-    if (worker == 0)
-        return fill_chunks(fill, &hot->filler, worker);
     PLIM_TRY(plim__hot_filler_make(&hot->job, &hot->form, &filler));
     plim_status_t status = fill_chunks(fill, &filler, worker);
     plim__hot_filler_end(&filler);
+    return status;
+}
+
+static plim_status_t fill_worker(void *context, int worker)
+{
+    fill_t *fill = context;
+    plim_status_t status =
+        worker == 0 ? fill_chunks(fill, &fill->hot->filler, worker) : fill_apart(fill, worker);
+    if (status != PLIM_OK) /* nobody takes more */
+        atomic_store(&fill->next_chunk, plim__hot_num_chunks(fill->hot));
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "feature/hot_rows.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "feature/hot_internal.h"
@@ -8,7 +9,6 @@
 
 #include <emmintrin.h>
 #include <stdio.h>
-#include <time.h>
 #include <xxhash.h>
 
 /* Refilling stops where only so much would be left, or after so long. */
@@ -16,7 +16,7 @@
 #define REFILL_NS ((int64_t)1000000000)
 
 #define BATCH_PAGES 512             /* refilled before they may be dropped again */
-#define ROOM_PAGES ((int64_t)16384) /* refilled before room is asked for again */
+#define ROOM_PAGES ((int64_t)16384) /* charged before room is asked for again */
 
 /* Sizes of a cache of these rows. False when they pass what can be addressed. */
 static bool shape_of(const plim_dataset_t *dataset, const plim__hot_rows_params_t *params,
@@ -131,12 +131,15 @@ static void begin_filling(plim__hot_rows_t *hot)
     plim__arena_want_huge(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
 }
 
-/* What was filled is let go once more: a page that another processor has just brought in is passed
- * over by the kernel as long as it waits in that processor's own list, some tens of pages long. */
-static void end_filling(plim__hot_rows_t *hot, int64_t first_page, int64_t end_page)
+/*
+ * All is let go once more, not only what was filled. A page that another processor has just brought
+ * in is passed over by the kernel as long as it waits in that processor's own list, some tens of
+ * pages long; and pages gathered into a huge one meanwhile would stay.
+ */
+static void end_filling(plim__hot_rows_t *hot)
 {
     plim__arena_want_small(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
-    plim__hot_let_go(hot, first_page, end_page);
+    plim__hot_let_go(hot, 0, hot->num_pages);
 }
 
 plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -165,7 +168,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         goto destroy;
     for (int64_t page = 0; page < hot->num_pages; page++)
         atomic_init(&hot->states[page], 1);
-    end_filling(hot, 0, hot->num_pages);
+    end_filling(hot);
     *hot_out = hot;
     return PLIM_OK;
 destroy:
@@ -283,6 +286,31 @@ static bool take_suspicion(plim__hot_rows_t *hot, int64_t page)
     return (atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed) & bit) != 0;
 }
 
+static bool is_zero(const plim__hot_rows_t *hot, int64_t page)
+{
+    const char *begin = hot->pages + (size_t)page * PLIM__PAGE;
+    return __atomic_load_n((const uint64_t *)(const void *)begin, __ATOMIC_RELAXED) == 0;
+}
+
+/*
+ * Of the pages from `first` on, those that were read after they had been dropped are not resident
+ * either. Where a whole chunk is gone the read of one row may bring a huge page of zeros in its
+ * place, so all pages of the chunk are looked at.
+ */
+static void look_at_suspects(plim__hot_rows_t *hot, int64_t first, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!take_suspicion(hot, first + i) || (hot->resident[i] & 1) == 0 ||
+            !is_zero(hot, first + i))
+            continue;
+        int64_t chunk = i / PLIM__HOT_CHUNK_PAGES * PLIM__HOT_CHUNK_PAGES;
+        int64_t end = plim__min_i64(chunk + PLIM__HOT_CHUNK_PAGES, count);
+        for (int64_t j = chunk; j < end; j++)
+            if ((hot->resident[j] & 1) != 0 && is_zero(hot, first + j))
+                hot->resident[j] = 0;
+    }
+}
+
 /*
  * Every page begins with a mark, so a glance at its first word tells; but a glance counts as use,
  * which would keep from the kernel which pages are really used. So the kernel is asked which pages
@@ -297,14 +325,11 @@ static int64_t find_lost(plim__hot_rows_t *hot)
         char *base = hot->pages + (size_t)first * PLIM__PAGE;
         if (!plim__arena_resident(base, (size_t)count * PLIM__PAGE, hot->resident))
             memset(hot->resident, 1, (size_t)count);
+        look_at_suspects(hot, first, count);
         for (int64_t i = 0; i < count; i++) {
             _Atomic uint32_t *state = &hot->states[first + i];
             uint32_t before = atomic_load_explicit(state, memory_order_relaxed);
-            bool gone = (hot->resident[i] & 1) == 0;
-            if (take_suspicion(hot, first + i) && !gone)
-                gone = __atomic_load_n((uint64_t *)(void *)(base + (size_t)i * PLIM__PAGE),
-                                       __ATOMIC_RELAXED) == 0;
-            if ((before & 1) != 0 && gone)
+            if ((before & 1) != 0 && (hot->resident[i] & 1) == 0)
                 atomic_store_explicit(state, ++before, memory_order_relaxed);
             lost += (before & 1) == 0;
         }
@@ -312,7 +337,7 @@ static int64_t find_lost(plim__hot_rows_t *hot)
     return lost;
 }
 
-/* Up to BATCH_PAGES lost pages from `from` on, in runs of at most PLIM__HOT_RUN bytes. */
+/* Lost pages, in runs of at most PLIM__HOT_RUN bytes. */
 typedef struct batch {
     int num_runs;
     int64_t num_pages;
@@ -320,15 +345,51 @@ typedef struct batch {
     int64_t count[BATCH_PAGES];
 } batch_t;
 
-static int64_t collect(const plim__hot_rows_t *hot, int64_t from, int64_t most, batch_t *batch)
+/*
+ * Room for what is filled. Where nothing of a chunk is there, the first write to it may bring all
+ * of it as one huge page; so the first lost page of a chunk is charged with all of it.
+ */
+typedef struct room {
+    int64_t pages;   /* left */
+    int64_t unasked; /* of them, before they are asked for again */
+    int64_t charged; /* chunks before this one have been */
+} room_t;
+
+/* False when there is no room for another chunk. */
+static bool find_room(room_t *room)
+{
+    if (room->unasked <= 0 || room->pages < PLIM__HOT_CHUNK_PAGES) {
+        room->pages = (plim__headroom("") - MARGIN_BYTES) / (int64_t)PLIM__PAGE;
+        room->unasked = ROOM_PAGES;
+    }
+    return room->pages >= PLIM__HOT_CHUNK_PAGES;
+}
+
+static bool charge(room_t *room, int64_t page)
+{
+    int64_t chunk = page / PLIM__HOT_CHUNK_PAGES;
+    if (chunk < room->charged)
+        return true;
+    if (room->pages < PLIM__HOT_CHUNK_PAGES)
+        return false;
+    room->pages -= PLIM__HOT_CHUNK_PAGES;
+    room->unasked -= PLIM__HOT_CHUNK_PAGES;
+    room->charged = chunk + 1;
+    return true;
+}
+
+/* Lost pages from `from` on, as many as a batch and the room take; returns the page it came to. */
+static int64_t collect(const plim__hot_rows_t *hot, int64_t from, room_t *room, batch_t *batch)
 {
     const int64_t run_pages = (int64_t)(PLIM__HOT_RUN / PLIM__PAGE);
     int64_t page = from;
     batch->num_runs = 0;
     batch->num_pages = 0;
-    for (; page < hot->num_pages && batch->num_pages < most; page++) {
+    for (; page < hot->num_pages && batch->num_pages < BATCH_PAGES; page++) {
         if ((atomic_load_explicit(&hot->states[page], memory_order_relaxed) & 1) != 0)
             continue;
+        if (!charge(room, page))
+            break;
         int last = batch->num_runs - 1;
         if (last >= 0 && batch->first[last] + batch->count[last] == page &&
             batch->count[last] < run_pages) {
@@ -399,44 +460,27 @@ static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
     return PLIM_OK;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Fills lost pages while there is room and time; `end_out` is the page it came to. */
-static plim_status_t refill_lost(plim__hot_rows_t *hot, int64_t *end_out)
+/* Fills lost pages while there is room and time. */
+static plim_status_t refill_lost(plim__hot_rows_t *hot)
 {
     batch_t batch;
-    int64_t start = now_ns(), page = 0, room = 0, unasked = 0;
-    while (page < hot->num_pages && now_ns() - start < REFILL_NS) {
-        if (unasked <= 0) {
-            room = (plim__headroom("") - MARGIN_BYTES) / (int64_t)PLIM__PAGE;
-            unasked = ROOM_PAGES;
-        }
-        if (room < PLIM__HOT_CHUNK_PAGES)
-            break;
-        page = collect(hot, page, BATCH_PAGES, &batch);
-        *end_out = page;
-        if (batch.num_pages == 0)
-            break;
-        PLIM_TRY(refill(hot, &batch));
-        room -= batch.num_pages;
-        unasked -= batch.num_pages;
+    room_t room = {0, 0, 0};
+    int64_t start = plim__clock_ns(), page = 0;
+    while (page < hot->num_pages && plim__clock_ns() - start < REFILL_NS && find_room(&room)) {
+        page = collect(hot, page, &room, &batch);
+        if (batch.num_pages > 0)
+            PLIM_TRY(refill(hot, &batch));
     }
     return PLIM_OK;
 }
 
 plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
 {
-    int64_t end = 0;
     if (find_lost(hot) == 0)
         return PLIM_OK;
     begin_filling(hot);
-    plim_status_t status = refill_lost(hot, &end);
-    end_filling(hot, 0, end);
+    plim_status_t status = refill_lost(hot);
+    end_filling(hot);
     return status;
 }
 
