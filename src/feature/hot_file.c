@@ -63,11 +63,7 @@ static int64_t file_bytes(const plim__hot_rows_t *hot)
 static const char *why_not_ours(const plim__file_t *file)
 {
     struct stat about;
-    if (fstat(file->fd, &about) != 0)
-        return "cannot be looked at";
-    if (about.st_uid != geteuid() && about.st_uid != 0)
-        return "belongs to another user";
-    return (about.st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "can be written by others" : NULL;
+    return fstat(file->fd, &about) == 0 ? plim__file_distrust(&about) : "cannot be looked at";
 }
 
 /* NULL when the header and the table of checksums are those of this choice of rows. */

@@ -187,6 +187,13 @@ void plim__file_close(plim__file_t *file)
     file->fd = -1;
 }
 
+const char *plim__file_distrust(const struct stat *about)
+{
+    if (about->st_uid != geteuid() && about->st_uid != 0)
+        return "belongs to another user";
+    return (about->st_mode & (S_IWGRP | S_IWOTH)) != 0 ? "can be written by others" : NULL;
+}
+
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out)
 {
     struct statvfs about;

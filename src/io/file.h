@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 typedef enum plim__file_mode {
     PLIM__FILE_READ,     /* an existing file */
@@ -49,6 +50,12 @@ void plim__file_drop(const plim__file_t *file, int64_t offset, int64_t size);
 plim_status_t plim__file_sync(const plim__file_t *file);
 
 void plim__file_close(plim__file_t *file);
+
+/*
+ * Why a file or directory is not believed to be what this user has put there: others own it, or can
+ * write to it. NULL when it can be.
+ */
+const char *plim__file_distrust(const struct stat *about);
 
 /* Free bytes for this user on the file system of `path` (quota is not seen by it). */
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out);

@@ -1,6 +1,7 @@
 /*
  * A dataset copied to a disk of this machine: file by file through the bulk writer, whose checksums
- * must be those of dataset.json, and committed as a whole.
+ * must be those of dataset.json, and committed as a whole. Scratch disks are everybody's: the copy
+ * can be written by its owner alone, and one that others could have written is not believed.
  */
 #include "base/fail.h"
 #include "base/job.h"
@@ -10,6 +11,7 @@
 #include "mem/size_text.h"
 #include "store/dataset.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -69,6 +71,18 @@ static plim_status_t compare(const staging_t *staging, const plim__manifest_file
     return PLIM_OK;
 }
 
+/* Whatever the umask says. */
+static plim_status_t keep_others_out(const char *path)
+{
+    const mode_t others = S_IWGRP | S_IWOTH;
+    struct stat about;
+    if (stat(path, &about) != 0)
+        return plim__fail_errno(errno, "cannot look at %s", path);
+    if ((about.st_mode & others) != 0 && chmod(path, about.st_mode & ~(others | S_IFMT)) != 0)
+        return plim__fail_errno(errno, "%s: cannot be kept from being written by others", path);
+    return PLIM_OK;
+}
+
 static plim_status_t copy_file(staging_t *staging, const char *name, int64_t most,
                                const plim__manifest_file_t *entry)
 {
@@ -82,6 +96,8 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     if (status == PLIM_OK)
         status = plim__writer_create(staging->job, staging->to, BUFFER, most, &writer);
     if (status == PLIM_OK)
+        status = keep_others_out(staging->to);
+    if (status == PLIM_OK)
         status = pump(staging, stream, writer);
     if (status == PLIM_OK)
         status = plim__writer_finish(writer, &size, &checksums, &num_checksums);
@@ -90,6 +106,31 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     plim__writer_destroy(writer);
     plim__stream_close(stream);
     return status;
+}
+
+static plim_status_t check_trust(const char *path, const struct stat *about)
+{
+    const char *reason = plim__file_distrust(about);
+    if (reason == NULL)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s %s, so it is not believed to be the dataset; remove the copy, and it is "
+                      "made again, or choose another --scratch",
+                      path, reason);
+}
+
+static plim_status_t check_files(const plim_dataset_t *copy, const char *directory)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(copy);
+    char path[PATH_MAX];
+    struct stat about;
+    for (int i = -1; i < manifest->num_files; i++) {
+        PLIM_TRY(join(path, directory, i < 0 ? PLIM__MANIFEST_NAME : manifest->files[i].name));
+        if (stat(path, &about) != 0)
+            return plim__fail_errno(errno, "cannot look at %s", path);
+        PLIM_TRY(check_trust(path, &about));
+    }
+    return PLIM_OK;
 }
 
 /*
@@ -101,16 +142,21 @@ static plim_status_t find_copy(const plim_job_t *job, const char *path, const ch
 {
     plim_dataset_t *copy;
     struct stat about;
-    *found_out = stat(path, &about) == 0;
+    *found_out = lstat(path, &about) == 0;
     if (!*found_out)
         return PLIM_OK;
+    if (!S_ISDIR(about.st_mode))
+        return plim__fail(PLIM_ERR_DATA, "%s is no directory, and so no copy; remove it", path);
+    PLIM_TRY(check_trust(path, &about));
     plim_status_t status = plim_dataset_open(job, path, &copy);
     if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
         return plim__fail_prefix(
             status, "the copy in scratch is not whole; remove %s, and it is made again", path);
     PLIM_TRY(status);
     bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
+    status = check_files(copy, path);
     plim_dataset_close(copy);
+    PLIM_TRY(status);
     if (!same)
         return plim__fail(PLIM_ERR_DATA, "%s holds another dataset than its name says; remove it",
                           path);
@@ -160,7 +206,9 @@ static plim_status_t make_copy(const plim_job_t *job, const plim_dataset_t *data
     staging_t staging = {.job = job, .dataset = dataset};
     PLIM_TRY(check_space(directory, bytes + (int64_t)PLIM__PAGE));
     PLIM_TRY(plim__staging_begin(target, &staging.directory));
-    plim_status_t status = copy_all(&staging);
+    plim_status_t status = keep_others_out(staging.directory.path);
+    if (status == PLIM_OK)
+        status = copy_all(&staging);
     if (status == PLIM_OK)
         status = plim__staging_commit(&staging.directory);
     if (status != PLIM_OK)

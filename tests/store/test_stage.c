@@ -101,6 +101,67 @@ static void test_a_copy_that_is_not_whole(void **state)
     test_job_end(&job);
 }
 
+/* What was found where everybody can write is not believed. */
+static void assert_distrusted(const plim_job_t *job, const place_t *place, const char *said)
+{
+    char path[PLIM_PATH_MAX];
+    assert_int_equal(plim_dataset_stage(job, place->dataset, place->scratch, path), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), said));
+    assert_non_null(strstr(plim_last_error(), "--scratch"));
+}
+
+static void test_copies_that_others_can_write(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX];
+    static const char *const names[] = {"", "/features.npy", "/dataset.json"};
+    place_make(&job, &place);
+    mode_t mask = umask(0);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    (void)umask(mask);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path)); /* its own it trusts */
+    for (int i = 0; i < 3; i++) {
+        char file[PLIM_PATH_MAX + 20];
+        mode_t mode = i == 0 ? 0755 : 0644;
+        (void)snprintf(file, sizeof file, "%s%s", path, names[i]);
+        assert_int_equal(chmod(file, mode | S_IWGRP), 0);
+        assert_distrusted(&job, &place, "can be written by others");
+        assert_int_equal(chmod(file, mode | S_IWOTH), 0);
+        assert_distrusted(&job, &place, "can be written by others");
+        assert_int_equal(chmod(file, mode), 0);
+        if (geteuid() != 0) {
+            print_message("SKIPPED in part: only root gives files away\n");
+            continue;
+        }
+        assert_int_equal(chown(file, 65534, (gid_t)-1), 0);
+        assert_distrusted(&job, &place, "belongs to another user");
+        assert_int_equal(chown(file, 0, (gid_t)-1), 0);
+    }
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    place_end(&place);
+    test_job_end(&job);
+}
+
+/* A link could be led elsewhere after it was looked at. */
+static void test_a_link_is_no_copy(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX], moved[PLIM_PATH_MAX + 20];
+    place_make(&job, &place);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    (void)snprintf(moved, sizeof moved, "%s-moved", path);
+    assert_int_equal(rename(path, moved), 0);
+    assert_int_equal(symlink(moved, path), 0);
+    assert_int_equal(plim_dataset_stage(&job, place.dataset, place.scratch, path), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "no directory"));
+    place_end(&place);
+    test_job_end(&job);
+}
+
 static void test_memory_is_charged_as_such(void **state)
 {
     (void)state;
@@ -157,6 +218,8 @@ int main(void)
         cmocka_unit_test(test_copy_is_the_dataset),
         cmocka_unit_test(test_damage_is_not_copied),
         cmocka_unit_test(test_a_copy_that_is_not_whole),
+        cmocka_unit_test(test_copies_that_others_can_write),
+        cmocka_unit_test(test_a_link_is_no_copy),
         cmocka_unit_test(test_memory_is_charged_as_such),
         cmocka_unit_test(test_every_arena_may_fail),
     };
