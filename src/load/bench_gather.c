@@ -3,6 +3,7 @@
  * counter; what it times is the gather, or the bare reads, not the drawing of nodes.
  */
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/permute.h"
@@ -19,7 +20,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 enum { DEPTH = 128, GAP = 16 << 10 };
 #define MIB ((int64_t)1 << 20)
@@ -141,13 +141,6 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
     return PLIM_OK;
 }
 
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
-}
-
 /* The nodes of a call: consecutive places of the permutation, around its end. */
 static void draw_nodes(const bench_t *bench, int64_t call, int64_t *nodes)
 {
@@ -164,20 +157,19 @@ static plim_status_t gather_calls(void *context, int worker)
 {
     bench_t *bench = context;
     lane_t *lane = &bench->lanes[worker];
-    struct timespec start;
     int64_t call;
     while ((call = atomic_fetch_add(&bench->next, 1)) < bench->calls) {
         PLIM_TRY(plim__job_check(bench->job));
         draw_nodes(bench, call, lane->nodes);
-        (void)clock_gettime(CLOCK_MONOTONIC, &start);
+        int64_t start = plim__clock_ns();
         PLIM_TRY(plim__rows_gather(bench->source, worker, lane->nodes, bench->batch,
                                    bench->row_type, lane->rows));
-        lane->seconds += seconds_since(&start);
+        lane->seconds += plim__clock_seconds_since(start);
     }
     return PLIM_OK;
 }
 
-/* Where the rows of these nodes begin in the file, ascending; two on the same page are one place.
+/* Where the rows of these nodes begin in the file, ascending; two on the same pages are one place.
  */
 static int64_t find_places(const bench_t *bench, lane_t *lane, int64_t **places_out)
 {
@@ -185,9 +177,10 @@ static int64_t find_places(const bench_t *bench, lane_t *lane, int64_t **places_
     for (int64_t i = 0; i < bench->batch; i++)
         keys[i] = PLIM__NPY_HEADER + keys[i] * bench->form.bytes;
     int64_t *places = (int64_t *)plim__radix_sort(keys, lane->spare, bench->batch, 63);
-    int64_t unit = (int64_t)bench->file.align, count = 0;
+    int64_t unit = (int64_t)bench->file.align, last = (int64_t)bench->form.bytes - 1, count = 0;
     for (int64_t i = 0; i < bench->batch; i++)
-        if (count == 0 || places[i] / unit != places[count - 1] / unit)
+        if (count == 0 || places[i] / unit != places[count - 1] / unit ||
+            (places[i] + last) / unit != (places[count - 1] + last) / unit)
             places[count++] = places[i];
     *places_out = places;
     return count;
@@ -198,7 +191,6 @@ static plim_status_t read_calls(void *context, int worker)
     bench_t *bench = context;
     lane_t *lane = &bench->lanes[worker];
     plim__bare_lane_t *bare;
-    struct timespec start;
     int64_t call;
     PLIM_TRY(plim__bare_lane_create(bench->job, bench->depth, bench->form.bytes, &bare));
     plim_status_t status = PLIM_OK;
@@ -206,10 +198,10 @@ static plim_status_t read_calls(void *context, int worker)
         int64_t *places;
         draw_nodes(bench, call, lane->nodes);
         int64_t count = find_places(bench, lane, &places);
-        (void)clock_gettime(CLOCK_MONOTONIC, &start);
+        int64_t start = plim__clock_ns();
         status = plim__bare_lane_read(bare, &bench->file, places, count, bench->form.bytes,
                                       &lane->transfers, &lane->bytes_read);
-        lane->seconds += seconds_since(&start);
+        lane->seconds += plim__clock_seconds_since(start);
         if (status == PLIM_OK)
             status = plim__job_check(bench->job);
     }
@@ -223,13 +215,12 @@ static plim_status_t copy_calls(void *context, int worker)
 {
     bench_t *bench = context;
     lane_t *lane = &bench->lanes[worker];
-    struct timespec start;
     int64_t call;
     size_t bytes = bench->form.bytes < bench->row_bytes ? bench->form.bytes : bench->row_bytes;
     while ((call = atomic_fetch_add(&bench->next, 1)) < bench->calls) {
         PLIM_TRY(plim__job_check(bench->job));
         draw_nodes(bench, call, lane->nodes);
-        (void)clock_gettime(CLOCK_MONOTONIC, &start);
+        int64_t start = plim__clock_ns();
         for (int64_t i = 0; i < bench->batch; i++) {
             if (i + COPY_AHEAD < bench->batch)
                 __builtin_prefetch(bench->memory +
@@ -237,7 +228,7 @@ static plim_status_t copy_calls(void *context, int worker)
             memcpy(lane->rows + (size_t)i * bench->row_bytes,
                    bench->memory + (size_t)lane->nodes[i] * bench->form.bytes, bytes);
         }
-        lane->seconds += seconds_since(&start);
+        lane->seconds += plim__clock_seconds_since(start);
     }
     return PLIM_OK;
 }
