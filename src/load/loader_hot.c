@@ -9,22 +9,28 @@
 #include "load/loader.h"
 #include "mem/size_text.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#define START_BYTES 4   /* beside its entries, a list kept takes its start … */
-#define SPARE_PART 4    /* windows have room for so much more than the rows expected */
-#define BLOCK_SHARE 512 /* … and a share of its block's, far below one part in so many */
+#define START_BYTES 4 /* beside its entries, a list kept takes its start */
+#define SPARE_PART 4  /* windows have room for so much more than the rows expected */
+
+/* What lies beside so many bytes of lists, or of rows, at most: a block's share of each list, a
+ * page's state, and what is left of the pages that their parts begin on. */
+static size_t beside(size_t bytes)
+{
+    return bytes > 0 ? bytes / 512 + 6 * PLIM__PAGE : 0;
+}
 
 /* Bytes of what is not in memory by plan, and is wanted. */
 static size_t list_room(const plim_loader_t *loader)
 {
     const size_t bytes = loader->plan.topology_in_memory ? 0 : loader->plan.hot_list_bytes;
-    const size_t beside = bytes / BLOCK_SHARE + PLIM__PAGE;
-    return bytes > beside ? bytes - beside : 0;
+    return bytes > beside(bytes) ? bytes - beside(bytes) : 0;
 }
 
 static size_t row_room(const plim_loader_t *loader)
@@ -75,16 +81,37 @@ static size_t window_room(const plim_loader_t *loader)
     return PLIM__LOAD_WINDOWS * (size_t)window->rows * window->row_bytes;
 }
 
-/* Lists, rows and windows compete for one room; windows have some to spare, since what is expected
- * of them is the mean. */
+static size_t window_room_least(const plim_loader_t *loader)
+{
+    const plim__load_window_params_t *window = &loader->parts.window;
+    const int64_t rows = plim__min_i64(window->rows, loader->plan.slot_nodes);
+    return PLIM__LOAD_WINDOWS * (size_t)rows * window->row_bytes;
+}
+
+/* All that lists, rows and windows may take together. */
+static size_t whole_room(const plim_loader_t *loader)
+{
+    return list_room(loader) + row_room(loader) + window_room(loader);
+}
+
+/*
+ * Lists, rows and windows compete for one room; windows have some to spare, since what is expected
+ * of them is the mean. What will lie beside the lists and rows, and the least that windows work
+ * with, are set aside first: all that is chosen then has its room.
+ */
 static void share_room(const plim_loader_t *loader, plim__worth_params_t *params)
 {
     const size_t row = loader->parts.window.row_bytes;
-    params->miss_room = window_room(loader);
+    const size_t whole = whole_room(loader), least = window_room_least(loader);
+    const size_t aside = 2 * beside(whole);
+    const size_t most = whole - least > aside ? whole - least - aside : 0;
+    params->room = params->room < most ? params->room : most;
+    params->miss_room = most - params->room + least;
+    params->miss_least = least;
     params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / SPARE_PART);
-    params->row_room = params->room + params->miss_room;
+    params->row_room = most;
     if (params->list_bytes > 0)
-        params->list_room = params->row_room;
+        params->list_room = most;
 }
 
 /*
@@ -107,18 +134,16 @@ static void divide_windows(plim_loader_t *loader)
 }
 
 /* What is kept keeps its room, and the windows have the rest. */
-static void divide_room(plim_loader_t *loader, const plim__worth_params_t *params)
+static void divide_room(plim_loader_t *loader)
 {
     plim_load_plan_t *plan = &loader->plan;
     const plim__worth_t *worth = &loader->worth;
     const size_t row = PLIM__LOAD_WINDOWS * loader->parts.window.row_bytes;
-    const size_t whole = params->room + params->miss_room;
-    const size_t least = (size_t)plim__min_i64(plan->window_rows, plan->slot_nodes) * row;
-    const size_t lists = worth->list_bytes + worth->list_bytes / BLOCK_SHARE + PLIM__PAGE;
-    const size_t rows = worth->row_bytes + worth->row_bytes / BLOCK_SHARE + PLIM__PAGE;
-    if (whole < lists + rows || whole - lists - rows < least)
-        return;
-    plan->hot_list_bytes = params->list_bytes > 0 ? lists : 0;
+    const size_t whole = whole_room(loader);
+    const size_t lists = worth->list_bytes + beside(worth->list_bytes);
+    const size_t rows = worth->row_bytes + beside(worth->row_bytes);
+    assert(lists + rows + window_room_least(loader) <= whole);
+    plan->hot_list_bytes = lists;
     plan->hot_row_bytes = worth->row_bytes;
     plan->window_rows = (int64_t)((whole - lists - rows) / row);
     divide_windows(loader);
@@ -161,7 +186,11 @@ static plim_status_t choose_by_worth(plim_loader_t *loader)
     PLIM_TRY(
         plim__worth_find(loader->asked, loader->dataset, loader->offsets, &params, &loader->worth));
     if (loader->plan.shared)
-        divide_room(loader, &params);
+        divide_room(loader);
+    /* Of more than has room only the first would be kept, by their numbers. */
+    assert(loader->worth.row_bytes <= loader->plan.hot_row_bytes);
+    assert(loader->worth.list_bytes + beside(loader->worth.list_bytes) <=
+           loader->plan.hot_list_bytes);
     say_kept(loader);
     return PLIM_OK;
 }

@@ -36,6 +36,7 @@ typedef struct plim__worth_params {
     size_t room;       /* and both together */
     size_t miss_bytes; /* what a row takes that a window needs and that is not kept; 0: see below */
     size_t miss_room;  /* bytes for such rows, beside `room` */
+    size_t miss_least; /* of which so many stay for them in any case */
     size_t work_bytes; /* memory while it works, besides what stays */
     const char *tmp;   /* directory for a nameless file, when the counters do not fit */
 } plim__worth_params_t;

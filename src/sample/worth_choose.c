@@ -193,7 +193,10 @@ static void find_room(choice_t *choice, const uint64_t *list_bins, const uint64_
     if (params->miss_bytes == 0 || !plim__add_size(params->room, params->miss_room, &whole))
         return;
     for (int i = 0; i < ROOM_STEPS; i++) {
-        choice->room = whole - params->miss_room / ROOM_STEPS * (uint64_t)i;
+        size_t missed_room = params->miss_room / ROOM_STEPS * (size_t)i;
+        if (missed_room < params->miss_least)
+            missed_room = params->miss_least;
+        choice->room = whole - missed_room;
         find_cuts(choice, list_bins, row_bins);
         double missed = count_missed(choice, row_bins) * (double)params->miss_bytes;
         if (missed <= (double)(whole - choice->room + choice->common))

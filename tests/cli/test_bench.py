@@ -1,6 +1,7 @@
 """plimsoll bench: the plan first, the same batches whatever the options, figures that add up, exit codes."""
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -169,6 +170,31 @@ def test_staged_on_scratch(data, tmp_path):
     assert (copies[0] / 'features.npy').stat().st_mtime_ns == made
     alone = run('load', data, *RECIPE, '--stage')
     assert alone.returncode == 2 and '--scratch' in alone.stderr
+
+
+# Lines at which not all that is wanted fits, so that the choice of what is kept decides.
+
+TIGHT = ['--batch', '8', '--fanout', '15,10', '--features', 'disk', '--topology', 'disk']
+KEPT = re.compile(r'expected to hold ([0-9.]+) % of the lists and ([0-9.]+) % of the rows')
+
+
+def least_line(data):
+    return said('load', data, *TIGHT, '--epochs', 0)['plan']['least_bytes'] // MIB
+
+
+def test_what_is_said_to_be_kept_is_kept(data):
+    """From the least line upwards: the rows that the loader says it keeps are found in memory, and more of them with every step."""
+    least, before = least_line(data), 0
+    for line in range(least + 2, least + 42, 4):
+        done = run('load', data, *TIGHT, '--memory', f'{line}M', '--epochs', 1, '--batches', 100, '--json')
+        assert done.returncode == 0, done.stderr
+        epoch, kept = json.loads(done.stdout)['epochs'][0], KEPT.search(done.stderr)
+        found = epoch['rows_hot'] / epoch['rows']
+        expected = float(kept[2]) / 100 if kept else 0
+        assert found >= expected - 0.05, (line, found, done.stderr)
+        assert found >= before - 0.03, (line, before, found)
+        before = found
+    assert before > 0.9
 
 
 @pytest.mark.parametrize('where', ['memory', 'disk'])

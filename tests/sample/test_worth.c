@@ -299,6 +299,7 @@ static void leaves_room_for_misses(void **state)
             plim__worth_t plain, worth;
             params.room = params.list_room = params.row_room = room;
             params.miss_room = room / 2;
+            params.miss_least = room / 3;
             plim__worth_params_t without = params;
             without.miss_bytes = 0;
             params.list_room = params.row_room = room + params.miss_room;
@@ -309,6 +310,7 @@ static void leaves_room_for_misses(void **state)
             bool fits = needed <= 1.01 * (double)(room + params.miss_room);
             assert_true(fits || digest(&worth) == digest(&plain));
             assert_true(kept >= plain.list_bytes + plain.row_bytes);
+            assert_true(kept + params.miss_least <= room + params.miss_room);
             shared += fits;
             kept_more += kept > plain.list_bytes + plain.row_bytes;
             plim__worth_free(&plain);
