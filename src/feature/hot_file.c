@@ -73,20 +73,23 @@ static const char *why_not(plim__hot_rows_t *hot, const plim__file_t *file, char
     const char *reason = why_not_ours(file);
     if (reason != NULL)
         return reason;
-    if (file->size != file_bytes(hot))
+    if (file->size < (int64_t)PLIM__PAGE)
         return "is not of the size it must have";
-    if (plim__file_read_at(file, 0, page, PLIM__PAGE) != PLIM_OK ||
-        plim__file_read_at(file, plim__hot_file_offset(hot->num_pages), hot->checksums,
-                           table_bytes(hot)) != PLIM_OK)
+    if (plim__file_read_at(file, 0, page, PLIM__PAGE) != PLIM_OK)
         return "cannot be read";
     memcpy(&header, page, sizeof header);
     if (memcmp(header.magic, MAGIC, sizeof header.magic) != 0 ||
         header.header_hash != hash_of_header(&header))
         return "is damaged at its start";
     header_t expected = make_header(hot);
-    if (header.table_hash != expected.table_hash)
-        return "is damaged at its end";
-    return memcmp(&header, &expected, sizeof header) != 0 ? "holds other rows" : NULL;
+    if (memcmp(&header, &expected, offsetof(header_t, table_hash)) != 0)
+        return "holds other rows";
+    if (file->size != file_bytes(hot))
+        return "is not of the size it must have";
+    if (plim__file_read_at(file, plim__hot_file_offset(hot->num_pages), hot->checksums,
+                           table_bytes(hot)) != PLIM_OK)
+        return "cannot be read";
+    return header.table_hash != make_header(hot).table_hash ? "is damaged at its end" : NULL;
 }
 
 static plim_status_t take_chunk(void *context, int64_t at, void *data, size_t size)

@@ -68,7 +68,7 @@ typedef struct plim__rows_disk_params {
     const plim__node_set_t *hot; /* sealed, borrowed; NULL: none */
     size_t hot_bytes;
     const char *scratch; /* where the packed hot rows are kept for the next start; NULL: nowhere */
-    uint64_t hot_key;    /* names the choice of `hot`: the same key, the same set */
+    uint64_t hot_key;    /* names what they are kept for: one file each, of the last choice */
 } plim__rows_disk_params_t;
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -119,8 +119,10 @@ size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__l
 plim_status_t plim__load_sources_open(plim_loader_t *loader);
 void plim__load_sources_close(plim_loader_t *loader);
 
-/* Fills loader->worth: what is kept in memory. Stays empty when nothing is. The key names the
- * choice.
+/*
+ * Fills loader->worth: what is kept in memory. Stays empty when nothing is. The key is the recipe's
+ * alone: whoever comes back with more or less memory finds another choice of rows in the packed
+ * file, and replaces it, so that the scratch disk does not fill up.
  */
 plim_status_t plim__load_hot_choose(plim_loader_t *loader);
 uint64_t plim__load_hot_key(const plim_loader_t *loader);

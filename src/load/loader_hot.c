@@ -245,15 +245,9 @@ plim_status_t plim__load_hot_choose(plim_loader_t *loader)
 uint64_t plim__load_hot_key(const plim_loader_t *loader)
 {
     const plim__load_window_params_t *window = &loader->parts.window;
-    uint64_t values[PLIM__HOPS_MAX + 8] = {(uint64_t)loader->plan.recipe.batch_size,
-                                           (uint64_t)loader->plan.window_steps,
-                                           (uint64_t)window->num_hops,
-                                           (uint64_t)window->replace,
-                                           list_room(loader),
-                                           row_room(loader),
-                                           (uint64_t)loader->worth.rows.count,
-                                           (uint64_t)loader->worth.lists.count};
+    uint64_t values[PLIM__HOPS_MAX + 3] = {(uint64_t)loader->plan.recipe.batch_size,
+                                           (uint64_t)window->num_hops, (uint64_t)window->replace};
     for (int i = 0; i < window->num_hops; i++)
-        values[8 + i] = (uint64_t)window->fanout[i];
+        values[3 + i] = (uint64_t)window->fanout[i];
     return XXH3_64bits(values, sizeof values);
 }

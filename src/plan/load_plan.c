@@ -13,6 +13,10 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
+/* What is held already is rounded up to this: the process itself differs by some pages from run to
+ * run, and its plan must not. */
+#define HELD_STEP ((size_t)1 << 20)
+
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
 static plim_status_t check_fanouts(const plim_recipe_t *recipe)
@@ -122,15 +126,17 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                plim__load_facts_t *facts)
+                                plim__load_facts_t *facts, int64_t *rounding_out)
 {
     *facts = (plim__load_facts_t){.job = job,
                                   .dataset = dataset,
                                   .recipe = recipe,
                                   .wishes = wishes,
                                   .epoch_seeds = largest_split(plim_dataset_info(dataset))};
-    facts->held =
+    const int64_t held =
         plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+    facts->held = (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), HELD_STEP);
+    *rounding_out = facts->held - held;
     return find_bounds(facts);
 }
 
@@ -158,9 +164,9 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 
 /*
  * The accounts that stand on the ledger already come first. The process's holds the page tables of
- * a full line; the plan knows how full it will be.
+ * a full line; the plan knows how full it will be. What the plan rounded up is the process's too.
  */
-static void add_held(plim_ledger_t *ledger, plim_load_plan_t *plan)
+static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *plan)
 {
     int64_t unused = plim__footprint_growth(plan->line) - plim__footprint_growth(plan->total);
     int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
@@ -179,7 +185,7 @@ static void add_held(plim_ledger_t *ledger, plim_load_plan_t *plan)
             continue;
         }
         memcpy(accounts[held].name, infos[i].name, sizeof accounts[held].name);
-        accounts[held].bytes = infos[i].reserved - (i == 0 ? surplus : 0);
+        accounts[held].bytes = infos[i].reserved - (i == 0 ? surplus - rounding : 0);
         held++;
     }
     if (other > 0) {
@@ -213,7 +219,8 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     PLIM_TRY(check_recipe(dataset, recipe));
     PLIM_TRY(check_wishes(wishes));
     plim__load_facts_t facts;
-    PLIM_TRY(find_facts(job, dataset, recipe, wishes, &facts));
+    int64_t rounding;
+    PLIM_TRY(find_facts(job, dataset, recipe, wishes, &facts, &rounding));
     int64_t line = plim_ledger_line(job->ledger);
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
@@ -231,7 +238,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         plan.total = plim__max_i64(plan.total, trial_total(&facts, line));
     }
     plan.least = least;
-    add_held(job->ledger, &plan);
+    add_held(job->ledger, rounding, &plan);
     *plan_out = plan;
     return PLIM_OK;
 }

@@ -197,6 +197,19 @@ def test_what_is_said_to_be_kept_is_kept(data):
     assert before > 0.9
 
 
+def test_packed_rows_are_found_again(data, tmp_path):
+    """One file for one recipe: the same call finds its rows there, a call with another line replaces them."""
+    line, made = least_line(data) + 27, []
+    for number, memory in enumerate([line] * 4 + [line + 3] * 2):
+        done = run('load', data, *TIGHT, '--memory', f'{memory}M', '--scratch', tmp_path, '--epochs', 1, '--batches', 10, '--json')
+        assert done.returncode == 0, done.stderr
+        (packed,) = tmp_path.iterdir()
+        assert packed.name.startswith('hot-rows-')
+        assert ('holds other rows' in done.stderr) == (number == 4), done.stderr
+        made.append(packed.stat().st_mtime_ns)
+    assert len(set(made[:4])) == len(set(made[4:])) == 1 and len(set(made)) == 2
+
+
 @pytest.mark.parametrize('where', ['memory', 'disk'])
 def test_a_signal_ends_it_in_order(data, where):
     process = subprocess.Popen([PLIMSOLL, 'bench', 'load', data, *RECIPE, '--epochs', '1000000', '--features', where, '--json'],
