@@ -1,6 +1,7 @@
 #include "base/job.h"
 
 #include "base/fail.h"
+#include "base/threads.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -32,6 +33,12 @@ void plim__progress(const plim_job_t *job, const char *phase, const char *unit, 
     pthread_mutex_lock(&speaking);
     job->progress(job->user, &progress);
     pthread_mutex_unlock(&speaking);
+}
+
+int plim__job_threads(const plim_job_t *job)
+{
+    const int threads = job->threads > 1 ? job->threads : 1;
+    return threads < PLIM__THREADS_MAX ? threads : PLIM__THREADS_MAX;
 }
 
 plim_status_t plim__job_check(const plim_job_t *job)

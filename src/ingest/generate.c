@@ -53,7 +53,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
     plan.csc.max_edges = shape->num_edges;
     plan.csc.self_loops = PLIM__LOOPS_KEEP;
     plan.csc.tmp = tmp;
-    plan.job.threads = job->threads < PLIM__THREADS_MAX ? job->threads : PLIM__THREADS_MAX;
+    plan.job.threads = plim__job_threads(job);
     for (;;) {
         plan.stacks = (size_t)(plan.job.threads - 1) * PLIM__STACK_BYTES;
         size_t least = plan_least(&plan, shape);

@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "base/threads.h"
 #include "ingest/room.h"
 
 #include <errno.h>
@@ -289,8 +288,7 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
 {
     plim__arena_t arena;
     plim_job_t own = *job;
-    if (own.threads > PLIM__THREADS_MAX)
-        own.threads = PLIM__THREADS_MAX;
+    own.threads = plim__job_threads(job);
     PLIM_TRY(check_options(options));
     PLIM_TRY(plim__arena_create(job->ledger, "import",
                                 plim__arena_piece(1, sizeof(plim__import_t), PLIM__LINE), &arena));

@@ -53,7 +53,7 @@ typedef struct bench {
 static size_t bench_bytes(const plim_job_t *job, const plim_dataset_info_t *info, int64_t batch,
                           plim_dtype_t row_type)
 {
-    size_t threads = (size_t)job->threads;
+    size_t threads = (size_t)plim__job_threads(job);
     size_t row = (size_t)info->num_features * plim__feature_bytes(row_type);
     size_t piece = plim__arena_piece((size_t)batch, sizeof(int64_t), 1) +
                    plim__arena_piece((size_t)batch, sizeof(uint64_t), 1) +
@@ -111,7 +111,7 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
                                               const plim_load_wishes_t *wishes,
                                               plim_load_plan_t *plan_out)
 {
-    plim_load_plan_t plan = {.recipe = *recipe, .workers = job->threads, .io_gap = GAP};
+    plim_load_plan_t plan = {.recipe = *recipe, .workers = plim__job_threads(job), .io_gap = GAP};
     const char *path = plim__dataset_path(dataset);
     PLIM_TRY(plim__row_form_check(recipe->row_type));
     if (plim_dataset_info(dataset)->num_features == 0)
@@ -237,7 +237,7 @@ static plim_status_t copy_calls(void *context, int worker)
 static plim_status_t measure(bench_t *bench, plim_status_t (*body)(void *, int),
                              plim_bench_result_t *result)
 {
-    int threads = bench->job->threads;
+    int threads = plim__job_threads(bench->job);
     *result = (plim_bench_result_t){.count = bench->calls * bench->batch};
     result->bytes = result->count * (int64_t)bench->row_bytes;
     atomic_store(&bench->next, 0);
@@ -274,8 +274,9 @@ static plim_status_t make_bench(const plim_job_t *job, const plim_dataset_t *dat
                                 bench_bytes(job, info, bench->batch, bench->row_type),
                                 &bench->arena));
     size_t batch = (size_t)bench->batch;
-    bench->lanes = plim__arena_carve(&bench->arena, (size_t)job->threads, sizeof(lane_t), 1);
-    for (int i = 0; i < job->threads; i++) {
+    bench->lanes =
+        plim__arena_carve(&bench->arena, (size_t)plim__job_threads(job), sizeof(lane_t), 1);
+    for (int i = 0; i < plim__job_threads(job); i++) {
         lane_t *lane = &bench->lanes[i];
         lane->nodes = plim__arena_carve(&bench->arena, batch, sizeof(int64_t), 1);
         lane->spare = plim__arena_carve(&bench->arena, batch, sizeof(uint64_t), 1);
@@ -331,9 +332,9 @@ PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_datas
 {
     bench_t bench;
     plim_bench_result_t gather, bare;
-    if (plan->workers != job->threads || calls < 0)
+    if (plan->workers != plim__job_threads(job) || calls < 0)
         return plim__fail(PLIM_ERR_USAGE, "the plan is for %d threads, the job has %d",
-                          plan->workers, job->threads);
+                          plan->workers, plim__job_threads(job));
     PLIM_TRY(make_bench(job, dataset, plan, calls, &bench));
     plim_status_t status = gather_rows(&bench, dataset, plan, &gather);
     if (status == PLIM_OK)

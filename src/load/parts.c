@@ -1,6 +1,7 @@
 #include "load/parts.h"
 
 #include "base/check.h"
+#include "base/job.h"
 #include "mem/arena.h"
 
 static size_t index_width(plim_dtype_t type)
@@ -111,7 +112,7 @@ void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__load_parts_t parts = {0};
     parts.with_rows = !recipe->no_features && info->num_features > 0;
     parts.windowed = !plan->topology_in_memory || (parts.with_rows && !plan->rows_in_memory);
-    parts.builders = parts.windowed ? job->threads : 0;
+    parts.builders = parts.windowed ? plim__job_threads(job) : 0;
     parts.num_sources = parts.builders + plan->workers;
     parts.most_drawn = most_drawn(recipe, info->max_degree);
     parts.blocks = (plim__blocks_params_t){

@@ -6,7 +6,9 @@
 #include "plan/load_fit.h"
 
 #include "base/check.h"
+#include "base/job.h"
 #include "io/npy.h"
+#include "load/slots.h"
 #include "mem/footprint.h"
 #include "plan/load_cost.h"
 #include "sample/blocks.h"
@@ -162,7 +164,7 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
     const plim_load_wishes_t *wishes = facts->wishes;
     memset(plan, 0, sizeof *plan);
     plan->recipe = *facts->recipe;
-    plan->workers = facts->job->threads;
+    plan->workers = plim__job_threads(facts->job);
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;
     plan->num_slots = wishes->num_slots > 0 ? wishes->num_slots : 1;
@@ -269,7 +271,8 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_p
 static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
     int wish = facts->wishes->num_slots;
-    int many = wish > 0 ? wish : SLOTS_PER_WORKER * plan->workers;
+    int most = (int)plim__min_i64(SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
+    int many = wish > 0 ? wish : most;
     int few = wish > 0 ? wish : 2;
     int64_t least = total_of(facts, line, plan);
     plim__load_size_t expected = plim__load_expected(facts, window_seeds(facts, 1));

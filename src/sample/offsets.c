@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/threads.h"
+#include "base/job.h"
 #include "mem/arena.h"
 #include "sample/sweep.h"
 
@@ -76,14 +76,9 @@ size_t plim__offsets_estimate(const plim_dataset_t *dataset)
     return plim__round_up(size, PLIM__PAGE);
 }
 
-static int most_threads(const plim_job_t *job)
-{
-    return (int)plim__min_i64(plim__max_i64(job->threads, 1), PLIM__THREADS_MAX);
-}
-
 static size_t tallies_bytes(const plim_job_t *job)
 {
-    return plim__arena_piece((size_t)most_threads(job), sizeof(tally_t), 1);
+    return plim__arena_piece((size_t)plim__job_threads(job), sizeof(tally_t), 1);
 }
 
 size_t plim__offsets_work_least(const plim_job_t *job)
@@ -192,7 +187,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                   plim__offsets_t *offsets)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const int threads = most_threads(job);
+    const int threads = plim__job_threads(job);
     plim__file_t file;
     plim__arena_t arena;
     reading_t reading = {.offsets = offsets, .file = &file};

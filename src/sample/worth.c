@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "base/threads.h"
 #include "sample/worth_work.h"
 
@@ -62,7 +63,7 @@ static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t wo
                              plim__worth_layout_t *layout_out)
 {
     plim__worth_layout_t layout = {0};
-    int most = job->threads < PLIM__THREADS_MAX ? job->threads : PLIM__THREADS_MAX;
+    int most = plim__job_threads(job);
     size_t engine = 0;
     if (work_bytes < plim__worth_work_least(job, num_nodes))
         return plim__fail(PLIM_ERR_BUDGET,

@@ -372,7 +372,7 @@ static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_o
     int64_t available = plim_ledger_available(job->ledger) - (int64_t)sizeof(inspection_t) -
                         2 * (int64_t)PLIM__PAGE;
     size_t engine = plim__engine_estimate(job->io_engine, DEPTH);
-    int most = job->threads < PLIM__THREADS_MAX ? job->threads : PLIM__THREADS_MAX;
+    int most = plim__job_threads(job);
     for (size_t block = BLOCK_MOST;; block /= 2) {
         int64_t fit = available / (int64_t)(worker_size(block) + engine + PLIM__STACK_BYTES);
         *block_out = block;

@@ -95,6 +95,18 @@ static void stops_when_told(void **state)
     assert_non_null(strstr(plim_last_error(), "stopped"));
 }
 
+static void uses_as_many_threads_as_can_be_used(void **state)
+{
+    (void)state;
+    static const int given[] = {-1, 0, 1, 2, PLIM__THREADS_MAX, PLIM__THREADS_MAX + 1, 1024};
+    static const int used[] = {1, 1, 1, 2, PLIM__THREADS_MAX, PLIM__THREADS_MAX, PLIM__THREADS_MAX};
+    plim_job_t job = PLIM_JOB_INIT;
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
+        job.threads = given[i];
+        assert_int_equal(plim__job_threads(&job), used[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +114,7 @@ int main(void)
         cmocka_unit_test(may_be_silent),
         cmocka_unit_test(lets_one_speak_at_a_time),
         cmocka_unit_test(stops_when_told),
+        cmocka_unit_test(uses_as_many_threads_as_can_be_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

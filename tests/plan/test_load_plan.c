@@ -2,6 +2,8 @@
 #include "support/harness.h"
 
 #include "base/rng.h"
+#include "base/threads.h"
+#include "load/parts.h"
 
 #include <plimsoll/plimsoll.h>
 
@@ -350,6 +352,27 @@ static void test_a_window_holds_an_epoch(void **state)
     close_place(&place);
 }
 
+/* A machine may have more threads than a loader uses. */
+static void test_more_threads_than_are_used(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 300);
+    const plim_recipe_t recipe = small_recipe();
+    plim_load_wishes_t wishes = {.topology = 1, .rows = 1};
+    plim_load_plan_t plan;
+    plim__load_parts_t parts;
+    uint64_t hash;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_int_equal(plan.workers, PLIM__THREADS_MAX);
+    (void)run_epoch(&place, &plan, &hash);
+    wishes = (plim_load_wishes_t){.topology = 2, .rows = 2};
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    plim__load_parts_find(&place.job, place.dataset, &plan, &parts);
+    assert_int_equal(parts.builders, PLIM__THREADS_MAX);
+    close_place(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_wishes_are_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
+        cmocka_unit_test(test_more_threads_than_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
