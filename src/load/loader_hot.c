@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -65,16 +66,29 @@ static size_t work_bytes(const plim_loader_t *loader)
     return later > least ? later : least;
 }
 
-/* Where counters go that do not fit. Not /tmp, which is memory on many machines. */
-static const char *tmp_of(const plim_load_plan_t *plan)
+/* Whether that many bytes can be written there, and are not memory again. */
+static bool is_disk(const char *path, int64_t bytes)
 {
-    const char *tmp = getenv("TMPDIR");
-    if (plan->scratch[0] != '\0')
-        return plan->scratch;
-    return tmp != NULL && tmp[0] != '\0' ? tmp : "/var/tmp";
+    plim__file_system_t system;
+    int64_t space;
+    return path != NULL && path[0] != '\0' && access(path, W_OK | X_OK) == 0 &&
+           plim__file_system(path, &system) == PLIM_OK && !system.memory &&
+           plim__file_space(path, &space) == PLIM_OK && space >= bytes;
 }
 
-/* Bytes of rows that the windows hold as planned. */
+/* Where counters go that do not fit; NULL when there is no such place. */
+static const char *tmp_of(const plim_loader_t *loader)
+{
+    const char *places[] = {loader->plan.scratch, getenv("TMPDIR"), "/var/tmp",
+                            plim__dataset_path(loader->dataset)};
+    const int64_t bytes = plim__worth_file_bytes(loader->info->num_nodes);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (is_disk(places[i], bytes))
+            return places[i];
+    return NULL;
+}
+
+/* Bytes of rows that the windows hold as planned, and those that stay to them in any case. */
 static size_t window_room(const plim_loader_t *loader)
 {
     const plim__load_window_params_t *window = &loader->parts.window;
@@ -176,7 +190,15 @@ static plim_status_t choose_by_worth(plim_loader_t *loader)
                                    .list_room = list_room(loader),
                                    .list_fixed = START_BYTES,
                                    .work_bytes = work_bytes(loader),
-                                   .tmp = tmp_of(&loader->plan)};
+                                   .tmp = tmp_of(loader)};
+    if (params.tmp == NULL &&
+        plim__worth_needs_file(loader->asked, loader->info->num_nodes, params.work_bytes)) {
+        plim__log(loader->asked, PLIM_LOG_WARNING,
+                  "no disk for %lld bytes of a temporary file, neither in $TMPDIR nor in /var/tmp; "
+                  "lists and rows are not kept in memory; give --scratch a directory on a disk",
+                  (long long)plim__worth_file_bytes(loader->info->num_nodes));
+        return PLIM_OK;
+    }
     memcpy(params.fanout, window->fanout, sizeof params.fanout);
     params.room = params.row_room + params.list_room;
     params.row_bytes = params.row_room > 0 ? row_bytes(loader) : 0;

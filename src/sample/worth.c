@@ -59,6 +59,11 @@ size_t plim__worth_work_least(const plim_job_t *job, int64_t num_nodes)
            plim__engine_estimate(job->io_engine, depth);
 }
 
+int64_t plim__worth_file_bytes(int64_t num_nodes)
+{
+    return 2 * plim__worth_chunks(num_nodes) * PLIM__WORTH_CHUNK * (int64_t)sizeof(uint16_t);
+}
+
 static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t work_bytes,
                              plim__worth_layout_t *layout_out)
 {
@@ -91,6 +96,12 @@ static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t wo
                    (layout.in_file ? 0 : (size_t)all * sizeof(uint16_t));
     *layout_out = layout;
     return PLIM_OK;
+}
+
+bool plim__worth_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes)
+{
+    plim__worth_layout_t layout;
+    return lay_out(job, num_nodes, work_bytes, &layout) == PLIM_OK && layout.in_file;
 }
 
 static void carve_worker(plim__worth_work_t *work, plim__arena_t *arena,
@@ -168,8 +179,7 @@ static plim_status_t open_files(plim__worth_work_t *work, const plim_dataset_t *
         if (work->params->tmp == NULL)
             return plim__fail(PLIM_ERR_USAGE, "no directory for a temporary file was given");
         PLIM_TRY(plim__file_open(work->params->tmp, PLIM__FILE_TEMPORARY, true, &work->file));
-        work->file.size =
-            2 * plim__worth_chunks(work->num_nodes) * PLIM__WORTH_CHUNK * (int64_t)sizeof(uint16_t);
+        work->file.size = plim__worth_file_bytes(work->num_nodes);
     }
     for (int i = 0; i < work->layout.workers; i++)
         PLIM_TRY(plim__engine_create(work->job, work->layout.depth, &work->workers[i].engine));

@@ -61,6 +61,10 @@ typedef struct plim__worth {
 size_t plim__worth_estimate(int64_t num_nodes);                          /* what stays */
 size_t plim__worth_work_least(const plim_job_t *job, int64_t num_nodes); /* least work_bytes */
 
+/* Whether the counters do not fit so many work_bytes, and what the file takes that they go to. */
+bool plim__worth_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes);
+int64_t plim__worth_file_bytes(int64_t num_nodes);
+
 /* The result is the same for every number of threads, engine and work_bytes. PLIM_ERR_IO,
  * PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. */
 plim_status_t plim__worth_find(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -1,6 +1,7 @@
 """plimsoll bench: the plan first, the same batches whatever the options, figures that add up, exit codes."""
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -208,6 +209,27 @@ def test_packed_rows_are_found_again(data, tmp_path):
         assert ('holds other rows' in done.stderr) == (number == 4), done.stderr
         made.append(packed.stat().st_mtime_ns)
     assert len(set(made[:4])) == len(set(made[4:])) == 1 and len(set(made)) == 2
+
+
+def strace_works():
+    try:
+        return subprocess.run(['strace', '-o', '/dev/null', 'true'], check=False, stderr=subprocess.DEVNULL).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not strace_works(), reason='strace is not here, or ptrace is forbidden')
+@pytest.mark.skipif(not os.access('/dev/shm', os.W_OK), reason='no /dev/shm to write to')
+def test_what_does_not_fit_does_not_go_to_memory_again(tmp_path):
+    """Choosing among many nodes takes a file under a tight line; a TMPDIR in tmpfs would be memory that nobody planned."""
+    data, trace = tmp_path / 'graph', tmp_path / 'trace'
+    subprocess.run([PLIMSOLL, 'generate', 'free', data, '--nodes', '2M', '--edges', '2M', '--features', '4', '--classes', '2', '--quiet'],
+                   check=True)
+    words = ['load', str(data), *TIGHT, '--memory', f'{least_line(data) + 2}M', '--epochs', '1', '--batches', '10', '--json']
+    subprocess.run(['strace', '-f', '-qq', '-E', 'ASAN_OPTIONS=detect_leaks=0', '-e', 'trace=openat', '-o', trace, PLIMSOLL, 'bench', *words],
+                   check=True, capture_output=True, timeout=120, env={**os.environ, 'TMPDIR': '/dev/shm'})
+    nameless = re.findall(r'openat\(AT_FDCWD, "([^"]+)", [^)]*O_TMPFILE', trace.read_text())
+    assert nameless and not [path for path in nameless if pathlib.Path(path).is_relative_to('/dev/shm')], nameless
 
 
 @pytest.mark.parametrize('where', ['memory', 'disk'])
