@@ -51,7 +51,7 @@ struct plim_load_plan {
     int io_depth;
     size_t io_gap;
     char scratch[512];     /* "" : none */
-    int64_t scratch_bytes; /* disk space it will take there */
+    int64_t scratch_bytes; /* disk space that packed hot rows will take there, at most */
     int64_t total;         /* memory in all, the process included */
     int64_t line;
     int64_t least; /* the least line under which this recipe runs */

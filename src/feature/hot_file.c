@@ -59,6 +59,18 @@ static int64_t file_bytes(const plim__hot_rows_t *hot)
     return plim__hot_file_offset(hot->num_pages) + (int64_t)table_bytes(hot);
 }
 
+int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t hot_bytes)
+{
+    const size_t stride = plim__round_up(plim__row_form_of(dataset).bytes, sizeof(uint64_t));
+    if (stride == 0)
+        return 0;
+    const int64_t most = (int64_t)(hot_bytes / stride);
+    const size_t rows = (size_t)plim__min_i64(most, plim_dataset_info(dataset)->num_nodes);
+    const plim__hot_rows_t hot = {
+        .num_pages = (int64_t)(plim__round_up(rows * stride, PLIM__PAGE) / PLIM__PAGE)};
+    return file_bytes(&hot);
+}
+
 /* What others could have written is not read: its rows would be believed. */
 static const char *why_not_ours(const plim__file_t *file)
 {

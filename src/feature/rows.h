@@ -77,6 +77,9 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
                                      const plim__rows_disk_params_t *params,
                                      plim__rows_t **source_out);
 
+/* Bytes on disk of the packed file of so many bytes of hot rows, or of all there are. */
+int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t hot_bytes);
+
 /* Whether a row is in memory as far as the last plim__rows_disk_refresh knows; never in a source of
  * another kind. Any thread. */
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);

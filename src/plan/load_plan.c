@@ -197,6 +197,19 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *
     memcpy(plan->accounts, accounts, sizeof accounts);
 }
 
+/* What is hot may grow by what is shared with it. */
+static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan_t *plan)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const size_t row = (size_t)info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
+    size_t bytes = plan->hot_row_bytes;
+    if (plan->scratch[0] == '\0' || plan->hot_row_bytes == 0)
+        return 0;
+    if (plan->shared)
+        bytes += plan->hot_list_bytes + PLIM__LOAD_WINDOWS * (size_t)plan->window_rows * row;
+    return plim__rows_packed_bytes(dataset, bytes);
+}
+
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT];
@@ -238,6 +251,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         plan.total = plim__max_i64(plan.total, trial_total(&facts, line));
     }
     plan.least = least;
+    plan.scratch_bytes = scratch_bytes(dataset, &plan);
     add_held(job->ledger, rounding, &plan);
     *plan_out = plan;
     return PLIM_OK;

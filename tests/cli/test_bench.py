@@ -206,9 +206,17 @@ def test_packed_rows_are_found_again(data, tmp_path):
         assert done.returncode == 0, done.stderr
         (packed,) = tmp_path.iterdir()
         assert packed.name.startswith('hot-rows-')
+        assert 0 < packed.stat().st_size <= json.loads(done.stdout)['plan']['scratch_bytes']
         assert ('holds other rows' in done.stderr) == (number == 4), done.stderr
         made.append(packed.stat().st_mtime_ns)
     assert len(set(made[:4])) == len(set(made[4:])) == 1 and len(set(made)) == 2
+
+
+def test_space_for_packed_rows_is_planned(data, tmp_path):
+    report = said('load', data, *TIGHT, '--scratch', tmp_path, '--hot-rows', '1M', '--epochs', 1, '--batches', 10)
+    (packed,) = tmp_path.iterdir()
+    assert packed.stat().st_size == report['plan']['scratch_bytes']
+    assert said('load', data, *TIGHT, '--hot-rows', '1M', '--epochs', 0)['plan']['scratch_bytes'] == 0
 
 
 def strace_works():
