@@ -297,11 +297,12 @@ static plim_status_t measure_bare(const bench_t *bench, const plim_job_t *job,
     if (bench->what == BENCH_LOAD && info->num_features > 0) {
         int64_t row = info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
         bare->file = "features.npy";
-        return plim_bench_copies(job, info->num_nodes * row, at_most(stats->nodes, BARE_COPIES),
-                                 row, bench->recipe.seed, &bare->result);
+        return plim_bench_copies(job, plan, info->num_nodes * row,
+                                 at_most(stats->nodes, BARE_COPIES), row, bench->recipe.seed,
+                                 &bare->result);
     }
     int64_t entry = info->index_type == PLIM_I32 ? 4 : 8;
-    return plim_bench_copies(job, info->num_edges * entry, at_most(stats->edges, BARE_COPIES),
+    return plim_bench_copies(job, plan, info->num_edges * entry, at_most(stats->edges, BARE_COPIES),
                              entry, bench->recipe.seed, &bare->result);
 }
 

@@ -52,11 +52,11 @@ PLIM_API plim_status_t plim_bench_reads(const plim_job_t *job, const plim_datase
 
 /*
  * Copies `count` times `bytes` from random places of `region` bytes of memory, or as many as the
- * line leaves, on all threads.
+ * plan's total leaves beside what is held, on all threads.
  */
-PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t region, int64_t count,
-                                         int64_t bytes, uint64_t seed,
-                                         plim_bench_result_t *result_out);
+PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, const plim_load_plan_t *plan,
+                                         int64_t region, int64_t count, int64_t bytes,
+                                         uint64_t seed, plim_bench_result_t *result_out);
 
 #ifdef __cplusplus
 }

@@ -174,6 +174,25 @@ static plim_status_t read_places(void *context, int worker)
     return status;
 }
 
+static size_t stack_bytes(const plim_job_t *job)
+{
+    return (size_t)(plim__job_threads(job) - 1) * PLIM__STACK_BYTES;
+}
+
+/* On all of the job's threads, whose stacks stand on the ledger meanwhile. */
+static plim_status_t run_timed(const plim_job_t *job, plim_status_t (*body)(void *, int),
+                               bare_t *bare, double *seconds_out)
+{
+    int account;
+    struct timespec start;
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", stack_bytes(job), &account));
+    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    plim_status_t status = plim__parallel(plim__job_threads(job), body, bare);
+    *seconds_out = seconds_since(&start);
+    plim__ledger_release(job->ledger, account, stack_bytes(job));
+    return status;
+}
+
 PLIM_API plim_status_t plim_bench_reads(const plim_job_t *job, const plim_dataset_t *dataset,
                                         const char *file, int64_t count, int64_t bytes, int depth,
                                         uint64_t seed, plim_bench_result_t *result_out)
@@ -192,10 +211,8 @@ PLIM_API plim_status_t plim_bench_reads(const plim_job_t *job, const plim_datase
                    .depth = depth,
                    .key = plim__rng_key(seed, 1, 0, 0)};
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &bare.file));
-    struct timespec start;
-    (void)clock_gettime(CLOCK_MONOTONIC, &start);
-    plim_status_t status = plim__parallel(job->threads, read_places, &bare);
-    double seconds = seconds_since(&start);
+    double seconds;
+    plim_status_t status = run_timed(job, read_places, &bare, &seconds);
     plim__file_close(&bare.file);
     if (status != PLIM_OK)
         return status;
@@ -234,12 +251,14 @@ static plim_status_t copy_places(void *context, int worker)
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t region, int64_t count,
-                                         int64_t bytes, uint64_t seed,
-                                         plim_bench_result_t *result_out)
+PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, const plim_load_plan_t *plan,
+                                         int64_t region, int64_t count, int64_t bytes,
+                                         uint64_t seed, plim_bench_result_t *result_out)
 {
     plim__arena_t arena;
-    int64_t room = plim_ledger_available(job->ledger) - (int64_t)PLIM__PAGE;
+    int64_t room = plim__min_i64(plim_ledger_available(job->ledger),
+                                 plan->total - plim_ledger_reserved(job->ledger)) -
+                   (int64_t)(stack_bytes(job) + PLIM__PAGE);
     bytes = plim__max_i64(plim__min_i64(bytes, COPY_BYTES), 1);
     region = plim__max_i64(plim__min_i64(region, room), bytes);
     PLIM_TRY(plim__arena_create(job->ledger, "bare copies", (size_t)region, &arena));
@@ -250,10 +269,8 @@ PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t region, 
                    .count = count,
                    .bytes = (size_t)bytes,
                    .key = plim__rng_key(seed, 2, 0, 0)};
-    struct timespec start;
-    (void)clock_gettime(CLOCK_MONOTONIC, &start);
-    plim_status_t status = plim__parallel(job->threads, copy_places, &bare);
-    double seconds = seconds_since(&start);
+    double seconds;
+    plim_status_t status = run_timed(job, copy_places, &bare, &seconds);
     plim__arena_destroy(&arena);
     if (status != PLIM_OK)
         return status;

@@ -103,11 +103,30 @@ static void test_the_bare_machine(void **state)
     assert_int_equal(result.count, 5000);
     assert_int_equal(result.transfers, 5000);
     assert_true(result.bytes_read >= result.bytes);
-    assert_ok(plim_bench_copies(&place.job, INT64_MAX, 5000, 256, 1, &result));
+    const plim_load_plan_t plan = {.total = 64 * MIB};
+    assert_ok(plim_bench_copies(&place.job, &plan, INT64_MAX, 5000, 256, 1, &result));
     assert_int_equal(result.bytes, 5000 * 256);
     assert_int_equal(plim_bench_reads(&place.job, place.dataset, "none.npy", 1, 1, 1, 1, &result),
                      PLIM_ERR_USAGE);
     close_place(&place);
+}
+
+/* Stacks included, whatever the line. */
+static void test_copies_stay_inside_the_plan(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        plim_job_t job = test_job_make(256 * MIB, threads, PLIM_IO_AUTO);
+        const int64_t held = plim_ledger_reserved(job.ledger);
+        const plim_load_plan_t plan = {.total = held + 8 * MIB};
+        plim_bench_result_t result;
+        assert_ok(plim_bench_copies(&job, &plan, 64 * MIB, 1000, 256, 1, &result));
+        assert_int_equal(result.count, 1000);
+        assert_true(plim_ledger_peak(job.ledger) <= plan.total);
+        assert_true(plim_ledger_peak(job.ledger) > plan.total - MIB);
+        assert_int_equal(plim_ledger_reserved(job.ledger), held);
+        test_job_end(&job);
+    }
 }
 
 typedef struct failing {
@@ -133,7 +152,8 @@ static plim_status_t run_one(plim_job_t *job, void *context)
     case 2:
         return plim_bench_reads(job, failing->dataset, "indices.npy", 100, 8, 4, 1, &result);
     case 3:
-        return plim_bench_copies(job, MIB, 100, 8, 1, &result);
+        plan = (plim_load_plan_t){.total = plim_ledger_line(job->ledger)};
+        return plim_bench_copies(job, &plan, MIB, 100, 8, 1, &result);
     default:
         sampled.batch_size = 16;
         return plim_load_plan(job, failing->dataset, &sampled, &wishes, &plan);
@@ -158,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_gather_counts),
         cmocka_unit_test(test_gather_refuses),
         cmocka_unit_test(test_the_bare_machine),
+        cmocka_unit_test(test_copies_stay_inside_the_plan),
         cmocka_unit_test(test_every_arena_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
