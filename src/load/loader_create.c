@@ -61,13 +61,22 @@ static plim_status_t check_recipe(const plim_dataset_info_t *info, const plim_re
 static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
 {
     PLIM_TRY(check_recipe(info, &plan->recipe));
-    if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX || plan->num_slots < 1 ||
-        plan->num_slots > PLIM__LOAD_SLOTS_MAX || plan->slot_nodes < 1 ||
-        plan->slot_nodes > INT32_MAX || plan->slot_edges < 0)
+    if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "a plan of %d workers; from 1 to %d are possible: let plim_load_plan make "
+            "the plan",
+            plan->workers, PLIM__THREADS_MAX);
+    if (plan->num_slots < 1 || plan->num_slots > PLIM__LOAD_SLOTS_MAX)
         return plim__fail(PLIM_ERR_USAGE,
-                          "a plan of %d workers and %d slots of %lld nodes and %lld edges",
-                          plan->workers, plan->num_slots, (long long)plan->slot_nodes,
-                          (long long)plan->slot_edges);
+                          "a plan of %d slots; from 1 to %d are possible: let plim_load_plan make "
+                          "the plan",
+                          plan->num_slots, PLIM__LOAD_SLOTS_MAX);
+    if (plan->slot_nodes < 1 || plan->slot_nodes > INT32_MAX || plan->slot_edges < 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a plan of slots of %lld nodes and %lld edges; from 1 to 2^31 - 1 nodes "
+                          "and from 0 edges on are possible: let plim_load_plan make the plan",
+                          (long long)plan->slot_nodes, (long long)plan->slot_edges);
     return PLIM_OK;
 }
 

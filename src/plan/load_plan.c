@@ -70,11 +70,26 @@ static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_reci
 
 static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
 {
-    if (wishes->memory < 0 || wishes->num_slots < 0 || wishes->num_slots > PLIM__LOAD_SLOTS_MAX ||
-        wishes->window < 0 || wishes->topology < 0 || wishes->topology > 2 || wishes->rows < 0 ||
-        wishes->rows > 2 || wishes->hot_rows < -1 || wishes->hot_lists < -1)
-        return plim__fail(PLIM_ERR_USAGE, "a wish for the loader is out of range");
+    const struct {
+        const char *name;
+        int64_t value, least, most;
+    } given[] = {
+        {"memory", wishes->memory, 0, INT64_MAX},
+        {"num_slots", wishes->num_slots, 0, PLIM__LOAD_SLOTS_MAX},
+        {"window", wishes->window, 0, INT64_MAX},
+        {"topology", wishes->topology, 0, 2},
+        {"rows", wishes->rows, 0, 2},
+        {"hot_rows", wishes->hot_rows, -1, INT64_MAX},
+        {"hot_lists", wishes->hot_lists, -1, INT64_MAX},
+    };
     plim_load_plan_t plan;
+    for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
+        if (given[i].value < given[i].least || given[i].value > given[i].most)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "a wish of %lld for %s; it is from %lld to %lld, 0 leaves it to the "
+                              "plan",
+                              (long long)given[i].value, given[i].name, (long long)given[i].least,
+                              (long long)given[i].most);
     if (wishes->scratch != NULL && strlen(wishes->scratch) >= sizeof plan.scratch)
         return plim__fail(PLIM_ERR_USAGE, "%s: a scratch directory's path has less than %zu bytes",
                           wishes->scratch, sizeof plan.scratch);

@@ -66,11 +66,21 @@ static void test_recipes_that_cannot_be(void **state)
     for (size_t i = 0; i < 7; i++)
         assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
                          PLIM_ERR_USAGE);
-    const plim_load_wishes_t wrong[] = {{.topology = 3}, {.rows = -1},      {.hot_rows = -2},
-                                        {.window = -1},  {.num_slots = -1}, {.num_slots = 65}};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[9], &wrong[i], &plan),
-                         PLIM_ERR_USAGE);
+    const struct {
+        plim_load_wishes_t wishes;
+        const char *said;
+    } wrong[] = {{{.topology = 3}, "3 for topology; it is from 0 to 2"},
+                 {{.rows = -1}, "-1 for rows; it is from 0 to 2"},
+                 {{.hot_rows = -2}, "-2 for hot_rows; it is from -1"},
+                 {{.window = -1}, "-1 for window; it is from 0"},
+                 {{.num_slots = -1}, "-1 for num_slots; it is from 0 to 64"},
+                 {{.num_slots = 65}, "65 for num_slots; it is from 0 to 64"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(
+            plim_load_plan(&place.job, place.dataset, &recipes[9], &wrong[i].wishes, &plan),
+            PLIM_ERR_USAGE);
+        assert_non_null(strstr(plim_last_error(), wrong[i].said));
+    }
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
     close_place(&place);
 }
