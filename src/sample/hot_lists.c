@@ -108,11 +108,10 @@ static void measure(const plim__node_set_t *nodes, const plim__offsets_t *offset
 static void set_starts(plim__hot_lists_t *hot)
 {
     walk_t walk;
-    plim__list_t list;
+    plim__list_t list = {0, 0};
     int64_t start = 0;
     walk_start(&walk, hot->nodes, hot->offsets, 0);
-    for (int64_t i = 0; i < hot->num_lists; i++) {
-        (void)walk_next(&walk, &list);
+    for (int64_t i = 0; i < hot->num_lists && walk_next(&walk, &list) >= 0; i++) {
         if (i % BLOCK == 0)
             hot->blocks[i / BLOCK] = start;
         hot->starts[i] = (uint32_t)(start - hot->blocks[i / BLOCK]);

@@ -26,7 +26,7 @@
 #define PLIM__WORTH_PART_EACH 32 /* bytes of a block for each part it can hold */
 
 /* Densities are put into bins: 512 for each power of two below 1, down to 2^-96. */
-#define PLIM__WORTH_BINS (96 * 512)
+#define PLIM__WORTH_BINS 49152 /* 96 powers of two, 512 steps each */
 
 /* Part of a list that lies in a block: its entries, and what each of them has added. */
 typedef struct plim__worth_part {
