@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "load/loader.h"
+#include "load/recipe.h"
 
 #define READ_BYTES ((int64_t)1 << 20) /* of graph_indptr.npy at a time */
 
@@ -38,29 +39,8 @@ size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__l
     return (size_t)(plan->workers - 1 + parts->builders) * PLIM__STACK_BYTES;
 }
 
-static plim_status_t check_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
+static plim_status_t check_plan(const plim_load_plan_t *plan)
 {
-    if (recipe->batch_size < 1 || recipe->num_hops < 0 || recipe->num_hops > PLIM_HOPS_MAX ||
-        (recipe->form != PLIM_NATIVE && recipe->form != PLIM_PYG))
-        return plim__fail(PLIM_ERR_USAGE, "a recipe of %lld seeds a batch and %d hops",
-                          (long long)recipe->batch_size, recipe->num_hops);
-    for (int i = 0; i < recipe->num_hops; i++)
-        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
-            return plim__fail(PLIM_ERR_USAGE, "a fan-out of %lld: -1 (all) to %d can be drawn",
-                              (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
-    if ((recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32) ||
-        (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "rows come as f16 or f32, and ids as 32- or 64-bit integers");
-    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%lld nodes need ids of 64 bits",
-                          (long long)info->num_nodes);
-    return PLIM_OK;
-}
-
-static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
-{
-    PLIM_TRY(check_recipe(info, &plan->recipe));
     if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX)
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -192,7 +172,8 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
                                           const plim_load_plan_t *plan, plim_loader_t **loader_out)
 {
     plim_loader_t *loader;
-    PLIM_TRY(check_plan(plim_dataset_info(dataset), plan));
+    PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
+    PLIM_TRY(check_plan(plan));
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
     plim_status_t status = fill(loader);
     if (status != PLIM_OK) {

@@ -121,7 +121,7 @@ static plim_status_t list_seeds(plim_loader_t *loader, const target_t *target, i
     const int64_t first = target->step * size;
     const int64_t left = plim__seeds_count(loader->seeds, target->split) - first;
     const int64_t count = plim__min_i64(left, builder->num_entries);
-    const int64_t wanted = plim__min_i64(builder->window_steps, (count + size - 1) / size);
+    const int64_t wanted = plim__min_i64(builder->window_steps, count / size + (count % size != 0));
     int64_t steps = 0, used = 0;
     if (target->split == PLIM_TRAIN)
         plim__seeds_prepare(loader->seeds, target->epoch);

@@ -2,6 +2,7 @@
 #include "base/fail.h"
 #include "load/largest_graph.h"
 #include "load/parts.h"
+#include "load/recipe.h"
 #include "load/slots.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
@@ -19,52 +20,17 @@
 
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
-static plim_status_t check_fanouts(const plim_recipe_t *recipe)
-{
-    for (int i = 0; i < recipe->num_hops; i++)
-        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
-            return plim__fail(PLIM_ERR_USAGE,
-                              "a fan-out of %lld at hop %d; it is -1 (all neighbours) or from 0 to "
-                              "%d",
-                              (long long)recipe->fanout[i], i, PLIM__FANOUT_MAX);
-    return PLIM_OK;
-}
-
-static plim_status_t check_types(const plim_recipe_t *recipe, const plim_dataset_info_t *info,
-                                 const char *path)
-{
-    if (recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32)
-        return plim__fail(PLIM_ERR_USAGE, "rows are delivered as f16 or f32");
-    if (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64)
-        return plim__fail(PLIM_ERR_USAGE, "ids are delivered as 32 or 64 bits");
-    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%s: %lld nodes do not have ids of 32 bits; ask for 64",
-                          path, (long long)info->num_nodes);
-    return PLIM_OK;
-}
-
+/* What can be drawn at all, and is worth a plan. */
 static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const char *path = plim__dataset_path(dataset);
-    if (recipe->batch_size < 1 || recipe->batch_size > INT32_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "a batch of %lld; it has from 1 to 2^31 - 1 seeds",
-                          (long long)recipe->batch_size);
-    if (info->num_graphs > 0 && recipe->num_hops != 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a dataset of many graphs gives whole graphs: no hops, no fan-outs",
-                          path);
-    if (info->num_graphs > 0 && recipe->form != PLIM_NATIVE)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a dataset of many graphs gives whole graphs, in one form", path);
-    if (info->num_graphs == 0 && (recipe->num_hops < 1 || recipe->num_hops > PLIM_HOPS_MAX))
+    PLIM_TRY(plim__load_recipe_check(dataset, recipe));
+    if (info->num_graphs == 0 && recipe->num_hops == 0)
         return plim__fail(PLIM_ERR_USAGE, "%d hops; from 1 to %d can be drawn", recipe->num_hops,
                           PLIM_HOPS_MAX);
-    PLIM_TRY(check_fanouts(recipe));
-    PLIM_TRY(check_types(recipe, info, path));
     if (info->num_split[PLIM_TRAIN] == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no training split, so there are no batches",
-                          path);
+                          plim__dataset_path(dataset));
     return PLIM_OK;
 }
 

@@ -294,9 +294,9 @@ static void stops_when_it_is_told_to(void **state)
             assert_ok(plim_loader_next(loader, &batch));
             plim_batch_release(batch);
         }
-        stop = 1;
+        __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_STOPPED);
-        stop = 0;
+        __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
         if (mode % 2 == 1) { /* and goes on when it is asked again */
             int64_t parts = 0;
             (void)test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
@@ -304,7 +304,7 @@ static void stops_when_it_is_told_to(void **state)
         }
         plim_loader_destroy(loader);
     }
-    stop = 1;
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
     plim_loader_t *loader = NULL;
     plan.hot_row_bytes = plan.hot_list_bytes = 10000;
@@ -389,26 +389,54 @@ static void senseless_plans_are_refused(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
     const plim_load_plan_t good = test_plan_memory(fixture.info, &test_two_hops, 2);
-    plim_load_plan_t bad[8];
+    plim_load_plan_t bad[3];
     plim_loader_t *loader;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 3; i++)
         bad[i] = good;
-    bad[0].recipe.batch_size = 0;
-    bad[1].recipe.num_hops = PLIM_HOPS_MAX + 1;
-    bad[2].recipe.fanout[1] = -2;
-    bad[3].recipe.row_type = PLIM_I32;
-    bad[4].recipe.index_type = PLIM_F16;
-    bad[5].workers = 0;
-    bad[6].num_slots = 65;
-    bad[7].slot_nodes = 0;
-    for (int i = 0; i < 8; i++)
+    bad[0].workers = 0;
+    bad[1].num_slots = 65;
+    bad[2].slot_nodes = 0;
+    for (int i = 0; i < 3; i++)
         assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &bad[i], &loader),
                          PLIM_ERR_USAGE);
-    bad[0] = good;
-    bad[0].recipe.batch_size = INT64_MAX / 4; /* of which every array must be refused */
-    assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &bad[0], &loader),
-                     PLIM_ERR_BUDGET);
     test_loader_close(&fixture);
+}
+
+/* By the plan and, when it was made by hand, by the loader, before anything is added to a size. */
+static void senseless_recipes_are_refused(void **state)
+{
+    (void)state;
+    static const test_graph_t graphs = {
+        .num_nodes = 300, .num_features = 8, .num_classes = 3, .graphs = true};
+    for (int many = 0; many < 2; many++) {
+        test_loader_t fixture =
+            test_loader_open(many == 1 ? "graphs" : "test_plain_graph",
+                             many == 1 ? &graphs : &test_plain_graph, 1, PLIM_IO_AUTO);
+        plim_recipe_t good = test_two_hops, bad[9];
+        plim_loader_t *loader;
+        good.num_hops = many == 1 ? 0 : 2;
+        for (int i = 0; i < 9; i++)
+            bad[i] = good;
+        bad[0].batch_size = 0;
+        bad[1].batch_size = INT64_MAX;
+        bad[2].batch_size = (int64_t)INT32_MAX + 1;
+        bad[3].num_hops = -1;
+        bad[4].num_hops = many == 1 ? 1 : PLIM_HOPS_MAX + 1;
+        bad[5].form = (plim_form_t)2;
+        bad[6].row_type = PLIM_I32;
+        bad[7].index_type = PLIM_F16;
+        bad[8].num_hops = 1;
+        bad[8].fanout[0] = -2;
+        for (int i = 0; i < 9; i++) {
+            plim_load_plan_t plan = test_plan_memory(fixture.info, &good, 1), planned;
+            plan.recipe = bad[i];
+            assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader),
+                             PLIM_ERR_USAGE);
+            assert_int_equal(plim_load_plan(&fixture.job, fixture.dataset, &bad[i], NULL, &planned),
+                             PLIM_ERR_USAGE);
+        }
+        test_loader_close(&fixture);
+    }
 }
 
 int main(void)
@@ -423,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_stop_does_not_outlast_a_start),
         cmocka_unit_test(survives_each_failing_arena),
         cmocka_unit_test(senseless_plans_are_refused),
+        cmocka_unit_test(senseless_recipes_are_refused),
     };
     return cmocka_run_group_tests_name("loader.use", tests, test_loader_begin, test_loader_end);
 }
