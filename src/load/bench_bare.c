@@ -1,6 +1,7 @@
 #include "load/bench_bare.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/rng.h"
@@ -12,7 +13,6 @@
 
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 
 #define PIECE 4096 /* places a thread takes at a time */
 
@@ -115,13 +115,6 @@ plim_status_t plim__bare_lane_read(plim__bare_lane_t *lane, const plim__file_t *
     return status;
 }
 
-static double seconds_since(const struct timespec *start)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - start->tv_sec) + (double)(now.tv_nsec - start->tv_nsec) * 1e-9;
-}
-
 /* Random places in a file or in memory, taken by all threads piece by piece. */
 typedef struct bare {
     const plim_job_t *job;
@@ -184,11 +177,10 @@ static plim_status_t run_timed(const plim_job_t *job, plim_status_t (*body)(void
                                bare_t *bare, double *seconds_out)
 {
     int account;
-    struct timespec start;
     PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", stack_bytes(job), &account));
-    (void)clock_gettime(CLOCK_MONOTONIC, &start);
+    int64_t start = plim__clock_ns();
     plim_status_t status = plim__parallel(plim__job_threads(job), body, bare);
-    *seconds_out = seconds_since(&start);
+    *seconds_out = plim__clock_seconds_since(start);
     plim__ledger_release(job->ledger, account, stack_bytes(job));
     return status;
 }

@@ -2,6 +2,7 @@
 #include "load/loader.h"
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
 
@@ -10,13 +11,6 @@
 
 #define SPINS 128        /* looks before the caller goes to sleep: some microseconds */
 #define NAP_NS 50000000L /* how long it sleeps before it looks whether it should stop */
-
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static void pause_a_moment(void)
 {
@@ -193,7 +187,7 @@ static void await(plim_loader_t *loader, int64_t ticket, bool ready_only)
 /* Works or waits until the ticket is ready. */
 static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
 {
-    const double start = now();
+    const int64_t start = plim__clock_ns();
     plim_status_t status = PLIM_OK;
     while (!is_ready(loader, ticket)) {
         status = plim__job_check(loader->asked);
@@ -214,7 +208,7 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
             (void)sched_yield(); /* a worker is about to claim it, or a slot is on its way back */
         }
     }
-    loader->stats.starved_seconds += now() - start;
+    loader->stats.starved_seconds += plim__clock_seconds_since(start);
     return status;
 }
 
@@ -246,10 +240,10 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
                           "batch %lld of epoch %lld comes in parts: release the part at hand "
                           "before the next one",
                           (long long)slot->batch.step, (long long)slot->batch.epoch);
-    const double start = now();
+    const int64_t start = plim__clock_ns();
     slot->batch.first_seed += slot->batch.num_seeds;
     plim_status_t status = plim__load_part(loader, &loader->workers[0], slot);
-    loader->stats.starved_seconds += now() - start;
+    loader->stats.starved_seconds += plim__clock_seconds_since(start);
     if (status != PLIM_OK) {
         fail(loader, slot->ticket, status);
         return status;

@@ -66,16 +66,11 @@ struct plim__load_builder {
     _Alignas(64) _Atomic int64_t newest;
 };
 
-static int64_t largest_split(const plim_dataset_info_t *info)
-{
-    return plim__max_i64(info->num_split[0], plim__max_i64(info->num_split[1], info->num_split[2]));
-}
-
 /* Steps that a window may have: no more than the longest epoch. */
 static int64_t steps_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
 {
     const int64_t size = plan->recipe.batch_size;
-    const int64_t most = largest_split(info) / size + 1;
+    const int64_t most = plim__load_largest_split(info) / size + 1;
     return plim__max_i64(1, plim__min_i64(plan->window_steps, most));
 }
 
@@ -83,8 +78,8 @@ static int64_t entries_of(const plim_dataset_info_t *info, const plim_load_plan_
 {
     int64_t entries;
     if (!plim__mul_i64(steps_of(info, plan), plan->recipe.batch_size, &entries))
-        return largest_split(info);
-    return plim__min_i64(entries, largest_split(info));
+        return plim__load_largest_split(info);
+    return plim__min_i64(entries, plim__load_largest_split(info));
 }
 
 /* A graph's node takes at least one place of the window's draws, so more would not fit anyway. */

@@ -26,8 +26,7 @@ plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_reci
     return drawn;
 }
 
-/* The longest draw of any hop. */
-static int64_t most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
+int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
 {
     int64_t most = 1;
     for (int i = 0; i < recipe->num_hops; i++) {
@@ -37,6 +36,12 @@ static int64_t most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
         most = plim__max_i64(most, draws);
     }
     return most;
+}
+
+int64_t plim__load_largest_split(const plim_dataset_info_t *info)
+{
+    return plim__max_i64(info->num_split[PLIM_TRAIN],
+                         plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
 }
 
 /* Bytes of an array on cache lines, saturating. */
@@ -114,7 +119,7 @@ void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
     parts.windowed = !plan->topology_in_memory || (parts.with_rows && !plan->rows_in_memory);
     parts.builders = parts.windowed ? plim__job_threads(job) : 0;
     parts.num_sources = parts.builders + plan->workers;
-    parts.most_drawn = most_drawn(recipe, info->max_degree);
+    parts.most_drawn = plim__load_most_drawn(recipe, info->max_degree);
     parts.blocks = (plim__blocks_params_t){
         .num_hops = recipe->num_hops,
         .replace = recipe->replace,

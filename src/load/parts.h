@@ -41,6 +41,10 @@ typedef struct plim__load_parts {
 /* What is drawn for it: the wish itself, or one hop over all edges in a dataset of many graphs. */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
+/* The longest draw of any of its hops, at least 1; and the most seeds that an epoch has. */
+int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree);
+int64_t plim__load_largest_split(const plim_dataset_info_t *info);
+
 /* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
 void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_load_plan_t *plan, plim__load_parts_t *parts_out);

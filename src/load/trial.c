@@ -7,8 +7,11 @@
 #include "base/radix.h"
 #include "io/npy.h"
 #include "io/reader.h"
+#include "load/parts.h"
 #include "mem/arena.h"
 #include "sample/blocks.h"
+
+#include <string.h>
 
 enum {
     DEPTH = 64,
@@ -38,14 +41,8 @@ static plim__blocks_params_t blocks_params(const plim_dataset_info_t *info,
                                     .replace = recipe->replace,
                                     .form = recipe->form,
                                     .seed = recipe->seed,
-                                    .most_drawn = 1};
-    for (int i = 0; i < recipe->num_hops; i++) {
-        int64_t draws = recipe->fanout[i];
-        if (draws < 0 || (draws > info->max_degree && !recipe->replace))
-            draws = info->max_degree;
-        params.fanout[i] = recipe->fanout[i];
-        params.most_drawn = plim__max_i64(params.most_drawn, draws);
-    }
+                                    .most_drawn = plim__load_most_drawn(recipe, info->max_degree)};
+    memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
     return params;
 }
 

@@ -17,18 +17,6 @@
 /* Of the batches as large as one that did not fit, each so many-th is tried nevertheless. */
 #define REFUSALS_MOST 16
 
-static size_t plus(size_t a, size_t b)
-{
-    size_t sum;
-    return plim__add_size(a, b, &sum) ? sum : SIZE_MAX;
-}
-
-static size_t times(size_t count, size_t size)
-{
-    size_t product;
-    return plim__mul_size(count, size, &product) ? product : SIZE_MAX;
-}
-
 static size_t entry_size(const plim__load_window_params_t *params)
 {
     return params->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
@@ -72,17 +60,22 @@ size_t plim__load_window_estimate(const plim__load_window_params_t *params)
 {
     size_t builders = (size_t)params->builders, workers = (size_t)params->workers;
     size_t set = plim__arena_piece(1, plim__node_set_bytes(params->num_nodes), PLIM__PAGE);
-    size_t builder = plus(plim__arena_piece(2 * PIECE + 1, sizeof(int64_t), 1) + PLIM__LINE,
-                          plim__arena_piece((size_t)draw_capacity(params), sizeof(int64_t), 1));
+    size_t builder = plim__add_saturating_size(
+        plim__arena_piece(2 * PIECE + 1, sizeof(int64_t), 1) + PLIM__LINE,
+        plim__arena_piece((size_t)draw_capacity(params), sizeof(int64_t), 1));
     size_t total = plim__arena_piece(1, sizeof(plim__load_window_t), 1);
-    total = plus(total, plim__arena_piece(builders, sizeof(builder_t), 1));
-    total = plus(total, plim__arena_piece(workers, sizeof(worker_t), 1));
-    total = plus(total, times((size_t)num_sets(params), set));
-    total = plus(total,
-                 plim__arena_piece((size_t)draws_usable(params), entry_size(params), PLIM__PAGE));
-    total = plus(total, plim__arena_piece((size_t)params->rows, params->row_bytes, PLIM__PAGE));
-    total = plus(total, times(builders, builder));
-    total = plus(total, times(workers, 3 * plim__arena_piece(CHUNK, sizeof(int64_t), 1)));
+    total = plim__add_saturating_size(total, plim__arena_piece(builders, sizeof(builder_t), 1));
+    total = plim__add_saturating_size(total, plim__arena_piece(workers, sizeof(worker_t), 1));
+    total =
+        plim__add_saturating_size(total, plim__mul_saturating_size((size_t)num_sets(params), set));
+    total = plim__add_saturating_size(
+        total, plim__arena_piece((size_t)draws_usable(params), entry_size(params), PLIM__PAGE));
+    total = plim__add_saturating_size(
+        total, plim__arena_piece((size_t)params->rows, params->row_bytes, PLIM__PAGE));
+    total = plim__add_saturating_size(total, plim__mul_saturating_size(builders, builder));
+    total = plim__add_saturating_size(
+        total,
+        plim__mul_saturating_size(workers, 3 * plim__arena_piece(CHUNK, sizeof(int64_t), 1)));
     return plim__round_up(total, PLIM__PAGE);
 }
 
@@ -110,9 +103,10 @@ static plim_status_t check_params(const plim__load_window_params_t *params,
                           "or more",
                           params->builders, params->workers, PLIM__THREADS_MAX);
     size_t size = params->row_type == PLIM_F16 ? sizeof(uint16_t) : sizeof(float);
-    if (params->rows > 0 && (rows == NULL || params->num_features < 1 ||
-                             (params->row_type != PLIM_F16 && params->row_type != PLIM_F32) ||
-                             params->row_bytes != times((size_t)params->num_features, size)))
+    if (params->rows > 0 &&
+        (rows == NULL || params->num_features < 1 ||
+         (params->row_type != PLIM_F16 && params->row_type != PLIM_F32) ||
+         params->row_bytes != plim__mul_saturating_size((size_t)params->num_features, size)))
         return plim__fail(PLIM_ERR_USAGE,
                           "a window with rows of %lld features and %zu bytes: the "
                           "source is missing, or the type and the sizes differ",

@@ -11,16 +11,9 @@ static int64_t saturate(size_t bytes)
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
 }
 
-static int64_t add(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return plim__add_i64(a, b, &sum) ? sum : INT64_MAX;
-}
-
 static int64_t times(int64_t count, size_t bytes)
 {
-    int64_t product;
-    return plim__mul_i64(count, saturate(bytes), &product) ? product : INT64_MAX;
+    return plim__mul_saturating_i64(count, saturate(bytes));
 }
 
 /* Adds an account unless it is empty. */
@@ -45,7 +38,7 @@ static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t io = saturate(plim__topology_disk_estimate(job, dataset, &cold));
     int64_t all = saturate(plim__topology_disk_estimate(job, dataset, &hot));
     enter(plan, "hot lists", all - io);
-    *io_bytes = add(*io_bytes, io);
+    *io_bytes = plim__add_saturating_i64(*io_bytes, io);
 }
 
 static void enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -56,7 +49,7 @@ static void enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t io = saturate(plim__rows_disk_estimate(job, dataset, &cold));
     int64_t all = saturate(plim__rows_disk_estimate(job, dataset, &parts->rows));
     enter(plan, "hot rows", all - io);
-    *io_bytes = add(*io_bytes, io);
+    *io_bytes = plim__add_saturating_i64(*io_bytes, io);
 }
 
 /* Offsets, seeds and the choice of what is hot come first: what reading and choosing take is gone
@@ -73,8 +66,9 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
         work_bytes = plim__max_i64(work_bytes, saturate(plim__worth_work_least(job, num_nodes)));
     }
     for (int i = 0; i < plan->num_accounts; i++)
-        sum = add(sum, plan->accounts[i].bytes);
-    return plim__max_i64(add(sum, work_bytes), saturate(plim__seeds_estimate(job, dataset)));
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
+    return plim__max_i64(plim__add_saturating_i64(sum, work_bytes),
+                         saturate(plim__seeds_estimate(job, dataset)));
 }
 
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -85,7 +79,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__load_parts_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
     int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
-    int64_t making = add(loader_bytes, enter_first(job, dataset, plan));
+    int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
     if (plan->topology_in_memory)
         enter(plan, "adjacency",
               saturate(plim__topology_memory_estimate(job, dataset, parts.num_sources)));
@@ -100,10 +94,11 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
               times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
     enter(plan, "slots", saturate(plim__slots_estimate(plan, &parts)));
     enter(plan, "workers",
-          add(times(plan->workers, plim__blocks_estimate(&parts.blocks)), loader_bytes));
+          plim__add_saturating_i64(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
+                                   loader_bytes));
     enter(plan, "i/o", io_bytes);
     enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
     for (int i = 0; i < plan->num_accounts; i++)
-        sum = add(sum, plan->accounts[i].bytes);
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
     return plim__max_i64(sum, making);
 }

@@ -74,18 +74,6 @@ static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recip
     return size;
 }
 
-static int64_t largest_split(const plim_dataset_info_t *info)
-{
-    return plim__max_i64(info->num_split[PLIM_TRAIN],
-                         plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
-}
-
-static int64_t times(int64_t a, int64_t b)
-{
-    int64_t product;
-    return plim__mul_i64(a, b, &product) ? product : INT64_MAX;
-}
-
 /* The most that a batch, and the least part of one, can need. */
 static plim_status_t find_bounds(plim__load_facts_t *facts)
 {
@@ -100,8 +88,10 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
     PLIM_TRY(plim__largest_graph(facts->job, facts->dataset, &nodes, &edges));
     facts->one = (plim__load_size_t){plim__max_i64(nodes, 1), nodes + 1 + edges};
     facts->most = (plim__load_size_t){
-        plim__max_i64(plim__min_i64(times(nodes, seeds), info->num_nodes), 1),
-        plim__min_i64(times(nodes + edges, seeds), info->num_nodes + info->num_edges) + 1};
+        plim__max_i64(plim__min_i64(plim__mul_saturating_i64(nodes, seeds), info->num_nodes), 1),
+        plim__min_i64(plim__mul_saturating_i64(nodes + edges, seeds),
+                      info->num_nodes + info->num_edges) +
+            1};
     return PLIM_OK;
 }
 
@@ -109,11 +99,12 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                 plim__load_facts_t *facts, int64_t *rounding_out)
 {
-    *facts = (plim__load_facts_t){.job = job,
-                                  .dataset = dataset,
-                                  .recipe = recipe,
-                                  .wishes = wishes,
-                                  .epoch_seeds = largest_split(plim_dataset_info(dataset))};
+    *facts =
+        (plim__load_facts_t){.job = job,
+                             .dataset = dataset,
+                             .recipe = recipe,
+                             .wishes = wishes,
+                             .epoch_seeds = plim__load_largest_split(plim_dataset_info(dataset))};
     const int64_t held =
         plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
     facts->held = (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), HELD_STEP);
