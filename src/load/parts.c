@@ -58,20 +58,21 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
                                           const plim_load_plan_t *plan, bool with_rows)
 {
     const plim_recipe_t *recipe = &plan->recipe;
+    const int64_t seeds = plim__min_i64(recipe->batch_size, plim__load_largest_split(info));
     size_t width = index_width(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),
         .edges = array_bytes(plan->slot_edges, 1, width),
-        .seeds = array_bytes(recipe->batch_size, 1, sizeof(int64_t)),
+        .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
     };
     if (with_rows)
         sizes.rows = array_bytes(plan->slot_nodes, info->num_features, row_width(recipe->row_type));
     if (info->label_kind == PLIM_LABELS_CLASSES)
-        sizes.labels = array_bytes(recipe->batch_size, 1, sizeof(int64_t));
+        sizes.labels = array_bytes(seeds, 1, sizeof(int64_t));
     if (info->label_kind == PLIM_LABELS_VALUES)
-        sizes.labels = array_bytes(recipe->batch_size, info->num_targets, sizeof(float));
+        sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
     if (info->num_graphs > 0)
-        sizes.graph_indptr = array_bytes(recipe->batch_size + 1, 1, width);
+        sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
     const size_t all[] = {sizes.nodes, sizes.edges,  sizes.rows,
                           sizes.seeds, sizes.labels, sizes.graph_indptr};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)

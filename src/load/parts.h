@@ -19,9 +19,9 @@ typedef struct plim__load_slot_sizes {
     size_t nodes;        /* (slot_nodes) of the recipe's index type */
     size_t edges;        /* (slot_edges) of the same */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
-    size_t seeds;        /* (batch_size) int64 */
-    size_t labels;       /* (batch_size) int64, or (batch_size, num_targets) float; 0 without */
-    size_t graph_indptr; /* (batch_size + 1) of the index type; 0 in one graph */
+    size_t seeds;        /* (at most batch_size) int64 */
+    size_t labels;       /* as many int64, or times num_targets float; 0 without */
+    size_t graph_indptr; /* one more, of the index type; 0 in one graph */
     size_t bytes;        /* all of it, a whole number of pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
 

@@ -362,6 +362,32 @@ static void test_a_window_holds_an_epoch(void **state)
     close_place(&place);
 }
 
+/* A batch larger than every split is an epoch, and takes the room of one. */
+static void test_a_batch_is_at_most_an_epoch(void **state)
+{
+    (void)state;
+    for (int graphs = 0; graphs < 2; graphs++) {
+        const test_graph_t graph = {
+            .num_nodes = 3000, .num_features = 8, .num_classes = 3, .graphs = graphs == 1};
+        place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+        plim_recipe_t recipe = small_recipe();
+        plim_load_plan_t plan, larger;
+        uint64_t hash, other;
+        recipe.num_hops = graphs == 1 ? 0 : 2;
+        recipe.batch_size = plim__load_largest_split(plim_dataset_info(place.dataset));
+        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+        recipe.batch_size = INT32_MAX;
+        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &larger));
+        assert_int_equal(larger.total, plan.total);
+        if (graphs == 0) {
+            (void)run_epoch(&place, &plan, &hash);
+            (void)run_epoch(&place, &larger, &other);
+            assert_int_equal(other, hash);
+        }
+        close_place(&place);
+    }
+}
+
 /* A machine may have more threads than a loader uses. */
 static void test_more_threads_than_are_used(void **state)
 {
@@ -394,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_wishes_are_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
+        cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
         cmocka_unit_test(test_more_threads_than_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
