@@ -54,8 +54,8 @@ static int64_t most_seeds(const plim_dataset_info_t *info, const plim_recipe_t *
     /* The last hop's nodes draw no more. */
     params.num_hops--;
     while (seeds * GROWTH <= plim__min_i64(SEEDS_MOST, info->num_split[PLIM_TRAIN])) {
-        plim__blocks_bound(&params, info->num_nodes, info->max_degree, seeds * GROWTH, &nodes,
-                           &edges);
+        plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
+                           seeds * GROWTH, &nodes, &edges);
         if (nodes > LISTS_MOST)
             break;
         seeds *= GROWTH;
@@ -67,8 +67,8 @@ static void find_capacities(const plim_dataset_info_t *info, const plim_recipe_t
                             trial_t *trial)
 {
     const plim__blocks_params_t params = blocks_params(info, recipe);
-    plim__blocks_bound(&params, info->num_nodes, info->max_degree, most_seeds(info, recipe),
-                       &trial->node_capacity, &trial->edge_capacity);
+    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
+                       most_seeds(info, recipe), &trial->node_capacity, &trial->edge_capacity);
     trial->node_capacity = plim__min_i64(trial->node_capacity, INT32_MAX);
 }
 

@@ -19,10 +19,12 @@
 enum {
     DEPTH_LEAST = 8,
     DEPTH_MOST = 128,
-    DEPTH_PART = 16,        /* I/O gets deeper while it takes at most 1/16 of the line */
-    SLOTS_PER_WORKER = 4,   /* while all of them take at most … */
-    SLOTS_PART = 16,        /* … 1/16 of the line */
-    SLOTS_MOST_PART = 4,    /* two slots may take 1/4 of it, or they get smaller */
+    DEPTH_PART = 16,      /* I/O gets deeper while it takes at most 1/16 of the line */
+    SLOTS_PER_WORKER = 4, /* while all of them take at most … */
+    SLOTS_PART = 16,      /* … 1/16 of the line */
+    SLOTS_MOST_PART = 4,  /* two slots may take 1/4 of it, or they get smaller */
+    SLOTS_DATA_PART = 4,  /* more than two take at most 1/4 of what the dataset itself takes, … */
+    SLOTS_ROOM = 16 << 20,  /* … or this much */
     SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
     ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
     DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
@@ -153,7 +155,8 @@ static plim__load_size_t window_least(const plim__load_facts_t *facts)
     if (facts->recipe->form == PLIM_NATIVE)
         return size;
     memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
-    plim__blocks_bound(&params, info->num_nodes, info->max_degree, 1, &size.nodes, &size.edges);
+    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, 1, &size.nodes,
+                       &size.edges);
     return size;
 }
 
@@ -264,9 +267,30 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_p
     return true;
 }
 
+/* How many slots of that size, from few to many, are in proportion to the data. */
+static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t *plan, int few,
+                         int many, const plim__load_size_t *size)
+{
+    int64_t data = file_bytes(facts, "indices.npy");
+    if (has_rows(facts))
+        data = plim__add_saturating_i64(data, file_bytes(facts, "features.npy"));
+    const size_t room = (size_t)plim__max_i64(data / SLOTS_DATA_PART, SLOTS_ROOM);
+    plim_load_plan_t tried = *plan;
+    tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
+    tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
+    for (tried.num_slots = many; tried.num_slots > few; tried.num_slots--) {
+        plim__load_parts_t parts;
+        plim__load_parts_find(facts->job, facts->dataset, &tried, &parts);
+        if (plim__slots_estimate(&tried, &parts) <= room)
+            break;
+    }
+    return tried.num_slots;
+}
+
 /*
- * Slots for whole batches at their worst, when that is cheap; else for batches as expected; else as
- * large as may be. False when it had to be less than an expected batch in each of two slots.
+ * Slots for whole batches at their worst, when that is cheap: one for each worker and one for the
+ * caller; else for batches as expected; else as large as may be. False when it had to be less than
+ * an expected batch in each of two slots.
  */
 static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
@@ -279,8 +303,11 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     plim__load_size_t batch = {
         plim__min_i64(more(expected.nodes, SPARE_PERCENT), facts->most.nodes),
         plim__min_i64(more(expected.edges, SPARE_PERCENT), facts->most.edges)};
-    if (try_slots(facts, line, plan, many, &facts->most, least + line / SLOTS_PART))
+    int worst = proportionate(facts, plan, few, many, &facts->most);
+    if (worst >= plim__min_i64(many, plan->workers + 1) &&
+        try_slots(facts, line, plan, worst, &facts->most, least + line / SLOTS_PART))
         return true;
+    many = proportionate(facts, plan, few, many, &batch);
     if (try_slots(facts, line, plan, few, &batch, share(least, line, SLOTS_MOST_PART))) {
         for (int count = many; count > few; count--)
             if (try_slots(facts, line, plan, count, &batch, least + line / SLOTS_PART))

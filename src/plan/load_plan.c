@@ -69,8 +69,8 @@ static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recip
     plim__blocks_params_t params = {
         .num_hops = recipe->num_hops, .replace = recipe->replace, .form = recipe->form};
     memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
-    plim__blocks_bound(&params, info->num_nodes, info->max_degree, num_seeds, &size.nodes,
-                       &size.edges);
+    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
+                       &size.nodes, &size.edges);
     return size;
 }
 

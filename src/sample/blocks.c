@@ -279,13 +279,16 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
 }
 
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
-                        int64_t max_degree, int64_t num_seeds, int64_t *nodes_out,
-                        int64_t *edges_out)
+                        int64_t num_graph_edges, int64_t max_degree, int64_t num_seeds,
+                        int64_t *nodes_out, int64_t *edges_out)
 {
     int64_t nodes = num_seeds, edges = 0, destinations = num_seeds;
     for (int i = 0; i < params->num_hops; i++) {
         const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
         int64_t drawn = plim__mul_saturating_i64(destinations, plim__draw_count(&hop, max_degree));
+        /* A hop's destinations are distinct: no entry is drawn twice, unless put back. */
+        if (hop.fanout < 0 || !hop.replace)
+            drawn = plim__min_i64(drawn, num_graph_edges);
         edges = plim__add_saturating_i64(
             edges, plim__add_saturating_i64(plim__add_saturating_i64(destinations, 1), drawn));
         nodes = plim__min_i64(plim__add_saturating_i64(nodes, drawn), num_graph_nodes);

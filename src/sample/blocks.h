@@ -62,7 +62,7 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
  * saturating.
  */
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
-                        int64_t max_degree, int64_t num_seeds, int64_t *nodes_out,
-                        int64_t *edges_out);
+                        int64_t num_graph_edges, int64_t max_degree, int64_t num_seeds,
+                        int64_t *nodes_out, int64_t *edges_out);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 #include "load/parts.h"
+#include "load/slots.h"
 
 #include <plimsoll/plimsoll.h>
 
@@ -388,6 +389,31 @@ static void test_a_batch_is_at_most_an_epoch(void **state)
     }
 }
 
+/* A small graph does not get large slots, however much memory there is. */
+static void test_slots_are_in_proportion(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 3000, .num_features = 1000, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 8);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_plan_t plan;
+    plim__load_parts_t parts;
+    recipe.batch_size = 1024;
+    recipe.fanout[0] = recipe.fanout[1] = -1;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    plim__load_parts_find(&place.job, place.dataset, &plan, &parts);
+    assert_true(plan.num_slots >= 2);
+    assert_true(plan.num_slots == 2 || plim__slots_estimate(&plan, &parts) <= 16 * MIB);
+    assert_true(plan.slot_nodes <= 3000);
+    assert_true(plan.slot_edges <=
+                2 * (plim_dataset_info(place.dataset)->num_edges + plan.slot_nodes + 1));
+    recipe.batch_size = 8;
+    recipe.fanout[0] = recipe.fanout[1] = 2;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    assert_true(plan.num_slots > 8);
+    close_place(&place);
+}
+
 /* A machine may have more threads than a loader uses. */
 static void test_more_threads_than_are_used(void **state)
 {
@@ -421,6 +447,7 @@ int main(void)
         cmocka_unit_test(test_wishes_are_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
+        cmocka_unit_test(test_slots_are_in_proportion),
         cmocka_unit_test(test_more_threads_than_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -377,20 +377,24 @@ static void bounds_hold_and_saturate(void **state)
             int64_t needed = 0;
             for (int hop = 0; hop < params.num_hops; hop++)
                 needed += naive.num_dst[hop] + 1 + naive.indptr[hop][naive.num_dst[hop]];
-            plim__blocks_bound(&params, NODES, LONGEST, 50, &nodes, &edges);
+            plim__blocks_bound(&params, NODES, fixture.lists.indptr[NODES], LONGEST, 50, &nodes,
+                               &edges);
             assert_in_range(nodes, naive.num_nodes, NODES);
             assert_true(edges >= needed);
         }
     plim__blocks_params_t params = params_of(3, (const int64_t[]){15, 10, 5});
-    plim__blocks_bound(&params, (int64_t)1 << 40, 1000, 1024, &nodes, &edges);
+    plim__blocks_bound(&params, (int64_t)1 << 40, INT64_MAX, 1000, 1024, &nodes, &edges);
     assert_int_equal(nodes, 1024 * 16 * 11 * 6);
     assert_int_equal(edges,
                      1024 * (15 + 1) + 1 + 1024 * 16 * (10 + 1) + 1 + 1024 * 16 * 11 * (5 + 1) + 1);
+    plim__blocks_bound(&params, (int64_t)1 << 40, 5000, 1000, 1024, &nodes, &edges);
+    assert_int_equal(nodes, 1024 + 3 * 5000);
+    assert_int_equal(edges, 3 * (1024 + 1) + 5000 + 2 * 5000 + 3 * 5000);
     params.form = PLIM_PYG;
-    plim__blocks_bound(&params, (int64_t)1 << 40, 1000, 1024, &nodes, &edges);
+    plim__blocks_bound(&params, (int64_t)1 << 40, INT64_MAX, 1000, 1024, &nodes, &edges);
     assert_int_equal(nodes, 1024 * (1 + 15 * (1 + 10 * (1 + 5))));
     params.fanout[0] = params.fanout[1] = params.fanout[2] = -1;
-    plim__blocks_bound(&params, INT64_MAX, INT64_MAX / 2, 1024, &nodes, &edges);
+    plim__blocks_bound(&params, INT64_MAX, INT64_MAX, INT64_MAX / 2, 1024, &nodes, &edges);
     assert_int_equal(nodes, INT64_MAX);
     assert_int_equal(edges, INT64_MAX);
 }

@@ -108,8 +108,8 @@ plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_re
                              .io_gap = 16384};
     int64_t seeds = info->num_graphs > 0 ? 5 * recipe->batch_size : recipe->batch_size;
     memcpy(params.fanout, drawn.fanout, sizeof params.fanout);
-    plim__blocks_bound(&params, info->num_nodes, info->max_degree, seeds, &plan.slot_nodes,
-                       &plan.slot_edges);
+    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, seeds,
+                       &plan.slot_nodes, &plan.slot_edges);
     return plan;
 }
 
