@@ -295,7 +295,7 @@ static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t
 static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
     int wish = facts->wishes->num_slots;
-    int most = (int)plim__min_i64(SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
+    int most = (int)plim__min_i64((int64_t)SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
     int many = wish > 0 ? wish : most;
     int few = wish > 0 ? wish : 2;
     int64_t least = total_of(facts, line, plan);
