@@ -25,7 +25,7 @@ static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe
             return plim__fail(PLIM_ERR_USAGE,
                               "a fan-out of %lld at hop %d; it is -1 (all neighbours) or from 0 to "
                               "%d",
-                              (long long)recipe->fanout[i], i, PLIM__FANOUT_MAX);
+                              (long long)recipe->fanout[i], i + 1, PLIM__FANOUT_MAX);
     return PLIM_OK;
 }
 

@@ -89,7 +89,7 @@ static plim_status_t check_params(const plim__load_window_params_t *params,
     for (int hop = 0; hop < params->num_hops; hop++)
         if (params->fanout[hop] < -1 || params->fanout[hop] > PLIM__FANOUT_MAX)
             return plim__fail(PLIM_ERR_USAGE, "hop %d draws %lld neighbours; 0 … %d, or -1 for all",
-                              hop, (long long)params->fanout[hop], PLIM__FANOUT_MAX);
+                              hop + 1, (long long)params->fanout[hop], PLIM__FANOUT_MAX);
     if (params->num_nodes < 0 || params->most_drawn < 0 || params->draws < 0 || params->rows < 0 ||
         (!wide && (params->index_type != PLIM_I32 || params->num_nodes > INT32_MAX)))
         return plim__fail(PLIM_ERR_USAGE,
@@ -239,7 +239,7 @@ static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, ov
         return plim__fail(PLIM_ERR_BUDGET,
                           "a batch of %lld seeds does not fit the window's room for %lld draws: it "
                           "was full at hop %d; give more memory, or take fewer seeds or neighbours",
-                          (long long)seeds, (long long)window->params.draws, overflow.hop);
+                          (long long)seeds, (long long)window->params.draws, overflow.hop + 1);
     return plim__fail(
         PLIM_ERR_BUDGET,
         "a batch of %lld seeds needs %lld rows from disk, and the window has room for "

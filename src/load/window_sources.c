@@ -30,8 +30,8 @@ static plim_status_t check_hop(const plim__load_window_t *window, const plim__ho
         hop->replace != params->replace)
         return plim__fail(
             PLIM_ERR_USAGE,
-            "hop %d of epoch %lld is not what this window of epoch %lld was drawn for", hop->hop,
-            (long long)hop->epoch, (long long)window->epoch);
+            "hop %d of epoch %lld is not what this window of epoch %lld was drawn for",
+            hop->hop + 1, (long long)hop->epoch, (long long)window->epoch);
     return PLIM_OK;
 }
 

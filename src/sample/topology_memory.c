@@ -84,7 +84,7 @@ static plim_status_t draw(plim__topology_t *source, int worker, const plim__hop_
     if (taken == 0 && count > 0)
         return plim__fail(PLIM_ERR_BUDGET,
                           "what node %lld draws at hop %d does not fit %lld entries",
-                          (long long)nodes[0], hop->hop, (long long)drawn->capacity);
+                          (long long)nodes[0], hop->hop + 1, (long long)drawn->capacity);
     return PLIM_OK;
 }
 
