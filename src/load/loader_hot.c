@@ -167,13 +167,22 @@ static void divide_room(plim_loader_t *loader)
 static void say_kept(const plim_loader_t *loader)
 {
     const plim__worth_t *worth = &loader->worth;
+    const long long steps = loader->plan.window_steps;
     char lists[PLIM__SIZE_TEXT], rows[PLIM__SIZE_TEXT];
-    plim__log(loader->asked, PLIM_LOG_INFO,
-              "kept in memory: %s of lists and %s of rows, expected to hold %.1f %% of the lists "
-              "and %.1f %% of the rows that a window of %lld steps needs",
-              plim__size_text((int64_t)worth->list_bytes, lists),
-              plim__size_text((int64_t)worth->row_bytes, rows), 100 * worth->list_hits,
-              100 * worth->row_hits, (long long)loader->plan.window_steps);
+    (void)plim__size_text((int64_t)worth->list_bytes, lists);
+    (void)plim__size_text((int64_t)worth->row_bytes, rows);
+    if (worth->list_bytes > 0 && worth->row_bytes > 0)
+        plim__log(loader->asked, PLIM_LOG_INFO,
+                  "kept in memory: %s of lists and %s of rows, expected to hold %.1f %% of the "
+                  "lists and %.1f %% of the rows that a window of %lld steps needs",
+                  lists, rows, 100 * worth->list_hits, 100 * worth->row_hits, steps);
+    else if (worth->list_bytes > 0 || worth->row_bytes > 0)
+        plim__log(loader->asked, PLIM_LOG_INFO,
+                  "kept in memory: %s of %s, expected to hold %.1f %% of the %s that a window of "
+                  "%lld steps needs",
+                  worth->row_bytes > 0 ? rows : lists, worth->row_bytes > 0 ? "rows" : "lists",
+                  100 * (worth->row_bytes > 0 ? worth->row_hits : worth->list_hits),
+                  worth->row_bytes > 0 ? "rows" : "lists", steps);
 }
 
 static plim_status_t choose_by_worth(plim_loader_t *loader)
