@@ -19,6 +19,7 @@ typedef struct bench {
     int64_t batches; /* an epoch, at most; 0: all */
     bool fanout_given;
     bool rows_given;
+    bool has_rows; /* there are rows, and they are asked for */
     bool hash;
     bool stage;
 } bench_t;
@@ -41,9 +42,10 @@ typedef struct bench_bare {
 
 const char *bench_what_name(bench_what_t what);
 
-/* Each for people on standard output, unless --quiet or --json. */
+/* Each for people on standard output, unless --json. */
 void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan);
-void bench_say_epoch(const bench_t *bench, const bench_epoch_t *epoch);
+void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan,
+                     const bench_epoch_t *epoch);
 void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather);
 void bench_say_bare(const bench_t *bench, const bench_bare_t *bare);
 

@@ -9,11 +9,6 @@ const char *bench_what_name(bench_what_t what)
     return names[what];
 }
 
-static bool silent(const bench_t *bench)
-{
-    return bench->common.json || bench->common.quiet;
-}
-
 /* "1.62M": counts as people read them. */
 static const char *count_text(double count, char text_out[24])
 {
@@ -26,6 +21,16 @@ static const char *count_text(double count, char text_out[24])
     return text_out;
 }
 
+/* "3.1 ms", "2.50 s". */
+static const char *seconds_text(double seconds, char text_out[24])
+{
+    if (seconds < 1)
+        (void)snprintf(text_out, 24, "%.1f ms", seconds * 1000);
+    else
+        (void)snprintf(text_out, 24, "%.2f s", seconds);
+    return text_out;
+}
+
 static double per_second(double amount, double seconds)
 {
     return seconds > 0 ? amount / seconds : 0;
@@ -34,7 +39,7 @@ static double per_second(double amount, double seconds)
 void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
 {
     char text[24], least[24];
-    if (silent(bench))
+    if (bench->common.json)
         return;
     for (int i = 0; i < plan->num_accounts; i++)
         (void)printf("  %-18s %12s\n", plan->accounts[i].name,
@@ -45,7 +50,7 @@ void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
                      plim_size_text(plan->least, least));
     if (bench->what != BENCH_GATHER)
         (void)printf("topology %s, ", plan->topology_in_memory ? "in memory" : "on disk");
-    if (bench->what != BENCH_SAMPLE)
+    if (bench->has_rows)
         (void)printf("rows %s, ", plan->rows_in_memory ? "in memory" : "on disk");
     if (plan->window_steps > 0)
         (void)printf("windows of up to %" PRId64 " steps, ", plan->window_steps);
@@ -61,29 +66,30 @@ static double percent(int64_t part, int64_t all)
     return all > 0 ? 100 * (double)part / (double)all : 0;
 }
 
-void bench_say_epoch(const bench_t *bench, const bench_epoch_t *epoch)
+void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const bench_epoch_t *epoch)
 {
     const plim_load_stats_t *stats = &epoch->stats;
-    char edges[24], rows[24], transfers[24], bytes[24];
-    if (silent(bench))
+    char edges[24], rows[24], transfers[24], bytes[24], took[24], waited[24];
+    if (bench->common.json)
         return;
-    (void)printf("epoch %" PRId64 ": %" PRId64 " batches in %.2f s, %.1f batches/s, %s edges/s",
-                 epoch->epoch, stats->batches, epoch->seconds,
+    (void)printf("epoch %" PRId64 ": %" PRId64 " batches in %s, %.1f batches/s, %s edges/s",
+                 epoch->epoch, stats->batches, seconds_text(epoch->seconds, took),
                  per_second((double)stats->batches, epoch->seconds),
                  count_text(per_second((double)stats->edges, epoch->seconds), edges));
-    if (bench->what == BENCH_LOAD)
+    if (bench->has_rows)
         (void)printf(", %s rows/s",
                      count_text(per_second((double)stats->nodes, epoch->seconds), rows));
     if (stats->parts > stats->batches)
         (void)printf(", %" PRId64 " parts", stats->parts);
     if (stats->windows > 0) {
-        (void)printf("; lists %.1f %% hot", percent(stats->lists_hot, stats->lists));
-        if (bench->what == BENCH_LOAD)
-            (void)printf(", rows %.1f %% hot", percent(stats->rows_hot, stats->rows));
-        (void)printf("; %s I/Os, %s read, waited %.2f s",
+        if (stats->lists_hot > 0 && !plan->topology_in_memory)
+            (void)printf("; lists %.1f %% hot", percent(stats->lists_hot, stats->lists));
+        if (stats->rows_hot > 0 && !plan->rows_in_memory)
+            (void)printf("; rows %.1f %% hot", percent(stats->rows_hot, stats->rows));
+        (void)printf("; %s I/Os, %s read, waited %s",
                      count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
                      plim_size_text(stats->list_bytes + stats->row_bytes, bytes),
-                     stats->wait_seconds);
+                     seconds_text(stats->wait_seconds, waited));
     }
     if (epoch->hashed)
         (void)printf("; hash %016" PRIx64, epoch->hash);
@@ -93,25 +99,28 @@ void bench_say_epoch(const bench_t *bench, const bench_epoch_t *epoch)
 
 void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather)
 {
-    char rows[24], rate[24], bytes[24], transfers[24], read[24];
-    if (silent(bench))
+    char rows[24], rate[24], bytes[24], transfers[24], read[24], took[24], waited[24];
+    if (bench->common.json)
         return;
     (void)printf(
-        "gathered %s rows in %.2f s, %s rows/s, %s/s", count_text((double)gather->count, rows),
-        gather->seconds, count_text(per_second((double)gather->count, gather->seconds), rate),
+        "gathered %s rows in %s, %s rows/s, %s/s", count_text((double)gather->count, rows),
+        seconds_text(gather->seconds, took),
+        count_text(per_second((double)gather->count, gather->seconds), rate),
         plim_size_text((int64_t)per_second((double)gather->bytes, gather->seconds), bytes));
     if (gather->transfers > 0)
-        (void)printf("; %s I/Os/s, %s read, waited %.2f s",
+        (void)printf("; %s I/Os/s, %s read, waited %s",
                      count_text(per_second((double)gather->transfers, gather->seconds), transfers),
-                     plim_size_text(gather->bytes_read, read), gather->wait_seconds);
+                     plim_size_text(gather->bytes_read, read),
+                     seconds_text(gather->wait_seconds, waited));
     (void)printf("\n");
+    (void)fflush(stdout);
 }
 
 void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
 {
     const plim_bench_result_t *result = &bare->result;
     char rate[24], bytes[24];
-    if (silent(bench) || bare->kind == NULL)
+    if (bench->common.json || bare->kind == NULL)
         return;
     if (result->transfers > 0)
         (void)printf("the bare engine on %s: %s I/Os/s, %s/s\n", bare->file,
@@ -123,6 +132,7 @@ void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
             "bare memory, as many copies: %s/s, %s copies/s\n",
             plim_size_text((int64_t)per_second((double)result->bytes, result->seconds), bytes),
             count_text(per_second((double)result->count, result->seconds), rate));
+    (void)fflush(stdout);
 }
 
 static void add_count(json_t *object, const char *name, int64_t value)

@@ -77,6 +77,10 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
  * `status`. */
 int cli_failed(const cli_common_t *common, plim_status_t status);
 
+/* The same, the error joining what was found before it: takes `object`, which is NULL without
+ * --json. */
+int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object);
+
 /* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
 json_t *cli_json_text(const char *text);
 

@@ -13,7 +13,7 @@ static const char common_help[] =
     "  --threads N      threads; default: what the job has\n"
     "  --io ENGINE      auto, uring or threads\n"
     "  --json           one JSON object a line on standard output, nothing else there\n"
-    "  --quiet          no progress, only warnings and errors\n"
+    "  --quiet          no progress and no remarks\n"
     "  -h, --help       this text\n";
 
 /* PyG's and OGB's spellings: --batch_size is --batch-size. */
@@ -130,10 +130,15 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
     return true;
 }
 
-static void print_error(const char *message, plim_status_t status, int code)
+/* What was found before it failed, if anything, with the error; takes `object`. */
+static void print_error(json_t *object, const char *message, plim_status_t status, int code)
 {
-    cli_print_json(json_pack("{s:o, s:s, s:i}", "error", cli_json_text(message), "status",
-                             plim_status_name(status), "exit_code", code));
+    if (object == NULL)
+        object = json_object();
+    (void)json_object_set_new(object, "error", cli_json_text(message));
+    (void)json_object_set_new(object, "status", json_string(plim_status_name(status)));
+    (void)json_object_set_new(object, "exit_code", json_integer(code));
+    cli_print_json(object);
 }
 
 int cli_wrong_use(const cli_common_t *common, const char *format, ...)
@@ -146,7 +151,7 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     (void)fprintf(stderr, "plimsoll %s: %s\nTry 'plimsoll %s --help'.\n", common->verb->name,
                   message, common->verb->name);
     if (common->json)
-        print_error(message, PLIM_ERR_USAGE, CLI_WRONG_USE);
+        print_error(NULL, message, PLIM_ERR_USAGE, CLI_WRONG_USE);
     return CLI_WRONG_USE;
 }
 
@@ -174,10 +179,15 @@ static int exit_code(plim_status_t status)
 
 int cli_failed(const cli_common_t *common, plim_status_t status)
 {
+    return cli_failed_after(common, status, NULL);
+}
+
+int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object)
+{
     int code = exit_code(status);
     (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, plim_last_error());
     if (common->json)
-        print_error(plim_last_error(), status, code);
+        print_error(object, plim_last_error(), status, code);
     return code;
 }
 

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,7 +327,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
-            bench_say_epoch(bench, &epoch);
+            bench_say_epoch(bench, plan, &epoch);
             if (epochs != NULL)
                 (void)json_array_append_new(epochs, bench_json_epoch(&epoch));
         }
@@ -377,12 +378,14 @@ static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
     if (!bench->rows_given && info->num_features > 0)
         recipe->row_type = info->feature_type;
     recipe->no_features = bench->what == BENCH_SAMPLE;
+    bench->has_rows = bench->what != BENCH_SAMPLE && info->num_features > 0;
 }
 
-static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_dataset_t *dataset)
+/* With --json *object is what was found, the plan and finished epochs of a run that failed too. */
+static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_dataset_t *dataset,
+                               json_t **object)
 {
     plim_load_plan_t plan;
-    json_t *object = NULL;
     settle_recipe(bench, plim_dataset_info(dataset));
     plim_status_t status =
         bench->what == BENCH_GATHER
@@ -392,17 +395,12 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
         return status;
     bench_say_plan(bench, &plan);
     if (bench->common.json)
-        object = json_pack("{s:s, s:o}", "what", bench_what_name(bench->what), "plan",
-                           bench_json_plan(&plan));
-    status = bench->what == BENCH_GATHER ? run_gather(bench, job, dataset, &plan, object)
-                                         : run_epochs(bench, job, dataset, &plan, object);
-    if (status == PLIM_OK) {
-        cli_job_report(job, object);
-        if (object != NULL)
-            cli_print_json(object);
-    } else {
-        json_decref(object);
-    }
+        *object = json_pack("{s:s, s:o}", "what", bench_what_name(bench->what), "plan",
+                            bench_json_plan(&plan));
+    status = bench->what == BENCH_GATHER ? run_gather(bench, job, dataset, &plan, *object)
+                                         : run_epochs(bench, job, dataset, &plan, *object);
+    if (status == PLIM_OK)
+        cli_job_report(job, *object);
     return status;
 }
 
@@ -419,12 +417,71 @@ static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
     return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
 }
 
+/* The path as the kernel sees it; of one that does not exist yet, its nearest parent that does. */
+static bool resolve(const char *path, char real_out[PATH_MAX])
+{
+    char part[PATH_MAX];
+    if (strlen(path) >= sizeof part)
+        return false;
+    memcpy(part, path, strlen(path) + 1);
+    while (realpath(part, real_out) == NULL) {
+        char *slash = strrchr(part, '/');
+        if (errno != ENOENT || strcmp(part, ".") == 0)
+            return false;
+        if (slash == NULL)
+            memcpy(part, ".", 2);
+        else
+            *(slash == part ? slash + 1 : slash) = '\0';
+    }
+    return true;
+}
+
+/* A dataset is never written to. False when --scratch would be, already said. */
+static bool check_scratch(const bench_t *bench)
+{
+    char scratch[PATH_MAX], dataset[PATH_MAX];
+    const char *given = bench->wishes.scratch;
+    if (given == NULL || realpath(bench->path, dataset) == NULL || !resolve(given, scratch))
+        return true;
+    size_t length = strlen(dataset);
+    if (strncmp(scratch, dataset, length) != 0 ||
+        (scratch[length] != '/' && scratch[length] != '\0'))
+        return true;
+    (void)cli_wrong_use(
+        &bench->common, "--scratch: %s %s, which is never written to; name another directory",
+        given, scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
+    return false;
+}
+
+/* Whether there is something to draw for. False when there is not, already said. */
+static bool check_split(const bench_t *bench, const plim_dataset_info_t *info)
+{
+    static const char *const words[] = {"train", "valid", "test"};
+    static const char *const names[] = {"training", "validation", "test"};
+    const int64_t *counts = info->num_split;
+    const int other = bench->split == PLIM_VALID ? PLIM_TEST : PLIM_VALID;
+    if (bench->what == BENCH_GATHER || (counts[bench->split] > 0 && counts[PLIM_TRAIN] > 0))
+        return true;
+    if (counts[PLIM_TRAIN] == 0)
+        (void)cli_wrong_use(&bench->common,
+                            "%s: it has no training split, and bench needs one to plan by, "
+                            "whatever --split says; import it with one",
+                            bench->path);
+    else
+        (void)cli_wrong_use(&bench->common, "%s: its %s split is empty; choose --split train%s%s",
+                            bench->path, names[bench->split], counts[other] > 0 ? " or " : "",
+                            counts[other] > 0 ? words[other] : "");
+    return false;
+}
+
 static int run(int argc, char **argv)
 {
     bench_t bench = {.common = {.verb = &cli_verb_bench}, .recipe = PLIM_RECIPE_INIT, .epochs = 2};
     plim_limits_t limits;
     plim_dataset_t *dataset;
     plim_job_t job;
+    json_t *object = NULL;
+    bool served = true;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, long_options, &bench.common, &exit_code)) != -1) {
         if (code == -2)
@@ -443,16 +500,26 @@ static int run(int argc, char **argv)
     bench.path = argv[optind + 1];
     if (bench.stage && bench.wishes.scratch == NULL)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
+    if (!check_scratch(&bench))
+        return CLI_WRONG_USE;
     plim_status_t status = cli_job_start(&bench.common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&bench.common, status);
     status = open_dataset(&bench, &job, &dataset);
     if (status == PLIM_OK) {
-        status = run_bench(&bench, &job, dataset);
+        served = check_split(&bench, plim_dataset_info(dataset));
+        if (served)
+            status = run_bench(&bench, &job, dataset, &object);
         plim_dataset_close(dataset);
     }
     cli_job_end(&job);
-    return status == PLIM_OK ? CLI_DONE : cli_failed(&bench.common, status);
+    if (!served)
+        return CLI_WRONG_USE;
+    if (status != PLIM_OK)
+        return cli_failed_after(&bench.common, status, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return CLI_DONE;
 }
 
 const cli_verb_t cli_verb_bench = {
