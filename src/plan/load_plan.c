@@ -185,13 +185,14 @@ static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT];
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    const int64_t given = least / MIB + (least % MIB != 0) + 1;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: batches of %lld%s need at least %lld MiB in all, and the memory line is "
                       "%s; give --memory %lldM or more, or make batches or fan-outs smaller",
                       plim__dataset_path(facts->dataset), (long long)facts->recipe->batch_size,
-                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
-                      (long long)(least / MIB), plim__size_text(line, text),
-                      (long long)(least / MIB));
+                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "", (long long)given,
+                      plim__size_text(line, text), (long long)given);
 }
 
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -209,9 +210,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     int64_t line = plim_ledger_line(job->ledger);
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    int64_t least = plim__load_least(&facts);
-    least = least < INT64_MAX / 4 ? (least + MIB - 1) / MIB * MIB + MIB : INT64_MAX;
+    const int64_t least = plim__load_least(&facts);
     plim_load_plan_t plan;
     if (!plim__load_fit(&facts, line, &plan))
         return refuse(&facts, line, least);
