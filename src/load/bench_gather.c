@@ -14,6 +14,8 @@
 #include "io/npy.h"
 #include "load/bench_bare.h"
 #include "mem/arena.h"
+#include "mem/footprint.h"
+#include "mem/size_text.h"
 
 #include <plimsoll/bench.h>
 
@@ -81,7 +83,15 @@ static void enter(plim_load_plan_t *plan, const char *name, size_t bytes)
     plan->total += account->bytes;
 }
 
-/* The accounts of one way of doing it; their sum is the plan's total. */
+/* What the process holds already, less what grows with the line: the plan knows how full it gets.
+ */
+static int64_t held_bytes(const plim_job_t *job)
+{
+    return plim_ledger_reserved(job->ledger) -
+           plim__footprint_growth(plim_ledger_line(job->ledger));
+}
+
+/* The accounts of one way of doing it under the plan's line; their sum is the plan's total. */
 static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in_memory, int depth,
                    plim_load_plan_t *plan)
 {
@@ -89,8 +99,9 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
     plan->rows_in_memory = in_memory;
     plan->io_depth = in_memory ? 0 : depth;
     plan->num_accounts = 0;
-    plan->total = 0;
-    enter(plan, "process", (size_t)plim_ledger_reserved(job->ledger));
+    enter(plan, "process", 0);
+    plan->accounts[0].bytes = held_bytes(job) + plim__footprint_growth(plan->line);
+    plan->total = plan->accounts[0].bytes;
     enter(plan, "slots", bench_bytes(job, info, plan->recipe.batch_size, plan->recipe.row_type));
     enter(plan, "thread stacks", (size_t)plan->workers * PLIM__STACK_BYTES);
     if (in_memory) {
@@ -104,6 +115,38 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
         (size_t)plan->workers * plim__bare_lane_estimate(job->io_engine, plan->io_depth, row);
     size_t rows = plim__rows_disk_estimate(job, dataset, &params);
     enter(plan, "i/o", rows > bare ? rows : bare);
+}
+
+/* The least line under which rows are gathered: from memory, or from disk one read at a time. */
+static int64_t least_line(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim_load_wishes_t *wishes, const plim_load_plan_t *plan)
+{
+    int64_t least = INT64_MAX / 2;
+    for (int where = 1; where <= 2; where++) {
+        int64_t low = 0, high = INT64_MAX / 2;
+        while (wishes->rows != 3 - where && high - low > 1) {
+            plim_load_plan_t tried = *plan;
+            tried.line = low + (high - low) / 2;
+            reckon(job, dataset, where == 1, 1, &tried);
+            if (tried.total <= tried.line)
+                high = tried.line;
+            else
+                low = tried.line;
+        }
+        least = plim__min_i64(least, high);
+    }
+    return least;
+}
+
+static plim_status_t refuse(const char *path, int64_t line, int64_t least)
+{
+    char text[PLIM__SIZE_TEXT];
+    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
+    const int64_t given = least / MIB + (least % MIB != 0) + 1;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: gathering rows needs at least %lld MiB in all, and the memory line is "
+                      "%s; give --memory %lldM or more",
+                      path, (long long)given, plim__size_text(line, text), (long long)given);
 }
 
 PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -123,20 +166,21 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
     plan.line = line;
-    int64_t least = INT64_MAX;
     bool fits = false;
     for (int depth = 2 * DEPTH; depth >= 1 && !fits; depth /= 2) {
         bool in_memory = depth > DEPTH; /* tried first */
         if (wishes->rows == (in_memory ? 2 : 1))
             continue;
         reckon(job, dataset, in_memory, depth, &plan);
-        least = plim__min_i64(least, plan.total);
         fits = plan.total <= line;
     }
+    const int64_t least = least_line(job, dataset, wishes, &plan);
     if (!fits)
-        return plim__ledger_refuse(job->ledger, path, "gathering rows",
-                                   (size_t)(least - plim_ledger_reserved(job->ledger)));
-    plan.least = least / MIB * MIB + MIB;
+        return refuse(path, line, least);
+    const int64_t unused = plim__footprint_growth(line) - plim__footprint_growth(plan.total);
+    plan.accounts[0].bytes -= unused;
+    plan.total -= unused;
+    plan.least = least;
     *plan_out = plan;
     return PLIM_OK;
 }

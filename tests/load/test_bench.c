@@ -52,11 +52,12 @@ static void test_gather_counts(void **state)
         plim_bench_result_t gather, bare;
         assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         assert_int_equal(plan.rows_in_memory, round % 2 == 0);
-        assert_true(plan.total <= plan.line && plan.least <= plan.line);
+        assert_true(plan.total <= plan.line && plan.least <= plan.total);
         int64_t before = plim_ledger_reserved(place.job.ledger);
         assert_ok(plim_bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
         assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
-        assert_true(plim_ledger_peak(place.job.ledger) <= plan.total);
+        assert_true(plim_ledger_peak(place.job.ledger) - before <=
+                    plan.total - plan.accounts[0].bytes);
         assert_int_equal(gather.count, 11 * 700);
         assert_int_equal(bare.count, 11 * 700);
         assert_int_equal(gather.bytes, 11 * 700 * (30 + round) * 4);
@@ -67,6 +68,27 @@ static void test_gather_counts(void **state)
         assert_true(bare.transfers >= gather.transfers);
         close_place(&place);
     }
+}
+
+/* The least line does, and one byte less does not. */
+static void test_gather_least(void **state)
+{
+    (void)state;
+    place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
+    for (int where = 0; where < 3; where++) {
+        plim_load_wishes_t wishes = {.rows = where};
+        plim_load_plan_t plan, least;
+        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        wishes.memory = plan.least;
+        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least));
+        assert_int_equal(least.total, plan.least);
+        assert_int_equal(least.least, plan.least);
+        wishes.memory = plan.least - 1;
+        assert_int_equal(
+            plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least),
+            PLIM_ERR_BUDGET);
+    }
+    close_place(&place);
 }
 
 static void test_gather_refuses(void **state)
@@ -176,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gather_counts),
+        cmocka_unit_test(test_gather_least),
         cmocka_unit_test(test_gather_refuses),
         cmocka_unit_test(test_the_bare_machine),
         cmocka_unit_test(test_copies_stay_inside_the_plan),
