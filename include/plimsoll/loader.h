@@ -27,7 +27,7 @@ typedef enum plim_form {
 typedef struct plim_recipe {
     int64_t batch_size; /* seeds, or graphs in a dataset of many graphs */
     int num_hops;       /* 0 in a dataset of many graphs: their own edges are the one block */
-    int64_t fanout[PLIM_HOPS_MAX]; /* neighbours a node; -1: all */
+    int64_t fanout[PLIM_HOPS_MAX]; /* neighbours a node, up to 4096; -1: all */
     bool replace;                  /* draw with replacement */
     plim_form_t form;
     uint64_t seed;
@@ -36,6 +36,8 @@ typedef struct plim_recipe {
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
 } plim_recipe_t;
 
+/* Rows come as PLIM_F32 whatever is stored; the info's feature_type saves the conversion. For a
+ * dataset of many graphs set num_hops to 0. */
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false, PLIM_F32, PLIM_I32      \
@@ -58,6 +60,10 @@ typedef struct plim_block {
  * is asked for, whereas batches whose last_part is true may be held, up to the number of slots less
  * one. How much fits a slot depends on the memory, so a caller that holds batches looks at
  * last_part, whatever it has seen so far. PyG's form never comes in parts.
+ *
+ * blocks[0] is the hop around the seeds; a model runs them from the last to the first. The first
+ * num_seeds of the nodes are the seeds; in a dataset of many graphs seeds are graphs, and
+ * graph_indptr says which nodes are whose.
  */
 typedef struct plim_batch {
     int64_t epoch;
