@@ -79,6 +79,14 @@ def test_program_builds_against_it(prefix, tmp_path, language):
     assert said.split()[1].startswith('4')
 
 
+def test_example_reads_an_epoch(prefix, tmp_path):
+    [library] = prefix.rglob('libplimsoll.so')
+    run('cc', '-std=c11', '-Wall', '-Wextra', '-Werror', SOURCE / 'examples' / 'epoch.c', '-o', tmp_path / 'epoch', *flags(prefix))
+    run(prefix / 'bin' / 'plimsoll', 'generate', 'papers100M', tmp_path / 'tiny', '--scale', '0.001', '--quiet')
+    said = run(tmp_path / 'epoch', tmp_path / 'tiny', env={**os.environ, 'LD_LIBRARY_PATH': str(library.parent)})
+    assert 'step 0: 1024 seeds' in said and 'step 1: ' in said and 'step 2: ' not in said
+
+
 @pytest.mark.parametrize('language', LANGUAGES)
 @pytest.mark.parametrize('header', HEADERS)
 def test_header_compiles_alone(prefix, header, language):

@@ -1,0 +1,52 @@
+/* One epoch of batches: cc epoch.c $(pkg-config --cflags --libs plimsoll); ./a.out DATASET */
+#include <plimsoll/plimsoll.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static plim_status_t run_epoch(plim_loader_t *loader)
+{
+    plim_batch_t *batch;
+    plim_status_t status = plim_loader_start(loader, PLIM_TRAIN, 0, 0);
+    while (status == PLIM_OK && (status = plim_loader_next(loader, &batch)) == PLIM_OK) {
+        if (batch == NULL)
+            return PLIM_OK;
+        (void)printf("step %" PRId64 ": %" PRId64 " seeds, %" PRId64 " nodes, edges", batch->step,
+                     batch->num_seeds, batch->num_nodes);
+        for (int i = batch->num_blocks - 1; i >= 0; i--) /* as a model runs them */
+            (void)printf(" %" PRId64, batch->blocks[i].num_edges);
+        (void)printf("%s\n", batch->last_part ? "" : ", in parts");
+        plim_batch_release(batch);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static plim_limits_t limits;
+    static plim_load_plan_t plan;
+    const plim_limit_options_t options = {0, 0, NULL, NULL};
+    plim_recipe_t recipe = PLIM_RECIPE_INIT; /* 1024 seeds, 10 neighbours at each of 2 hops */
+    plim_job_t job = PLIM_JOB_INIT;
+    plim_dataset_t *dataset = NULL;
+    plim_loader_t *loader = NULL;
+    if (argc != 2)
+        return 2;
+    plim_status_t status = plim_limits_discover(&options, &limits);
+    if (status == PLIM_OK)
+        status = plim_ledger_create(limits.memory[limits.line].value, &job.ledger);
+    if (status == PLIM_OK)
+        status = plim_dataset_open(&job, argv[1], &dataset);
+    if (status == PLIM_OK)
+        status = plim_load_plan(&job, dataset, &recipe, NULL, &plan);
+    if (status == PLIM_OK)
+        status = plim_loader_create(&job, dataset, &plan, &loader);
+    if (status == PLIM_OK)
+        status = run_epoch(loader);
+    if (status != PLIM_OK)
+        (void)fprintf(stderr, "%s\n", plim_last_error());
+    plim_loader_destroy(loader);
+    plim_dataset_close(dataset);
+    plim_ledger_destroy(job.ledger);
+    return status != PLIM_OK;
+}
