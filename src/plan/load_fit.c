@@ -29,6 +29,7 @@ enum {
     ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
     DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
     ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
+    LEFT_PART = 16,         /* 1/16 of the line left over is too much while rows could be kept */
     LISTS_PART = 3,         /* hot lists at most 1/3 of the rest, hot rows all else */
     SPARE_PERCENT = 25,     /* slots are larger than an expected batch by this */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
@@ -377,6 +378,37 @@ static bool comfortable(const plim__load_facts_t *facts, int64_t line,
     return total_of(facts, line, &self) - total_of(facts, line, &other) <= room / ADJACENCY_PART;
 }
 
+/* From the least that the arrangement needs to its share of the line; false when it is cramped. */
+static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+{
+    const bool windowed = plan->window_steps > 0;
+    if (windowed)
+        grow_depth(facts, line, plan);
+    const bool good = grow_slots(facts, line, plan);
+    if (windowed) {
+        grow_windows(facts, line, plan);
+        grow_hot(facts, line, plan);
+    }
+    return good;
+}
+
+/*
+ * Hot rows cost more than their bytes: what fills them comes with the first of them. Where that was
+ * more than the others had left, hot rows come first, unless slots would be cramped.
+ */
+static void grow_hot_first(const plim__load_facts_t *facts, int64_t line,
+                           const arrangement_t *arrangement, plim_load_plan_t *plan)
+{
+    if (plan->rows_in_memory || plan->hot_row_bytes > 0 || facts->wishes->hot_rows != 0 ||
+        line - total_of(facts, line, plan) < line / LEFT_PART)
+        return;
+    plim_load_plan_t tried;
+    take_least(facts, arrangement, &tried);
+    tried.hot_row_bytes = (size_t)plim__min_i64(KEPT_LEAST, most_hot_rows(facts, &tried));
+    if (total_of(facts, line, &tried) <= line && grow_all(facts, line, &tried))
+        *plan = tried;
+}
+
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
 {
     plim_load_plan_t plan;
@@ -388,14 +420,8 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_pla
         if (total_of(facts, line, &plan) > line)
             continue;
         bool good = comfortable(facts, line, &arrangements[i], &plan);
-        bool windowed = plan.window_steps > 0;
-        if (windowed)
-            grow_depth(facts, line, &plan);
-        good = grow_slots(facts, line, &plan) && good;
-        if (windowed) {
-            grow_windows(facts, line, &plan);
-            grow_hot(facts, line, &plan);
-        }
+        good = grow_all(facts, line, &plan) && good;
+        grow_hot_first(facts, line, &arrangements[i], &plan);
         /* A cramped one is kept only until a smaller arrangement fits. */
         plan.line = line;
         *plan_out = plan;

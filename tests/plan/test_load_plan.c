@@ -416,6 +416,27 @@ static void test_slots_are_in_proportion(void **state)
     close_place(&place);
 }
 
+/* No room is left over while rows could be kept in it, once what fills them fits at all. */
+static void test_room_is_used(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_plan_t least, plan;
+    plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .hot_rows = 2 * MIB};
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
+    wishes.hot_rows = 0;
+    for (int64_t more = 2; more < 12; more += 2) {
+        wishes.memory = least.least + more * MIB;
+        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        check_sums(&plan);
+        assert_true(plan.hot_row_bytes > 0);
+        assert_true(plan.line - plan.total < plan.line / 16);
+    }
+    close_place(&place);
+}
+
 /* A machine may have more threads than a loader uses. */
 static void test_more_threads_than_are_used(void **state)
 {
@@ -450,6 +471,7 @@ int main(void)
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
         cmocka_unit_test(test_slots_are_in_proportion),
+        cmocka_unit_test(test_room_is_used),
         cmocka_unit_test(test_more_threads_than_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
