@@ -1,5 +1,6 @@
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "load/largest_graph.h"
 #include "load/parts.h"
 #include "load/recipe.h"
@@ -182,6 +183,52 @@ static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan
     return plim__rows_packed_bytes(dataset, bytes);
 }
 
+/* Whether so many seeds are expected to fit one of the plan's slots. */
+static bool fits_a_slot(const plim__load_facts_t *facts, const plim_load_plan_t *plan,
+                        int64_t num_seeds)
+{
+    const plim__load_size_t size = plim__load_expected(facts, num_seeds);
+    return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
+}
+
+/* The line, to a MiB, from which on a slot holds an expected batch; 0 when there is none. */
+static int64_t whole_line(const plim__load_facts_t *facts, int64_t line, int64_t num_seeds)
+{
+    int64_t low = line, high = line;
+    plim_load_plan_t plan;
+    do {
+        if (high > INT64_MAX / 4)
+            return 0;
+        low = high;
+        high *= 2;
+    } while (!plim__load_fit(facts, high, &plan) || !fits_a_slot(facts, &plan, num_seeds));
+    while (high - low > MIB) {
+        const int64_t middle = low + (high - low) / 2;
+        if (plim__load_fit(facts, middle, &plan) && fits_a_slot(facts, &plan, num_seeds))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* Says so when batches will come in parts: the loader halves them until they fit. */
+static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    const int64_t seeds = plim__min_i64(facts->recipe->batch_size, facts->epoch_seeds);
+    int64_t parts = 1;
+    while (parts < seeds && !fits_a_slot(facts, plan, (seeds - 1) / parts + 1))
+        parts *= 2;
+    if (parts == 1)
+        return;
+    const int64_t line = whole_line(facts, plan->line, seeds);
+    if (line > 0)
+        plim__log(facts->job, PLIM_LOG_INFO,
+                  "a batch comes in about %lld parts; from about %lld MiB of memory on it comes "
+                  "whole",
+                  (long long)parts, (long long)(line / MIB + 1));
+}
+
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT];
@@ -223,6 +270,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     }
     plan.least = least;
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
+    say_parts(&facts, &plan);
     add_held(job->ledger, rounding, &plan);
     *plan_out = plan;
     return PLIM_OK;

@@ -9,6 +9,7 @@
 #include <plimsoll/plimsoll.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
@@ -437,6 +438,39 @@ static void test_room_is_used(void **state)
     close_place(&place);
 }
 
+static void hear(void *user, plim_log_level_t level, const char *message)
+{
+    (void)level;
+    (void)snprintf(user, 256, "%s", message);
+}
+
+/* A plan for batches in parts says how many, and what line would have them whole: it does. */
+static void test_parts_are_foretold(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    plim_load_wishes_t wishes = {.topology = 2, .rows = 2};
+    plim_load_plan_t plan;
+    char said[256] = "";
+    recipe.batch_size = 8192;
+    plim_job_t job = place.job;
+    job.log = hear;
+    job.user = said;
+    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_null(strstr(said, "parts"));
+    wishes.memory = plan.least + MIB;
+    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    const char *remark = strstr(said, "parts; from about ");
+    assert_non_null(remark);
+    wishes.memory = strtoll(remark + strlen("parts; from about "), NULL, 10) * MIB;
+    said[0] = '\0';
+    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_null(strstr(said, "parts"));
+    close_place(&place);
+}
+
 /* A machine may have more threads than a loader uses. */
 static void test_more_threads_than_are_used(void **state)
 {
@@ -472,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
         cmocka_unit_test(test_slots_are_in_proportion),
         cmocka_unit_test(test_room_is_used),
+        cmocka_unit_test(test_parts_are_foretold),
         cmocka_unit_test(test_more_threads_than_are_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
