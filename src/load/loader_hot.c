@@ -79,8 +79,7 @@ static bool is_disk(const char *path, int64_t bytes)
 /* Where counters go that do not fit; NULL when there is no such place. */
 static const char *tmp_of(const plim_loader_t *loader)
 {
-    const char *places[] = {loader->plan.scratch, getenv("TMPDIR"), "/var/tmp",
-                            plim__dataset_path(loader->dataset)};
+    const char *places[] = {loader->plan.scratch, getenv("TMPDIR"), "/var/tmp"};
     const int64_t bytes = plim__worth_file_bytes(loader->info->num_nodes);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         if (is_disk(places[i], bytes))
