@@ -222,11 +222,12 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
     if (parts == 1)
         return;
     const int64_t line = whole_line(facts, plan->line, seeds);
+    const int64_t mebibytes = line / MIB + 1;
     if (line > 0)
         plim__log(facts->job, PLIM_LOG_INFO,
                   "a batch comes in about %lld parts; from about %lld MiB of memory on it comes "
                   "whole",
-                  (long long)parts, (long long)(line / MIB + 1));
+                  (long long)parts, (long long)mebibytes);
 }
 
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
