@@ -42,7 +42,7 @@ static size_t row_room(const plim_loader_t *loader)
 
 static size_t entry_bytes(const plim_loader_t *loader)
 {
-    return loader->info->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    return plim__index_bytes(loader->info->index_type);
 }
 
 static size_t row_bytes(const plim_loader_t *loader)

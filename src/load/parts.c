@@ -4,11 +4,6 @@
 #include "base/job.h"
 #include "mem/arena.h"
 
-static size_t index_width(plim_dtype_t type)
-{
-    return type == PLIM_I32 ? 4 : 8;
-}
-
 static size_t row_width(plim_dtype_t type)
 {
     return type == PLIM_F16 ? 2 : 4;
@@ -59,7 +54,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
 {
     const plim_recipe_t *recipe = &plan->recipe;
     const int64_t seeds = plim__min_i64(recipe->batch_size, plim__load_largest_split(info));
-    size_t width = index_width(recipe->index_type);
+    size_t width = plim__index_bytes(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),
         .edges = array_bytes(plan->slot_edges, 1, width),

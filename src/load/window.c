@@ -19,7 +19,7 @@
 
 static size_t entry_size(const plim__load_window_params_t *params)
 {
-    return params->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    return plim__index_bytes(params->index_type);
 }
 
 /* Places have 32 bits. */

@@ -146,7 +146,7 @@ static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int nu
 {
     const plim__load_window_params_t *params = &window->params;
     plim__node_set_t *set = &window->sets[number];
-    size_t entry = params->index_type == PLIM_I32 ? 4 : 8;
+    size_t entry = plim__index_bytes(params->index_type);
     uint32_t *places = (uint32_t *)((char *)window->area + (size_t)*cursor * entry);
     bool last = number + 1 == params->num_hops;
     *cursor += place_entries(window, set->count);

@@ -143,7 +143,7 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
     plim__load_window_t *window = ((window_topology_t *)source)->window;
     (void)number;
     PLIM_TRY(check_hop(window, hop));
-    size_t entry = window->params.index_type == PLIM_I32 ? sizeof(uint32_t) : sizeof(uint64_t);
+    size_t entry = plim__index_bytes(window->params.index_type);
     size_t usual = hop->fanout < 1 || hop->fanout > 32 ? 32 : (size_t)hop->fanout;
     lookup_t lookup = {.set = &window->sets[hop->hop],
                        .places = window->places[hop->hop],

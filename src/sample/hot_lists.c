@@ -36,18 +36,13 @@ static size_t arena_bytes(int64_t num_lists, int64_t num_entries, size_t width)
     return plim__round_up(size, PLIM__PAGE);
 }
 
-static size_t entry_width(const plim_dataset_info_t *info)
-{
-    return info->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
-}
-
 size_t plim__hot_lists_estimate(const plim_dataset_t *dataset, const plim__node_set_t *nodes,
                                 size_t bytes)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     if (nodes == NULL || nodes->count == 0)
         return 0;
-    size_t all = arena_bytes(nodes->count, info->num_edges, entry_width(info));
+    size_t all = arena_bytes(nodes->count, info->num_edges, plim__index_bytes(info->index_type));
     bytes &= ~(PLIM__PAGE - 1);
     return all < bytes ? all : bytes;
 }
@@ -124,7 +119,7 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
                                      size_t bytes, plim__hot_lists_t **hot_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const size_t width = entry_width(info);
+    const size_t width = plim__index_bytes(info->index_type);
     plim__arena_t arena;
     int64_t num_lists, num_entries;
     measure(nodes, offsets, width, bytes, &num_lists, &num_entries);

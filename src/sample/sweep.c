@@ -91,13 +91,6 @@ static size_t bytes_for(const plim_job_t *job, int64_t piece, bool placed, int w
     return plim__arena_piece(1, sizeof(state_t), 1) + PLIM__PAGE + (size_t)workers * one;
 }
 
-static int most_workers(const plim_job_t *job)
-{
-    return job->threads < 1                   ? 1
-           : job->threads < PLIM__THREADS_MAX ? job->threads
-                                              : PLIM__THREADS_MAX;
-}
-
 size_t plim__sweep_least(const plim_job_t *job, int64_t piece, bool placed)
 {
     return bytes_for(job, piece, placed, 1);
@@ -105,7 +98,7 @@ size_t plim__sweep_least(const plim_job_t *job, int64_t piece, bool placed)
 
 size_t plim__sweep_most(const plim_job_t *job, int64_t piece, bool placed)
 {
-    return bytes_for(job, piece, placed, most_workers(job));
+    return bytes_for(job, piece, placed, plim__job_threads(job));
 }
 
 static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, state_t **state_out)
@@ -113,7 +106,7 @@ static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, s
     plim__arena_t arena;
     bool placed = sweep->place != NULL;
     int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
-    int workers = (int)plim__min_i64(most_workers(job), plim__max_i64(pieces, 1));
+    int workers = (int)plim__min_i64(plim__job_threads(job), plim__max_i64(pieces, 1));
     while (workers > 1 && (int64_t)bytes_for(job, sweep->piece, placed, workers) >
                               plim_ledger_available(job->ledger))
         workers--;

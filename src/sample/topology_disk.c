@@ -414,11 +414,6 @@ static plim__reader_params_t reader_params(const plim__topology_disk_params_t *p
     return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
 }
 
-static size_t entry_width(const plim_dataset_t *dataset)
-{
-    return plim_dataset_info(dataset)->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
-}
-
 static size_t arena_bytes(size_t width, int workers)
 {
     size_t one = plim__arena_piece((size_t)PIECE, sizeof(plim__list_t), 1) +
@@ -438,7 +433,9 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
     size_t hot = plim__hot_lists_estimate(dataset, params->hot, params->hot_bytes);
     if (hot > 0)
         hot += plim__hot_lists_fill_estimate(job, params->workers);
-    return plim__round_up(arena_bytes(entry_width(dataset), params->workers), PLIM__PAGE) +
+    return plim__round_up(arena_bytes(plim__index_bytes(plim_dataset_info(dataset)->index_type),
+                                      params->workers),
+                          PLIM__PAGE) +
            (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader) + hot;
 }
 
@@ -496,7 +493,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     plim__arena_t arena;
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim__reader_params_t reader = reader_params(params);
-    const size_t width = entry_width(dataset);
+    const size_t width = plim__index_bytes(plim_dataset_info(dataset)->index_type);
     if (params->workers < 1 || manifest->info.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)manifest->info.num_nodes, params->workers);

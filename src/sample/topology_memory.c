@@ -151,7 +151,7 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
 static size_t arena_bytes(const plim_dataset_info_t *info, int workers)
 {
     size_t size = plim__arena_piece(1, sizeof(memory_t), 1);
-    size_t width = info->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    size_t width = plim__index_bytes(info->index_type);
     /* Direct reads end on a page. */
     size_t indices = plim__arena_piece((size_t)info->num_edges, width, 2 * PLIM__PAGE);
     if (!plim__add_size(size, indices, &size) ||

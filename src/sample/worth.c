@@ -137,7 +137,7 @@ static plim_status_t work_create(const plim_job_t *job, const plim_dataset_t *da
     work->layout = layout;
     work->num_nodes = info->num_nodes;
     work->num_edges = info->num_edges;
-    work->entry_bytes = info->index_type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+    work->entry_bytes = plim__index_bytes(info->index_type);
     work->indices.fd = work->file.fd = -1;
     for (int i = 0; i < params->num_hops; i++)
         if (params->fanout[i] != 0)

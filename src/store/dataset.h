@@ -5,6 +5,12 @@
 #include "io/file.h"
 #include "store/manifest.h"
 
+/* Bytes of an id, PLIM_I32 or PLIM_I64. */
+static inline size_t plim__index_bytes(plim_dtype_t type)
+{
+    return type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
+}
+
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
 /* The directory's path. */
