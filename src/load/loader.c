@@ -293,7 +293,9 @@ static void drain(plim_loader_t *loader)
     if (loader->partial != NULL)
         plim_batch_release(&loader->partial->batch);
     loader->partial = NULL;
+    pthread_mutex_lock(&loader->lock); /* a builder may be choosing what is next */
     loader->stream.started = false;
+    pthread_mutex_unlock(&loader->lock);
 }
 
 PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t split)

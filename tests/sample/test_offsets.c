@@ -143,16 +143,16 @@ static void refuse_other_degrees(void **state)
 }
 
 /* Under a line with room for one thread's reading alone, eight threads' worth is not asked for;
- * with less it is said. */
+ * with less it is said. Where io_uring answers, it may do with less than was reckoned. */
 static void read_under_a_low_line(void **state)
 {
     (void)state;
     plim__offsets_t *offsets;
-    const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+    const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS, PLIM_IO_THREADS};
     make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 3; i++) {
         plim__arena_t rest;
-        plim_job_t job = test_job_make(LINE, 8, engines[i % 2]);
+        plim_job_t job = test_job_make(LINE, 8, engines[i]);
         size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_least(&job);
         size_t left = (size_t)plim_ledger_available(job.ledger) - least;
         left = left / PLIM__PAGE * PLIM__PAGE + (i < 2 ? 0 : 64 * PLIM__PAGE);
