@@ -192,7 +192,7 @@ static void accounts_add_up(void **state)
     assert_int_equal(sum, plim_ledger_reserved(job.ledger));
     assert_int_equal(sum, before + 1500);
     assert_int_equal(plim_ledger_peak(job.ledger), before + 3500);
-    assert_int_equal(plim_ledger_available(job.ledger), ((int64_t)1 << 30) - sum);
+    assert_int_equal(plim_ledger_available(job.ledger), plim_ledger_line(job.ledger) - sum);
     assert_string_equal(infos[0].name, "process");
     assert_string_equal(infos[other].name, "second");
     assert_int_equal(infos[other].peak, 2000);
