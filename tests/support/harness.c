@@ -1,7 +1,6 @@
 #include "support/harness.h"
 
 #include "mem/arena.h"
-#include "mem/footprint.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -32,9 +31,6 @@ void test_directory_remove(const char *path)
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine)
 {
     plim_job_t job = PLIM_JOB_INIT;
-    /* A sanitizer's shadow memory grows from test to test, and is not the job's. */
-    if (TEST_SANITIZED && line_bytes < INT64_MAX / 2)
-        line_bytes += plim__footprint_process(line_bytes);
     assert_ok(plim_ledger_create(line_bytes, &job.ledger));
     job.threads = threads;
     job.io_engine = engine;
