@@ -32,6 +32,7 @@ typedef struct plim_recipe {
     plim_form_t form;
     uint64_t seed;
     bool no_features;        /* topology only: no rows in the batches */
+    bool degrees;            /* the nodes' degrees in the whole graph come with the batches */
     plim_dtype_t row_type;   /* rows as PLIM_F16 or PLIM_F32 */
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
 } plim_recipe_t;
@@ -40,7 +41,8 @@ typedef struct plim_recipe {
  * dataset of many graphs set num_hops to 0. */
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
-        1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false, PLIM_F32, PLIM_I32      \
+        1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false, false, PLIM_F32,        \
+            PLIM_I32                                                                               \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -75,9 +77,10 @@ typedef struct plim_batch {
     int64_t num_nodes;
     int num_blocks;
     plim_block_t blocks[PLIM_HOPS_MAX];
-    const void *nodes;  /* (num_nodes) ids in the dataset, of the recipe's index type */
-    const void *rows;   /* (num_nodes, num_features) of the recipe's row type; NULL without */
-    const void *labels; /* (num_seeds) int64, or (num_seeds, num_targets) float; NULL without */
+    const void *nodes;      /* (num_nodes) ids in the dataset, of the recipe's index type */
+    const void *rows;       /* (num_nodes, num_features) of the recipe's row type; NULL without */
+    const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float; NULL without */
+    const int32_t *degrees; /* (num_nodes) edges into each in the dataset; NULL without */
     const void *graph_indptr; /* (num_seeds + 1) first nodes of the graphs, index type; or NULL */
 } plim_batch_t;
 

@@ -19,6 +19,7 @@ typedef struct plim_load_wishes {
     int64_t window;      /* steps sampled as a whole, at most */
     int topology;        /* 1: in memory, 2: on disk */
     int rows;            /* 1: in memory, 2: on disk */
+    int64_t part_seeds;  /* at most so many seeds at once: batches come in parts */
     int64_t hot_rows;    /* bytes of rows kept in memory, -1: none */
     int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
@@ -48,6 +49,7 @@ struct plim_load_plan {
     int num_slots;
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;
+    int64_t part_seeds; /* at most so many in a part; 0: as many as fit a slot */
     int io_depth;
     size_t io_gap;
     char scratch[512];     /* "" : none */

@@ -12,6 +12,7 @@
 #include <plimsoll/meter.h>
 #include <plimsoll/plan.h>
 #include <plimsoll/status.h>
+#include <plimsoll/train.h>
 #include <plimsoll/version.h>
 
 #endif

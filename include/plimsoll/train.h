@@ -1,0 +1,229 @@
+/*
+ * Training, evaluation and prediction under the job's line.
+ *
+ * A run lives in a directory: run.json (recipe, dataset's fingerprint, machine), metrics.jsonl
+ * (what was reached; the same bits however often the run was killed and resumed), timeline.jsonl
+ * (memory and speed), last.safetensors (weights, optimiser and position, from which it resumes) and
+ * best.safetensors (weights at the best validation). Weights carry PyTorch Geometric's names.
+ */
+#ifndef PLIMSOLL_TRAIN_H
+#define PLIMSOLL_TRAIN_H
+
+#include <plimsoll/loader.h>
+#include <plimsoll/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum plim_model_kind {
+    PLIM_MLP = 0,
+    PLIM_GCN,
+    PLIM_SAGE,
+    PLIM_GAT,
+    PLIM_GIN
+} plim_model_kind_t;
+
+typedef enum plim_aggregation { PLIM_MEAN = 0, PLIM_MAX } plim_aggregation_t;
+typedef enum plim_norm { PLIM_NORM_NONE = 0, PLIM_NORM_LAYER, PLIM_NORM_BATCH } plim_norm_t;
+typedef enum plim_activation { PLIM_ACTIVATION_NONE = 0, PLIM_RELU, PLIM_ELU } plim_activation_t;
+typedef enum plim_pool { PLIM_POOL_MEAN = 0, PLIM_POOL_ADD, PLIM_POOL_MAX } plim_pool_t;
+typedef enum plim_precision { PLIM_PRECISION_F32 = 0, PLIM_PRECISION_BF16 } plim_precision_t;
+
+typedef enum plim_loss {
+    PLIM_LOSS_AUTO = 0, /* cross-entropy for classes, squared error for values */
+    PLIM_LOSS_CROSS_ENTROPY,
+    PLIM_LOSS_BCE, /* with logits; values are 0 or 1 */
+    PLIM_LOSS_MSE,
+    PLIM_LOSS_MAE
+} plim_loss_t;
+
+typedef enum plim_metric {
+    PLIM_METRIC_AUTO = 0, /* accuracy for classes, ROC-AUC with BCE, RMSE for values */
+    PLIM_METRIC_ACCURACY,
+    PLIM_METRIC_ROC_AUC, /* of class 1 among two, or the mean over columns of values */
+    PLIM_METRIC_MAE,
+    PLIM_METRIC_RMSE
+} plim_metric_t;
+
+typedef struct plim_model {
+    plim_model_kind_t kind;
+    int num_layers;                 /* 1 … PLIM_HOPS_MAX */
+    int64_t hidden;                 /* channels between layers; GAT: all heads together */
+    int heads;                      /* GAT */
+    plim_aggregation_t aggregation; /* SAGE */
+    plim_norm_t norm;
+    plim_activation_t activation;
+    float dropout;
+    bool residual;    /* a layer's input is added to its output where widths agree */
+    plim_pool_t pool; /* graph-level tasks */
+    plim_precision_t precision;
+    bool recompute; /* layers' inputs are computed again in backward instead of kept; same bits */
+} plim_model_t;
+
+#define PLIM_MODEL_INIT                                                                            \
+    {                                                                                              \
+        PLIM_GCN, 2, 64, 1, PLIM_MEAN, PLIM_NORM_NONE, PLIM_RELU, 0.0f, false, PLIM_POOL_MEAN,     \
+            PLIM_PRECISION_F32, false                                                              \
+    }
+
+typedef enum plim_optimiser_kind { PLIM_ADAM = 0, PLIM_ADAMW, PLIM_SGD } plim_optimiser_kind_t;
+typedef enum plim_schedule {
+    PLIM_SCHEDULE_NONE = 0,
+    PLIM_SCHEDULE_COSINE, /* to 0 at the last epoch */
+    PLIM_SCHEDULE_STEP    /* times schedule_factor every schedule_epochs */
+} plim_schedule_t;
+
+typedef struct plim_optimiser {
+    plim_optimiser_kind_t kind;
+    double rate;
+    double momentum; /* SGD */
+    double beta1, beta2, epsilon;
+    double weight_decay;
+    double clip_norm; /* 0: never */
+    plim_schedule_t schedule;
+    int64_t schedule_epochs;
+    double schedule_factor;
+} plim_optimiser_t;
+
+#define PLIM_OPTIMISER_INIT                                                                        \
+    {                                                                                              \
+        PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1               \
+    }
+
+/* All that decides a run's result. */
+typedef struct plim_training {
+    plim_model_t model;
+    plim_recipe_t recipe; /* batch_size, fanout, seed; the rest is set by the trainer */
+    plim_optimiser_t optimiser;
+    plim_loss_t loss;
+    plim_metric_t metric;
+    int64_t epochs;
+    int64_t eval_every; /* epochs; 0: never */
+    int64_t patience;   /* evaluations without a better one that end the run; 0: none do */
+    bool eval_train;    /* evaluate the training split as often as the others */
+    /* Below: changes speed and memory, not the result (microbatch: only its last bits). */
+    int64_t microbatch;        /* seeds at a time; 0: the whole batch */
+    int64_t checkpoint_steps;  /* save every so many steps; 0: at the end of each epoch only */
+    double checkpoint_seconds; /* save at least this often; 0: by steps alone */
+    int64_t memory_steps;      /* a line about memory every so many steps; 0: none */
+} plim_training_t;
+
+#define PLIM_TRAINING_INIT                                                                         \
+    {                                                                                              \
+        PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT, PLIM_LOSS_AUTO, PLIM_METRIC_AUTO,  \
+            10, 1, 0, false, 0, 0, 300.0, 0                                                        \
+    }
+
+/* What happens, as it happens. Scores are NAN where there is none. */
+typedef enum plim_train_event_kind {
+    PLIM_EVENT_STEP = 0, /* of training */
+    PLIM_EVENT_EVAL,     /* of an evaluation: split, step of steps */
+    PLIM_EVENT_MEMORY,
+    PLIM_EVENT_EPOCH,     /* loss, scores, seconds */
+    PLIM_EVENT_CHECKPOINT /* last.safetensors is durable */
+} plim_train_event_kind_t;
+
+typedef struct plim_train_event {
+    plim_train_event_kind_t kind;
+    plim_split_t split;
+    int64_t epoch; /* from 1 */
+    int64_t step, steps;
+    double loss;     /* STEP: of this batch; EPOCH: mean over the epoch's seeds */
+    double score[3]; /* train, valid, test */
+    bool best;       /* EPOCH: the best validation so far */
+    double seconds;  /* EPOCH: of the whole epoch, evaluation included */
+    int64_t resident_bytes, line_bytes; /* MEMORY */
+} plim_train_event_t;
+
+typedef void (*plim_train_event_fn)(void *user, const plim_train_event_t *event);
+
+typedef struct plim_train_result {
+    int64_t epochs;     /* done in all, over all stages */
+    int64_t best_epoch; /* 0: none was evaluated */
+    double loss;        /* of the last epoch */
+    double score[3];    /* at the best epoch; train only where it was evaluated */
+    bool early;         /* ended by patience */
+} plim_train_result_t;
+
+/*
+ * The whole run's plan: the loader's and, beside it, model, optimiser, activations, checkpoint and
+ * evaluation. PLIM_ERR_BUDGET with the least line when nothing fits; PLIM_ERR_USAGE for settings
+ * that the dataset cannot serve.
+ */
+typedef struct plim_train_plan {
+    plim_load_plan_t load;
+    int num_accounts;
+    plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS]; /* all, the loader's included */
+    int64_t total, line, least;
+} plim_train_plan_t;
+
+PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *training,
+                                       const plim_load_wishes_t *wishes,
+                                       plim_train_plan_t *plan_out);
+
+/*
+ * Trains in a new run directory (PLIM_ERR_USAGE when it exists and holds a run). Stopped by
+ * job->stop: PLIM_ERR_STOPPED, and everything is saved. `path` is the dataset's, kept in run.json.
+ * `events` may be NULL.
+ */
+PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training, const plim_train_plan_t *plan,
+                                  const char *run, plim_train_event_fn events, void *user,
+                                  plim_train_result_t *result_out);
+
+/* What run.json says: settings and the path of the dataset. PLIM_ERR_DATA, PLIM_ERR_IO. */
+typedef struct plim_run_info {
+    plim_training_t training;
+    char dataset[PLIM_PATH_MAX];
+    char fingerprint[17];
+    int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet */
+} plim_run_info_t;
+PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
+                                     plim_run_info_t *info_out);
+
+/*
+ * Goes on where last.safetensors ends, up to training->epochs in all (which may be more than
+ * before; what decides the result must be as in run.json: PLIM_ERR_USAGE names what is not).
+ * PLIM_ERR_DATA on another dataset. On another kind of processor, or with other library versions,
+ * it goes on and logs that bits may differ.
+ */
+PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_training_t *training,
+                                         const plim_train_plan_t *plan, const char *run,
+                                         plim_train_event_fn events, void *user,
+                                         plim_train_result_t *result_out);
+
+typedef enum plim_predict_kind {
+    PLIM_PREDICT_LOGITS = 0, /* f32 (n, outputs) */
+    PLIM_PREDICT_CLASSES,    /* int64 (n) */
+    PLIM_PREDICT_EMBEDDINGS  /* f32 (n, hidden): what the last layer read */
+} plim_predict_kind_t;
+
+/* Which weights, which nodes, and how. */
+typedef struct plim_inference {
+    const char *weights; /* a safetensors file; NULL: the run's best, else its last */
+    bool exact;          /* whole neighbourhoods, layer by layer; else drawn as in training */
+    const char *scratch; /* where intermediate layers go; NULL: the run's directory */
+} plim_inference_t;
+
+/*
+ * Scores of the splits that are asked for (bit s of `splits` for split s; the others are NAN), by
+ * the run's metric; loss likewise. PLIM_ERR_BUDGET, PLIM_ERR_SPACE before anything is started.
+ */
+PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const char *run, const plim_inference_t *inference,
+                                     unsigned splits, plim_train_event_fn events, void *user,
+                                     double score_out[3], double loss_out[3]);
+
+/* Predictions for a split's seeds in the dataset's order, or for all nodes (split -1), as .npy. */
+PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const char *run, const plim_inference_t *inference, int split,
+                                    plim_predict_kind_t kind, const char *out,
+                                    plim_train_event_fn events, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,62 @@
+/*
+ * safetensors: eight bytes of header length (little endian), a JSON header (name → dtype, shape,
+ * data_offsets; "__metadata__" → text by name), padded with spaces to 4,096 bytes here, then the
+ * tensors one after the other.
+ */
+#ifndef PLIM_IO_SAFETENSORS_H
+#define PLIM_IO_SAFETENSORS_H
+
+#include "io/file.h"
+
+#include <plimsoll/dataset.h>
+#include <stddef.h>
+
+#define PLIM__TENSORS_MAX 1024
+#define PLIM__TENSOR_NAME_MAX 160
+
+typedef struct plim__tensor {
+    char name[PLIM__TENSOR_NAME_MAX];
+    plim_dtype_t type; /* PLIM_F32 or PLIM_I64 */
+    int num_dims;
+    int64_t shape[4];
+    void *data; /* to write from, or to read into */
+} plim__tensor_t;
+
+typedef struct plim__note {
+    const char *key;
+    const char *text;
+} plim__note_t;
+
+/* Memory while a file is written or read: the header's text and a buffer. In the account
+ * "checkpoint". */
+size_t plim__safetensors_estimate(void);
+
+/*
+ * Writes the file whole and durable under its name, or not at all (plim__commit_nameless's order, a
+ * named temporary file where the file system has no nameless ones). A kill at any instant leaves
+ * the old file or the new one. PLIM_ERR_IO, PLIM_ERR_SPACE.
+ */
+plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
+                                      const plim__note_t *notes, int num_notes,
+                                      const plim__tensor_t *tensors, int num_tensors);
+
+typedef struct plim__safetensors plim__safetensors_t;
+
+/* Opens and checks a hostile file: header, offsets, overlaps, sizes. PLIM_ERR_DATA, PLIM_ERR_IO. */
+plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
+                                     plim__safetensors_t **file_out);
+void plim__safetensors_close(plim__safetensors_t *file);
+
+/* The text of a note; NULL when there is none. Lives as long as the file. */
+const char *plim__safetensors_note(const plim__safetensors_t *file, const char *key);
+
+/* How many tensors there are, and the index-th one's name, type and shape. */
+int plim__safetensors_count(const plim__safetensors_t *file);
+void plim__safetensors_describe(const plim__safetensors_t *file, int index,
+                                plim__tensor_t *tensor_out);
+
+/* Fills tensor->data from the tensor of that name, which must have its type and shape:
+ * PLIM_ERR_DATA, naming both. */
+plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tensor_t *tensor);
+
+#endif

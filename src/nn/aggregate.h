@@ -1,0 +1,83 @@
+/*
+ * Sums over neighbours, and back: vectorised, the dataset's f16 rows converted on the way,
+ * deterministic, without atomics: forward by destination, backward by source along the reversed
+ * hop.
+ */
+#ifndef PLIM_NN_AGGREGATE_H
+#define PLIM_NN_AGGREGATE_H
+
+#include "nn/matrix.h"
+#include "nn/team.h"
+
+#include <stdbool.h>
+
+/* One hop of a batch: destination v draws from sources indices[indptr[v]] … [indptr[v+1]-1], and is
+ * itself source v. */
+typedef struct plim__hop {
+    int64_t num_dst;
+    int64_t num_src;
+    int64_t num_edges;
+    const int32_t *indptr;  /* (num_dst + 1) */
+    const int32_t *indices; /* (num_edges) */
+} plim__hop_t;
+
+/* The same edges by source: edge edges[indptr[u]] … leads from u to destinations[…], ascending. */
+typedef struct plim__reverse {
+    int32_t *indptr;       /* (num_src + 1) */
+    int32_t *edges;        /* (num_edges) */
+    int32_t *destinations; /* (num_edges) */
+} plim__reverse_t;
+
+/* Fills the three arrays, which are the caller's. */
+void plim__reverse_make(const plim__hop_t *hop, plim__reverse_t *reverse);
+
+/*
+ * Linear sums: out[v] = dst_scale[v] * sum over edges of src_scale[u] x[u] + self_scale[v] x[v].
+ * A NULL src_scale or dst_scale is 1 everywhere, a NULL self_scale 0.
+ */
+typedef struct plim__scales {
+    const float *src;  /* (num_src) */
+    const float *dst;  /* (num_dst) */
+    const float *self; /* (num_dst) */
+} plim__scales_t;
+
+/*
+ * x: num_src rows, any element; out: num_dst rows, F32 or BF16. With `root` not NULL, row v of x is
+ * also copied to row v of root, in root's element (the other half of SAGE's input).
+ */
+void plim__aggregate_forward(plim__team_t *team, const plim__hop_t *hop,
+                             const plim__scales_t *scales, const plim__matrix_t *x,
+                             plim__matrix_t *out, plim__matrix_t *root);
+
+/*
+ * dx[u] (num_src rows, F32, overwritten) from dout (num_dst rows, F32), and, with droot (num_dst
+ * rows, F32) not NULL, droot[u] added for u < num_dst.
+ */
+void plim__aggregate_backward(plim__team_t *team, const plim__hop_t *hop,
+                              const plim__reverse_t *reverse, const plim__scales_t *scales,
+                              const plim__matrix_t *dout, const plim__matrix_t *droot,
+                              plim__matrix_t *dx);
+
+/*
+ * The largest of each column over the neighbours; 0 where there are none. `chosen` (num_dst, width)
+ * is the edge that gave it, the first of equals, or -1; NULL when no backward pass follows.
+ */
+void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
+                                 const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,
+                                 plim__matrix_t *root);
+void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
+                                  const plim__reverse_t *reverse, const int32_t *chosen,
+                                  const plim__matrix_t *dout, const plim__matrix_t *droot,
+                                  plim__matrix_t *dx);
+
+/*
+ * GCN's scales from degrees in the whole graph: src 1/sqrt(d_u+1); dst (d_v/k_v)/sqrt(d_v+1), k_v
+ * being the edges drawn; self 1/(d_v+1).
+ */
+void plim__scales_gcn(const plim__hop_t *hop, const int32_t *degrees, float *src, float *dst,
+                      float *self);
+
+/* dst 1/k_v, 0 for none. */
+void plim__scales_mean(const plim__hop_t *hop, float *dst);
+
+#endif

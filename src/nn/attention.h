@@ -1,0 +1,46 @@
+/*
+ * GAT's weighted sums: for each head h, e(u,v) = LeakyReLU_0.2(att_src·z_u + att_dst·z_v), a =
+ * softmax of e over v's neighbours and v itself (edges from v to itself are left out: it is there
+ * once), and out[v] = sum of a(u,v) z_u. Attention dropout is keyed by the nodes' ids, so splitting
+ * a batch does not change it.
+ */
+#ifndef PLIM_NN_ATTENTION_H
+#define PLIM_NN_ATTENTION_H
+
+#include "nn/aggregate.h"
+
+typedef struct plim__attention {
+    int heads;
+    int64_t channels;     /* of one head; z is (num_src, heads * channels) */
+    const float *att_src; /* (heads, channels) */
+    const float *att_dst; /* (heads, channels) */
+    float dropout;        /* of attention weights; 0: none */
+    uint64_t key;         /* of the dropout: (seed, epoch, step, layer) */
+    const int32_t *nodes; /* (num_src) ids in the dataset, for the dropout */
+} plim__attention_t;
+
+/* What forward leaves for backward; the arrays are the caller's. */
+typedef struct plim__attention_state {
+    float *score_src; /* (num_src, heads) att_src·z */
+    float *score_dst; /* (num_dst, heads) */
+    float *weights;   /* (num_edges + num_dst, heads): a before dropout, of edges, then of selves */
+} plim__attention_state_t;
+
+/* z: F32, num_src rows; out: F32, num_dst rows of heads * channels. */
+void plim__attention_forward(plim__team_t *team, const plim__hop_t *hop,
+                             const plim__attention_t *attention, const plim__matrix_t *z,
+                             plim__attention_state_t *state, plim__matrix_t *out);
+
+/*
+ * dz (num_src rows, F32, overwritten) from dout; datt_src and datt_dst (heads, channels) are added
+ * to. `scratch` has plim__attention_scratch bytes.
+ */
+void plim__attention_backward(plim__team_t *team, const plim__hop_t *hop,
+                              const plim__reverse_t *reverse, const plim__attention_t *attention,
+                              const plim__matrix_t *z, const plim__attention_state_t *state,
+                              const plim__matrix_t *dout, plim__matrix_t *dz, float *datt_src,
+                              float *datt_dst, void *scratch);
+size_t plim__attention_scratch(int64_t num_src, int64_t num_dst, int64_t num_edges, int heads,
+                               int64_t channels);
+
+#endif

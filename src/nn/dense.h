@@ -1,0 +1,77 @@
+/*
+ * Matrix products with a weight: y = x W', dx = dy W, dW += dy' x, by oneDNN. The only header over
+ * the only file that includes dnnl.h.
+ *
+ * Rows are worked off in tiles of fixed heights, each by one thread of the team, so that every
+ * primitive exists before the first step and OpenMP never starts a thread. Scratch memory, packed
+ * weights and partial sums are in the object's arena.
+ */
+#ifndef PLIM_NN_DENSE_H
+#define PLIM_NN_DENSE_H
+
+#include "nn/matrix.h"
+#include "nn/team.h"
+
+#include <stdbool.h>
+
+typedef struct plim__dense plim__dense_t;
+
+typedef struct plim__dense_params {
+    int64_t in;              /* columns of x */
+    int64_t out;             /* columns of y */
+    plim__element_t element; /* of x and dy: F32, or BF16 (dx, y and dW are F32 all the same) */
+    bool backward;           /* dW is wanted */
+    bool input_gradient;     /* dx is wanted */
+    int workers;             /* the team's size */
+} plim__dense_params_t;
+
+/*
+ * What oneDNN takes for itself when it is first used (code pages, tables, JIT kernels), measured on
+ * this machine or a safe bound; the account "oneDNN" holds it from plim__dense_library_begin to
+ * plim__dense_library_end, which may be nested.
+ */
+plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
+void plim__dense_library_end(plim_ledger_t *ledger);
+size_t plim__dense_library_bytes(void);
+
+/* "oneDNN 2.6.3" */
+const char *plim__dense_library_version(void);
+
+/* Whether BF16 is worth asking for on this processor; where it is not, it still works. */
+bool plim__dense_has_bf16(void);
+
+/* Whatever oneDNN takes for the object's primitives included. */
+size_t plim__dense_estimate(const plim__dense_params_t *params);
+
+/* PLIM_ERR_BUDGET, PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason. */
+plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
+                                 plim__dense_t **dense_out);
+void plim__dense_destroy(plim__dense_t *dense);
+
+/*
+ * The weight from now on: columns [first, first + width) of W from `weight` (out, width), row after
+ * row, as PyTorch has it. A weight may consist of several, side by side (SAGE's two). Packs it, so
+ * it is called after each change.
+ */
+void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
+                            const float *weight);
+
+/* y (rows, out) = x (rows, in) W'. y is F32 and dense. */
+void plim__dense_forward(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *x,
+                         float *y);
+
+/* dx (rows, in) = dy (rows, out) W. dx is F32 and dense. */
+void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *dy,
+                                float *dx);
+
+/* Adds dy' x to the object's sum over all calls since plim__dense_gradient. Zeroes the spare rows
+ * of dy and x. */
+void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim__matrix_t *dy,
+                                 plim__matrix_t *x);
+
+/* Adds columns [first, first + width) of the sum to `gradient` (out, width); with `last`, the sum
+ * is zero again. */
+void plim__dense_gradient(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
+                          bool last, float *gradient);
+
+#endif

@@ -1,0 +1,47 @@
+/*
+ * What layers hand each other: matrices in arena memory, row after row.
+ *
+ * A matrix that a product reads or writes has room for its rows rounded up to PLIM__ROWS; what lies
+ * in the rows behind the last is nobody's and may be overwritten at any time.
+ */
+#ifndef PLIM_NN_MATRIX_H
+#define PLIM_NN_MATRIX_H
+
+#include "base/check.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLIM__ROWS 32
+
+/* How a value is stored. Sums, gradients and weights are F32, always. */
+typedef enum plim__element {
+    PLIM__F32 = 0, /* float */
+    PLIM__BF16,    /* the upper half of a float, rounded to nearest even */
+    PLIM__F16      /* binary16: rows of a dataset, read only */
+} plim__element_t;
+
+typedef struct plim__matrix {
+    void *data; /* (rows, stride) of `element`, on a boundary of PLIM__LINE */
+    int64_t rows;
+    int64_t width;  /* columns that count */
+    int64_t stride; /* elements from a row to the next, at least width */
+    plim__element_t element;
+} plim__matrix_t;
+
+static inline size_t plim__element_bytes(plim__element_t element)
+{
+    return element == PLIM__F32 ? 4 : 2;
+}
+
+/* Memory of a matrix whose rows are dense, its spare rows included; saturates. */
+static inline size_t plim__matrix_bytes(int64_t rows, int64_t width, plim__element_t element)
+{
+    const size_t padded = plim__round_up((size_t)rows, PLIM__ROWS);
+    return plim__round_up(
+        plim__mul_saturating_size(plim__mul_saturating_size(padded, (size_t)width),
+                                  plim__element_bytes(element)),
+        64);
+}
+
+#endif

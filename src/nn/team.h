@@ -1,0 +1,38 @@
+/*
+ * The threads that compute: started once, asleep between pieces of work, so that a loader's threads
+ * have the processors meanwhile. The caller is one of them. Work that is not worth a wake-up is
+ * done by the caller alone.
+ *
+ * Results may not depend on who does a piece: a sum over rows is cut into pieces by the number of
+ * rows alone, and the pieces are added in their order. So any number of threads gives the same
+ * bits.
+ */
+#ifndef PLIM_NN_TEAM_H
+#define PLIM_NN_TEAM_H
+
+#include <plimsoll/ledger.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct plim__team plim__team_t;
+
+/* Memory of a team, stacks included. */
+size_t plim__team_estimate(int threads);
+
+/* `threads` in all, the caller's included; at least 1, at most PLIM__THREADS_MAX. PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM. Where not all can be started there are fewer. */
+plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out);
+void plim__team_destroy(plim__team_t *team);
+
+/* Workers are numbered from 0 (the caller) to this less one. */
+int plim__team_size(const plim__team_t *team);
+
+/*
+ * work(context, worker, piece) once for each piece 0 … pieces-1, in any order, at once; returns
+ * when all are done. `cost` is what one piece takes, in nanoseconds, roughly: too little in all,
+ * and the caller does everything. One caller at a time; `work` must not call it.
+ */
+void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
+                    void (*work)(void *context, int worker, int64_t piece), void *context);
+
+#endif

@@ -1,0 +1,77 @@
+/*
+ * A run's directory: run.json, metrics.jsonl, timeline.jsonl, last.safetensors, best.safetensors;
+ * and the lock that keeps a second job out.
+ *
+ * metrics.jsonl holds nothing that differs from one machine or try to the next (no times): killed
+ * and resumed, it ends as the same bytes. What was appended after the last checkpoint is cut off
+ * when the run resumes.
+ */
+#ifndef PLIM_TRAIN_RUN_H
+#define PLIM_TRAIN_RUN_H
+
+#include "nn/optimiser.h"
+
+#include <plimsoll/train.h>
+
+typedef struct plim__run plim__run_t;
+
+/* Where a run stands; with the parameters and moments, all that a resumed run needs. */
+typedef struct plim__position {
+    int64_t epoch;   /* epochs done */
+    int64_t step;    /* steps of the next one done */
+    int64_t updates; /* optimiser's steps in all */
+    double loss_sum; /* over the seeds of the epoch under way */
+    int64_t loss_seeds;
+    double epoch_loss;  /* of the last whole epoch */
+    int64_t best_epoch; /* 0: none */
+    double best_score[3];
+    int64_t waited;        /* evaluations since */
+    int64_t metrics_bytes; /* length of metrics.jsonl */
+    bool ended;            /* by patience */
+} plim__position_t;
+
+/* Memory of an open run: tables, and what a checkpoint takes while it is written. */
+size_t plim__run_estimate(void);
+
+/* Makes `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE when it
+ * holds a run already, PLIM_ERR_IO. `dataset_path` is made absolute. */
+plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
+                               const plim_dataset_info_t *dataset, const plim_training_t *training,
+                               plim__run_t **run_out);
+
+/*
+ * Locks an existing run and compares: PLIM_ERR_DATA for another dataset; PLIM_ERR_USAGE naming what
+ * decides the result and is not as in run.json, or that another process has the run. Other
+ * processors, threads or library versions are logged.
+ */
+plim_status_t plim__run_open(const plim_job_t *job, const char *path,
+                             const plim_dataset_info_t *dataset, const plim_training_t *training,
+                             plim__run_t **run_out);
+void plim__run_close(plim__run_t *run);
+
+/*
+ * last.safetensors into parameters, moments and position, and metrics.jsonl cut back to it. A run
+ * that has none yet starts anew: position_out is zero, metrics.jsonl empty, *found_out false.
+ */
+plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
+                             plim__position_t *position_out, bool *found_out);
+
+/* last.safetensors anew, metrics.jsonl made durable before it; the position's metrics_bytes is set
+ * here. */
+plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                             plim__position_t *position);
+
+/* best.safetensors anew: values only, and what they reached. */
+plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                                  const plim__position_t *position);
+
+/* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. */
+plim_status_t plim__run_metrics(plim__run_t *run, const char *line);
+plim_status_t plim__run_timeline(plim__run_t *run, const char *line);
+
+/* A weights file (NULL: the run's best, else its last) into the values of parameters; every
+ * parameter must be there with its shape. For evaluate and predict, which need no lock. */
+plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
+                                plim__parameter_t *parameters, int count);
+
+#endif
