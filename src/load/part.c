@@ -121,6 +121,7 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, int64_t count,
     batch->nodes = slot->nodes;
     batch->rows = slot->rows;
     batch->labels = plim__seeds_label_bytes(loader->seeds) > 0 ? slot->labels : NULL;
+    batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
     slot->part = count;
 }
@@ -149,6 +150,9 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
     PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
     if (loader->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(loader, slot, count, &out));
+    if (slot->degrees != NULL)
+        PLIM_TRY(plim__topology_degrees(sources.topology, sources.first_worker + worker->number,
+                                        out.ids, out.num_nodes, slot->degrees));
     if (slot->rows != NULL)
         PLIM_TRY(plim__rows_gather(sources.rows, sources.first_worker + worker->number, out.ids,
                                    out.num_nodes, loader->plan.recipe.row_type, slot->rows));

@@ -62,14 +62,16 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     };
     if (with_rows)
         sizes.rows = array_bytes(plan->slot_nodes, info->num_features, row_width(recipe->row_type));
+    if (recipe->degrees)
+        sizes.degrees = array_bytes(plan->slot_nodes, 1, sizeof(int32_t));
     if (info->label_kind == PLIM_LABELS_CLASSES)
         sizes.labels = array_bytes(seeds, 1, sizeof(int64_t));
     if (info->label_kind == PLIM_LABELS_VALUES)
         sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
     if (info->num_graphs > 0)
         sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
-    const size_t all[] = {sizes.nodes, sizes.edges,  sizes.rows,
-                          sizes.seeds, sizes.labels, sizes.graph_indptr};
+    const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,        sizes.seeds,
+                          sizes.labels, sizes.degrees, sizes.graph_indptr};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;

@@ -21,6 +21,7 @@ typedef struct plim__load_slot_sizes {
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
     size_t seeds;        /* (at most batch_size) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
+    size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
     size_t bytes;        /* all of it, a whole number of pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;

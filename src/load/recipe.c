@@ -43,5 +43,10 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
     if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%s: %lld nodes do not have ids of 32 bits; ask for 64",
                           plim__dataset_path(dataset), (long long)info->num_nodes);
+    if (recipe->degrees && info->max_degree > INT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: its longest list has %lld entries, and degrees are delivered as 32 "
+                          "bits",
+                          plim__dataset_path(dataset), (long long)info->max_degree);
     return PLIM_OK;
 }

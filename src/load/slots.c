@@ -41,6 +41,7 @@ static void lay_out(plim__slot_t *slot, const plim__load_slot_sizes_t *sizes, ch
     slot->edges = next_array(&at, sizes->edges);
     slot->seeds = next_array(&at, sizes->seeds);
     slot->labels = next_array(&at, sizes->labels);
+    slot->degrees = next_array(&at, sizes->degrees);
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
 }
 

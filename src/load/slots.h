@@ -31,6 +31,7 @@ typedef struct plim__slot {
     void *edges;
     void *rows;         /* NULL without */
     void *labels;       /* NULL without */
+    int32_t *degrees;   /* NULL without */
     void *graph_indptr; /* NULL in one graph */
 } plim__slot_t;
 

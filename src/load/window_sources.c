@@ -153,6 +153,15 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
     return lookup_run(&lookup, nodes, count, drawn);
 }
 
+/* A window keeps draws, not lists: the source below knows how long those are. */
+static plim_status_t topology_degrees(plim__topology_t *source, int number, const int64_t *nodes,
+                                      int64_t count, int32_t *degrees_out)
+{
+    plim__load_window_t *window = ((window_topology_t *)source)->window;
+    return plim__topology_degrees(window->topology_below, window->params.builders + number, nodes,
+                                  count, degrees_out);
+}
+
 /* What was read for a window, the source below has counted. */
 static void topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
@@ -278,7 +287,7 @@ static void rows_destroy(plim__rows_t *source)
 
 void plim__load_window_sources(plim__load_window_t *window)
 {
-    window->topology =
-        (window_topology_t){{topology_draw, topology_stats, topology_destroy}, window};
+    window->topology = (window_topology_t){
+        {topology_draw, topology_degrees, topology_stats, topology_destroy}, window};
     window->rows = (window_rows_t){{rows_gather, rows_stats, rows_destroy}, window};
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define LINE_NODES 56
+#define DEGREES_AHEAD 24
 #define LONG_DEGREE 128 /* the least degree that does not go into a byte */
 #define LONG_BYTE 255   /* what stands there instead: the only bytes with the highest bit set */
 
@@ -300,4 +301,20 @@ plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node)
 void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node)
 {
     __builtin_prefetch(&offsets->lines[(uint64_t)node / LINE_NODES]);
+}
+
+void plim__offsets_degrees(const plim__offsets_t *offsets, const int64_t *nodes, int64_t count,
+                           int32_t *degrees_out)
+{
+    for (int64_t i = 0; i < count && i < DEGREES_AHEAD; i++)
+        plim__offsets_prefetch(offsets, nodes[i]);
+    for (int64_t i = 0; i < count; i++) {
+        const uint64_t node = (uint64_t)nodes[i];
+        if (i + DEGREES_AHEAD < count)
+            plim__offsets_prefetch(offsets, nodes[i + DEGREES_AHEAD]);
+        int32_t degree = offsets->lines[node / LINE_NODES].degrees[node % LINE_NODES];
+        if (__builtin_expect(degree == LONG_BYTE, 0))
+            degree = (int32_t)plim__offsets_list(offsets, nodes[i]).degree;
+        degrees_out[i] = degree;
+    }
 }

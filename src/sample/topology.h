@@ -32,6 +32,8 @@ typedef struct plim__topology_stats {
 struct plim__topology {
     plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
+    plim_status_t (*degrees)(plim__topology_t *source, int worker, const int64_t *nodes,
+                             int64_t count, int32_t *degrees_out);
     void (*stats)(plim__topology_t *source, plim__topology_stats_t *stats_out);
     void (*destroy)(plim__topology_t *source);
 };
@@ -47,6 +49,15 @@ static inline plim_status_t plim__topology_draw(plim__topology_t *source, int wo
                                                 int64_t count, plim__drawn_t *drawn)
 {
     return source->draw(source, worker, hop, nodes, count, drawn);
+}
+
+/* How long the whole lists of nodes[0 … count-1] are, in any order, each node valid. As the draws
+ * go, but for datasets whose longest list is below 2^31 only. */
+static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int worker,
+                                                   const int64_t *nodes, int64_t count,
+                                                   int32_t *degrees_out)
+{
+    return source->degrees(source, worker, nodes, count, degrees_out);
 }
 
 static inline void plim__topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)

@@ -379,6 +379,14 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_
     return PLIM_OK;
 }
 
+static plim_status_t degrees(plim__topology_t *source, int number, const int64_t *nodes,
+                             int64_t count, int32_t *degrees_out)
+{
+    (void)number;
+    plim__offsets_degrees(((const disk_t *)source)->offsets, nodes, count, degrees_out);
+    return PLIM_OK;
+}
+
 static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
     const disk_t *disk = (const disk_t *)source;
@@ -501,7 +509,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
         plim__arena_create(job->ledger, "topology", arena_bytes(width, params->workers), &arena));
     disk_t *disk = plim__arena_carve(&arena, 1, sizeof *disk, 1);
     disk->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
-    disk->face = (plim__topology_t){draw, stats, destroy};
+    disk->face = (plim__topology_t){draw, degrees, stats, destroy};
     disk->offsets = offsets;
     disk->num_nodes = manifest->info.num_nodes;
     disk->width = width;

@@ -88,6 +88,14 @@ static plim_status_t draw(plim__topology_t *source, int worker, const plim__hop_
     return PLIM_OK;
 }
 
+static plim_status_t degrees(plim__topology_t *source, int worker, const int64_t *nodes,
+                             int64_t count, int32_t *degrees_out)
+{
+    (void)worker;
+    plim__offsets_degrees(((const memory_t *)source)->offsets, nodes, count, degrees_out);
+    return PLIM_OK;
+}
+
 static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
     const memory_t *memory = (const memory_t *)source;
@@ -198,7 +206,7 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "adjacency", arena_bytes(info, workers), &arena));
     memory_t *memory = plim__arena_carve(&arena, 1, sizeof *memory, 1);
-    memory->source = (plim__topology_t){draw, stats, destroy};
+    memory->source = (plim__topology_t){draw, degrees, stats, destroy};
     memory->offsets = offsets;
     memory->narrow = info->index_type == PLIM_I32;
     memory->shift = memory->narrow ? 2 : 3;

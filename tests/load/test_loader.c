@@ -17,6 +17,7 @@ static void batches_are_what_the_files_say(void **state)
         recipe.row_type = variant % 3 == 0 ? PLIM_F16 : PLIM_F32;
         recipe.form = variant == 4 ? PLIM_PYG : PLIM_NATIVE;
         recipe.replace = variant == 5;
+        recipe.degrees = variant != 2;
         plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
         plim_loader_t *loader;
         plim_batch_t *batch;
@@ -86,6 +87,39 @@ static void the_stream_is_one(void **state)
         assert_true(plan.slot_nodes == 100 ? parts > whole : parts == whole);
     }
     test_loader_close(&threads);
+    test_loader_close(&fixture);
+}
+
+/* Degrees are the whole graph's, wherever lists lie, and leave the stream as it is. */
+static void degrees_come_from_every_source(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    int64_t whole, parts;
+    plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
+    const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
+    for (int mode = 0; mode < 8; mode++) {
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+        plan.recipe.degrees = true;
+        plan.topology_in_memory = mode % 2 == 0;
+        plan.rows_in_memory = mode / 2 % 2 == 0;
+        plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
+        plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
+        assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        for (;;) {
+            assert_ok(plim_loader_next(loader, &batch));
+            if (batch == NULL)
+                break;
+            test_check_degrees(&fixture, &plan.recipe, batch);
+            plim_batch_release(batch);
+        }
+        plim_loader_destroy(loader);
+    }
     test_loader_close(&fixture);
 }
 
@@ -257,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_what_the_files_say),
         cmocka_unit_test(the_stream_is_one),
+        cmocka_unit_test(degrees_come_from_every_source),
         cmocka_unit_test(every_recipe_is_one_stream),
         cmocka_unit_test(any_step_continues_the_stream),
         cmocka_unit_test(counts_what_it_does),

@@ -34,6 +34,7 @@ static void check_graphs(const test_loader_t *fixture, const plim_recipe_t *reci
     }
     assert_int_equal(local, batch->num_nodes);
     assert_int_equal(test_index_at(recipe, batch->graph_indptr, batch->num_seeds), local);
+    test_check_degrees(fixture, recipe, batch);
     test_check_rows(fixture, recipe, batch);
 }
 
@@ -110,6 +111,7 @@ static void graphs_come_whole(void **state)
         plan.slot_nodes = mode % 2 == 0 ? 16 * 11 : 20; /* the latter holds the largest graph */
         plan.slot_edges = 16 * 11 * 12 + 1;
         plan.hot_list_bytes = plan.hot_row_bytes = mode < 4 ? 0 : 9000;
+        plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);
         assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));

@@ -2,6 +2,7 @@
 #include "support/harness.h"
 #include "support/lists.h"
 
+#include "base/check.h"
 #include "mem/arena.h"
 #include "sample/offsets.h"
 
@@ -44,6 +45,16 @@ static int unmake(void **state)
 static void compare(const plim__offsets_t *offsets)
 {
     const int64_t *indptr = fixture.lists.indptr;
+    int64_t nodes[100];
+    int32_t degrees[100];
+    for (int64_t first = 0; first < fixture.lists.num_nodes; first += 100) {
+        int64_t count = plim__min_i64(100, fixture.lists.num_nodes - first);
+        for (int64_t i = 0; i < count; i++)
+            nodes[i] = first + (i * 37 + 11) % count;
+        plim__offsets_degrees(offsets, nodes, count, degrees);
+        for (int64_t i = 0; i < count; i++)
+            assert_int_equal(degrees[i], indptr[nodes[i] + 1] - indptr[nodes[i]]);
+    }
     for (int64_t v = 0; v < fixture.lists.num_nodes; v++) {
         plim__list_t list = plim__offsets_list(offsets, v);
         plim__offsets_prefetch(offsets, v);

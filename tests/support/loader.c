@@ -150,6 +150,16 @@ void test_check_rows(const test_loader_t *fixture, const plim_recipe_t *recipe,
     }
 }
 
+void test_check_degrees(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                        const plim_batch_t *batch)
+{
+    assert_int_equal(batch->degrees != NULL, recipe->degrees);
+    for (int64_t i = 0; i < batch->num_nodes && recipe->degrees; i++) {
+        int64_t node = test_index_at(recipe, batch->nodes, i);
+        assert_int_equal(batch->degrees[i], fixture->indptr[node + 1] - fixture->indptr[node]);
+    }
+}
+
 /* Every destination's draws, as the definition says, by the node's own list in the files. */
 static void check_block(const test_loader_t *fixture, const plim_recipe_t *recipe,
                         const plim_batch_t *batch, int hop, int64_t known)
@@ -184,6 +194,7 @@ void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
     assert_int_equal(batch->num_blocks, recipe->num_hops);
     for (int64_t i = 0; i < batch->num_nodes; i++)
         assert_int_equal(seen[test_index_at(recipe, batch->nodes, i)]++, 0);
+    test_check_degrees(fixture, recipe, batch);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         if (recipe->form == PLIM_NATIVE)
             assert_int_equal(batch->blocks[hop].first_dst, 0);
