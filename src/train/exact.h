@@ -22,9 +22,12 @@ typedef struct plim__exact_params {
     const char *scratch; /* directory of the nameless files */
 } plim__exact_params_t;
 
-/* Disk space that the intermediate layers take at most, and the least memory. */
-int64_t plim__exact_disk(const plim_dataset_info_t *info, const plim__exact_params_t *params);
-size_t plim__exact_least(const plim_job_t *job, const plim_dataset_info_t *info,
+/*
+ * Disk space that the layers between take at most (for all nodes; for few it is less), and the
+ * least memory: everything beyond what the ledger holds now.
+ */
+int64_t plim__exact_disk(const plim_dataset_t *dataset, const plim__exact_params_t *params);
+size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
                          const plim__exact_params_t *params);
 
 /* Rows of outputs, in the order asked for; called from one thread, pieces ascending. */
