@@ -26,7 +26,8 @@ typedef enum plim_form {
 /* What is drawn: the same recipe gives the same batches. */
 typedef struct plim_recipe {
     int64_t batch_size; /* seeds, or graphs in a dataset of many graphs */
-    int num_hops;       /* 0 in a dataset of many graphs: their own edges are the one block */
+    int num_hops; /* 0: seeds and their rows alone, no blocks; in a dataset of many graphs always 0,
+                     and their own edges are the one block */
     int64_t fanout[PLIM_HOPS_MAX]; /* neighbours a node, up to 4096; -1: all */
     bool replace;                  /* draw with replacement */
     plim_form_t form;

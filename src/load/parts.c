@@ -114,7 +114,8 @@ void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim_recipe_t *recipe = &drawn;
     plim__load_parts_t parts = {0};
     parts.with_rows = !recipe->no_features && info->num_features > 0;
-    parts.windowed = !plan->topology_in_memory || (parts.with_rows && !plan->rows_in_memory);
+    parts.windowed = (recipe->num_hops > 0 && !plan->topology_in_memory) ||
+                     (parts.with_rows && !plan->rows_in_memory);
     parts.builders = parts.windowed ? plim__job_threads(job) : 0;
     parts.num_sources = parts.builders + plan->workers;
     parts.most_drawn = plim__load_most_drawn(recipe, info->max_degree);

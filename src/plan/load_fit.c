@@ -69,15 +69,22 @@ static bool has_rows(const plim__load_facts_t *facts)
     return !facts->recipe->no_features && plim_dataset_info(facts->dataset)->num_features > 0;
 }
 
-/* Whether the wishes leave it open; without rows they count as in memory, once. */
+static bool has_draws(const plim__load_facts_t *facts)
+{
+    return facts->recipe->num_hops > 0 || plim_dataset_info(facts->dataset)->num_graphs > 0;
+}
+
+/* Whether the wishes leave it open; without rows they count as in memory, once, and lists that
+ * nothing is drawn from stay on disk. */
 static bool allowed(const plim__load_facts_t *facts, const arrangement_t *arrangement)
 {
     const plim_load_wishes_t *wishes = facts->wishes;
-    if (!has_rows(facts))
-        return arrangement->rows_in_memory &&
-               wishes->topology != (arrangement->topology_in_memory ? 2 : 1);
-    return wishes->topology != (arrangement->topology_in_memory ? 2 : 1) &&
-           wishes->rows != (arrangement->rows_in_memory ? 2 : 1);
+    const bool topology = has_draws(facts)
+                              ? wishes->topology != (arrangement->topology_in_memory ? 2 : 1)
+                              : !arrangement->topology_in_memory;
+    const bool rows = has_rows(facts) ? wishes->rows != (arrangement->rows_in_memory ? 2 : 1)
+                                      : arrangement->rows_in_memory;
+    return topology && rows;
 }
 
 static int64_t file_bytes(const plim__load_facts_t *facts, const char *name)
@@ -102,7 +109,7 @@ static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_pl
 
 static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
-    if (plan->topology_in_memory)
+    if (plan->topology_in_memory || !has_draws(facts))
         return 0;
     return most_hot(facts, "indices.npy", facts->wishes->hot_lists);
 }
@@ -178,7 +185,7 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
     plan->io_gap = IO_GAP;
     if (wishes->scratch != NULL)
         strncpy(plan->scratch, wishes->scratch, sizeof plan->scratch - 1);
-    bool windowed = !plan->topology_in_memory || !plan->rows_in_memory;
+    bool windowed = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
     if (windowed) {
         plan->window_steps = epoch_steps(facts);
         if (wishes->window > 0)

@@ -26,9 +26,6 @@ static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_reci
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     PLIM_TRY(plim__load_recipe_check(dataset, recipe));
-    if (info->num_graphs == 0 && recipe->num_hops == 0)
-        return plim__fail(PLIM_ERR_USAGE, "%d hops; from 1 to %d can be drawn", recipe->num_hops,
-                          PLIM_HOPS_MAX);
     if (info->num_split[PLIM_TRAIN] == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no training split, so there are no batches",
                           plim__dataset_path(dataset));
@@ -131,7 +128,8 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
-    return guessed && info->num_graphs == 0 && info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
+    return guessed && info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
+           info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
            trial_total(facts, plan->line) <= plan->line;
 }
 

@@ -59,7 +59,7 @@ static void test_recipes_that_cannot_be(void **state)
     for (size_t i = 0; i < 10; i++)
         recipes[i] = small_recipe();
     recipes[0].batch_size = 0;
-    recipes[1].num_hops = 0;
+    recipes[1].num_hops = -1;
     recipes[2].num_hops = PLIM_HOPS_MAX + 1;
     recipes[3].fanout[1] = -2;
     recipes[4].fanout[0] = 4097;
@@ -201,7 +201,8 @@ static void test_runs_stay_inside_their_plans(void **state)
         place_t free_place = open_place(&graph, PLIM_LINE_NONE, 1);
         plim_recipe_t recipe = small_recipe();
         recipe.batch_size = 1 + (int64_t)plim__rng_below(key, &counter, 200);
-        recipe.num_hops = 1 + (int)plim__rng_below(key, &counter, 3);
+        recipe.num_hops = round == 5 ? 0 : 1 + (int)plim__rng_below(key, &counter, 3);
+        recipe.degrees = round % 3 == 0;
         recipe.fanout[2] = plim__rng_below(key, &counter, 2) == 1 ? -1 : 4;
         recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
         recipe.seed = round;
@@ -234,6 +235,26 @@ static void test_runs_stay_inside_their_plans(void **state)
         }
         close_place(&free_place);
     }
+}
+
+/* Without hops the graph itself is not needed: it takes no memory to speak of. */
+static void test_seeds_alone_need_no_lists(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 200000, .num_features = 2, .num_classes = 3};
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    plim_recipe_t recipe = small_recipe();
+    recipe.num_hops = 0;
+    plim_load_plan_t plan;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    check_sums(&plan);
+    assert_true(plan.rows_in_memory && !plan.topology_in_memory);
+    assert_int_equal(plan.window_steps, 0);
+    assert_int_equal(plan.slot_nodes, recipe.batch_size);
+    for (int i = 0; i < plan.num_accounts; i++)
+        assert_true(strcmp(plan.accounts[i].name, "adjacency") != 0 &&
+                    strcmp(plan.accounts[i].name, "windows") != 0);
+    close_place(&place);
 }
 
 static void test_least_line_is_exact(void **state)
@@ -504,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_recipes_for_many_graphs),
         cmocka_unit_test(test_no_training_split),
         cmocka_unit_test(test_runs_stay_inside_their_plans),
+        cmocka_unit_test(test_seeds_alone_need_no_lists),
         cmocka_unit_test(test_least_line_is_exact),
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_wishes_are_kept),
