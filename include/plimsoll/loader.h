@@ -59,10 +59,10 @@ typedef struct plim_block {
 /*
  * A batch, or a part of one. Its memory is a slot of the loader's ring, the caller's until it has
  * released it as often as it retained it (delivery counts as once). A batch that is larger than a
- * slot comes in parts, one after the other in the same slot: each must be released before the next
- * is asked for, whereas batches whose last_part is true may be held, up to the number of slots less
- * one. How much fits a slot depends on the memory, so a caller that holds batches looks at
- * last_part, whatever it has seen so far. PyG's form never comes in parts.
+ * slot, or than the plan's part_seeds, comes in parts, one after the other: each must be released
+ * before the next is asked for, whereas batches whose last_part is true may be held, up to the
+ * number of slots less one. How much fits a slot depends on the memory, so a caller that holds
+ * batches looks at last_part, whatever it has seen so far. PyG's form never comes in parts.
  *
  * blocks[0] is the hop around the seeds; a model runs them from the last to the first. The first
  * num_seeds of the nodes are the seeds; in a dataset of many graphs seeds are graphs, and

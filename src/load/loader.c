@@ -119,12 +119,11 @@ static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot
 {
     const int64_t ticket = slot->ticket;
     plim__load_entry_t *entry = entry_of(loader, ticket);
-    slot->batch.first_seed = 0;
     slot->part = 0;
     plim_status_t status = plim__load_part(loader, worker, slot);
     if (status != PLIM_OK)
         fail(loader, ticket, status);
-    else if (loader->builder != NULL && slot->batch.last_part)
+    else if (loader->builder != NULL && !slot->more)
         plim__load_builder_built(loader, ticket);
     entry->slot = slot;
     atomic_store(&entry->ready, ticket + 1);
@@ -221,17 +220,16 @@ static void count(plim_loader_t *loader, const plim_batch_t *batch)
         loader->stats.edges += batch->blocks[i].num_edges;
 }
 
-/* To the caller. A batch with parts to come is also held by the loader. */
+/* To the caller. A ticket with parts to come is also held by the loader. */
 static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **batch_out)
 {
-    const bool more = !slot->batch.last_part;
-    plim__slots_deliver(slot, more ? 2 : 1);
-    loader->partial = more ? slot : NULL;
+    plim__slots_deliver(slot, slot->more ? 2 : 1);
+    loader->partial = slot->more ? slot : NULL;
     count(loader, &slot->batch);
     *batch_out = &slot->batch;
 }
 
-/* The next part of the batch at hand, into the same slot. */
+/* The next part of the ticket at hand, into the same slot. */
 static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
 {
     plim__slot_t *slot = loader->partial;
@@ -248,7 +246,7 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
         fail(loader, slot->ticket, status);
         return status;
     }
-    if (loader->builder != NULL && slot->batch.last_part)
+    if (loader->builder != NULL && !slot->more)
         plim__load_builder_built(loader, slot->ticket);
     atomic_fetch_sub(&loader->slots->held, 1); /* it is delivered anew */
     deliver(loader, slot, batch_out);
@@ -318,7 +316,9 @@ PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t spl
     pthread_mutex_lock(&loader->lock);
     /* One number is left out, so that no claim of the stream before can succeed in this one. */
     const int64_t first = loader->closed_at + 1;
-    loader->stream = (plim__load_stream_t){true, split, epoch, step, first, first + steps - step};
+    const int64_t tickets =
+        plim__load_tickets(loader, split, steps) - plim__load_tickets(loader, split, step);
+    loader->stream = (plim__load_stream_t){true, split, epoch, step, first, first + tickets};
     loader->deliver = first;
     __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
     atomic_store(&loader->failed_at, INT64_MAX);

@@ -2,9 +2,10 @@
  * The loader's inside, for src/load alone.
  *
  * Batches are numbered by *tickets* that ascend over the loader's whole life; a stream (what one
- * plim_loader_start asks for) is a range of them. A thread that wants to build claims a free slot
- * and the next ticket below `limit`, builds, and marks the ticket ready; the caller takes tickets
- * in order, and builds too while the one it wants is not ready.
+ * plim_loader_start asks for) is a range of them. Where the plan cuts batches (part_seeds), each
+ * part has a ticket of its own, so that parts are built at once as batches are. A thread that wants
+ * to build claims a free slot and the next ticket below `limit`, builds, and marks the ticket
+ * ready; the caller takes tickets in order, and builds too while the one it wants is not ready.
  *
  *     delivered │ ready, or being built │ unclaimed │ not yet possible
  *               ▲ deliver               ▲ next      ▲ limit
@@ -40,6 +41,14 @@ typedef struct plim__load_stream {
     int64_t first_ticket;
     int64_t end_ticket;
 } plim__load_stream_t;
+
+/* What a ticket of the stream stands for: seeds [first, end) of a step's batch. */
+typedef struct plim__load_cut {
+    int64_t step;
+    int64_t batch_first; /* the batch's first seed in the epoch … */
+    int64_t batch_seeds; /* … and how many it has */
+    int64_t first, end;
+} plim__load_cut_t;
 
 /* A ticket's place in the ring. */
 typedef struct plim__load_entry {
@@ -128,14 +137,17 @@ plim_status_t plim__load_hot_choose(plim_loader_t *loader);
 uint64_t plim__load_hot_key(const plim_loader_t *loader);
 
 /*
- * Builds a batch, or as much of it as fits, into the slot: ticket, batch.first_seed and part say
- * what is wanted. PLIM_ERR_BUDGET when what cannot be cut does not fit; the sources' errors.
+ * Builds what the slot's ticket stands for, or as much of it as fits: slot->part is 0 the first
+ * time, and batch.first_seed says where to go on afterwards. PLIM_ERR_BUDGET when what cannot be
+ * cut does not fit; the sources' errors.
  */
 plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
                               plim__slot_t *slot);
 
-/* Seeds, or graphs, of the stream's batch with that ticket. */
-int64_t plim__load_batch_seeds(const plim_loader_t *loader, int64_t ticket, int64_t *first_out);
+plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket);
+
+/* Tickets of a split's steps before `step`. */
+int64_t plim__load_tickets(const plim_loader_t *loader, plim_split_t split, int64_t step);
 
 /* Lists the nodes of graphs one after the other, and their number; false when they are more than
  * `capacity`. */
@@ -164,7 +176,7 @@ void plim__load_builder_destroy(plim_loader_t *loader);
  * meanwhile. */
 void plim__load_builder_start(plim_loader_t *loader);
 
-/* The sources that a ticket is built from, and that it was built whole. */
+/* The sources that a ticket is built from, and that all of it was built. */
 plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket);
 void plim__load_builder_built(plim_loader_t *loader, int64_t ticket);
 

@@ -174,6 +174,7 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     plim_loader_t *loader;
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
     PLIM_TRY(check_plan(plan));
+    PLIM_TRY(plim__load_cut_check(&plan->recipe, plan->part_seeds));
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
     plim_status_t status = fill(loader);
     if (status != PLIM_OK) {

@@ -22,7 +22,8 @@ typedef enum window_state { FREE = 0, BUILDING, SERVING, GUESSED } window_state_
 typedef struct window {
     plim__load_window_t *window;
     window_state_t state;
-    int64_t steps;         /* batches it holds */
+    int64_t steps;         /* GUESSED: batches it holds */
+    int64_t tickets;       /* SERVING: those of its batches */
     bool direct;           /* it holds none: its one batch comes from the sources below */
     _Atomic int64_t built; /* of them, workers have built so many */
 } window_t;
@@ -158,19 +159,21 @@ static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_
     return PLIM_OK;
 }
 
-/* The window's batches become tickets. Lock held. */
+/* The window's batches become tickets; the stream is the one that they are of. Lock held. */
 static void serve(plim_loader_t *loader, int which, int64_t steps)
 {
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[which];
     const int64_t boundary = atomic_load(&loader->limit);
+    const plim_split_t split = loader->stream.split;
     int64_t draws, rows = 0, held = 0;
     if (!window->direct) {
         plim__load_window_used(window->window, &draws, &rows);
         held = plim__load_window_held(window->window);
     }
     window->state = SERVING;
-    window->steps = steps;
+    window->tickets = plim__load_tickets(loader, split, builder->step + steps) -
+                      plim__load_tickets(loader, split, builder->step);
     atomic_store(&window->built, 0);
     builder->step += steps;
     atomic_fetch_add(&builder->num_served, 1);
@@ -178,7 +181,7 @@ static void serve(plim_loader_t *loader, int which, int64_t steps)
     atomic_fetch_add(&builder->num_rows, rows + held);
     atomic_fetch_add(&builder->num_held, held);
     atomic_store(&builder->newest, boundary * 2 + which);
-    plim__load_raise(loader, boundary + steps);
+    plim__load_raise(loader, boundary + window->tickets);
 }
 
 /* What to build next, if anything. Lock held. */
@@ -281,8 +284,8 @@ void plim__load_builder_start(plim_loader_t *loader)
 {
     plim__load_builder_t *builder = loader->builder;
     const plim__load_stream_t *stream = &loader->stream;
-    const bool one_will_do = stream->split != PLIM_TRAIN &&
-                             stream->end_ticket - stream->first_ticket <= builder->window_steps;
+    const int64_t steps = plim_loader_steps(loader, stream->split) - stream->first_step;
+    const bool one_will_do = stream->split != PLIM_TRAIN && steps <= builder->window_steps;
     builder->step = stream->first_step;
     builder->has_guessed = false;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
@@ -337,8 +340,8 @@ void plim__load_builder_built(plim_loader_t *loader, int64_t ticket)
 {
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[window_of(builder, ticket)];
-    const int64_t steps = window->steps; /* before the last one is counted: then it may change */
-    if (atomic_fetch_add(&window->built, 1) + 1 < steps)
+    const int64_t tickets = window->tickets; /* before the last is counted: then it may change */
+    if (atomic_fetch_add(&window->built, 1) + 1 < tickets)
         return;
     pthread_mutex_lock(&loader->lock);
     window->state = FREE;

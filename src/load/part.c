@@ -1,6 +1,7 @@
 /*
- * One batch, or the part of it that fits, from its seeds to its rows, in one slot. A batch that
- * does not fit is cut in half until it does; what is left is delivered later, from the same slot.
+ * What one ticket stands for, a batch or a planned part of one, from its seeds to its rows, in one
+ * slot. What does not fit is cut in half until it does; the rest is delivered later, from the same
+ * slot.
  * Cut where nothing changes: between seeds, whose neighbourhoods do not depend on their company, or
  * between graphs.
  */
@@ -8,13 +9,32 @@
 #include "base/fail.h"
 #include "load/loader.h"
 
-int64_t plim__load_batch_seeds(const plim_loader_t *loader, int64_t ticket, int64_t *first_out)
+/* Seeds that a ticket has at most. */
+static int64_t ticket_seeds(const plim_loader_t *loader)
+{
+    const int64_t size = loader->plan.recipe.batch_size;
+    return loader->plan.part_seeds > 0 ? plim__min_i64(loader->plan.part_seeds, size) : size;
+}
+
+int64_t plim__load_tickets(const plim_loader_t *loader, plim_split_t split, int64_t step)
+{
+    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
+    const int64_t seeds = plim__min_i64(step * size, plim__seeds_count(loader->seeds, split));
+    return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
+}
+
+plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket)
 {
     const plim__load_stream_t *stream = &loader->stream;
-    const int64_t step = stream->first_step + (ticket - stream->first_ticket);
-    const int64_t size = loader->plan.recipe.batch_size;
-    *first_out = step * size;
-    return plim__min_i64(size, plim__seeds_count(loader->seeds, stream->split) - *first_out);
+    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
+    const int64_t number = ticket - stream->first_ticket, each = (size - 1) / part + 1;
+    plim__load_cut_t cut = {.step = stream->first_step + number / each};
+    cut.batch_first = cut.step * size;
+    cut.batch_seeds =
+        plim__min_i64(size, plim__seeds_count(loader->seeds, stream->split) - cut.batch_first);
+    cut.first = number % each * part;
+    cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
+    return cut;
 }
 
 bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, int64_t num_graphs,
@@ -108,8 +128,8 @@ static plim_status_t mark_graphs(const plim_loader_t *loader, plim__slot_t *slot
     return PLIM_OK;
 }
 
-static void describe(plim_loader_t *loader, plim__slot_t *slot, int64_t count,
-                     const plim__blocks_out_t *out)
+static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load_cut_t *cut,
+                     int64_t count, const plim__blocks_out_t *out)
 {
     plim_batch_t *batch = &slot->batch;
     batch->num_seeds = count;
@@ -124,6 +144,7 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, int64_t count,
     batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
     slot->part = count;
+    slot->more = batch->first_seed + count < cut->end;
 }
 
 plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
@@ -132,21 +153,23 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
     const plim__load_stream_t *stream = &loader->stream;
     const plim__load_sources_t sources =
         loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
+    const plim__load_cut_t cut = plim__load_cut(loader, slot->ticket);
     plim_batch_t *batch = &slot->batch;
     plim__blocks_out_t out = {.index_type = loader->plan.recipe.index_type,
                               .nodes = slot->nodes,
                               .node_capacity = loader->plan.slot_nodes,
                               .edges = slot->edges,
                               .edge_capacity = loader->plan.slot_edges};
-    int64_t start, count;
     batch->epoch = stream->epoch;
-    batch->step = stream->first_step + (slot->ticket - stream->first_ticket);
-    batch->batch_seeds = plim__load_batch_seeds(loader, slot->ticket, &start);
-    count = batch->batch_seeds - batch->first_seed;
+    batch->step = cut.step;
+    batch->batch_seeds = cut.batch_seeds;
+    if (slot->part == 0)
+        batch->first_seed = cut.first;
+    int64_t count = cut.end - batch->first_seed;
     if (slot->part > 0)
         count = plim__min_i64(count, slot->part);
-    plim__seeds_take(loader->seeds, stream->split, stream->epoch, start + batch->first_seed, count,
-                     slot->seeds, slot->labels);
+    plim__seeds_take(loader->seeds, stream->split, stream->epoch,
+                     cut.batch_first + batch->first_seed, count, slot->seeds, slot->labels);
     PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
     if (loader->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(loader, slot, count, &out));
@@ -158,6 +181,6 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
                                    out.num_nodes, loader->plan.recipe.row_type, slot->rows));
     if (slot->rows != NULL && sources.direct)
         plim__load_builder_count(loader, out.ids, out.num_nodes);
-    describe(loader, slot, count, &out);
+    describe(loader, slot, &cut, count, &out);
     return PLIM_OK;
 }

@@ -39,6 +39,13 @@ int64_t plim__load_largest_split(const plim_dataset_info_t *info)
                          plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
 }
 
+int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                              int64_t wanted)
+{
+    const int64_t seeds = plim__min_i64(recipe->batch_size, plim__load_largest_split(info));
+    return wanted > 0 ? plim__min_i64(seeds, wanted) : seeds;
+}
+
 /* Bytes of an array on cache lines, saturating. */
 static size_t array_bytes(int64_t count, int64_t columns, size_t width)
 {
@@ -53,7 +60,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
                                           const plim_load_plan_t *plan, bool with_rows)
 {
     const plim_recipe_t *recipe = &plan->recipe;
-    const int64_t seeds = plim__min_i64(recipe->batch_size, plim__load_largest_split(info));
+    const int64_t seeds = plim__load_part_seeds(info, recipe, plan->part_seeds);
     size_t width = plim__index_bytes(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),

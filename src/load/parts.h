@@ -19,7 +19,7 @@ typedef struct plim__load_slot_sizes {
     size_t nodes;        /* (slot_nodes) of the recipe's index type */
     size_t edges;        /* (slot_edges) of the same */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
-    size_t seeds;        /* (at most batch_size) int64 */
+    size_t seeds;        /* (of a part) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
@@ -45,6 +45,10 @@ plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_reci
 /* The longest draw of any of its hops, at least 1; and the most seeds that an epoch has. */
 int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree);
 int64_t plim__load_largest_split(const plim_dataset_info_t *info);
+
+/* The most seeds that a part has when `wanted` are asked for; 0: whole batches. */
+int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                              int64_t wanted);
 
 /* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
 void plim__load_parts_find(const plim_job_t *job, const plim_dataset_t *dataset,

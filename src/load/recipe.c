@@ -50,3 +50,17 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
                           plim__dataset_path(dataset), (long long)info->max_degree);
     return PLIM_OK;
 }
+
+plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds)
+{
+    if (part_seeds < 0)
+        return plim__fail(PLIM_ERR_USAGE, "parts of %lld seeds; they have 1 or more, 0: whole",
+                          (long long)part_seeds);
+    if (recipe->form == PLIM_PYG && part_seeds > 0 && part_seeds < recipe->batch_size)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of %lld seeds in PyG's form cannot come in parts of %lld: what "
+                          "a node draws there depends on the whole batch; take the native form, "
+                          "or smaller batches",
+                          (long long)recipe->batch_size, (long long)part_seeds);
+    return PLIM_OK;
+}

@@ -11,4 +11,7 @@
  * multiplied by a few without overflow. */
 plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
 
+/* Whether its batches may come in parts of so many seeds; 0: whole. PLIM_ERR_USAGE. */
+plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);
+
 #endif

@@ -24,9 +24,10 @@ typedef struct plim__slot {
     atomic_int references;
     plim__slots_t *slots;
     int number;
-    int64_t ticket; /* which batch of the stream it holds */
-    int64_t part;   /* seeds that its parts had last; 0: not cut yet */
-    int64_t *seeds; /* (batch_size) of this part, nodes or graphs */
+    int64_t ticket; /* which of the stream's it holds */
+    int64_t part;   /* seeds that the part it holds has; 0: none was built yet */
+    bool more;      /* parts of the ticket are still to come */
+    int64_t *seeds; /* of this part, nodes or graphs */
     void *nodes;    /* see plim__load_slot_sizes_t */
     void *edges;
     void *rows;         /* NULL without */

@@ -181,6 +181,7 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
     plan->num_slots = wishes->num_slots > 0 ? wishes->num_slots : 1;
     plan->slot_nodes = facts->one.nodes;
     plan->slot_edges = facts->one.edges;
+    plan->part_seeds = wishes->part_seeds;
     plan->io_depth = DEPTH_LEAST;
     plan->io_gap = IO_GAP;
     if (wishes->scratch != NULL)
@@ -307,7 +308,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     int many = wish > 0 ? wish : most;
     int few = wish > 0 ? wish : 2;
     int64_t least = total_of(facts, line, plan);
-    plim__load_size_t expected = plim__load_expected(facts, window_seeds(facts, 1));
+    plim__load_size_t expected = plim__load_expected(facts, facts->part_seeds);
     plim__load_size_t batch = {
         plim__min_i64(more(expected.nodes, SPARE_PERCENT), facts->most.nodes),
         plim__min_i64(more(expected.edges, SPARE_PERCENT), facts->most.edges)};

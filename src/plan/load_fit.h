@@ -18,8 +18,9 @@ typedef struct plim__load_facts {
     const plim_load_wishes_t *wishes;
     int64_t held;           /* on the ledger already, less what grows with the line */
     int64_t epoch_seeds;    /* of the largest split */
+    int64_t part_seeds;     /* of a batch, or of the largest part that is wanted of one */
     plim__load_size_t one;  /* the most that the least part of a batch can need */
-    plim__load_size_t most; /* the most that a batch can need */
+    plim__load_size_t most; /* the most that part_seeds can need */
     plim__trial_t trial;    /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
 

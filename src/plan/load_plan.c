@@ -76,7 +76,7 @@ static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recip
 static plim_status_t find_bounds(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    int64_t seeds = plim__min_i64(facts->recipe->batch_size, facts->epoch_seeds);
+    const int64_t seeds = facts->part_seeds;
     if (info->num_graphs == 0) {
         facts->most = bound(info, facts->recipe, seeds);
         facts->one = facts->recipe->form == PLIM_PYG ? facts->most : bound(info, facts->recipe, 1);
@@ -97,12 +97,14 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                                 const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                 plim__load_facts_t *facts, int64_t *rounding_out)
 {
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
     *facts =
         (plim__load_facts_t){.job = job,
                              .dataset = dataset,
                              .recipe = recipe,
                              .wishes = wishes,
-                             .epoch_seeds = plim__load_largest_split(plim_dataset_info(dataset))};
+                             .epoch_seeds = plim__load_largest_split(info),
+                             .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
     const int64_t held =
         plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
     facts->held = (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), HELD_STEP);
@@ -213,7 +215,7 @@ static int64_t whole_line(const plim__load_facts_t *facts, int64_t line, int64_t
 /* Says so when batches will come in parts: the loader halves them until they fit. */
 static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
-    const int64_t seeds = plim__min_i64(facts->recipe->batch_size, facts->epoch_seeds);
+    const int64_t seeds = facts->part_seeds;
     int64_t parts = 1;
     while (parts < seeds && !fits_a_slot(facts, plan, (seeds - 1) / parts + 1))
         parts *= 2;
@@ -223,9 +225,10 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
     const int64_t mebibytes = line / MIB + 1;
     if (line > 0)
         plim__log(facts->job, PLIM_LOG_INFO,
-                  "a batch comes in about %lld parts; from about %lld MiB of memory on it comes "
+                  "a %s comes in about %lld parts; from about %lld MiB of memory on it comes "
                   "whole",
-                  (long long)parts, (long long)mebibytes);
+                  facts->wishes->part_seeds > 0 ? "part of a batch" : "batch", (long long)parts,
+                  (long long)mebibytes);
 }
 
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
@@ -250,6 +253,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
         wishes = &no_wishes;
     PLIM_TRY(check_recipe(dataset, recipe));
     PLIM_TRY(check_wishes(wishes));
+    PLIM_TRY(plim__load_cut_check(recipe, wishes->part_seeds));
     plim__load_facts_t facts;
     int64_t rounding;
     PLIM_TRY(find_facts(job, dataset, recipe, wishes, &facts, &rounding));

@@ -68,7 +68,13 @@ static void the_stream_is_one(void **state)
             plan.num_slots = slots;
             assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
             assert_int_equal(parts, whole);
-            plan.slot_nodes = 100; /* most batches do not fit */
+            plan.part_seeds = 10; /* of 48; the last batch has fewer */
+            assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
+            assert_in_range(parts, 4 * whole, 5 * whole);
+            plan.slot_nodes = 100; /* most batches do not fit, nor do some of these parts */
+            assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
+            assert_true(parts > 5 * whole);
+            plan.part_seeds = 0;
             assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
             assert_true(parts > 2 * whole);
         }
@@ -81,10 +87,11 @@ static void the_stream_is_one(void **state)
         plan.num_slots = mode % 5 + 1;
         plan.hot_list_bytes = hot[mode / 3 % 3];
         plan.hot_row_bytes = hot[(mode + 1) / 3 % 3];
+        plan.part_seeds = mode % 4 == 2 ? 7 : 0;
         if (mode / 6 == 3)
             plan.slot_nodes = 100;
         assert_true(test_hash_of(mode % 2 == 0 ? &fixture : &threads, &plan, &parts) == expected);
-        assert_true(plan.slot_nodes == 100 ? parts > whole : parts == whole);
+        assert_true(plan.slot_nodes == 100 || plan.part_seeds > 0 ? parts > whole : parts == whole);
     }
     test_loader_close(&threads);
     test_loader_close(&fixture);
@@ -162,6 +169,7 @@ static void any_step_continues_the_stream(void **state)
         plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.slot_nodes = mode == 2 ? 100 : plan.slot_nodes;
+        plan.part_seeds = mode == 1 ? 20 : 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
         int64_t parts = 0;

@@ -110,6 +110,7 @@ static void graphs_come_whole(void **state)
                         : test_plan_disk(fixture.info, &recipe, 2, mode % 3 + 1);
         plan.slot_nodes = mode % 2 == 0 ? 16 * 11 : 20; /* the latter holds the largest graph */
         plan.slot_edges = 16 * 11 * 12 + 1;
+        plan.part_seeds = mode == 4 ? 16 : mode == 5 ? 3 : 0;
         plan.hot_list_bytes = plan.hot_row_bytes = mode < 4 ? 0 : 9000;
         plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);

@@ -83,6 +83,11 @@ static void test_recipes_that_cannot_be(void **state)
             PLIM_ERR_USAGE);
         assert_non_null(strstr(plim_last_error(), wrong[i].said));
     }
+    recipes[8].form = PLIM_PYG;
+    const plim_load_wishes_t parts = {.part_seeds = 31};
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
+                     PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "cannot come in parts of 31"));
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
     close_place(&place);
 }
@@ -174,6 +179,7 @@ static plim_load_wishes_t random_wishes(uint64_t key)
     wishes.rows = (int)plim__rng_below(key, &counter, 3);
     wishes.num_slots = (int)plim__rng_below(key, &counter, 4);
     wishes.window = (int64_t)plim__rng_below(key, &counter, 5);
+    wishes.part_seeds = 5 * (int64_t)plim__rng_below(key, &counter, 9);
     wishes.hot_rows = (int64_t)plim__rng_below(key, &counter, 3) - 1;
     wishes.hot_lists = (int64_t)plim__rng_below(key, &counter, 3) - 1;
     if (wishes.hot_rows == 1)
@@ -214,6 +220,8 @@ static void test_runs_stay_inside_their_plans(void **state)
         for (int64_t more = 0; more < 4; more++) {
             int threads = 1 + (int)plim__rng_below(key, &counter, 3);
             plim_load_wishes_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
+            if (recipe.form == PLIM_PYG)
+                wishes.part_seeds = 0;
             place_t place = free_place;
             place.job = test_job_make(least + (more * more * 3 - 1) * 2 * MIB, threads,
                                       more % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
@@ -332,6 +340,11 @@ static void test_wishes_are_kept(void **state)
     wishes = (plim_load_wishes_t){.topology = 1, .rows = 1};
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_true(plan.topology_in_memory && plan.rows_in_memory);
+    const int64_t whole = plan.slot_nodes;
+    wishes = (plim_load_wishes_t){.part_seeds = 8};
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_int_equal(plan.part_seeds, 8);
+    assert_int_equal(plan.slot_nodes, whole / 4); /* of a batch of 32 */
     wishes = (plim_load_wishes_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
     recipe.batch_size = 1 << 20;
     recipe.fanout[0] = -1;
