@@ -1,0 +1,269 @@
+/*
+ * One word, `state`, is the door to a run:
+ *
+ *     | number of the run (32 bits) | threads inside (31 bits) | open (1 bit) |
+ *
+ * The caller writes what there is to do, then opens a run of a new number. A worker that finds it
+ * open counts itself in, works off pieces and counts itself out. The caller works too; when no
+ * piece is left it closes the door and waits for those inside, never for a worker that did not come
+ * in: it may not get a processor for milliseconds while a loader has them all.
+ *
+ * Workers that find nothing to do look at the door for a while, then sleep. `sleepers` is raised
+ * before the last look at the door, and the door is opened before the caller looks at `sleepers`,
+ * so no one sleeps through a run unless it does not need him.
+ */
+#include "nn/team.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/threads.h"
+#include "mem/arena.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Less work than this is done sooner than a thread wakes up. */
+#define WORTH_WAKING_NS 30000
+/* How long a worker looks for the next run, and the caller for the last worker, before sleeping. */
+#define LOOK_NS 10000
+/* Pieces are taken in handfuls of about this much work. */
+#define HANDFUL_NS 4000
+
+#define OPEN ((uint64_t)1)
+#define INSIDE ((uint64_t)2)
+#define RUN ((uint64_t)1 << 32)
+
+typedef struct member {
+    plim__thread_t thread;
+    plim__team_t *team;
+    int number;
+} member_t;
+
+struct plim__team {
+    plim__arena_t arena;
+    size_t stacks;
+    int stacks_account;
+    int size;
+    member_t *members; /* (size), the first of them the caller's and unused */
+
+    /* The run: written before the door opens, read inside. */
+    int64_t pieces;
+    int64_t handful;
+    void (*work)(void *context, int worker, int64_t piece);
+    void *context;
+
+    _Alignas(PLIM__LINE) atomic_uint_fast64_t state;
+    _Alignas(PLIM__LINE) atomic_int_fast64_t next; /* the first piece that nobody has taken */
+    _Alignas(PLIM__LINE) atomic_int sleepers;
+    atomic_bool caller_sleeps;
+    atomic_bool ended;
+    pthread_mutex_t lock; /* of the two conditions */
+    pthread_cond_t opened;
+    pthread_cond_t left;
+};
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+    _mm_pause();
+#endif
+}
+
+static size_t arena_bytes(int threads)
+{
+    return plim__arena_piece(1, sizeof(plim__team_t), 1) +
+           plim__arena_piece((size_t)threads, sizeof(member_t), 1);
+}
+
+static size_t stack_bytes(int threads)
+{
+    return (size_t)(threads - 1) * PLIM__STACK_BYTES;
+}
+
+static int clamp_threads(int threads)
+{
+    return (int)plim__max_i64(1, plim__min_i64(threads, PLIM__THREADS_MAX));
+}
+
+size_t plim__team_estimate(int threads)
+{
+    threads = clamp_threads(threads);
+    return plim__round_up(arena_bytes(threads), PLIM__PAGE) + stack_bytes(threads);
+}
+
+static void take_pieces(plim__team_t *team, int worker)
+{
+    const int64_t handful = team->handful;
+    for (;;) {
+        int64_t piece = atomic_fetch_add_explicit(&team->next, handful, memory_order_relaxed);
+        int64_t end = plim__min_i64(piece + handful, team->pieces);
+        if (piece >= end)
+            return;
+        for (; piece < end; piece++)
+            team->work(team->context, worker, piece);
+    }
+}
+
+/* Whether a run is open that is not number `last`; its state, then. */
+static bool is_open(plim__team_t *team, uint64_t last, uint64_t *state_out)
+{
+    *state_out = atomic_load(&team->state);
+    return (*state_out & OPEN) != 0 && *state_out / RUN != last;
+}
+
+/* Waits for a run other than `last`; false when the team ends. */
+static bool wait_for_run(plim__team_t *team, uint64_t last, uint64_t *state_out)
+{
+    const int64_t start = plim__clock_ns();
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (is_open(team, last, state_out))
+                return true;
+            relax();
+        }
+    } while (plim__clock_ns() - start < LOOK_NS && !atomic_load(&team->ended));
+    pthread_mutex_lock(&team->lock);
+    atomic_fetch_add(&team->sleepers, 1);
+    bool open = is_open(team, last, state_out);
+    while (!open && !atomic_load(&team->ended)) {
+        pthread_cond_wait(&team->opened, &team->lock);
+        open = is_open(team, last, state_out);
+    }
+    atomic_fetch_sub(&team->sleepers, 1);
+    pthread_mutex_unlock(&team->lock);
+    return open;
+}
+
+static void leave(plim__team_t *team)
+{
+    uint64_t state = atomic_fetch_sub(&team->state, INSIDE) - INSIDE;
+    if (state % RUN == 0 && atomic_load(&team->caller_sleeps)) {
+        pthread_mutex_lock(&team->lock);
+        pthread_cond_signal(&team->left);
+        pthread_mutex_unlock(&team->lock);
+    }
+}
+
+static plim_status_t member_body(void *argument)
+{
+    member_t *member = argument;
+    plim__team_t *team = member->team;
+    uint64_t last = 0;
+    uint64_t state;
+    while (wait_for_run(team, last, &state)) {
+        if (!atomic_compare_exchange_strong(&team->state, &state, state + INSIDE))
+            continue;
+        last = state / RUN;
+        take_pieces(team, member->number);
+        leave(team);
+    }
+    return PLIM_OK;
+}
+
+/* Waits until nobody is inside; the door is closed. */
+static void wait_for_others(plim__team_t *team)
+{
+    const int64_t start = plim__clock_ns();
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load(&team->state) % RUN == 0)
+                return;
+            relax();
+        }
+    } while (plim__clock_ns() - start < LOOK_NS);
+    pthread_mutex_lock(&team->lock);
+    atomic_store(&team->caller_sleeps, true);
+    while (atomic_load(&team->state) % RUN != 0)
+        pthread_cond_wait(&team->left, &team->lock);
+    atomic_store(&team->caller_sleeps, false);
+    pthread_mutex_unlock(&team->lock);
+}
+
+static void wake(plim__team_t *team, int64_t wanted)
+{
+    if (atomic_load(&team->sleepers) == 0)
+        return;
+    pthread_mutex_lock(&team->lock);
+    for (int64_t i = plim__min_i64(wanted, atomic_load(&team->sleepers)); i > 0; i--)
+        pthread_cond_signal(&team->opened);
+    pthread_mutex_unlock(&team->lock);
+}
+
+void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
+                    void (*work)(void *context, int worker, int64_t piece), void *context)
+{
+    if (team->size == 1 || pieces <= 1 ||
+        plim__mul_saturating_i64(pieces, plim__max_i64(cost, 1)) < WORTH_WAKING_NS) {
+        for (int64_t piece = 0; piece < pieces; piece++)
+            work(context, 0, piece);
+        return;
+    }
+    team->work = work;
+    team->context = context;
+    team->pieces = pieces;
+    team->handful = plim__max_i64(
+        1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), pieces / (4 * team->size)));
+    atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+    /* Nobody is inside: the run before has been waited for. */
+    atomic_store(&team->state, (atomic_load(&team->state) / RUN + 1) * RUN + OPEN);
+    wake(team, pieces - 1);
+    take_pieces(team, 0);
+    if ((atomic_fetch_and(&team->state, ~OPEN) & ~OPEN) % RUN != 0)
+        wait_for_others(team);
+}
+
+int plim__team_size(const plim__team_t *team)
+{
+    return team->size;
+}
+
+plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out)
+{
+    threads = clamp_threads(threads);
+    plim__arena_t arena;
+    int account;
+    PLIM_TRY(plim__ledger_reserve(ledger, "team", stack_bytes(threads), &account));
+    plim_status_t status = plim__arena_create(ledger, "team", arena_bytes(threads), &arena);
+    if (status != PLIM_OK) {
+        plim__ledger_release(ledger, account, stack_bytes(threads));
+        return status;
+    }
+    plim__team_t *team = plim__arena_carve(&arena, 1, sizeof *team, 1);
+    team->members = plim__arena_carve(&arena, (size_t)threads, sizeof *team->members, 1);
+    team->arena = arena;
+    team->stacks = stack_bytes(threads);
+    team->stacks_account = account;
+    (void)pthread_mutex_init(&team->lock, NULL);
+    (void)pthread_cond_init(&team->opened, NULL);
+    (void)pthread_cond_init(&team->left, NULL);
+    for (team->size = 1; team->size < threads; team->size++) {
+        member_t *member = &team->members[team->size];
+        member->team = team;
+        member->number = team->size;
+        if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
+            break;
+    }
+    *team_out = team;
+    return PLIM_OK;
+}
+
+void plim__team_destroy(plim__team_t *team)
+{
+    if (team == NULL)
+        return;
+    pthread_mutex_lock(&team->lock);
+    atomic_store(&team->ended, true);
+    pthread_cond_broadcast(&team->opened);
+    pthread_mutex_unlock(&team->lock);
+    for (int i = 1; i < team->size; i++)
+        (void)plim__thread_join(&team->members[i].thread);
+    (void)pthread_cond_destroy(&team->left);
+    (void)pthread_cond_destroy(&team->opened);
+    (void)pthread_mutex_destroy(&team->lock);
+    plim__ledger_release(team->arena.ledger, team->stacks_account, team->stacks);
+    plim__arena_destroy(&team->arena);
+}
