@@ -1,7 +1,7 @@
 /*
  * Plain loops for the compiler to vectorise, compiled three times: for the baseline, for AVX2 and
  * for AVX-512, chosen at run time. Sums are written in a fixed order and nothing is fused, so all
- * three give the same bits.
+ * three give the same bits. AVX2 is taken where there is F16C as well.
  *
  *     PLIM__KERNEL void scale_body(float *x, float by, int64_t count) { … }
  *     PLIM__VECTORISED(scale, (float *x, float by, int64_t count), (x, by, count))
