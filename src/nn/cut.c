@@ -1,0 +1,31 @@
+#include "nn/cut.h"
+
+#include "base/check.h"
+
+/* What a piece should take: long beside handing it out, short beside the whole. */
+#define PIECE_NANOSECONDS 40000.0
+
+plim__cut_t plim__cut_make(const int32_t *indptr, int64_t rows, double unit)
+{
+    const int64_t total = indptr[rows] + rows;
+    const int64_t weight = plim__max_i64(1, (int64_t)(PIECE_NANOSECONDS / unit));
+    const int64_t pieces = plim__max_i64(1, total / weight);
+    const int64_t even = (total + pieces - 1) / pieces;
+    return (plim__cut_t){indptr, rows, even, pieces, (int64_t)((double)even * unit) + 1};
+}
+
+int64_t plim__cut_row(const plim__cut_t *cut, int64_t piece)
+{
+    if (piece >= cut->pieces)
+        return cut->rows;
+    const int64_t wanted = piece * cut->weight;
+    int64_t low = 0, high = cut->rows;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (cut->indptr[middle] + middle < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}

@@ -1,0 +1,21 @@
+/* Cuts the rows of a hop, or of a reversed one, into pieces of about equally many edges. */
+#ifndef PLIM_NN_CUT_H
+#define PLIM_NN_CUT_H
+
+#include <stdint.h>
+
+typedef struct plim__cut {
+    const int32_t *indptr; /* (rows + 1) */
+    int64_t rows;
+    int64_t weight; /* of a piece: edges and rows */
+    int64_t pieces;
+    int64_t cost; /* of a piece, in nanoseconds */
+} plim__cut_t;
+
+/* `unit` is what an edge costs, in nanoseconds. */
+plim__cut_t plim__cut_make(const int32_t *indptr, int64_t rows, double unit);
+
+/* The first row of a piece; of the piece behind the last, the number of rows. */
+int64_t plim__cut_row(const plim__cut_t *cut, int64_t piece);
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * Kernels over the edges of a hop, one set for each kind of processor (nn/vector.h): written once
+ * (nn/kernels_body.h) on vectors of 4, 8 or 16 floats (nn/lanes_*.h). Columns are independent of
+ * each other, each is added in the order of the edges, and no product is fused with a sum: all sets
+ * give the same bits.
+ */
+#ifndef PLIM_NN_KERNELS_H
+#define PLIM_NN_KERNELS_H
+
+#include "nn/matrix.h"
+
+/*
+ * out[r] = outer[r] * (sum over edges e of r of inner[indices[e]] x[indices[e]])
+ *        + self[r] x[r] + extra[r], and root[r] = x[r]; the latter three for r < num_self only.
+ * Any of outer, inner, self, extra and root may be NULL: 1, 1, 0, 0, not wanted.
+ */
+typedef struct plim__row_sums {
+    const int32_t *indptr;
+    const int32_t *indices;
+    int64_t num_edges;
+    int64_t num_self;
+    const float *inner;
+    const float *outer;
+    const float *self;
+    const plim__matrix_t *x;
+    const plim__matrix_t *extra; /* F32 */
+    plim__matrix_t *out;         /* F32 or BF16 */
+    plim__matrix_t *root;        /* F32 or BF16 */
+} plim__row_sums_t;
+
+typedef struct plim__kernels {
+    /* Rows [first, last) of each. */
+    void (*sum)(const plim__row_sums_t *sums, int64_t first, int64_t last);
+    void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t num_dst,
+                       int64_t num_src, float *src, float *dst, float *self);
+    void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);
+} plim__kernels_t;
+
+extern const plim__kernels_t plim__kernels_baseline;
+extern const plim__kernels_t plim__kernels_avx2;
+extern const plim__kernels_t plim__kernels_avx512;
+
+/* The set for plim__vector_path. */
+const plim__kernels_t *plim__kernels(void);
+
+#endif

@@ -1,0 +1,81 @@
+/* Vectors of 16 floats: AVX-512. The same names as in the other lanes_*.h. */
+#ifndef PLIM_NN_LANES_H
+#define PLIM_NN_LANES_H
+
+#include "nn/matrix.h"
+
+#include <immintrin.h>
+
+#define LANES 16
+#define LANES_BLOCK 16 /* vectors of sums that fit the registers */
+#define LANES_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define LANES_INLINE LANES_TARGET static inline __attribute__((always_inline))
+
+typedef __m512 lanes_t;
+typedef __m512i lanes_int_t;
+
+LANES_INLINE lanes_t lanes_set(float value)
+{
+    return _mm512_set1_ps(value);
+}
+
+LANES_INLINE lanes_t lanes_add(lanes_t a, lanes_t b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_mul(lanes_t a, lanes_t b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_div(lanes_t a, lanes_t b)
+{
+    return _mm512_div_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_sqrt(lanes_t a)
+{
+    return _mm512_sqrt_ps(a);
+}
+
+/* LANES values of any element. */
+LANES_INLINE lanes_t lanes_load(const void *from, plim__element_t element)
+{
+    if (element == PLIM__F32)
+        return _mm512_loadu_ps(from);
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)from);
+    if (element == PLIM__F16)
+        return _mm512_cvtph_ps(halves);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/* As F32 or BF16. */
+LANES_INLINE void lanes_store(void *to, plim__element_t element, lanes_t values)
+{
+    if (element == PLIM__F32) {
+        _mm512_storeu_ps(to, values);
+        return;
+    }
+    const __m512i bits = _mm512_castps_si512(values);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded =
+        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+    const __m512i chosen = _mm512_mask_blend_epi32(nan, rounded, quiet);
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+}
+
+LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
+{
+    return _mm512_cvtepi32_ps(_mm512_loadu_si512(from));
+}
+
+/* Where values are positive `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ), then);
+}
+
+#endif

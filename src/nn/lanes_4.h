@@ -1,0 +1,86 @@
+/* Vectors of 4 floats: SSE4, which every processor has that the library is built for. The same
+ * names as in the other lanes_*.h. */
+#ifndef PLIM_NN_LANES_H
+#define PLIM_NN_LANES_H
+
+#include "base/half.h"
+#include "nn/matrix.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define LANES 4
+#define LANES_BLOCK 8 /* vectors of sums that fit the registers */
+#define LANES_TARGET
+#define LANES_INLINE static inline __attribute__((always_inline))
+
+typedef __m128 lanes_t;
+typedef __m128i lanes_int_t;
+
+LANES_INLINE lanes_t lanes_set(float value)
+{
+    return _mm_set1_ps(value);
+}
+
+LANES_INLINE lanes_t lanes_add(lanes_t a, lanes_t b)
+{
+    return _mm_add_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_mul(lanes_t a, lanes_t b)
+{
+    return _mm_mul_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_div(lanes_t a, lanes_t b)
+{
+    return _mm_div_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_sqrt(lanes_t a)
+{
+    return _mm_sqrt_ps(a);
+}
+
+/* LANES values of any element. */
+LANES_INLINE lanes_t lanes_load(const void *from, plim__element_t element)
+{
+    if (element == PLIM__F32)
+        return _mm_loadu_ps(from);
+    if (element == PLIM__BF16)
+        return _mm_castsi128_ps(
+            _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)from)), 16));
+    uint16_t halves[4];
+    memcpy(halves, from, sizeof halves);
+    return _mm_setr_ps(plim__f32_from_f16(halves[0]), plim__f32_from_f16(halves[1]),
+                       plim__f32_from_f16(halves[2]), plim__f32_from_f16(halves[3]));
+}
+
+/* As F32 or BF16. */
+LANES_INLINE void lanes_store(void *to, plim__element_t element, lanes_t values)
+{
+    if (element == PLIM__F32) {
+        _mm_storeu_ps(to, values);
+        return;
+    }
+    const __m128i bits = _mm_castps_si128(values);
+    const __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));
+    const __m128i rounded = _mm_add_epi32(bits, _mm_add_epi32(odd, _mm_set1_epi32(0x7fff)));
+    const __m128i quiet = _mm_or_si128(bits, _mm_set1_epi32(0x400000));
+    const __m128i nan = _mm_castps_si128(_mm_cmpunord_ps(values, values));
+    const __m128i chosen = _mm_srli_epi32(_mm_blendv_epi8(rounded, quiet, nan), 16);
+    _mm_storel_epi64((__m128i *)to, _mm_packus_epi32(chosen, chosen));
+}
+
+LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
+{
+    return _mm_cvtepi32_ps(_mm_loadu_si128((const __m128i *)from));
+}
+
+/* Where values are positive `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
+{
+    return _mm_and_ps(_mm_cmpgt_ps(values, _mm_setzero_ps()), then);
+}
+
+#endif

@@ -1,0 +1,82 @@
+/* Vectors of 8 floats: AVX2 with F16C. The same names as in the other lanes_*.h. */
+#ifndef PLIM_NN_LANES_H
+#define PLIM_NN_LANES_H
+
+#include "nn/matrix.h"
+
+#include <immintrin.h>
+
+#define LANES 8
+#define LANES_BLOCK 8 /* vectors of sums that fit the registers */
+#define LANES_TARGET __attribute__((target("avx2,f16c")))
+#define LANES_INLINE LANES_TARGET static inline __attribute__((always_inline))
+
+typedef __m256 lanes_t;
+typedef __m256i lanes_int_t;
+
+LANES_INLINE lanes_t lanes_set(float value)
+{
+    return _mm256_set1_ps(value);
+}
+
+LANES_INLINE lanes_t lanes_add(lanes_t a, lanes_t b)
+{
+    return _mm256_add_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_mul(lanes_t a, lanes_t b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_div(lanes_t a, lanes_t b)
+{
+    return _mm256_div_ps(a, b);
+}
+
+LANES_INLINE lanes_t lanes_sqrt(lanes_t a)
+{
+    return _mm256_sqrt_ps(a);
+}
+
+/* LANES values of any element. */
+LANES_INLINE lanes_t lanes_load(const void *from, plim__element_t element)
+{
+    if (element == PLIM__F32)
+        return _mm256_loadu_ps(from);
+    const __m128i halves = _mm_loadu_si128((const __m128i *)from);
+    if (element == PLIM__F16)
+        return _mm256_cvtph_ps(halves);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+/* As F32 or BF16. */
+LANES_INLINE void lanes_store(void *to, plim__element_t element, lanes_t values)
+{
+    if (element == PLIM__F32) {
+        _mm256_storeu_ps(to, values);
+        return;
+    }
+    const __m256i bits = _mm256_castps_si256(values);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    const __m256i rounded =
+        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+    const __m256i chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    _mm_storeu_si128((__m128i *)to, _mm_packus_epi32(_mm256_castsi256_si128(chosen),
+                                                     _mm256_extracti128_si256(chosen, 1)));
+}
+
+LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)from));
+}
+
+/* Where values are positive `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(values, _mm256_setzero_ps(), _CMP_GT_OQ), then);
+}
+
+#endif
