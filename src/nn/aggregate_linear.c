@@ -2,9 +2,6 @@
 #include "nn/cut.h"
 #include "nn/kernels.h"
 
-#define BYTES_PER_NANOSECOND 20.0
-#define EDGE_NANOSECONDS 3.0
-
 typedef struct linear {
     plim__cut_t cut;
     plim__row_sums_t sums;
@@ -22,9 +19,8 @@ static void linear_piece(void *context, int worker, int64_t piece)
 static void linear_run(plim__team_t *team, int64_t rows, linear_t *linear)
 {
     const plim__matrix_t *x = linear->sums.x;
-    const double bytes = (double)x->width * (double)plim__element_bytes(x->element);
-    linear->cut =
-        plim__cut_make(linear->sums.indptr, rows, EDGE_NANOSECONDS + bytes / BYTES_PER_NANOSECOND);
+    const size_t bytes = (size_t)x->width * plim__element_bytes(x->element);
+    linear->cut = plim__cut_make(linear->sums.indptr, rows, plim__cut_cost(bytes));
     linear->kernels = plim__kernels();
     plim__team_run(team, linear->cut.pieces, linear->cut.cost, linear_piece, linear);
 }

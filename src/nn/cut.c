@@ -5,6 +5,14 @@
 /* What a piece should take: long beside handing it out, short beside the whole. */
 #define PIECE_NANOSECONDS 40000.0
 
+#define BYTES_PER_NANOSECOND 20.0
+#define EDGE_NANOSECONDS 3.0
+
+double plim__cut_cost(size_t bytes)
+{
+    return EDGE_NANOSECONDS + (double)bytes / BYTES_PER_NANOSECOND;
+}
+
 plim__cut_t plim__cut_make(const int32_t *indptr, int64_t rows, double unit)
 {
     const int64_t total = indptr[rows] + rows;

@@ -2,6 +2,7 @@
 #ifndef PLIM_NN_CUT_H
 #define PLIM_NN_CUT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct plim__cut {
@@ -11,6 +12,9 @@ typedef struct plim__cut {
     int64_t pieces;
     int64_t cost; /* of a piece, in nanoseconds */
 } plim__cut_t;
+
+/* What an edge costs, in nanoseconds, when so many bytes are read for it. */
+double plim__cut_cost(size_t bytes);
 
 /* `unit` is what an edge costs, in nanoseconds. */
 plim__cut_t plim__cut_make(const int32_t *indptr, int64_t rows, double unit);

@@ -28,9 +28,36 @@ typedef struct plim__row_sums {
     plim__matrix_t *root;        /* F32 or BF16 */
 } plim__row_sums_t;
 
+/* out[r] is the largest of x[indices[e]] over the edges e of r, 0 where there are none; chosen
+ * (NULL: not wanted) the first such edge, or -1; root[r] = x[r]. */
+typedef struct plim__row_max {
+    const int32_t *indptr;
+    const int32_t *indices;
+    int64_t num_edges;
+    const plim__matrix_t *x;
+    plim__matrix_t *out; /* F32 or BF16 */
+    int32_t *chosen;     /* (rows, width) */
+    plim__matrix_t *root;
+} plim__row_max_t;
+
+/* dx[r] = the sum of dout[destinations[i]] over the r's i for which edges[i] was chosen, and of
+ * droot[r] for r < num_self. */
+typedef struct plim__row_max_back {
+    const int32_t *indptr;
+    const int32_t *edges;
+    const int32_t *destinations;
+    int64_t num_self;
+    const int32_t *chosen;
+    const plim__matrix_t *dout;  /* F32, as all here */
+    const plim__matrix_t *droot; /* may be NULL */
+    plim__matrix_t *dx;
+} plim__row_max_back_t;
+
 typedef struct plim__kernels {
     /* Rows [first, last) of each. */
     void (*sum)(const plim__row_sums_t *sums, int64_t first, int64_t last);
+    void (*max)(const plim__row_max_t *max, int64_t first, int64_t last);
+    void (*max_back)(const plim__row_max_back_t *back, int64_t first, int64_t last);
     void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
     void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);

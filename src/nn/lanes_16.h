@@ -13,6 +13,7 @@
 
 typedef __m512 lanes_t;
 typedef __m512i lanes_int_t;
+typedef __mmask16 lanes_mask_t;
 
 LANES_INLINE lanes_t lanes_set(float value)
 {
@@ -76,6 +77,43 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ), then);
+}
+
+LANES_INLINE lanes_int_t lanes_set_int(int32_t value)
+{
+    return _mm512_set1_epi32(value);
+}
+
+LANES_INLINE lanes_int_t lanes_load_int(const int32_t *from)
+{
+    return _mm512_loadu_si512(from);
+}
+
+LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
+{
+    _mm512_storeu_si512(to, values);
+}
+
+/* Where a is larger than b, or a NaN and b is not. */
+LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
+{
+    return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), a, b, _CMP_NLE_UQ);
+}
+
+LANES_INLINE lanes_t lanes_choose(lanes_mask_t mask, lanes_t yes, lanes_t no)
+{
+    return _mm512_mask_blend_ps(mask, no, yes);
+}
+
+LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, lanes_int_t no)
+{
+    return _mm512_mask_blend_epi32(mask, no, yes);
+}
+
+/* Where a equals b `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(a, b), then);
 }
 
 #endif

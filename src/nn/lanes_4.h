@@ -16,6 +16,7 @@
 
 typedef __m128 lanes_t;
 typedef __m128i lanes_int_t;
+typedef __m128 lanes_mask_t;
 
 LANES_INLINE lanes_t lanes_set(float value)
 {
@@ -81,6 +82,43 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm_and_ps(_mm_cmpgt_ps(values, _mm_setzero_ps()), then);
+}
+
+LANES_INLINE lanes_int_t lanes_set_int(int32_t value)
+{
+    return _mm_set1_epi32(value);
+}
+
+LANES_INLINE lanes_int_t lanes_load_int(const int32_t *from)
+{
+    return _mm_loadu_si128((const __m128i *)from);
+}
+
+LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
+{
+    _mm_storeu_si128((__m128i *)to, values);
+}
+
+/* Where a is larger than b, or a NaN and b is not. */
+LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
+{
+    return _mm_and_ps(_mm_cmpord_ps(b, b), _mm_cmpnle_ps(a, b));
+}
+
+LANES_INLINE lanes_t lanes_choose(lanes_mask_t mask, lanes_t yes, lanes_t no)
+{
+    return _mm_blendv_ps(no, yes, mask);
+}
+
+LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, lanes_int_t no)
+{
+    return _mm_blendv_epi8(no, yes, _mm_castps_si128(mask));
+}
+
+/* Where a equals b `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
+{
+    return _mm_and_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(a, b)), then);
 }
 
 #endif

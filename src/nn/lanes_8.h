@@ -13,6 +13,7 @@
 
 typedef __m256 lanes_t;
 typedef __m256i lanes_int_t;
+typedef __m256 lanes_mask_t;
 
 LANES_INLINE lanes_t lanes_set(float value)
 {
@@ -77,6 +78,43 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm256_and_ps(_mm256_cmp_ps(values, _mm256_setzero_ps(), _CMP_GT_OQ), then);
+}
+
+LANES_INLINE lanes_int_t lanes_set_int(int32_t value)
+{
+    return _mm256_set1_epi32(value);
+}
+
+LANES_INLINE lanes_int_t lanes_load_int(const int32_t *from)
+{
+    return _mm256_loadu_si256((const __m256i *)from);
+}
+
+LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
+{
+    _mm256_storeu_si256((__m256i *)to, values);
+}
+
+/* Where a is larger than b, or a NaN and b is not. */
+LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
+{
+    return _mm256_and_ps(_mm256_cmp_ps(b, b, _CMP_ORD_Q), _mm256_cmp_ps(a, b, _CMP_NLE_UQ));
+}
+
+LANES_INLINE lanes_t lanes_choose(lanes_mask_t mask, lanes_t yes, lanes_t no)
+{
+    return _mm256_blendv_ps(no, yes, mask);
+}
+
+LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, lanes_int_t no)
+{
+    return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(mask));
+}
+
+/* Where a equals b `then`, else 0. */
+LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
+{
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)), then);
 }
 
 #endif

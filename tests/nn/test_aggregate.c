@@ -180,6 +180,123 @@ static void backward_is_the_transpose(void **state)
     test_hop_end(&hop);
 }
 
+/* What the header says, of values in x: NaN is larger than all. */
+static int32_t first_largest(const plim__hop_t *hop, const plim__matrix_t *x, int64_t v, int64_t c)
+{
+    int64_t chosen = -1;
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
+        const double value = test_matrix_at(x, hop->indices[e], c);
+        const double most = chosen < 0 ? 0 : test_matrix_at(x, hop->indices[chosen], c);
+        if (chosen < 0 || (!isnan(most) && (isnan(value) || value > most)))
+            chosen = e;
+    }
+    return (int32_t)chosen;
+}
+
+static void check_max(const plim__hop_t *hop, const plim__matrix_t *x, const plim__matrix_t *out,
+                      const int32_t *chosen)
+{
+    for (int64_t v = 0; v < hop->num_dst; v++) {
+        for (int64_t c = 0; c < x->width; c++) {
+            const int32_t want = first_largest(hop, x, v, c);
+            assert_int_equal(chosen[v * x->width + c], want);
+            const double value = want < 0 ? 0 : test_matrix_at(x, hop->indices[want], c);
+            if (isnan(value))
+                assert_true(isnan(test_matrix_at(out, v, c)));
+            else
+                assert_near(out, v, c, value, 0);
+        }
+    }
+}
+
+static void check_max_backward(const plim__hop_t *hop, const int32_t *chosen,
+                               const plim__matrix_t *dout, const plim__matrix_t *droot,
+                               const plim__matrix_t *dx)
+{
+    const int64_t width = dx->width;
+    double *want = calloc((size_t)(hop->num_src * width), sizeof *want);
+    for (int64_t v = 0; v < hop->num_dst; v++) {
+        for (int64_t c = 0; c < width; c++) {
+            want[v * width + c] += droot != NULL ? test_matrix_at(droot, v, c) : 0;
+            if (chosen[v * width + c] >= 0)
+                want[hop->indices[chosen[v * width + c]] * width + c] += test_matrix_at(dout, v, c);
+        }
+    }
+    for (int64_t u = 0; u < hop->num_src; u++)
+        for (int64_t c = 0; c < width; c++)
+            assert_near(dx, u, c, want[u * width + c], 4);
+    free(want);
+}
+
+static void max_one(const test_hop_t *hop, int64_t width, plim__element_t element,
+                    plim__element_t to)
+{
+    plim__matrix_t x = test_matrix_make(1, NUM_SRC, width, width + 3, element);
+    plim__matrix_t out = test_matrix_make(2, NUM_DST, width, width + 5, to);
+    plim__matrix_t root = test_matrix_make(3, NUM_DST, width, width + 1, to);
+    plim__matrix_t dout = test_matrix_make(4, NUM_DST, width, width + 2, PLIM__F32);
+    plim__matrix_t dx = test_matrix_make(5, NUM_SRC, width, width + 9, PLIM__F32);
+    plim__matrix_t droot = test_matrix_make(6, NUM_DST, width, width + 4, PLIM__F32);
+    int32_t *chosen = calloc((size_t)(NUM_DST * width), sizeof *chosen);
+    plim__aggregate_max_forward(team, &hop->hop, &x, &out, chosen, &root);
+    check_max(&hop->hop, &x, &out, chosen);
+    check_root(&x, &root);
+    plim__aggregate_max_forward(team, &hop->hop, &x, &out, NULL, NULL);
+    check_max(&hop->hop, &x, &out, chosen);
+    plim__aggregate_max_backward(team, &hop->hop, &hop->reverse, chosen, &dout, NULL, &dx);
+    check_max_backward(&hop->hop, chosen, &dout, NULL, &dx);
+    plim__aggregate_max_backward(team, &hop->hop, &hop->reverse, chosen, &dout, &droot, &dx);
+    check_max_backward(&hop->hop, chosen, &dout, &droot, &dx);
+    test_matrix_assert_guards(&out);
+    test_matrix_assert_guards(&root);
+    test_matrix_assert_guards(&dx);
+    free(chosen);
+    test_matrix_end(&x);
+    test_matrix_end(&out);
+    test_matrix_end(&root);
+    test_matrix_end(&dout);
+    test_matrix_end(&dx);
+    test_matrix_end(&droot);
+}
+
+static void max_is_the_first_largest_and_back(void **state)
+{
+    (void)state;
+    static const plim__element_t elements[] = {PLIM__F32, PLIM__BF16, PLIM__F16};
+    test_hop_t hop;
+    test_hop_make(18, NUM_DST, NUM_SRC, 4, &hop);
+    for (int path = 0; path <= (int)best; path++) {
+        plim__vector_limit((plim__vector_path_t)path);
+        for (int w = 0; w < NUM_WIDTHS; w++)
+            for (int e = 0; e < 3; e++)
+                max_one(&hop, widths[w], elements[e], e == 2 ? PLIM__BF16 : PLIM__F32);
+    }
+    test_hop_end(&hop);
+}
+
+static void max_of_equals_nan_and_infinity(void **state)
+{
+    (void)state;
+    static const float values[] = {0.0f, -0.0f, NAN, 1.0f, 1.0f, INFINITY, -INFINITY};
+    test_hop_t hop;
+    test_hop_make(19, NUM_DST, NUM_SRC, 3, &hop);
+    plim__matrix_t x = test_matrix_make(1, NUM_SRC, 33, 33, PLIM__F32);
+    plim__matrix_t out = test_matrix_make(2, NUM_DST, 33, 33, PLIM__F32);
+    static int32_t chosen[NUM_DST * 33];
+    for (uint64_t i = 0; i < NUM_SRC * 33; i++)
+        ((float *)x.data)[i] = values[plim__rng_u64(20, i) % 7];
+    for (int path = 0; path <= (int)best; path++) {
+        plim__vector_limit((plim__vector_path_t)path);
+        plim__aggregate_max_forward(team, &hop.hop, &x, &out, chosen, NULL);
+        for (int64_t v = 0; v < NUM_DST; v++)
+            for (int64_t c = 0; c < 33; c++)
+                assert_int_equal(chosen[v * 33 + c], first_largest(&hop.hop, &x, v, c));
+    }
+    test_matrix_end(&x);
+    test_matrix_end(&out);
+    test_hop_end(&hop);
+}
+
 static void reverse_has_every_edge_once_in_order(void **state)
 {
     (void)state;
@@ -364,6 +481,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(forward_is_the_sum, every_path),
         cmocka_unit_test_teardown(backward_is_the_transpose, every_path),
+        cmocka_unit_test_teardown(max_is_the_first_largest_and_back, every_path),
+        cmocka_unit_test_teardown(max_of_equals_nan_and_infinity, every_path),
         cmocka_unit_test(reverse_has_every_edge_once_in_order),
         cmocka_unit_test(nothing_drawn_gives_zeros),
         cmocka_unit_test_teardown(scales_are_the_formulas, every_path),

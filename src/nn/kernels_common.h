@@ -1,0 +1,112 @@
+/*
+ * What the kernels have in common, on whichever lanes_*.h was included before.
+ *
+ * A row is worked off in blocks of columns whose results stay in registers while all of the row's
+ * edges go by. Behind the last whole vector of a row stands one that overlaps the one before; rows
+ * narrower than a vector go through a copy.
+ */
+#ifndef PLIM_NN_KERNELS_COMMON_H
+#define PLIM_NN_KERNELS_COMMON_H
+
+#include "nn/kernels.h"
+
+#include <string.h>
+
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* How far ahead, in bytes of rows, the sources of coming edges are fetched into the cache. */
+#define AHEAD_BYTES 4096
+
+/* Where a block of columns begins in a row. */
+LANES_INLINE const char *place(const plim__matrix_t *matrix, int64_t row, int64_t column)
+{
+    return (const char *)matrix->data +
+           (row * matrix->stride + column) * (int64_t)plim__element_bytes(matrix->element);
+}
+
+/* `part` is 0 for a whole vector, else the values that there are. */
+LANES_INLINE lanes_t load_part(const void *from, plim__element_t element, int64_t part)
+{
+    if (part == 0)
+        return lanes_load(from, element);
+    char copy[LANES * sizeof(float)] = {0};
+    memcpy(copy, from, (size_t)part * plim__element_bytes(element));
+    return lanes_load(copy, element);
+}
+
+LANES_INLINE void store_part(void *to, plim__element_t element, int64_t part, lanes_t values)
+{
+    if (part == 0) {
+        lanes_store(to, element, values);
+        return;
+    }
+    char copy[LANES * sizeof(float)];
+    lanes_store(copy, element, values);
+    memcpy(to, copy, (size_t)part * plim__element_bytes(element));
+}
+
+LANES_INLINE void prefetch_block(const char *from, int64_t bytes)
+{
+    UNROLL
+    for (int64_t i = 0; i < bytes; i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* How many edges before its turn a source's block is fetched. */
+LANES_INLINE int64_t edges_ahead(int64_t bytes)
+{
+    return AHEAD_BYTES / bytes > 2 ? AHEAD_BYTES / bytes : 2;
+}
+
+/* One row's columns [column, column + vectors * LANES), or `part` columns of one vector. */
+typedef struct block {
+    int64_t row;
+    int64_t column;
+    int64_t part;
+} block_t;
+
+/* Copies the row's own block of x. */
+LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block_t block,
+                            plim__element_t element, int vectors)
+{
+    const char *from = place(x, block.row, block.column);
+    char *to = (char *)place(root, block.row, block.column);
+    const int64_t width = LANES * (int64_t)plim__element_bytes(element);
+    const int64_t step = LANES * (int64_t)plim__element_bytes(root->element);
+    UNROLL
+    for (int i = 0; i < vectors; i++)
+        store_part(to + i * step, root->element, block.part,
+                   load_part(from + i * width, element, block.part));
+}
+
+/* Calls a kernel for each block of each row: those of `most` vectors first, the rest by halves. */
+#define FOR_EACH_BLOCK(kernel, argument, element, most, width, first, last)                        \
+    for (int64_t row = (first); row < (last); row++) {                                             \
+        int64_t at = 0;                                                                            \
+        for (; at + (most)*LANES <= (width); at += (most)*LANES)                                   \
+            kernel(argument, (block_t){row, at, 0}, element, most);                                \
+        if ((most) > 8 && at + 8 * LANES <= (width)) {                                             \
+            kernel(argument, (block_t){row, at, 0}, element, 8);                                   \
+            at += 8 * LANES;                                                                       \
+        }                                                                                          \
+        if ((most) > 4 && at + 4 * LANES <= (width)) {                                             \
+            kernel(argument, (block_t){row, at, 0}, element, 4);                                   \
+            at += 4 * LANES;                                                                       \
+        }                                                                                          \
+        if (at + 2 * LANES <= (width)) {                                                           \
+            kernel(argument, (block_t){row, at, 0}, element, 2);                                   \
+            at += 2 * LANES;                                                                       \
+        }                                                                                          \
+        for (; at + LANES <= (width); at += LANES)                                                 \
+            kernel(argument, (block_t){row, at, 0}, element, 1);                                   \
+        if (at < (width) && (width) >= LANES)                                                      \
+            kernel(argument, (block_t){row, (width)-LANES, 0}, element, 1);                        \
+        else if (at < (width))                                                                     \
+            kernel(argument, (block_t){row, 0, (width)}, element, 1);                              \
+    }
+
+#endif
