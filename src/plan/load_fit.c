@@ -26,6 +26,8 @@ enum {
     SLOTS_DATA_PART = 4,  /* more than two take at most 1/4 of what the dataset itself takes, … */
     SLOTS_ROOM = 16 << 20,  /* … or this much */
     SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
+    BESIDE_PERCENT = 75,    /* of what is left for slots and what stands beside them, the most while
+                               windows and hot rows need the rest */
     ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
     DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
     ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
@@ -201,12 +203,17 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
         plan->hot_list_bytes = (size_t)most_hot_lists(facts, plan);
 }
 
+static int64_t beside_of(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    return facts->beside->bytes(facts->beside->context, plan);
+}
+
 /* The plan's total under that line; INT64_MAX when it is past any. */
 static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
     int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
     int64_t held = facts->held + plim__footprint_growth(line);
-    return plim__add_i64(sum, held, &sum) ? sum : INT64_MAX;
+    return plim__add_saturating_i64(plim__add_saturating_i64(sum, beside_of(facts, plan)), held);
 }
 
 /* What grows to the size that fits. */
@@ -262,7 +269,10 @@ static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim_load_
     }
 }
 
-/* Whether so many slots of that size stay within the limit; the plan keeps them if so. */
+/*
+ * Whether so many slots of that size stay within the limit, and what grows beside them within the
+ * line or its share of it; the plan keeps them if so.
+ */
 static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
                       int num_slots, const plim__load_size_t *size, int64_t limit)
 {
@@ -270,7 +280,14 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_p
     tried.num_slots = num_slots;
     tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
     tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
-    if (total_of(facts, line, &tried) > plim__min_i64(limit, line))
+    const int64_t grown = beside_of(facts, &tried) - beside_of(facts, plan);
+    const int64_t total = total_of(facts, line, &tried);
+    int64_t most = line;
+    if (plan->window_steps > 0 && grown > 0) {
+        const int64_t least = total_of(facts, line, plan);
+        most = least + plim__max_i64(line - least, 0) / 100 * BESIDE_PERCENT;
+    }
+    if (total > most || total - grown > limit)
         return false;
     *plan = tried;
     return true;

@@ -5,6 +5,7 @@
 #ifndef PLIM_PLAN_LOAD_FIT_H
 #define PLIM_PLAN_LOAD_FIT_H
 
+#include "plan/load_plan.h"
 #include "plan/load_size.h"
 #include "store/dataset.h"
 
@@ -16,6 +17,7 @@ typedef struct plim__load_facts {
     const plim_dataset_t *dataset;
     const plim_recipe_t *recipe;
     const plim_load_wishes_t *wishes;
+    const plim__load_beside_t *beside;
     int64_t held;           /* on the ledger already, less what grows with the line */
     int64_t epoch_seeds;    /* of the largest split */
     int64_t part_seeds;     /* of a batch, or of the largest part that is wanted of one */

@@ -1,3 +1,5 @@
+#include "plan/load_plan.h"
+
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -76,10 +78,11 @@ static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recip
 static plim_status_t find_bounds(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    const bool whole = facts->recipe->form == PLIM_PYG || facts->beside->whole;
     const int64_t seeds = facts->part_seeds;
     if (info->num_graphs == 0) {
         facts->most = bound(info, facts->recipe, seeds);
-        facts->one = facts->recipe->form == PLIM_PYG ? facts->most : bound(info, facts->recipe, 1);
+        facts->one = whole ? facts->most : bound(info, facts->recipe, 1);
         return PLIM_OK;
     }
     int64_t nodes, edges;
@@ -90,12 +93,15 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
         plim__min_i64(plim__mul_saturating_i64(nodes + edges, seeds),
                       info->num_nodes + info->num_edges) +
             1};
+    if (whole)
+        facts->one = facts->most;
     return PLIM_OK;
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                plim__load_facts_t *facts, int64_t *rounding_out)
+                                const plim__load_beside_t *beside, plim__load_facts_t *facts,
+                                int64_t *rounding_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     *facts =
@@ -103,6 +109,7 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                              .dataset = dataset,
                              .recipe = recipe,
                              .wishes = wishes,
+                             .beside = beside,
                              .epoch_seeds = plim__load_largest_split(info),
                              .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
     const int64_t held =
@@ -237,26 +244,37 @@ static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64
     /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
     const int64_t given = least / MIB + (least % MIB != 0) + 1;
     return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: batches of %lld%s need at least %lld MiB in all, and the memory line is "
-                      "%s; give --memory %lldM or more, or make batches or fan-outs smaller",
-                      plim__dataset_path(facts->dataset), (long long)facts->recipe->batch_size,
+                      "%s: %s of %lld%s need at least %lld MiB in all, and the memory line is "
+                      "%s; give --memory %lldM or more, or make batches or fan-outs smaller%s",
+                      plim__dataset_path(facts->dataset), facts->beside->what,
+                      (long long)facts->recipe->batch_size,
                       facts->recipe->form == PLIM_PYG ? " in PyG's form" : "", (long long)given,
-                      plim__size_text(line, text), (long long)given);
+                      plim__size_text(line, text), (long long)given, facts->beside->remedies);
 }
 
-PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                      plim_load_plan_t *plan_out)
+static int64_t nothing(const void *context, const plim_load_plan_t *plan)
+{
+    (void)context;
+    (void)plan;
+    return 0;
+}
+
+plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out)
 {
     static const plim_load_wishes_t no_wishes;
+    static const plim__load_beside_t alone = {.bytes = nothing, .what = "batches", .remedies = ""};
     if (wishes == NULL)
         wishes = &no_wishes;
+    if (beside == NULL)
+        beside = &alone;
     PLIM_TRY(check_recipe(dataset, recipe));
     PLIM_TRY(check_wishes(wishes));
     PLIM_TRY(plim__load_cut_check(recipe, wishes->part_seeds));
     plim__load_facts_t facts;
     int64_t rounding;
-    PLIM_TRY(find_facts(job, dataset, recipe, wishes, &facts, &rounding));
+    PLIM_TRY(find_facts(job, dataset, recipe, wishes, beside, &facts, &rounding));
     int64_t line = plim_ledger_line(job->ledger);
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
@@ -277,4 +295,11 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     add_held(job->ledger, rounding, &plan);
     *plan_out = plan;
     return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                      plim_load_plan_t *plan_out)
+{
+    return plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out);
 }

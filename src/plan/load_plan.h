@@ -1,0 +1,23 @@
+/* A loader's plan with something beside it that grows with its slots: a model's activations. */
+#ifndef PLIM_PLAN_LOAD_PLAN_H
+#define PLIM_PLAN_LOAD_PLAN_H
+
+#include "store/dataset.h"
+
+#include <plimsoll/plan.h>
+
+typedef struct plim__load_beside {
+    /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
+    int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);
+    const void *context;
+    bool whole;           /* batches may not be cut */
+    const char *what;     /* needs the memory: "batches", "training with batches" */
+    const char *remedies; /* besides --memory and smaller batches: ", or …", or "" */
+} plim__load_beside_t;
+
+/* plim_load_plan with all of that under the same line, in total and least; NULL: nothing. */
+plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out);
+
+#endif
