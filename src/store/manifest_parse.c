@@ -3,36 +3,10 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "io/json_memory.h"
 
 #include <jansson.h>
 #include <string.h>
-
-/*
- * At most this much is taken by jansson for a text: its nodes by what begins or parts them (an
- * object with its first buckets, an array with its first slots, a member with its share of the
- * buckets, a value with its slot, each with malloc's own), the letters themselves twice, and twice
- * again while a token grows.
- */
-static size_t json_memory(const char *text, size_t size)
-{
-    size_t memory = ((size_t)16 << 10) + 4 * size;
-    for (size_t i = 0; i < size; i++)
-        switch (text[i]) {
-        case '{':
-            memory += 384;
-            break;
-        case '[':
-        case ':':
-            memory += 256;
-            break;
-        case ',':
-            memory += 128;
-            break;
-        default:
-            break;
-        }
-    return memory;
-}
 
 static plim_status_t wrong(const char *name, const char *key, const char *what)
 {
@@ -82,7 +56,7 @@ static plim_status_t check_version(const json_t *root, const char *name, int *fo
 
 static bool find_type(const char *text, plim__dtype_t *type_out)
 {
-    for (int type = PLIM__NPY_BOOL; type <= PLIM__NPY_F64; type++)
+    for (int type = PLIM__BOOL; type <= PLIM__F64; type++)
         if (strcmp(text, plim__dtype_name((plim__dtype_t)type)) == 0) {
             *type_out = (plim__dtype_t)type;
             return true;
@@ -262,7 +236,7 @@ plim_status_t plim__manifest_parse(const plim_job_t *job, const char *text, size
     int account;
     if (size > PLIM__MANIFEST_BYTES)
         return plim__fail(PLIM_ERR_DATA, "%s: %zu bytes long, which no dataset needs", name, size);
-    size_t memory = json_memory(text, size);
+    size_t memory = plim__json_memory(text, size);
     PLIM_TRY(plim__ledger_reserve(job->ledger, "json", memory, &account));
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     plim_status_t status;
