@@ -114,6 +114,17 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
     return sync_directory(place.parent);
 }
 
+static plim_status_t rename_over(const char *partial, const place_t *place)
+{
+    if (rename(partial, place->path) != 0) {
+        plim_status_t status =
+            plim__fail_errno(errno, "cannot rename %s to %s", partial, place->path);
+        (void)unlink(partial);
+        return status;
+    }
+    return sync_directory(place->parent);
+}
+
 plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
 {
     place_t place;
@@ -125,13 +136,19 @@ plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
     (void)unlink(partial); /* of a process of the same number, long gone */
     if (linkat(AT_FDCWD, source, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) != 0)
         return plim__fail_errno(errno, "cannot give a nameless file the name %s", partial);
-    if (rename(partial, place.path) != 0) {
-        plim_status_t status =
-            plim__fail_errno(errno, "cannot rename %s to %s", partial, place.path);
+    return rename_over(partial, &place);
+}
+
+plim_status_t plim__commit_named(const plim__file_t *file, const char *partial, const char *path)
+{
+    place_t place;
+    PLIM_TRY(place_of(path, &place));
+    plim_status_t status = plim__file_sync(file);
+    if (status != PLIM_OK) {
         (void)unlink(partial);
         return status;
     }
-    return sync_directory(place.parent);
+    return rename_over(partial, &place);
 }
 
 static plim_status_t refuse_existing(const char *path)

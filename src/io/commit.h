@@ -25,6 +25,12 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
  */
 plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path);
 
+/*
+ * Gives the file `partial`, open as `file`, the name `path` in the same directory, replacing what
+ * is there: fsync, rename, fsync the directory. PLIM_ERR_IO; then `partial` is removed.
+ */
+plim_status_t plim__commit_named(const plim__file_t *file, const char *partial, const char *path);
+
 typedef struct plim__staging {
     char target[PATH_MAX];
     char path[PATH_MAX]; /* where to write meanwhile: beside the target, on the same file system */

@@ -1,7 +1,10 @@
 /*
  * safetensors: eight bytes of header length (little endian), a JSON header (name → dtype, shape,
- * data_offsets; "__metadata__" → text by name), padded with spaces to 4,096 bytes here, then the
- * tensors one after the other.
+ * data_offsets; "__metadata__" → text by name), padded with spaces so that data begin on a page,
+ * then the tensors one after the other, without holes.
+ *
+ *     | length N | {"__metadata__":{…},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  |…
+ *     0          8                                                                            8 + N
  */
 #ifndef PLIM_IO_SAFETENSORS_H
 #define PLIM_IO_SAFETENSORS_H
@@ -11,7 +14,7 @@
 #include <plimsoll/dataset.h>
 #include <stddef.h>
 
-#define PLIM__TENSORS_MAX 1024
+#define PLIM__TENSORS_MAX 512
 #define PLIM__TENSOR_NAME_MAX 160
 
 typedef struct plim__tensor {
@@ -22,19 +25,22 @@ typedef struct plim__tensor {
     void *data; /* to write from, or to read into */
 } plim__tensor_t;
 
+/* ASCII: any other byte is written as '?'. */
 typedef struct plim__note {
     const char *key;
     const char *text;
 } plim__note_t;
 
-/* Memory while a file is written or read: the header's text and a buffer. In the account
- * "checkpoint". */
+/* The most that writing or reading a file takes, whatever is in it: the header's text, a buffer or
+ * a table, and what jansson needs. In the account "checkpoint". */
 size_t plim__safetensors_estimate(void);
 
 /*
  * Writes the file whole and durable under its name, or not at all (plim__commit_nameless's order, a
  * named temporary file where the file system has no nameless ones). A kill at any instant leaves
- * the old file or the new one. PLIM_ERR_IO, PLIM_ERR_SPACE.
+ * the old file or the new one, and so does any error. Its permissions are those of its directory,
+ * without the right to execute. PLIM_ERR_SPACE before anything is written, PLIM_ERR_IO;
+ * PLIM_ERR_USAGE for names or shapes that a file cannot hold.
  */
 plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
                                       const plim__note_t *notes, int num_notes,
@@ -42,7 +48,11 @@ plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
 
 typedef struct plim__safetensors plim__safetensors_t;
 
-/* Opens and checks a hostile file: header, offsets, overlaps, sizes. PLIM_ERR_DATA, PLIM_ERR_IO. */
+/*
+ * Opens and checks a hostile file: header, offsets, overlaps, holes, sizes. PLIM_ERR_DATA,
+ * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a tensor that is none of F16, F32, I32, I64, has more than
+ * 4 dimensions or is one too many.
+ */
 plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
                                      plim__safetensors_t **file_out);
 void plim__safetensors_close(plim__safetensors_t *file);

@@ -1,0 +1,385 @@
+/* Reading safetensors as what they are: a stranger's files. */
+#include "io/safetensors.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "io/json_memory.h"
+#include "io/safetensors_format.h"
+#include "mem/arena.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A piece of a read, so that the page cache holds no more of the file at a time. */
+#define PIECE ((size_t)1 << 20)
+
+typedef struct entry {
+    plim__tensor_t tensor; /* its data is NULL */
+    int64_t begin;         /* in the part of the file behind the header */
+    int64_t end;
+} entry_t;
+
+struct plim__safetensors {
+    plim__arena_t arena;
+    plim__file_t file;
+    int64_t data_offset; /* of the first tensor in the file */
+    int num_entries;
+    entry_t *entries; /* (PLIM__TENSORS_MAX), ascending in the file */
+    char *header;     /* the header's text; once parsed, its notes: key, NUL, text, NUL, … */
+    size_t notes_size;
+    char path[PLIM_PATH_MAX];
+};
+
+const char *plim__tensor_type_name(plim_dtype_t type)
+{
+    switch (type) {
+    case PLIM_I32:
+        return "I32";
+    case PLIM_I64:
+        return "I64";
+    case PLIM_F16:
+        return "F16";
+    case PLIM_F32:
+        return "F32";
+    }
+    return NULL;
+}
+
+int64_t plim__tensor_type_size(plim_dtype_t type)
+{
+    switch (type) {
+    case PLIM_F16:
+        return 2;
+    case PLIM_I32:
+    case PLIM_F32:
+        return 4;
+    case PLIM_I64:
+        return 8;
+    }
+    return 0;
+}
+
+bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out)
+{
+    int64_t bytes = plim__tensor_type_size(tensor->type);
+    if (bytes == 0 || tensor->num_dims < 0 || tensor->num_dims > 4)
+        return false;
+    for (int i = 0; i < tensor->num_dims; i++)
+        if (tensor->shape[i] < 0 || !plim__mul_i64(bytes, tensor->shape[i], &bytes))
+            return false;
+    *bytes_out = bytes;
+    return true;
+}
+
+/* Shapes of messages: "[3, 4]". */
+static const char *shape_text(const plim__tensor_t *tensor, char text_out[96])
+{
+    int used = snprintf(text_out, 96, "[");
+    for (int i = 0; i < tensor->num_dims; i++)
+        used += snprintf(text_out + used, 96 - (size_t)used, "%s%lld", i == 0 ? "" : ", ",
+                         (long long)tensor->shape[i]);
+    (void)snprintf(text_out + used, 96 - (size_t)used, "]");
+    return text_out;
+}
+
+static plim_status_t wrong(const char *path, const char *name, const char *what)
+{
+    return plim__fail(PLIM_ERR_DATA, "%s: tensor '%.100s': %s", path, name, what);
+}
+
+static bool get_number(const json_t *value, int64_t *number_out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0)
+        return false;
+    *number_out = json_integer_value(value);
+    return true;
+}
+
+static plim_status_t parse_type(const char *path, const char *name, const json_t *value,
+                                plim_dtype_t *type_out)
+{
+    static const plim_dtype_t types[] = {PLIM_F32, PLIM_F16, PLIM_I64, PLIM_I32};
+    if (!json_is_string(value))
+        return wrong(path, name, "\"dtype\" is missing or not a text");
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(json_string_value(value), plim__tensor_type_name(types[i])) == 0) {
+            *type_out = types[i];
+            return PLIM_OK;
+        }
+    return plim__fail(PLIM_ERR_UNSUPPORTED,
+                      "%s: tensor '%.100s' is of type '%.20s', of which nothing is known here; "
+                      "save it as F32",
+                      path, name, json_string_value(value));
+}
+
+static plim_status_t parse_shape(const char *path, const char *name, const json_t *value,
+                                 plim__tensor_t *tensor)
+{
+    if (!json_is_array(value))
+        return wrong(path, name, "\"shape\" is missing or not a list");
+    if (json_array_size(value) > 4)
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: tensor '%.100s' has more than 4 dimensions",
+                          path, name);
+    tensor->num_dims = (int)json_array_size(value);
+    for (int i = 0; i < tensor->num_dims; i++)
+        if (!get_number(json_array_get(value, (size_t)i), &tensor->shape[i]))
+            return wrong(path, name, "\"shape\" is not a list of counts");
+    return PLIM_OK;
+}
+
+static plim_status_t parse_entry(const char *path, const char *name, const json_t *value,
+                                 entry_t *entry_out)
+{
+    const json_t *offsets = json_object_get(value, "data_offsets");
+    size_t length = strlen(name);
+    int64_t bytes;
+    if (length == 0 || length >= PLIM__TENSOR_NAME_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: a tensor's name is %zu bytes long", path,
+                          length);
+    memcpy(entry_out->tensor.name, name, length + 1);
+    if (!json_is_object(value))
+        return wrong(path, name, "described by something else than an object");
+    PLIM_TRY(parse_type(path, name, json_object_get(value, "dtype"), &entry_out->tensor.type));
+    PLIM_TRY(parse_shape(path, name, json_object_get(value, "shape"), &entry_out->tensor));
+    if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
+        !get_number(json_array_get(offsets, 0), &entry_out->begin) ||
+        !get_number(json_array_get(offsets, 1), &entry_out->end) ||
+        entry_out->begin > entry_out->end)
+        return wrong(path, name, "\"data_offsets\" is not a beginning and an end");
+    if (!plim__tensor_bytes(&entry_out->tensor, &bytes) ||
+        bytes != entry_out->end - entry_out->begin)
+        return wrong(path, name, "its type and shape do not take as many bytes as its offsets say");
+    return PLIM_OK;
+}
+
+/* Keeps the entries ascending by their place, empty ones before what begins where they lie. Files
+ * are written in that order, so this seldom moves anything. */
+static void insert_entry(plim__safetensors_t *file, const entry_t *entry)
+{
+    int at = file->num_entries++;
+    for (; at > 0; at--) {
+        const entry_t *before = &file->entries[at - 1];
+        if (before->begin < entry->begin ||
+            (before->begin == entry->begin && before->end <= entry->end))
+            break;
+        file->entries[at] = *before;
+    }
+    file->entries[at] = *entry;
+}
+
+/* Moves the notes' keys and texts to where the header's text was: decoded and without their quotes
+ * they never need more room. */
+static plim_status_t keep_notes(plim__safetensors_t *file, json_t *notes)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(notes))
+        return plim__fail(PLIM_ERR_DATA, "%s: its metadata are not an object", file->path);
+    json_object_foreach(notes, key, value)
+    {
+        if (!json_is_string(value))
+            return plim__fail(PLIM_ERR_DATA, "%s: its note '%.100s' is not a text", file->path,
+                              key);
+        const char *texts[] = {key, json_string_value(value)};
+        for (int i = 0; i < 2; i++) {
+            size_t size = strlen(texts[i]) + 1;
+            memcpy(file->header + file->notes_size, texts[i], size);
+            file->notes_size += size;
+        }
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t take_header(plim__safetensors_t *file, json_t *root)
+{
+    const char *key;
+    json_t *value;
+    int64_t end = 0;
+    if (!json_is_object(root))
+        return plim__fail(PLIM_ERR_DATA, "%s: its header is not an object", file->path);
+    json_object_foreach(root, key, value)
+    {
+        entry_t entry = {.begin = 0};
+        if (strcmp(key, PLIM__TENSORS_METADATA) == 0) {
+            PLIM_TRY(keep_notes(file, value));
+            continue;
+        }
+        if (file->num_entries == PLIM__TENSORS_MAX)
+            return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: more than %d tensors", file->path,
+                              PLIM__TENSORS_MAX);
+        PLIM_TRY(parse_entry(file->path, key, value, &entry));
+        insert_entry(file, &entry);
+    }
+    for (int i = 0; i < file->num_entries; i++) {
+        const entry_t *entry = &file->entries[i];
+        if (entry->begin != end)
+            return wrong(file->path, entry->tensor.name,
+                         entry->begin > end ? "a hole lies before it"
+                                            : "it overlaps the one before it");
+        end = entry->end;
+    }
+    if (end != file->file.size - file->data_offset)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %lld bytes of data, but its header describes %lld; it was cut off "
+                          "or is no safetensors file",
+                          file->path, (long long)(file->file.size - file->data_offset),
+                          (long long)end);
+    return PLIM_OK;
+}
+
+static plim_status_t parse_header(const plim_job_t *job, plim__safetensors_t *file, size_t length)
+{
+    json_error_t error;
+    int account;
+    size_t memory = plim__json_memory(file->header, length);
+    if (memory > PLIM__TENSORS_JSON)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: reading its header would take %zu bytes of memory, at most %zu are "
+                          "allowed; it describes too many tensors",
+                          file->path, memory, PLIM__TENSORS_JSON);
+    PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__TENSORS_ACCOUNT, memory, &account));
+    json_t *root = json_loadb(file->header, length, JSON_REJECT_DUPLICATES, &error);
+    plim_status_t status;
+    if (root != NULL)
+        status = take_header(file, root);
+    else if (json_error_code(&error) == json_error_out_of_memory)
+        status = plim__fail(PLIM_ERR_NOMEM, "%s: the system refused memory to read it", file->path);
+    else
+        status = plim__fail(PLIM_ERR_DATA, "%s: its header is no JSON: column %d: %s", file->path,
+                            error.column, error.text);
+    json_decref(root);
+    plim__ledger_release(job->ledger, account, memory);
+    return status;
+}
+
+static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *file)
+{
+    uint64_t length = 0;
+    if (file->file.size < PLIM__TENSORS_FRONT + 2)
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes are too few for a safetensors file",
+                          file->path, (long long)file->file.size);
+    PLIM_TRY(plim__file_read_at(&file->file, 0, &length, sizeof length));
+    if (length < 2 || length > (uint64_t)file->file.size - PLIM__TENSORS_FRONT)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: a header of %llu bytes in a file of %lld; it was cut off or is no "
+                          "safetensors file",
+                          file->path, (unsigned long long)length, (long long)file->file.size);
+    if (length > PLIM__TENSORS_HEADER)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: its header is %llu bytes long, at most %zu are read", file->path,
+                          (unsigned long long)length, PLIM__TENSORS_HEADER);
+    PLIM_TRY(plim__file_read_at(&file->file, PLIM__TENSORS_FRONT, file->header, (size_t)length));
+    if (file->header[0] != '{')
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: no safetensors file: its header does not begin "
+                          "with '{'",
+                          file->path);
+    file->data_offset = PLIM__TENSORS_FRONT + (int64_t)length;
+    return parse_header(job, file, (size_t)length);
+}
+
+size_t plim__safetensors_open_estimate(void)
+{
+    return plim__arena_piece(1, sizeof(plim__safetensors_t), 1) +
+           plim__arena_piece(PLIM__TENSORS_MAX, sizeof(entry_t), 1) +
+           plim__arena_piece(PLIM__TENSORS_HEADER, 1, 1);
+}
+
+size_t plim__safetensors_estimate(void)
+{
+    size_t write = plim__safetensors_write_estimate();
+    size_t read = plim__safetensors_open_estimate() + PLIM__TENSORS_JSON;
+    return plim__round_up(write > read ? write : read, PLIM__PAGE);
+}
+
+plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
+                                     plim__safetensors_t **file_out)
+{
+    plim__arena_t arena;
+    if (strlen(path) >= PLIM_PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "'%.100s…' is too long a path", path);
+    PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
+                                plim__safetensors_open_estimate(), &arena));
+    plim__safetensors_t *file = plim__arena_carve(&arena, 1, sizeof *file, 1);
+    file->entries = plim__arena_carve(&arena, PLIM__TENSORS_MAX, sizeof *file->entries, 1);
+    file->header = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, 1);
+    memcpy(file->path, path, strlen(path) + 1);
+    plim_status_t status = plim__file_open(file->path, PLIM__FILE_READ, false, &file->file);
+    if (status != PLIM_OK)
+        goto destroy_arena;
+    file->arena = arena;
+    status = read_header(job, file);
+    if (status != PLIM_OK)
+        goto close_file;
+    *file_out = file;
+    return PLIM_OK;
+close_file:
+    plim__file_close(&file->file);
+destroy_arena:
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+void plim__safetensors_close(plim__safetensors_t *file)
+{
+    if (file == NULL)
+        return;
+    plim__file_close(&file->file);
+    plim__arena_t arena = file->arena;
+    plim__arena_destroy(&arena);
+}
+
+const char *plim__safetensors_note(const plim__safetensors_t *file, const char *key)
+{
+    for (size_t at = 0; at < file->notes_size;) {
+        const char *text = file->header + at + strlen(file->header + at) + 1;
+        if (strcmp(file->header + at, key) == 0)
+            return text;
+        at = (size_t)(text - file->header) + strlen(text) + 1;
+    }
+    return NULL;
+}
+
+int plim__safetensors_count(const plim__safetensors_t *file)
+{
+    return file->num_entries;
+}
+
+void plim__safetensors_describe(const plim__safetensors_t *file, int index,
+                                plim__tensor_t *tensor_out)
+{
+    *tensor_out = file->entries[index].tensor;
+}
+
+static bool same_form(const plim__tensor_t *a, const plim__tensor_t *b)
+{
+    bool same = a->type == b->type && a->num_dims == b->num_dims;
+    for (int i = 0; same && i < a->num_dims; i++)
+        same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tensor_t *tensor)
+{
+    char wanted[96], found[96];
+    const entry_t *entry = NULL;
+    for (int i = 0; i < file->num_entries && entry == NULL; i++)
+        if (strcmp(file->entries[i].tensor.name, tensor->name) == 0)
+            entry = &file->entries[i];
+    if (entry == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: it has no tensor '%s'", file->path, tensor->name);
+    if (!same_form(&entry->tensor, tensor))
+        return plim__fail(PLIM_ERR_DATA, "%s: tensor '%s' is %s %s, but %s %s is wanted",
+                          file->path, tensor->name, plim__tensor_type_name(entry->tensor.type),
+                          shape_text(&entry->tensor, found), plim__tensor_type_name(tensor->type),
+                          shape_text(tensor, wanted));
+    char *to = tensor->data;
+    for (int64_t at = entry->begin; at < entry->end;) {
+        size_t size = (size_t)plim__min_i64(entry->end - at, (int64_t)PIECE);
+        PLIM_TRY(plim__file_read_at(&file->file, file->data_offset + at, to, size));
+        at += (int64_t)size;
+        to += size;
+    }
+    return PLIM_OK;
+}

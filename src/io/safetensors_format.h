@@ -1,0 +1,30 @@
+/* What writing and reading safetensors share. Theirs alone. */
+#ifndef PLIM_IO_SAFETENSORS_FORMAT_H
+#define PLIM_IO_SAFETENSORS_FORMAT_H
+
+#include "io/safetensors.h"
+
+#include <stdbool.h>
+
+#define PLIM__TENSORS_ACCOUNT "checkpoint"
+#define PLIM__TENSORS_METADATA "__metadata__"
+#define PLIM__TENSORS_FRONT 8 /* bytes of the header's length */
+
+/* The format allows headers of 100 MB; the names of this many tensors take a hundredth of it. */
+#define PLIM__TENSORS_HEADER ((size_t)256 << 10)
+/* What jansson may take for such a header. */
+#define PLIM__TENSORS_JSON ((size_t)2 << 20)
+/* Through which data are written. */
+#define PLIM__TENSORS_BUFFER ((size_t)256 << 10)
+
+/* A type as the header names it, and what one value takes; NULL and 0 for those that are none. */
+const char *plim__tensor_type_name(plim_dtype_t type);
+int64_t plim__tensor_type_size(plim_dtype_t type);
+
+/* Bytes of a tensor's data; false when type or shape are impossible. */
+bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out);
+
+size_t plim__safetensors_write_estimate(void);
+size_t plim__safetensors_open_estimate(void); /* jansson's share not counted */
+
+#endif

@@ -1,0 +1,317 @@
+/*
+ * Writing safetensors. Data go from the caller's memory through one aligned buffer, direct where
+ * the file system allows it, so a checkpoint of any size takes the same memory and leaves the page
+ * cache alone.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "io/commit.h"
+#include "io/safetensors_format.h"
+#include "mem/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
+
+/* The header's text as it grows; `full` once something did not fit. */
+typedef struct page {
+    char *text;
+    size_t used;
+    size_t size;
+    bool full;
+} page_t;
+
+static void put(page_t *page, const char *text, size_t length)
+{
+    if (length > page->size - page->used) {
+        page->full = true;
+        return;
+    }
+    memcpy(page->text + page->used, text, length);
+    page->used += length;
+}
+
+static void put_text(page_t *page, const char *text)
+{
+    put(page, text, strlen(text));
+}
+
+static void put_number(page_t *page, int64_t number)
+{
+    char digits[24];
+    (void)snprintf(digits, sizeof digits, "%lld", (long long)number);
+    put_text(page, digits);
+}
+
+static void put_quoted(page_t *page, const char *text)
+{
+    put(page, "\"", 1);
+    for (const char *c = text; *c != '\0'; c++) {
+        unsigned char byte = (unsigned char)*c;
+        char escape[8];
+        if (byte == '"' || byte == '\\') {
+            (void)snprintf(escape, sizeof escape, "\\%c", byte);
+            put_text(page, escape);
+        } else if (byte < 0x20) {
+            (void)snprintf(escape, sizeof escape, "\\u%04x", byte);
+            put_text(page, escape);
+        } else {
+            put(page, byte < 0x7f ? c : "?", 1);
+        }
+    }
+    put(page, "\"", 1);
+}
+
+static void put_notes(page_t *page, const plim__note_t *notes, int num_notes)
+{
+    put_quoted(page, PLIM__TENSORS_METADATA);
+    put_text(page, ":{");
+    for (int i = 0; i < num_notes; i++) {
+        put_text(page, i == 0 ? "" : ",");
+        put_quoted(page, notes[i].key);
+        put_text(page, ":");
+        put_quoted(page, notes[i].text);
+    }
+    put_text(page, "}");
+}
+
+static void put_tensor(page_t *page, const plim__tensor_t *tensor, int64_t begin, int64_t end)
+{
+    put_quoted(page, tensor->name);
+    put_text(page, ":{\"dtype\":");
+    put_quoted(page, plim__tensor_type_name(tensor->type));
+    put_text(page, ",\"shape\":[");
+    for (int i = 0; i < tensor->num_dims; i++) {
+        put_text(page, i == 0 ? "" : ",");
+        put_number(page, tensor->shape[i]);
+    }
+    put_text(page, "],\"data_offsets\":[");
+    put_number(page, begin);
+    put_text(page, ",");
+    put_number(page, end);
+    put_text(page, "]}");
+}
+
+static plim_status_t check_names(const char *path, const plim__note_t *notes, int num_notes,
+                                 const plim__tensor_t *tensors, int num_tensors)
+{
+    for (int i = 0; i < num_notes; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(notes[i].key, notes[j].key) == 0)
+                return plim__fail(PLIM_ERR_USAGE, "%s: two notes are named '%s'", path,
+                                  notes[i].key);
+    for (int i = 0; i < num_tensors; i++) {
+        const char *name = tensors[i].name;
+        if (name[0] == '\0' || strcmp(name, PLIM__TENSORS_METADATA) == 0)
+            return plim__fail(PLIM_ERR_USAGE, "%s: '%s' cannot be the name of tensor %d", path,
+                              name, i);
+        for (int j = 0; j < i; j++)
+            if (strcmp(name, tensors[j].name) == 0)
+                return plim__fail(PLIM_ERR_USAGE, "%s: two tensors are named '%s'", path, name);
+    }
+    return PLIM_OK;
+}
+
+/* The front of the file, up to where the data begin, and how many bytes of data follow. */
+static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
+                            const plim__tensor_t *tensors, int num_tensors, page_t *page,
+                            int64_t *data_bytes_out)
+{
+    int64_t offset = 0;
+    if (num_tensors > PLIM__TENSORS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%s: %d tensors, more than the %d that are read back",
+                          path, num_tensors, PLIM__TENSORS_MAX);
+    PLIM_TRY(check_names(path, notes, num_notes, tensors, num_tensors));
+    page->used = PLIM__TENSORS_FRONT;
+    put_text(page, "{");
+    if (num_notes > 0)
+        put_notes(page, notes, num_notes);
+    for (int i = 0; i < num_tensors; i++) {
+        int64_t bytes, end;
+        if (!plim__tensor_bytes(&tensors[i], &bytes) || !plim__add_i64(offset, bytes, &end))
+            return plim__fail(PLIM_ERR_USAGE, "%s: tensor %s has an impossible type or shape", path,
+                              tensors[i].name);
+        put_text(page, i == 0 && num_notes == 0 ? "" : ",");
+        put_tensor(page, &tensors[i], offset, end);
+        offset = end;
+    }
+    put_text(page, "}");
+    while (page->used % PLIM__PAGE != 0 && !page->full)
+        put_text(page, " ");
+    if (page->full)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: names and notes of %d tensors do not fit a header of %zu bytes",
+                          path, num_tensors, page->size);
+    uint64_t length = page->used - PLIM__TENSORS_FRONT;
+    memcpy(page->text, &length, sizeof length);
+    *data_bytes_out = offset;
+    return PLIM_OK;
+}
+
+/* A file being filled from its front, one buffer at a time. */
+typedef struct sink {
+    plim__file_t file;
+    char *buffer; /* PLIM__TENSORS_BUFFER, on a page's boundary */
+    size_t used;
+    int64_t offset; /* in the file, of the buffer's first byte */
+} sink_t;
+
+static plim_status_t flush(sink_t *sink)
+{
+    size_t size = plim__round_up(sink->used, sink->file.align);
+    if (size == 0)
+        return PLIM_OK;
+    memset(sink->buffer + sink->used, 0, size - sink->used);
+    PLIM_TRY(plim__file_write_at(&sink->file, sink->offset, sink->buffer, size));
+    sink->offset += (int64_t)sink->used;
+    sink->used = 0;
+    return PLIM_OK;
+}
+
+static plim_status_t pour(sink_t *sink, const char *from, size_t size)
+{
+    while (size > 0) {
+        size_t room = PLIM__TENSORS_BUFFER - sink->used;
+        size_t part = size < room ? size : room;
+        memcpy(sink->buffer + sink->used, from, part);
+        sink->used += part;
+        from += part;
+        size -= part;
+        if (sink->used == PLIM__TENSORS_BUFFER)
+            PLIM_TRY(flush(sink));
+    }
+    return PLIM_OK;
+}
+
+/* All of it, of its exact length and with its permissions, not yet durable. */
+static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
+                          int num_tensors, mode_t permissions)
+{
+    int64_t bytes = 0;
+    sink->used = 0;
+    sink->offset = 0;
+    PLIM_TRY(pour(sink, page->text, page->used));
+    for (int i = 0; i < num_tensors; i++) {
+        if (plim__tensor_bytes(&tensors[i], &bytes))
+            PLIM_TRY(pour(sink, tensors[i].data, (size_t)bytes));
+    }
+    PLIM_TRY(flush(sink));
+    if (ftruncate(sink->file.fd, (off_t)sink->offset) != 0)
+        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", sink->file.path,
+                                (long long)sink->offset);
+    /* Refused by some network file systems, which decide on permissions themselves. */
+    (void)fchmod(sink->file.fd, permissions);
+    return PLIM_OK;
+}
+
+/* Where the file goes: its directory, and the name it may have meanwhile. */
+typedef struct place {
+    char directory[PATH_MAX];
+    char partial[PATH_MAX];
+    mode_t permissions;
+} place_t;
+
+static plim_status_t place_of(const char *path, place_t *place_out)
+{
+    struct stat about;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash == NULL ? path : slash + 1;
+    int length = snprintf(place_out->partial, sizeof place_out->partial, "%.*s.%s.partial",
+                          (int)(name - path), path, name);
+    if (name[0] == '\0' || length >= (int)sizeof place_out->partial)
+        return plim__fail(PLIM_ERR_USAGE, "'%s' cannot be the name of a file", path);
+    (void)snprintf(place_out->directory, sizeof place_out->directory, "%.*s/",
+                   (int)(slash == NULL ? 1 : slash - path), slash == NULL ? "." : path);
+    if (stat(place_out->directory, &about) != 0)
+        return plim__fail_errno(errno, "%s: cannot look at its directory", path);
+    place_out->permissions = about.st_mode & 0666;
+    return PLIM_OK;
+}
+
+/* Whether a nameless file can be made in the directory, and be given a name later. */
+static bool nameless_possible(const char *directory)
+{
+    int fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    (void)close(fd);
+    return access("/proc/self/fd", X_OK) == 0;
+}
+
+static plim_status_t write_nameless(sink_t *sink, const place_t *place, const char *path,
+                                    const page_t *page, const plim__tensor_t *tensors,
+                                    int num_tensors, bool *named_out)
+{
+    PLIM_TRY(plim__file_open(place->directory, PLIM__FILE_TEMPORARY, true, &sink->file));
+    sink->file.path = path;
+    plim_status_t status = fill(sink, page, tensors, num_tensors, place->permissions);
+    *named_out = status == PLIM_OK; /* from here on, a name may be what is refused */
+    if (status == PLIM_OK)
+        status = plim__commit_nameless(&sink->file, path);
+    plim__file_close(&sink->file);
+    return status;
+}
+
+static plim_status_t write_named(sink_t *sink, const place_t *place, const char *path,
+                                 const page_t *page, const plim__tensor_t *tensors, int num_tensors)
+{
+    (void)unlink(place->partial); /* left by a process that was killed */
+    PLIM_TRY(plim__file_open(place->partial, PLIM__FILE_CREATE, true, &sink->file));
+    plim_status_t status = fill(sink, page, tensors, num_tensors, place->permissions);
+    if (status == PLIM_OK)
+        status = plim__commit_named(&sink->file, place->partial, path);
+    else
+        (void)unlink(place->partial);
+    plim__file_close(&sink->file);
+    return status;
+}
+
+static plim_status_t write_file(sink_t *sink, const char *path, const page_t *page,
+                                int64_t data_bytes, const plim__tensor_t *tensors, int num_tensors)
+{
+    place_t place;
+    int64_t space, bytes;
+    bool named = false;
+    PLIM_TRY(place_of(path, &place));
+    PLIM_TRY(plim__file_space(place.directory, &space));
+    if (!plim__add_i64(data_bytes, (int64_t)page->used, &bytes) || space < bytes)
+        return plim__fail(PLIM_ERR_SPACE,
+                          "%s would take %lld bytes, but its file system has %lld; free some room",
+                          path, (long long)bytes, (long long)space);
+    if (nameless_possible(place.directory)) {
+        plim_status_t status =
+            write_nameless(sink, &place, path, page, tensors, num_tensors, &named);
+        if (status == PLIM_OK || !named)
+            return status;
+    }
+    return write_named(sink, &place, path, page, tensors, num_tensors);
+}
+
+size_t plim__safetensors_write_estimate(void)
+{
+    return plim__arena_piece(PLIM__TENSORS_HEADER, 1, PLIM__PAGE) +
+           plim__arena_piece(PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
+}
+
+plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
+                                      const plim__note_t *notes, int num_notes,
+                                      const plim__tensor_t *tensors, int num_tensors)
+{
+    plim__arena_t arena;
+    int64_t data_bytes = 0;
+    PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
+                                plim__safetensors_write_estimate(), &arena));
+    page_t page = {.size = PLIM__TENSORS_HEADER};
+    sink_t sink = {.file = {.fd = -1}};
+    page.text = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
+    sink.buffer = plim__arena_carve(&arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
+    plim_status_t status = render(path, notes, num_notes, tensors, num_tensors, &page, &data_bytes);
+    if (status == PLIM_OK)
+        status = write_file(&sink, path, &page, data_bytes, tensors, num_tensors);
+    plim__arena_destroy(&arena);
+    return status;
+}
