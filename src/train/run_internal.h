@@ -1,0 +1,37 @@
+/* An open run's inside, for run.c and run_save.c alone. */
+#ifndef PLIM_TRAIN_RUN_INTERNAL_H
+#define PLIM_TRAIN_RUN_INTERNAL_H
+
+#include "io/safetensors.h"
+#include "mem/arena.h"
+#include "train/run.h"
+#include "train/run_json.h"
+#include "train/run_lines.h"
+
+#define PLIM__RUN_LAST "last.safetensors"
+#define PLIM__RUN_BEST "best.safetensors"
+#define PLIM__RUN_SETTINGS 2048 /* the settings' text */
+
+struct plim__run {
+    plim__arena_t arena;
+    const plim_job_t *job;
+    char path[PLIM_PATH_MAX];
+    int lock_fd; /* -1 where the file system has no locks */
+    plim__run_lines_t metrics;
+    plim__run_lines_t timeline;
+    plim_training_t training;
+    char fingerprint[17];
+    plim__machine_t machine; /* this one */
+    char settings[PLIM__RUN_SETTINGS];
+    plim__tensor_t *tensors; /* (PLIM__TENSORS_MAX) of the checkpoint being written */
+};
+
+/* directory/name; PLIM_ERR_USAGE when that is too long. */
+plim_status_t plim__run_path(const char *directory, const char *name,
+                             char path_out[PLIM__RUN_PATH]);
+
+/* Where last.safetensors of a run stands; *found_out is false when there is none yet. */
+plim_status_t plim__run_position(const plim_job_t *job, const char *path,
+                                 plim__position_t *position_out, bool *found_out);
+
+#endif

@@ -1,0 +1,227 @@
+#include "train/run_json.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "io/commit.h"
+#include "io/json_memory.h"
+#include "mem/arena.h"
+#include "train/settings.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_MAX ((size_t)64 << 10)  /* of run.json: a path of 4,096 letters, each escaped, fits */
+#define JSON_MAX ((size_t)512 << 10) /* of jansson's, for it */
+
+size_t plim__run_json_estimate(void)
+{
+    return plim__round_up(plim__arena_piece(TEXT_MAX, 1, 1), PLIM__PAGE) + JSON_MAX;
+}
+
+static json_t *root_of(const plim__run_json_t *about, json_t *settings)
+{
+    const plim__machine_t *machine = &about->machine;
+    return json_pack("{s:s, s:i, s:i, s:{s:s, s:s}, s:{s:s, s:s, s:i}, s:{s:s, s:s}, s:o}",
+                     "plimsoll", "run", "format", PLIM__RUN_FORMAT, "readable_by", 1, "dataset",
+                     "path", about->dataset, "fingerprint", about->fingerprint, "machine", "cpu",
+                     machine->cpu, "vectors", machine->vectors, "threads", machine->threads,
+                     "versions", "plimsoll", machine->version, "onednn", machine->library,
+                     "settings", settings);
+}
+
+/* A path is any bytes but NUL; JSON holds UTF-8 only. */
+static bool is_utf8(const char *text)
+{
+    json_t *value = json_string(text);
+    json_decref(value);
+    return value != NULL;
+}
+
+static plim_status_t render(const plim__run_json_t *about, char *text, size_t *size_out)
+{
+    if (!is_utf8(about->dataset))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the dataset's path %s is not UTF-8, so run.json cannot hold it; give "
+                          "the dataset another name",
+                          about->dataset);
+    json_t *settings = plim__settings_render(&about->training);
+    if (settings == NULL)
+        return plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number or has no name, so "
+                                          "run.json cannot hold it");
+    json_t *root = root_of(about, settings);
+    if (root == NULL)
+        return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
+    size_t size = json_dumpb(root, text, TEXT_MAX - 1, JSON_INDENT(2));
+    json_decref(root);
+    if (size == 0 || size >= TEXT_MAX)
+        return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
+    text[size++] = '\n';
+    *size_out = size;
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
+                                   const plim__run_json_t *about)
+{
+    plim__arena_t arena;
+    size_t size = 0;
+    int account;
+    PLIM_TRY(plim__arena_create(job->ledger, PLIM__RUN_ACCOUNT, TEXT_MAX, &arena));
+    char *text = plim__arena_carve(&arena, TEXT_MAX, 1, 1);
+    plim_status_t status = plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, JSON_MAX, &account);
+    if (status != PLIM_OK)
+        goto destroy_arena;
+    status = render(about, text, &size);
+    plim__ledger_release(job->ledger, account, JSON_MAX);
+    if (status == PLIM_OK)
+        status = plim__commit_file(path, text, size);
+destroy_arena:
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+/* Copies the text under `key` of `object`, when there is one that fits. */
+static plim_status_t get_text(const json_t *object, const char *key, const char *name, size_t size,
+                              char *text_out)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_string(value) || json_string_length(value) >= size)
+        return plim__fail(PLIM_ERR_DATA, "%s: \"%s\" is missing, too long or not a text", name,
+                          key);
+    memcpy(text_out, json_string_value(value), json_string_length(value) + 1);
+    return PLIM_OK;
+}
+
+static plim_status_t check_version(const json_t *root, const char *name)
+{
+    const char *kind = json_string_value(json_object_get(root, "plimsoll"));
+    const json_t *format = json_object_get(root, "format");
+    const json_t *readable_by = json_object_get(root, "readable_by");
+    if (kind == NULL || strcmp(kind, "run") != 0)
+        return plim__fail(PLIM_ERR_DATA, "%s: does not describe a run of plimsoll", name);
+    if (!json_is_integer(format) || !json_is_integer(readable_by) ||
+        json_integer_value(readable_by) < 1 ||
+        json_integer_value(readable_by) > json_integer_value(format))
+        return plim__fail(PLIM_ERR_DATA, "%s: \"format\" or \"readable_by\" is missing or wrong",
+                          name);
+    if (json_integer_value(readable_by) > PLIM__RUN_FORMAT)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: needs a reader of format %lld, this one is of %d; use a newer "
+                          "plimsoll",
+                          name, (long long)json_integer_value(readable_by), PLIM__RUN_FORMAT);
+    return PLIM_OK;
+}
+
+static plim_status_t take_root(const json_t *root, const char *name, plim__run_json_t *about_out)
+{
+    const json_t *dataset = json_object_get(root, "dataset");
+    const json_t *machine = json_object_get(root, "machine");
+    const json_t *versions = json_object_get(root, "versions");
+    const json_t *threads = json_object_get(machine, "threads");
+    plim__machine_t *here = &about_out->machine;
+    PLIM_TRY(check_version(root, name));
+    PLIM_TRY(get_text(dataset, "path", name, sizeof about_out->dataset, about_out->dataset));
+    PLIM_TRY(get_text(dataset, "fingerprint", name, sizeof about_out->fingerprint,
+                      about_out->fingerprint));
+    PLIM_TRY(get_text(machine, "cpu", name, sizeof here->cpu, here->cpu));
+    PLIM_TRY(get_text(machine, "vectors", name, sizeof here->vectors, here->vectors));
+    PLIM_TRY(get_text(versions, "plimsoll", name, sizeof here->version, here->version));
+    PLIM_TRY(get_text(versions, "onednn", name, sizeof here->library, here->library));
+    if (!json_is_integer(threads) || json_integer_value(threads) < 1 ||
+        json_integer_value(threads) > INT32_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: \"threads\" is missing or not a number of threads",
+                          name);
+    here->threads = (int)json_integer_value(threads);
+    return plim__settings_parse(json_object_get(root, "settings"), name, &about_out->training);
+}
+
+/* The text parsed, with jansson's memory on the ledger until plim__ledger_release. */
+static plim_status_t load(const plim_job_t *job, const char *text, size_t size, const char *name,
+                          size_t *memory_out, int *account_out, json_t **root_out)
+{
+    json_error_t error;
+    int account;
+    size_t memory = plim__json_memory(text, size);
+    if (memory > JSON_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: more than a run's description can be", name);
+    PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, memory, &account));
+    json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) {
+        plim__ledger_release(job->ledger, account, memory);
+        if (json_error_code(&error) == json_error_out_of_memory)
+            return plim__fail(PLIM_ERR_NOMEM, "%s: the system refused memory to read it", name);
+        return plim__fail(PLIM_ERR_DATA, "%s: line %d, column %d: %s", name, error.line,
+                          error.column, error.text);
+    }
+    *memory_out = memory;
+    *account_out = account;
+    *root_out = root;
+    return PLIM_OK;
+}
+
+static plim_status_t parse(const plim_job_t *job, const char *text, size_t size, const char *name,
+                           plim__run_json_t *about_out)
+{
+    size_t memory = 0;
+    int account = 0;
+    json_t *root = NULL;
+    PLIM_TRY(load(job, text, size, name, &memory, &account, &root));
+    plim_status_t status = take_root(root, name, about_out);
+    json_decref(root);
+    plim__ledger_release(job->ledger, account, memory);
+    return status;
+}
+
+plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
+                                  plim__run_json_t *about_out)
+{
+    plim__arena_t arena;
+    plim__file_t file;
+    plim_status_t status = PLIM_OK;
+    PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
+    if (file.size > (int64_t)TEXT_MAX) {
+        status = plim__fail(PLIM_ERR_DATA, "%s: %lld bytes, more than a run's description can be",
+                            path, (long long)file.size);
+        goto close_file;
+    }
+    status = plim__arena_create(job->ledger, PLIM__RUN_ACCOUNT, TEXT_MAX, &arena);
+    if (status != PLIM_OK)
+        goto close_file;
+    char *text = plim__arena_carve(&arena, TEXT_MAX, 1, 1);
+    status = plim__file_read_at(&file, 0, text, (size_t)file.size);
+    if (status == PLIM_OK)
+        status = parse(job, text, (size_t)file.size, path, about_out);
+    plim__arena_destroy(&arena);
+close_file:
+    plim__file_close(&file);
+    return status;
+}
+
+plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training_t *training,
+                                      char *text_out, size_t size)
+{
+    int account;
+    PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, JSON_MAX, &account));
+    json_t *settings = plim__settings_render(training);
+    size_t used = settings == NULL ? 0 : json_dumpb(settings, text_out, size - 1, JSON_COMPACT);
+    json_decref(settings);
+    plim__ledger_release(job->ledger, account, JSON_MAX);
+    if (used == 0 || used >= size)
+        return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write down the settings");
+    text_out[used] = '\0';
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_json_settings_of(const plim_job_t *job, const char *text, const char *name,
+                                         plim_training_t *training_out)
+{
+    size_t memory = 0;
+    int account = 0;
+    json_t *root = NULL;
+    PLIM_TRY(load(job, text, strlen(text), name, &memory, &account, &root));
+    plim_status_t status = plim__settings_parse(root, name, training_out);
+    json_decref(root);
+    plim__ledger_release(job->ledger, account, memory);
+    return status;
+}

@@ -1,0 +1,37 @@
+/* run.json: what a run is, written when it begins; only what does not decide the result changes. */
+#ifndef PLIM_TRAIN_RUN_JSON_H
+#define PLIM_TRAIN_RUN_JSON_H
+
+#include "train/machine.h"
+
+#include <plimsoll/train.h>
+
+#define PLIM__RUN_FORMAT 1 /* the version written, and the newest that can be read */
+#define PLIM__RUN_ACCOUNT "checkpoint"
+
+typedef struct plim__run_json {
+    plim_training_t training;
+    char dataset[PLIM_PATH_MAX];
+    char fingerprint[17];
+    plim__machine_t machine; /* where it was begun */
+} plim__run_json_t;
+
+/* The most memory that reading or writing takes. */
+size_t plim__run_json_estimate(void);
+
+/* Anew, whole and durable. PLIM_ERR_USAGE for settings or a dataset's path that cannot be written
+ * down; PLIM_ERR_IO. */
+plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
+                                   const plim__run_json_t *about);
+
+/* PLIM_ERR_DATA, PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a newer format. */
+plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
+                                  plim__run_json_t *about_out);
+
+/* The settings as one line of JSON, and back (`name` for messages). */
+plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training_t *training,
+                                      char *text_out, size_t size);
+plim_status_t plim__run_json_settings_of(const plim_job_t *job, const char *text, const char *name,
+                                         plim_training_t *training_out);
+
+#endif

@@ -1,0 +1,127 @@
+/* metrics.jsonl and timeline.jsonl: whole lines, appended by one write each. */
+#include "train/run_lines.h"
+#include "base/check.h"
+#include "base/fail.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+plim_status_t plim__run_lines_open(plim__run_lines_t *lines)
+{
+    struct stat about;
+    /* O_NONBLOCK: a named pipe would hold us here for ever. */
+    int fd = open(lines->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (fd < 0)
+        return plim__fail_errno(errno, "cannot open %s", lines->path);
+    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+        (void)close(fd);
+        return plim__fail(PLIM_ERR_IO, "%s is not a file; remove it", lines->path);
+    }
+    lines->fd = fd;
+    lines->size = about.st_size;
+    return PLIM_OK;
+}
+
+void plim__run_lines_close(plim__run_lines_t *lines)
+{
+    if (lines->fd >= 0)
+        (void)close(lines->fd);
+    lines->fd = -1;
+}
+
+plim_status_t plim__run_lines_sync(const plim__run_lines_t *lines)
+{
+    while (fsync(lines->fd) != 0) {
+        if (errno != EINTR)
+            return plim__fail_errno(errno, "%s: cannot be made durable", lines->path);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t read_back(const plim__run_lines_t *lines, int64_t offset, char *to,
+                               size_t size)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t moved = pread(lines->fd, to + done, size - done, (off_t)(offset + (int64_t)done));
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved <= 0)
+            return plim__fail_errno(moved < 0 ? errno : EIO, "%s: cannot read %zu bytes at %lld",
+                                    lines->path, size, (long long)offset);
+        done += (size_t)moved;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t truncate_to(plim__run_lines_t *lines, int64_t size)
+{
+    if (size == lines->size)
+        return PLIM_OK;
+    if (ftruncate(lines->fd, (off_t)size) != 0)
+        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", lines->path,
+                                (long long)size);
+    lines->size = size;
+    return plim__run_lines_sync(lines);
+}
+
+plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size)
+{
+    char last = '\n';
+    if (lines->size < size)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %lld bytes, but had %lld when the checkpoint was saved; put the "
+                          "whole file back, or begin a new run",
+                          lines->path, (long long)lines->size, (long long)size);
+    if (size > 0)
+        PLIM_TRY(read_back(lines, size - 1, &last, 1));
+    if (last != '\n')
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: no line ends at byte %lld, where one did when the checkpoint was "
+                          "saved; put the file back as it was, or begin a new run",
+                          lines->path, (long long)size);
+    return truncate_to(lines, size);
+}
+
+plim_status_t plim__run_lines_mend(plim__run_lines_t *lines)
+{
+    char text[4096];
+    int64_t end = lines->size;
+    while (end > 0) {
+        int64_t begin = plim__max_i64(0, end - (int64_t)sizeof text);
+        PLIM_TRY(read_back(lines, begin, text, (size_t)(end - begin)));
+        while (end > begin && text[end - begin - 1] != '\n')
+            end--;
+        if (end > begin)
+            break;
+    }
+    return truncate_to(lines, end);
+}
+
+plim_status_t plim__run_lines_append(plim__run_lines_t *lines, const char *line)
+{
+    size_t length = strlen(line);
+    size_t done = 0;
+    while (done < length + 1) {
+        struct iovec parts[] = {
+            {(void *)(uintptr_t)(line + (done < length ? done : length)),
+             done < length ? length - done : 0},
+            {(void *)(uintptr_t) "\n", 1},
+        };
+        ssize_t moved = writev(lines->fd, parts, 2);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved <= 0) {
+            int error = moved < 0 ? errno : EIO;
+            (void)ftruncate(lines->fd, (off_t)lines->size); /* half a line is none */
+            return plim__fail_errno(error, "%s: cannot append a line of %zu bytes", lines->path,
+                                    length + 1);
+        }
+        done += (size_t)moved;
+    }
+    lines->size += (int64_t)length + 1;
+    return PLIM_OK;
+}

@@ -1,0 +1,297 @@
+/* Checkpoints of a run: written, and read back with suspicion. */
+#include "base/check.h"
+#include "base/fail.h"
+#include "train/run_internal.h"
+#include "train/settings.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef enum kind { COUNT, REAL, FLAG } kind_t;
+
+/* A position's fields by their notes. */
+typedef struct field {
+    const char *key;
+    kind_t kind;
+    size_t offset;
+} field_t;
+
+#define AT(name) offsetof(plim__position_t, name)
+
+static const field_t fields[] = {
+    {"epoch", COUNT, AT(epoch)},
+    {"step", COUNT, AT(step)},
+    {"updates", COUNT, AT(updates)},
+    {"loss_sum", REAL, AT(loss_sum)},
+    {"loss_seeds", COUNT, AT(loss_seeds)},
+    {"epoch_loss", REAL, AT(epoch_loss)},
+    {"best_epoch", COUNT, AT(best_epoch)},
+    {"best_train", REAL, AT(best_score[0])},
+    {"best_valid", REAL, AT(best_score[1])},
+    {"best_test", REAL, AT(best_score[2])},
+    {"waited", COUNT, AT(waited)},
+    {"metrics_bytes", COUNT, AT(metrics_bytes)},
+    {"ended", FLAG, AT(ended)},
+};
+
+#define NUM_FIELDS (int)(sizeof fields / sizeof fields[0])
+#define NUM_FACTS 8 /* what describe_run writes */
+#define NOTE_TEXT 40
+
+/* Exact: numbers that are not whole are written with a binary exponent. */
+static void put_field(const field_t *field, const plim__position_t *position,
+                      char text_out[NOTE_TEXT])
+{
+    const void *from = (const char *)position + field->offset;
+    switch (field->kind) {
+    case COUNT:
+        (void)snprintf(text_out, NOTE_TEXT, "%lld", (long long)*(const int64_t *)from);
+        break;
+    case REAL:
+        (void)snprintf(text_out, NOTE_TEXT, "%a", *(const double *)from);
+        break;
+    case FLAG:
+        (void)snprintf(text_out, NOTE_TEXT, "%s", *(const bool *)from ? "true" : "false");
+        break;
+    }
+}
+
+static bool get_field(const field_t *field, const char *text, plim__position_t *position)
+{
+    void *to = (char *)position + field->offset;
+    char *end = NULL;
+    if (text == NULL || text[0] == '\0')
+        return false;
+    switch (field->kind) {
+    case COUNT:
+        errno = 0;
+        *(int64_t *)to = strtoll(text, &end, 10);
+        return errno == 0 && *end == '\0' && *(int64_t *)to >= 0;
+    case REAL:
+        *(double *)to = strtod(text, &end);
+        return *end == '\0';
+    case FLAG:
+        *(bool *)to = strcmp(text, "true") == 0;
+        return *(bool *)to || strcmp(text, "false") == 0;
+    }
+    return false;
+}
+
+static plim_status_t get_position(const plim__safetensors_t *file, const char *path,
+                                  plim__position_t *position_out)
+{
+    for (int i = 0; i < NUM_FIELDS; i++)
+        if (!get_field(&fields[i], plim__safetensors_note(file, fields[i].key), position_out))
+            return plim__fail(
+                PLIM_ERR_DATA,
+                "%s: its note \"%s\" is missing or impossible; it is not a checkpoint "
+                "of a run",
+                path, fields[i].key);
+    return PLIM_OK;
+}
+
+/* What is the same in every checkpoint of a run: NUM_FACTS notes. */
+static void describe_run(const plim__run_t *run, char threads_out[NOTE_TEXT],
+                         plim__note_t notes_out[NUM_FACTS])
+{
+    (void)snprintf(threads_out, NOTE_TEXT, "%d", run->machine.threads);
+    notes_out[0] = (plim__note_t){"format", "pt"}; /* as PyTorch's own files say */
+    notes_out[1] = (plim__note_t){"plimsoll", run->machine.version};
+    notes_out[2] = (plim__note_t){"onednn", run->machine.library};
+    notes_out[3] = (plim__note_t){"cpu", run->machine.cpu};
+    notes_out[4] = (plim__note_t){"vectors", run->machine.vectors};
+    notes_out[5] = (plim__note_t){"threads", threads_out};
+    notes_out[6] = (plim__note_t){"fingerprint", run->fingerprint};
+    notes_out[7] = (plim__note_t){"settings", run->settings};
+}
+
+static const char *moment_name(const plim_optimiser_t *optimiser, int index)
+{
+    if (optimiser->kind == PLIM_SGD)
+        return "momentum_buffer";
+    return index == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+/* The tensor of a parameter's values, or of its moment `index`. */
+static plim__tensor_t tensor_of(const plim_optimiser_t *optimiser,
+                                const plim__parameter_t *parameter, int index)
+{
+    plim__tensor_t tensor = {.type = PLIM_F32, .num_dims = parameter->num_dims};
+    memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
+    if (index < 0) {
+        (void)snprintf(tensor.name, sizeof tensor.name, "%s", parameter->name);
+        tensor.data = parameter->value;
+    } else {
+        (void)snprintf(tensor.name, sizeof tensor.name, "optimizer.%s.%s",
+                       moment_name(optimiser, index), parameter->name);
+        tensor.data = parameter->moment[index];
+    }
+    return tensor;
+}
+
+/* All tensors of a checkpoint, values first; -1 when there are too many. */
+static int list_tensors(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                        bool moments)
+{
+    int used = 0;
+    for (int index = -1; index < (moments ? 2 : 0); index++)
+        for (int i = 0; i < count; i++) {
+            if (index >= 0 && parameters[i].moment[index] == NULL)
+                continue;
+            if (used == PLIM__TENSORS_MAX)
+                return -1;
+            run->tensors[used++] = tensor_of(&run->training.optimiser, &parameters[i], index);
+        }
+    return used;
+}
+
+static plim_status_t write_tensors(plim__run_t *run, const char *name, const plim__note_t *notes,
+                                   int num_notes, int num_tensors)
+{
+    char path[PLIM__RUN_PATH];
+    PLIM_TRY(plim__run_path(run->path, name, path));
+    if (num_tensors < 0)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: the model has more than %d tensors; make it smaller", path,
+                          PLIM__TENSORS_MAX);
+    return plim__safetensors_write(run->job, path, notes, num_notes, run->tensors, num_tensors);
+}
+
+plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                             plim__position_t *position)
+{
+    char threads[NOTE_TEXT], texts[NUM_FIELDS][NOTE_TEXT];
+    plim__note_t notes[NUM_FACTS + NUM_FIELDS];
+    PLIM_TRY(plim__run_lines_sync(&run->metrics));
+    position->metrics_bytes = run->metrics.size;
+    describe_run(run, threads, notes);
+    for (int i = 0; i < NUM_FIELDS; i++) {
+        put_field(&fields[i], position, texts[i]);
+        notes[NUM_FACTS + i] = (plim__note_t){fields[i].key, texts[i]};
+    }
+    return write_tensors(run, PLIM__RUN_LAST, notes, NUM_FACTS + NUM_FIELDS,
+                         list_tensors(run, parameters, count, true));
+}
+
+plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                                  const plim__position_t *position)
+{
+    static const char *const keys[] = {"train", "valid", "test"};
+    char threads[NOTE_TEXT], epoch[NOTE_TEXT], scores[3][NOTE_TEXT];
+    plim__note_t notes[NUM_FACTS + 4];
+    describe_run(run, threads, notes);
+    (void)snprintf(epoch, sizeof epoch, "%lld", (long long)position->best_epoch);
+    notes[NUM_FACTS] = (plim__note_t){"epoch", epoch};
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(scores[i], NOTE_TEXT, "%.17g", position->best_score[i]);
+        notes[NUM_FACTS + 1 + i] = (plim__note_t){keys[i], scores[i]};
+    }
+    return write_tensors(run, PLIM__RUN_BEST, notes, NUM_FACTS + 4,
+                         list_tensors(run, parameters, count, false));
+}
+
+/* Whether a checkpoint is there. Anything but its absence is left to its opening. */
+static plim_status_t find_file(const char *directory, const char *name,
+                               char path_out[PLIM__RUN_PATH], bool *found_out)
+{
+    struct stat about;
+    PLIM_TRY(plim__run_path(directory, name, path_out));
+    *found_out = stat(path_out, &about) == 0 || errno != ENOENT;
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_position(const plim_job_t *job, const char *path,
+                                 plim__position_t *position_out, bool *found_out)
+{
+    char last[PLIM__RUN_PATH];
+    plim__safetensors_t *file;
+    PLIM_TRY(find_file(path, PLIM__RUN_LAST, last, found_out));
+    if (!*found_out)
+        return PLIM_OK;
+    PLIM_TRY(plim__safetensors_open(job, last, &file));
+    plim_status_t status = get_position(file, last, position_out);
+    plim__safetensors_close(file);
+    return status;
+}
+
+/* A checkpoint that was put here from another run would be gone on with as if it were this one's.
+ */
+static plim_status_t check_facts(const plim__run_t *run, const plim__safetensors_t *file,
+                                 const char *path)
+{
+    const char *fingerprint = plim__safetensors_note(file, "fingerprint");
+    const char *settings = plim__safetensors_note(file, "settings");
+    plim_training_t before;
+    if (fingerprint == NULL || settings == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: does not say from which dataset and settings it is",
+                          path);
+    if (strcmp(fingerprint, run->fingerprint) != 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: from the dataset of fingerprint %.16s, but the run is on %s", path,
+                          fingerprint, run->fingerprint);
+    PLIM_TRY(plim__run_json_settings_of(run->job, settings, path, &before));
+    return plim__settings_compare(&before, &run->training, PLIM_ERR_DATA, path);
+}
+
+static plim_status_t read_values(plim__safetensors_t *file, const plim_optimiser_t *optimiser,
+                                 plim__parameter_t *parameters, int count, bool moments)
+{
+    for (int i = 0; i < count; i++)
+        for (int index = -1; index < (moments ? 2 : 0); index++) {
+            if (index >= 0 && parameters[i].moment[index] == NULL)
+                continue;
+            plim__tensor_t tensor = tensor_of(optimiser, &parameters[i], index);
+            PLIM_TRY(plim__safetensors_read(file, &tensor));
+        }
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
+                             plim__position_t *position_out, bool *found_out)
+{
+    char path[PLIM__RUN_PATH];
+    plim__safetensors_t *file;
+    plim__position_t position = {.epoch = 0};
+    bool found;
+    PLIM_TRY(find_file(run->path, PLIM__RUN_LAST, path, &found));
+    if (found) {
+        PLIM_TRY(plim__safetensors_open(run->job, path, &file));
+        plim_status_t status = check_facts(run, file, path);
+        if (status == PLIM_OK)
+            status = get_position(file, path, &position);
+        if (status == PLIM_OK)
+            status = read_values(file, &run->training.optimiser, parameters, count, true);
+        plim__safetensors_close(file);
+        PLIM_TRY(status);
+    }
+    PLIM_TRY(plim__run_lines_cut(&run->metrics, position.metrics_bytes));
+    *position_out = position;
+    *found_out = found;
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
+                                plim__parameter_t *parameters, int count)
+{
+    char path[PLIM__RUN_PATH];
+    plim__safetensors_t *file;
+    bool found = false;
+    if (weights == NULL) {
+        PLIM_TRY(find_file(run, PLIM__RUN_BEST, path, &found));
+        if (!found)
+            PLIM_TRY(find_file(run, PLIM__RUN_LAST, path, &found));
+        if (!found)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s has no weights yet (neither %s nor %s); train it first, or name "
+                              "a file of weights",
+                              run, PLIM__RUN_BEST, PLIM__RUN_LAST);
+        weights = path;
+    }
+    PLIM_TRY(plim__safetensors_open(job, weights, &file));
+    plim_status_t status = read_values(file, NULL, parameters, count, false);
+    plim__safetensors_close(file);
+    return status;
+}
