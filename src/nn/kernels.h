@@ -61,6 +61,10 @@ typedef struct plim__kernels {
     void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
     void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);
+    /* Of a, b, x and y (heads, channels): out[h] = a[h]·b[h]; y[h] += scales[h] x[h]. */
+    void (*dots)(int64_t heads, int64_t channels, const float *a, const float *b, float *out);
+    void (*add_scaled)(int64_t heads, int64_t channels, const float *scales, const float *x,
+                       float *y);
 } plim__kernels_t;
 
 extern const plim__kernels_t plim__kernels_baseline;

@@ -116,4 +116,29 @@ LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t the
     return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(a, b), then);
 }
 
+/* `count` floats, fewer than LANES, the others 0. */
+LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+}
+
+LANES_INLINE void lanes_store_some(float *to, int64_t count, lanes_t values)
+{
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), values);
+}
+
+/* The sum of sixteen lanes: each with the one eight further, four, two, one. */
+typedef struct lanes_sixteen {
+    lanes_t part[1];
+} lanes_sixteen_t;
+
+LANES_INLINE float lanes_total(const lanes_sixteen_t *sixteen)
+{
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sixteen->part[0]),
+                                       _mm512_extractf32x8_ps(sixteen->part[0], 1));
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 #endif

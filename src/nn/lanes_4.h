@@ -121,4 +121,32 @@ LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t the
     return _mm_and_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(a, b)), then);
 }
 
+/* `count` floats, fewer than LANES, the others 0. */
+LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
+{
+    return _mm_setr_ps(count > 0 ? from[0] : 0, count > 1 ? from[1] : 0, count > 2 ? from[2] : 0,
+                       0);
+}
+
+LANES_INLINE void lanes_store_some(float *to, int64_t count, lanes_t values)
+{
+    float copy[LANES];
+    _mm_storeu_ps(copy, values);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = copy[i];
+}
+
+/* The sum of sixteen lanes: each with the one eight further, four, two, one. */
+typedef struct lanes_sixteen {
+    lanes_t part[4];
+} lanes_sixteen_t;
+
+LANES_INLINE float lanes_total(const lanes_sixteen_t *sixteen)
+{
+    const __m128 four = _mm_add_ps(_mm_add_ps(sixteen->part[0], sixteen->part[2]),
+                                   _mm_add_ps(sixteen->part[1], sixteen->part[3]));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 #endif

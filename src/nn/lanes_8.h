@@ -117,4 +117,34 @@ LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t the
     return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)), then);
 }
 
+LANES_INLINE lanes_int_t lanes_some(int64_t count)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)count),
+                              _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+/* `count` floats, fewer than LANES, the others 0. */
+LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
+{
+    return _mm256_maskload_ps(from, lanes_some(count));
+}
+
+LANES_INLINE void lanes_store_some(float *to, int64_t count, lanes_t values)
+{
+    _mm256_maskstore_ps(to, lanes_some(count), values);
+}
+
+/* The sum of sixteen lanes: each with the one eight further, four, two, one. */
+typedef struct lanes_sixteen {
+    lanes_t part[2];
+} lanes_sixteen_t;
+
+LANES_INLINE float lanes_total(const lanes_sixteen_t *sixteen)
+{
+    const __m256 eight = _mm256_add_ps(sixteen->part[0], sixteen->part[1]);
+    const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
 #endif
