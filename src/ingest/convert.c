@@ -169,28 +169,28 @@ f64_avx2(const double *from, void *to, bool half, int64_t count, double *worst_e
 double plim__convert_value(plim__dtype_t type, const void *from, int64_t index)
 {
     switch (type) {
-    case PLIM__BOOL:
-    case PLIM__U8:
+    case PLIM__NPY_BOOL:
+    case PLIM__NPY_U8:
         return ((const uint8_t *)from)[index];
-    case PLIM__I8:
+    case PLIM__NPY_I8:
         return ((const int8_t *)from)[index];
-    case PLIM__I16:
+    case PLIM__NPY_I16:
         return ((const int16_t *)from)[index];
-    case PLIM__U16:
+    case PLIM__NPY_U16:
         return ((const uint16_t *)from)[index];
-    case PLIM__I32:
+    case PLIM__NPY_I32:
         return ((const int32_t *)from)[index];
-    case PLIM__U32:
+    case PLIM__NPY_U32:
         return ((const uint32_t *)from)[index];
-    case PLIM__I64:
+    case PLIM__NPY_I64:
         return (double)((const int64_t *)from)[index];
-    case PLIM__U64:
+    case PLIM__NPY_U64:
         return (double)((const uint64_t *)from)[index];
-    case PLIM__F16:
+    case PLIM__NPY_F16:
         return (double)plim__f32_from_f16(((const uint16_t *)from)[index]);
-    case PLIM__F32:
+    case PLIM__NPY_F32:
         return (double)((const float *)from)[index];
-    case PLIM__F64:
+    case PLIM__NPY_F64:
         return ((const double *)from)[index];
     }
     return NAN;
@@ -205,7 +205,7 @@ static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtyp
         float stored = (float)value;
         if (isnan(value))
             return i;
-        if (to_type == PLIM__F16) {
+        if (to_type == PLIM__NPY_F16) {
             uint16_t half = plim__f16_from_f32(stored);
             ((uint16_t *)to)[i] = half;
             stored = plim__f32_from_f16(half);
@@ -242,27 +242,27 @@ int64_t plim__convert(plim__half_path_t path, plim__dtype_t from_type, const voi
                       plim__dtype_t to_type, void *to, int64_t count, double *worst_error)
 {
     int64_t done = 0;
-    if (from_type == PLIM__F32 && to_type == PLIM__F16)
+    if (from_type == PLIM__NPY_F32 && to_type == PLIM__NPY_F16)
         return f32_to_f16(path, from, to, count, worst_error);
-    if (from_type == PLIM__F32) {
+    if (from_type == PLIM__NPY_F32) {
         if (path != PLIM__HALF_SCALAR)
             done = f32_check_avx2(from, count);
         done = f32_check_scalar(from, done, count);
         memcpy(to, from, (size_t)done * sizeof(float));
         return done;
     }
-    if (from_type == PLIM__F16 && to_type == PLIM__F16) {
+    if (from_type == PLIM__NPY_F16 && to_type == PLIM__NPY_F16) {
         done = f16_check(from, count);
         memcpy(to, from, (size_t)done * sizeof(uint16_t));
         return done;
     }
-    if (from_type == PLIM__F16) {
+    if (from_type == PLIM__NPY_F16) {
         done = f16_check(from, count);
         plim__half_widen(path, from, to, done);
         return done;
     }
-    if (from_type == PLIM__F64 && path != PLIM__HALF_SCALAR)
-        done = f64_avx2(from, to, to_type == PLIM__F16, count, worst_error);
+    if (from_type == PLIM__NPY_F64 && path != PLIM__HALF_SCALAR)
+        done = f64_avx2(from, to, to_type == PLIM__NPY_F16, count, worst_error);
     return convert_any(from_type, from, to_type, to, done, count, worst_error);
 }
 
@@ -276,37 +276,37 @@ int64_t plim__convert(plim__half_path_t path, plim__dtype_t from_type, const voi
 int64_t plim__convert_ids(plim__dtype_t from_type, const void *from, int64_t *to, int64_t count)
 {
     switch (from_type) {
-    case PLIM__BOOL:
-    case PLIM__U8:
+    case PLIM__NPY_BOOL:
+    case PLIM__NPY_U8:
         WIDEN(uint8_t);
         return count;
-    case PLIM__I8:
+    case PLIM__NPY_I8:
         WIDEN(int8_t);
         return count;
-    case PLIM__I16:
+    case PLIM__NPY_I16:
         WIDEN(int16_t);
         return count;
-    case PLIM__U16:
+    case PLIM__NPY_U16:
         WIDEN(uint16_t);
         return count;
-    case PLIM__I32:
+    case PLIM__NPY_I32:
         WIDEN(int32_t);
         return count;
-    case PLIM__U32:
+    case PLIM__NPY_U32:
         WIDEN(uint32_t);
         return count;
-    case PLIM__I64:
+    case PLIM__NPY_I64:
         memmove(to, from, (size_t)count * sizeof *to);
         return count;
-    case PLIM__U64:
+    case PLIM__NPY_U64:
         WIDEN(uint64_t);
         for (int64_t i = 0; i < count; i++)
             if (to[i] < 0)
                 return i;
         return count;
-    case PLIM__F16:
-    case PLIM__F32:
-    case PLIM__F64:
+    case PLIM__NPY_F16:
+    case PLIM__NPY_F32:
+    case PLIM__NPY_F64:
         break;
     }
     return 0;

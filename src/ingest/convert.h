@@ -10,10 +10,10 @@
 #include "io/npy.h"
 
 /*
- * Converts `count` elements from any type to PLIM__F16 or PLIM__F32, rounding to nearest, ties to
- * even; doubles and integers go to f16 by way of f32. Returns how many were converted: `count`, or
- * the index of the first NaN or overflow. *worst_error is raised to the greatest |x - stored| / |x|
- * met; infinities and zeros have none. Thread-safe, allocates nothing.
+ * Converts `count` elements from any type to PLIM__NPY_F16 or PLIM__NPY_F32, rounding to nearest,
+ * ties to even; doubles and integers go to f16 by way of f32. Returns how many were converted:
+ * `count`, or the index of the first NaN or overflow. *worst_error is raised to the greatest |x -
+ * stored| / |x| met; infinities and zeros have none. Thread-safe, allocates nothing.
  */
 int64_t plim__convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                       plim__dtype_t to_type, void *to, int64_t count, double *worst_error);

@@ -16,10 +16,10 @@ plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *wr
     int64_t edges = exact ? csc->total : -1;
     *output = (plim__csc_output_t){.num_nodes = params->num_nodes,
                                    .index_size = narrow ? sizeof(int32_t) : sizeof(int64_t)};
-    PLIM_TRY(plim__column_open(writer, "indptr", PLIM__I64, 1, &offsets,
+    PLIM_TRY(plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, &offsets,
                                offsets * (int64_t)sizeof(int64_t), csc->shape.column_buffer,
                                &output->indptr));
-    return plim__column_open(writer, "indices", narrow ? PLIM__I32 : PLIM__I64, 1, &edges,
+    return plim__column_open(writer, "indices", narrow ? PLIM__NPY_I32 : PLIM__NPY_I64, 1, &edges,
                              csc->total * (int64_t)output->index_size, csc->shape.column_buffer,
                              &output->indices);
 }

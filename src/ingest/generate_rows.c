@@ -324,11 +324,11 @@ static plim_status_t open_columns(rows_t *rows, size_t buffer, plim__dataset_wri
     const plim__shape_t *shape = rows->shape;
     for (int i = 0; i < NUM_COLUMNS; i++) {
         int64_t dims[2] = {column_count(shape, i), shape->num_features};
-        plim__dtype_t type = PLIM__I64;
+        plim__dtype_t type = PLIM__NPY_I64;
         if (i == COLUMN_FEATURES) {
             if (shape->num_features == 0)
                 continue;
-            type = shape->feature_type == PLIM_F16 ? PLIM__F16 : PLIM__F32;
+            type = shape->feature_type == PLIM_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
         }
         PLIM_TRY(plim__column_open(writer, column_names[i], type, i == COLUMN_FEATURES ? 2 : 1,
                                    dims, column_bytes(shape, i), column_buffer(i, buffer),

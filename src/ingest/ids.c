@@ -13,7 +13,7 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
     plim__ids_npy_t *ids = (plim__ids_npy_t *)base;
     int64_t count = plim__min_i64(capacity, ids->left);
     size_t size = plim__dtype_size(ids->type);
-    if (ids->type == PLIM__I64) {
+    if (ids->type == PLIM__NPY_I64) {
         PLIM_TRY(plim__stream_read_all(ids->stream, to, (size_t)count * size));
     } else {
         uint64_t raw[2048];
@@ -38,7 +38,7 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
 plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, plim__dtype_t type,
                                  int64_t count)
 {
-    if (type == PLIM__F16 || type == PLIM__F32 || type == PLIM__F64)
+    if (type == PLIM__NPY_F16 || type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: holds %s, but integers must be here; save it with "
                           "astype('int64')",

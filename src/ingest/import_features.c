@@ -33,10 +33,10 @@ typedef struct feature_sink {
 static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t source)
 {
     if (import->options->features == PLIM_F16)
-        return PLIM__F16;
+        return PLIM__NPY_F16;
     if (import->options->features == PLIM_F32)
-        return PLIM__F32;
-    return source == PLIM__F16 ? PLIM__F16 : PLIM__F32;
+        return PLIM__NPY_F32;
+    return source == PLIM__NPY_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
 }
 
 int64_t plim__import_feature_bytes(const plim__import_t *import, const plim__npy_t *npy)
@@ -82,8 +82,8 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
                       sink->name, row_name, line > 0 ? line : row, column, value,
-                      sink->to_type == PLIM__F16 ? "f16 (65504 at most)" : "f32",
-                      sink->to_type == PLIM__F16 && fabs(value) < 3.4e38
+                      sink->to_type == PLIM__NPY_F16 ? "f16 (65504 at most)" : "f32",
+                      sink->to_type == PLIM__NPY_F16 && fabs(value) < 3.4e38
                           ? "import with --features f32"
                           : "scale the features before importing them");
 }
@@ -310,12 +310,12 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
                            .lines = plim__text_lines(text),
                            .first_column = 1,
                            .columns = line.columns,
-                           .from_type = PLIM__F32,
-                           .to_type = stored_type(import, PLIM__F32)};
+                           .from_type = PLIM__NPY_F32,
+                           .to_type = stored_type(import, PLIM__NPY_F32)};
     int64_t bytes;
     if (import->nodes.value > 0 && plim__mul_i64(import->nodes.value, 4 * line.columns, &bytes)) {
         plim__import_needs_t needs = {.feature_bytes =
-                                          sink.to_type == PLIM__F16 ? bytes / 2 : bytes,
+                                          sink.to_type == PLIM__NPY_F16 ? bytes / 2 : bytes,
                                       .what = "for the features"};
         PLIM_TRY(plim__import_plan(import, &needs));
     }

@@ -127,7 +127,7 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     int64_t shape[2] = {sink->values / sink->source->columns, sink->source->columns};
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__aside_rewind(sink->aside, true));
-    PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__I64 : PLIM__F32,
+    PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
                                classes ? 1 : 2, shape, sink->values * (classes ? 8 : 4),
                                import->buffer, &column));
     PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
@@ -211,7 +211,8 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
                           stream->name);
     PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
                                 graphs ? "graphs" : "nodes", npy->shape[0], stream->name));
-    bool floats = npy->type == PLIM__F16 || npy->type == PLIM__F32 || npy->type == PLIM__F64;
+    bool floats =
+        npy->type == PLIM__NPY_F16 || npy->type == PLIM__NPY_F32 || npy->type == PLIM__NPY_F64;
     npy_labels_t labels = {.source = {.read = npy_read,
                                       .name = stream->name,
                                       .row_name = "row",

@@ -99,8 +99,8 @@ static plim_status_t one_hot(one_hot_t *hot, int64_t rows)
     plim__import_needs_t needs = {.feature_bytes = bytes, .what = "for the features"};
     PLIM_TRY(plim__import_plan(import, &needs));
     PLIM_TRY(plim__import_begin(import));
-    PLIM_TRY(plim__column_open(import->writer, "features", half ? PLIM__F16 : PLIM__F32, 2, shape,
-                               bytes, import->buffer, &column));
+    PLIM_TRY(plim__column_open(import->writer, "features", half ? PLIM__NPY_F16 : PLIM__NPY_F32, 2,
+                               shape, bytes, import->buffer, &column));
     PLIM_TRY(each_row(hot, column, write_row));
     import->features_done = true;
     import->feature_rows = rows;

@@ -157,7 +157,7 @@ static plim_status_t write_names(relabel_t *relabel)
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__id_aside_rewind(table, false));
-    PLIM_TRY(plim__column_open(import->writer, "ids", PLIM__I64, 1, shape, 8 * shape[0],
+    PLIM_TRY(plim__column_open(import->writer, "ids", PLIM__NPY_I64, 1, shape, 8 * shape[0],
                                import->buffer, &column));
     do {
         PLIM_TRY(table->ids.read(&table->ids, piece, PLIM__ID_PIECE, &got));

@@ -24,7 +24,7 @@ static plim_status_t begin(plim__import_t *import, int split, const char *from, 
     import->splits[split].most = -1;
     (void)snprintf(import->splits[split].from, sizeof import->splits[split].from, "%s", from);
     PLIM_TRY(plim__import_begin(import));
-    return plim__column_open(import->writer, names[split], PLIM__I64, 1, shape, 8 * most,
+    return plim__column_open(import->writer, names[split], PLIM__NPY_I64, 1, shape, 8 * most,
                              import->buffer, column_out);
 }
 
@@ -102,7 +102,7 @@ plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__st
     if (npy->num_dims < 1 || npy->count != npy->shape[0] || npy->count > INT64_MAX / 16)
         return plim__fail(PLIM_ERR_DATA, "%s: a split is one column of ids, or a mask",
                           stream->name);
-    if (npy->type == PLIM__BOOL)
+    if (npy->type == PLIM__NPY_BOOL)
         return split_mask(import, split, stream, npy->count);
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, npy->count));
     PLIM_TRY(split_ids(import, split, &ids.ids, npy->count));
@@ -116,8 +116,8 @@ plim_status_t plim__import_graph_offsets(plim__import_t *import)
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
-    PLIM_TRY(plim__column_open(import->writer, "graph_indptr", PLIM__I64, 1, shape, 8 * shape[0],
-                               import->buffer, &column));
+    PLIM_TRY(plim__column_open(import->writer, "graph_indptr", PLIM__NPY_I64, 1, shape,
+                               8 * shape[0], import->buffer, &column));
     PLIM_TRY(plim__column_write(column, &sum, sizeof sum));
     do {
         plim__ids_t *ids = &import->graph_nodes.ids;

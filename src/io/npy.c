@@ -24,10 +24,10 @@ static const struct {
     const char *name;
     size_t size;
 } dtypes[] = {
-    [PLIM__BOOL] = {"|b1", 1}, [PLIM__I8] = {"|i1", 1},  [PLIM__U8] = {"|u1", 1},
-    [PLIM__I16] = {"<i2", 2},  [PLIM__U16] = {"<u2", 2}, [PLIM__I32] = {"<i4", 4},
-    [PLIM__U32] = {"<u4", 4},  [PLIM__I64] = {"<i8", 8}, [PLIM__U64] = {"<u8", 8},
-    [PLIM__F16] = {"<f2", 2},  [PLIM__F32] = {"<f4", 4}, [PLIM__F64] = {"<f8", 8},
+    [PLIM__NPY_BOOL] = {"|b1", 1}, [PLIM__NPY_I8] = {"|i1", 1},  [PLIM__NPY_U8] = {"|u1", 1},
+    [PLIM__NPY_I16] = {"<i2", 2},  [PLIM__NPY_U16] = {"<u2", 2}, [PLIM__NPY_I32] = {"<i4", 4},
+    [PLIM__NPY_U32] = {"<u4", 4},  [PLIM__NPY_I64] = {"<i8", 8}, [PLIM__NPY_U64] = {"<u8", 8},
+    [PLIM__NPY_F16] = {"<f2", 2},  [PLIM__NPY_F32] = {"<f4", 4}, [PLIM__NPY_F64] = {"<f8", 8},
 };
 #define NUM_DTYPES ((int)(sizeof dtypes / sizeof dtypes[0]))
 
@@ -280,7 +280,7 @@ static plim_status_t check_size(const plim__stream_t *stream, const plim__npy_t 
 plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out)
 {
     char text[HEADER_MAX];
-    plim__npy_t npy = {.type = PLIM__BOOL};
+    plim__npy_t npy = {.type = PLIM__NPY_BOOL};
     int64_t begin = stream->position;
     size_t size = 0;
     PLIM_TRY(read_preamble(stream, &size));

@@ -8,18 +8,18 @@
 #include <stdint.h>
 
 typedef enum plim__dtype {
-    PLIM__BOOL,
-    PLIM__I8,
-    PLIM__U8,
-    PLIM__I16,
-    PLIM__U16,
-    PLIM__I32,
-    PLIM__U32,
-    PLIM__I64,
-    PLIM__U64,
-    PLIM__F16,
-    PLIM__F32,
-    PLIM__F64
+    PLIM__NPY_BOOL,
+    PLIM__NPY_I8,
+    PLIM__NPY_U8,
+    PLIM__NPY_I16,
+    PLIM__NPY_U16,
+    PLIM__NPY_I32,
+    PLIM__NPY_U32,
+    PLIM__NPY_I64,
+    PLIM__NPY_U64,
+    PLIM__NPY_F16,
+    PLIM__NPY_F32,
+    PLIM__NPY_F64
 } plim__dtype_t;
 
 /* Bytes of one element, and NumPy's name for it ("<i8"). */

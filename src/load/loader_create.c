@@ -1,6 +1,7 @@
 /* Making a loader as planned, and ending it. */
 #include "base/check.h"
 #include "base/fail.h"
+#include "load/gap.h"
 #include "load/loader.h"
 #include "load/recipe.h"
 
@@ -119,6 +120,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     loader->dataset = dataset;
     loader->info = info;
     loader->plan = *plan;
+    loader->plan.io_gap = plim__load_gap(job, dataset, plan);
     plim__load_parts_find(job, dataset, &loader->plan, &loader->parts);
     loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
     if (info->num_graphs > 0)

@@ -5,6 +5,7 @@
 #include "nn/team.h"
 
 #include <plimsoll/train.h>
+#include <stdbool.h>
 
 typedef struct plim__score plim__score_t;
 

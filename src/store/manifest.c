@@ -99,13 +99,13 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
         return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld nodes", name,
                           (long long)info->num_nodes);
     PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, name));
-    if (indptr->type != PLIM__I64)
+    if (indptr->type != PLIM__NPY_I64)
         return bad_type(indptr, name);
     PLIM_TRY(expect(indices, 1, -1, name));
-    if (indices->type != (info->num_nodes < (int64_t)1 << 31 ? PLIM__I32 : PLIM__I64))
+    if (indices->type != (info->num_nodes < (int64_t)1 << 31 ? PLIM__NPY_I32 : PLIM__NPY_I64))
         return bad_type(indices, name);
     info->num_edges = indices->shape[0];
-    info->index_type = indices->type == PLIM__I32 ? PLIM_I32 : PLIM_I64;
+    info->index_type = indices->type == PLIM__NPY_I32 ? PLIM_I32 : PLIM_I64;
 
     if (info->num_graphs < 0 || info->num_graphs == INT64_MAX ||
         (graphs == NULL) != (info->num_graphs == 0))
@@ -113,12 +113,12 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
                           (long long)info->num_graphs, graphs == NULL ? "without" : "with");
     if (graphs != NULL) {
         PLIM_TRY(expect(graphs, 1, info->num_graphs + 1, name));
-        if (graphs->type != PLIM__I64)
+        if (graphs->type != PLIM__NPY_I64)
             return bad_type(graphs, name);
     }
     if (ids != NULL) {
         PLIM_TRY(expect(ids, 1, info->num_nodes, name));
-        if (ids->type != PLIM__I64)
+        if (ids->type != PLIM__NPY_I64)
             return bad_type(ids, name);
     }
     return PLIM_OK;
@@ -136,12 +136,12 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     if (features == NULL)
         return PLIM_OK;
     PLIM_TRY(expect(features, 2, info->num_nodes, name));
-    if (features->type != PLIM__F16 && features->type != PLIM__F32)
+    if (features->type != PLIM__NPY_F16 && features->type != PLIM__NPY_F32)
         return bad_type(features, name);
     if (features->shape[1] < 1)
         return plim__fail(PLIM_ERR_DATA, "%s: features.npy has no columns", name);
     info->num_features = features->shape[1];
-    info->feature_type = features->type == PLIM__F16 ? PLIM_F16 : PLIM_F32;
+    info->feature_type = features->type == PLIM__NPY_F16 ? PLIM_F16 : PLIM_F32;
     return PLIM_OK;
 }
 
@@ -156,14 +156,14 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
     info->num_labels = 0;
     info->num_targets = 0;
     if (labels != NULL) {
-        if (labels->type != PLIM__I64 && labels->type != PLIM__F32)
+        if (labels->type != PLIM__NPY_I64 && labels->type != PLIM__NPY_F32)
             return bad_type(labels, name);
-        info->label_kind = labels->type == PLIM__I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
-        PLIM_TRY(expect(labels, labels->type == PLIM__I64 ? 1 : 2, rows, name));
-        if (labels->type == PLIM__F32 && labels->shape[1] < 1)
+        info->label_kind = labels->type == PLIM__NPY_I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
+        PLIM_TRY(expect(labels, labels->type == PLIM__NPY_I64 ? 1 : 2, rows, name));
+        if (labels->type == PLIM__NPY_F32 && labels->shape[1] < 1)
             return plim__fail(PLIM_ERR_DATA, "%s: labels.npy has no columns", name);
         info->num_labels = rows;
-        info->num_targets = labels->type == PLIM__F32 ? labels->shape[1] : 0;
+        info->num_targets = labels->type == PLIM__NPY_F32 ? labels->shape[1] : 0;
     }
     if (info->num_classes < 0 || (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES))
         return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but labels that are not of classes",
@@ -174,7 +174,7 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
         if (split == NULL)
             continue;
         PLIM_TRY(expect(split, 1, -1, name));
-        if (split->type != PLIM__I64)
+        if (split->type != PLIM__NPY_I64)
             return bad_type(split, name);
         if (split->shape[0] > rows)
             return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld entries for %lld %s", name, splits[i],

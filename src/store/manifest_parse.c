@@ -56,7 +56,7 @@ static plim_status_t check_version(const json_t *root, const char *name, int *fo
 
 static bool find_type(const char *text, plim__dtype_t *type_out)
 {
-    for (int type = PLIM__BOOL; type <= PLIM__F64; type++)
+    for (int type = PLIM__NPY_BOOL; type <= PLIM__NPY_F64; type++)
         if (strcmp(text, plim__dtype_name((plim__dtype_t)type)) == 0) {
             *type_out = (plim__dtype_t)type;
             return true;

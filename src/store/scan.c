@@ -235,7 +235,7 @@ SCAN_LIST(scan_list_i64, int64_t)
 
 static plim_status_t scan_indices(plim__scan_t *scan, const void *data, size_t count)
 {
-    const bool narrow = scan->rule->type == PLIM__I32;
+    const bool narrow = scan->rule->type == PLIM__NPY_I32;
     int64_t position = scan->position;
     int64_t end = position + (int64_t)count;
     if (scan->empty) {

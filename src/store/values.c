@@ -37,7 +37,7 @@ static inline void add_one(plim__values_t *values, size_t lane, float value)
 void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const void *data,
                             size_t count)
 {
-    if (type == PLIM__F16) {
+    if (type == PLIM__NPY_F16) {
         const uint16_t *halves = data;
         for (size_t i = 0; i < count; i++)
             add_one(values, i % PLIM__LANES, plim__f32_from_f16(halves[i]));
@@ -64,7 +64,7 @@ add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t
     size_t i = 0;
     for (; i + PLIM__LANES <= count; i += PLIM__LANES) {
         __m256 value =
-            type == PLIM__F16
+            type == PLIM__NPY_F16
                 ? _mm256_cvtph_ps(_mm_loadu_si128((const void *)((const uint16_t *)data + i)))
                 : _mm256_loadu_ps((const float *)data + i);
         __m256i exponent = _mm256_and_si256(_mm256_castps_si256(value), infinite);

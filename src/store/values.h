@@ -24,8 +24,8 @@ typedef struct plim__values {
 
 void plim__values_start(plim__values_t *values);
 
-/* Adds `count` values of `type` (PLIM__F16 or PLIM__F32); a multiple of PLIM__LANES unless it is
- * the last call. */
+/* Adds `count` values of `type` (PLIM__NPY_F16 or PLIM__NPY_F32); a multiple of PLIM__LANES unless
+ * it is the last call. */
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count);
 
 /* Sums of whole runs, in the order they are given. */

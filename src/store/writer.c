@@ -155,7 +155,7 @@ plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name
     column->entry = entry;
     column->open_ended = shape[0] == -1;
     column->max_bytes = max_bytes;
-    column->counts_degrees = strcmp(entry.name, "indptr.npy") == 0 && type == PLIM__I64;
+    column->counts_degrees = strcmp(entry.name, "indptr.npy") == 0 && type == PLIM__NPY_I64;
     column->ascending = true;
     column->last = -1;
     int length =

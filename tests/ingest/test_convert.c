@@ -39,15 +39,17 @@ static void every_f16_widens_and_returns(void **state)
         for (uint32_t h = 0; h < 65536; h++)
             if ((h & 0x7fff) <= 0x7c00)
                 halves[count++] = (uint16_t)h;
-        assert_int_equal(plim__convert(paths[p], PLIM__F16, halves, PLIM__F32, wide, count, &worst),
-                         count);
+        assert_int_equal(
+            plim__convert(paths[p], PLIM__NPY_F16, halves, PLIM__NPY_F32, wide, count, &worst),
+            count);
         for (int64_t i = 0; i < count; i++) {
             double expected = f16_by_definition(halves[i]);
             assert_true((double)wide[i] == expected);
             assert_int_equal(signbit(wide[i]) != 0, signbit(expected) != 0);
         }
-        assert_int_equal(plim__convert(paths[p], PLIM__F32, wide, PLIM__F16, back, count, &worst),
-                         count);
+        assert_int_equal(
+            plim__convert(paths[p], PLIM__NPY_F32, wide, PLIM__NPY_F16, back, count, &worst),
+            count);
         assert_memory_equal(halves, back, (size_t)count * 2);
         assert_true(worst == 0);
     }
@@ -98,9 +100,9 @@ static void rounds_to_nearest_even(void **state)
     }
     double worst[3] = {0, 0, 0};
     for (int p = 0; p < num_paths; p++) {
-        assert_int_equal(
-            plim__convert(paths[p], PLIM__F32, values, PLIM__F16, halves[p], count, &worst[p]),
-            count);
+        assert_int_equal(plim__convert(paths[p], PLIM__NPY_F32, values, PLIM__NPY_F16, halves[p],
+                                       count, &worst[p]),
+                         count);
         for (int64_t i = 0; i < count; i++)
             assert_int_equal(halves[p][i], nearest_f16(values[i]));
         assert_true(worst[p] == worst[0]);
@@ -122,11 +124,12 @@ static void stops_at_nan_and_overflow(void **state)
                 for (int i = 0; i < 71; i++)
                     values[i] = i % 3 == 0 ? INFINITY : i % 3 == 1 ? 65519 : 0;
                 values[at] = bad[b];
-                assert_int_equal(
-                    plim__convert(paths[p], PLIM__F32, values, PLIM__F16, halves, 71, &worst), at);
-                assert_int_equal(
-                    plim__convert(paths[p], PLIM__F32, values, PLIM__F32, singles, 71, &worst),
-                    isnan(bad[b]) ? at : 71);
+                assert_int_equal(plim__convert(paths[p], PLIM__NPY_F32, values, PLIM__NPY_F16,
+                                               halves, 71, &worst),
+                                 at);
+                assert_int_equal(plim__convert(paths[p], PLIM__NPY_F32, values, PLIM__NPY_F32,
+                                               singles, 71, &worst),
+                                 isnan(bad[b]) ? at : 71);
             }
 }
 
@@ -140,9 +143,11 @@ static void f16_nan_stops(void **state)
             double worst = 0;
             halves[at] = 0x7c01;
             assert_int_equal(
-                plim__convert(paths[p], PLIM__F16, halves, PLIM__F32, singles, 41, &worst), at);
+                plim__convert(paths[p], PLIM__NPY_F16, halves, PLIM__NPY_F32, singles, 41, &worst),
+                at);
             assert_int_equal(
-                plim__convert(paths[p], PLIM__F16, halves, PLIM__F16, same, 41, &worst), at);
+                plim__convert(paths[p], PLIM__NPY_F16, halves, PLIM__NPY_F16, same, 41, &worst),
+                at);
         }
 }
 
@@ -163,24 +168,26 @@ static void doubles_agree_on_every_path(void **state)
                                   : ldexp(fraction, (int)(bits % 40) - 25);
     }
     for (int p = 0; p < num_paths; p++) {
-        assert_int_equal(
-            plim__convert(paths[p], PLIM__F64, values, PLIM__F32, singles[p], COUNT, &worst[p]),
-            COUNT);
+        assert_int_equal(plim__convert(paths[p], PLIM__NPY_F64, values, PLIM__NPY_F32, singles[p],
+                                       COUNT, &worst[p]),
+                         COUNT);
         assert_memory_equal(singles[p], singles[0], sizeof singles[0]);
         assert_true(worst[p] == worst[0] && worst[p] > 0 && worst[p] <= 0x1p-24);
-        assert_int_equal(
-            plim__convert(paths[p], PLIM__F64, values, PLIM__F16, halves[p], COUNT, &worst_half[p]),
-            COUNT);
+        assert_int_equal(plim__convert(paths[p], PLIM__NPY_F64, values, PLIM__NPY_F16, halves[p],
+                                       COUNT, &worst_half[p]),
+                         COUNT);
         assert_memory_equal(halves[p], halves[0], sizeof halves[0]);
         assert_true(worst_half[p] == worst_half[0]);
         for (int at = 0; at < 9; at++) {
             double kept = values[at], none = 0;
             values[at] = at % 2 == 0 ? (double)NAN : 65520;
             assert_int_equal(
-                plim__convert(paths[p], PLIM__F64, values, PLIM__F16, halves[p], 9, &none), at);
+                plim__convert(paths[p], PLIM__NPY_F64, values, PLIM__NPY_F16, halves[p], 9, &none),
+                at);
             values[at] = at % 2 == 0 ? (double)NAN : -3.5e38;
             assert_int_equal(
-                plim__convert(paths[p], PLIM__F64, values, PLIM__F32, singles[p], 9, &none), at);
+                plim__convert(paths[p], PLIM__NPY_F64, values, PLIM__NPY_F32, singles[p], 9, &none),
+                at);
             values[at] = kept;
         }
     }
@@ -195,17 +202,20 @@ static void other_types(void **state)
     uint16_t halves[4];
     double worst = 0;
     assert_int_equal(
-        plim__convert(PLIM__HALF_SCALAR, PLIM__F64, doubles, PLIM__F32, singles, 4, &worst), 2);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__NPY_F64, doubles, PLIM__NPY_F32, singles, 4, &worst),
+        2);
     assert_true(singles[0] == 0.1f && singles[1] == -3);
     assert_true(worst > 1e-9 && worst < 1e-7);
     assert_int_equal(
-        plim__convert(PLIM__HALF_SCALAR, PLIM__I64, whole, PLIM__F16, halves, 3, &worst), 0);
-    assert_int_equal(
-        plim__convert(PLIM__HALF_SCALAR, PLIM__I64, whole + 1, PLIM__F16, halves, 2, &worst), 2);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__NPY_I64, whole, PLIM__NPY_F16, halves, 3, &worst),
+        0);
+    assert_int_equal(plim__convert(PLIM__HALF_SCALAR, PLIM__NPY_I64, whole + 1, PLIM__NPY_F16,
+                                   halves, 2, &worst),
+                     2);
     assert_true(plim__f32_from_f16(halves[1]) == 2048);
     const uint8_t bytes[] = {0, 1, 255};
     assert_int_equal(
-        plim__convert(PLIM__HALF_SCALAR, PLIM__U8, bytes, PLIM__F16, halves, 3, &worst), 3);
+        plim__convert(PLIM__HALF_SCALAR, PLIM__NPY_U8, bytes, PLIM__NPY_F16, halves, 3, &worst), 3);
     assert_true(plim__f32_from_f16(halves[2]) == 255);
 }
 
@@ -216,11 +226,11 @@ static void ids_of_any_type(void **state)
     const int8_t small[] = {-1, 0, 127};
     const uint32_t middle[] = {0, 4294967295u, 1};
     const uint64_t large[] = {0, 1ull << 63, 1};
-    assert_int_equal(plim__convert_ids(PLIM__I8, small, ids, 3), 3);
+    assert_int_equal(plim__convert_ids(PLIM__NPY_I8, small, ids, 3), 3);
     assert_int_equal(ids[0], -1);
-    assert_int_equal(plim__convert_ids(PLIM__U32, middle, ids, 3), 3);
+    assert_int_equal(plim__convert_ids(PLIM__NPY_U32, middle, ids, 3), 3);
     assert_int_equal(ids[1], 4294967295LL);
-    assert_int_equal(plim__convert_ids(PLIM__U64, large, ids, 3), 1);
+    assert_int_equal(plim__convert_ids(PLIM__NPY_U64, large, ids, 3), 1);
 }
 
 int main(void)

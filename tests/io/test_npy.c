@@ -40,31 +40,41 @@ static void reads_what_numpy_writes(void **state)
     static const good_t cases[] = {
         {1,
          "{'descr': '<i8', 'fortran_order': False, 'shape': (0, 5), }  \n",
-         PLIM__I64,
+         PLIM__NPY_I64,
          false,
          2,
          {0, 5}},
         {2,
          "{'descr': '<f2', 'fortran_order': True, 'shape': (0, 7), }\n",
-         PLIM__F16,
+         PLIM__NPY_F16,
          false,
          2,
          {0, 7}},
-        {3, "{'shape': (0,), 'fortran_order': True, 'descr': '|b1'}", PLIM__BOOL, false, 1, {0}},
+        {3,
+         "{'shape': (0,), 'fortran_order': True, 'descr': '|b1'}",
+         PLIM__NPY_BOOL,
+         false,
+         1,
+         {0}},
         {1,
          "{\"descr\":\"|u1\",\"fortran_order\":False,\"shape\":(0L,3L,4L,5L)}",
-         PLIM__U8,
+         PLIM__NPY_U8,
          false,
          4,
          {0, 3, 4, 5}},
         {1,
          " { 'descr' : '=f8' , 'fortran_order' : False , 'shape' : ( 0 , ) , } ",
-         PLIM__F64,
+         PLIM__NPY_F64,
          false,
          1,
          {0}},
-        {1, "{'descr': 'i4', 'fortran_order': False, 'shape': (3,0)}", PLIM__I32, false, 2, {3, 0}},
-        {1, "{'descr': '>i1', 'fortran_order': False, 'shape': (0,)}", PLIM__I8, false, 1, {0}},
+        {1,
+         "{'descr': 'i4', 'fortran_order': False, 'shape': (3,0)}",
+         PLIM__NPY_I32,
+         false,
+         2,
+         {3, 0}},
+        {1, "{'descr': '>i1', 'fortran_order': False, 'shape': (0,)}", PLIM__NPY_I8, false, 1, {0}},
     };
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -193,7 +203,7 @@ static void writes_what_it_and_numpy_read(void **state)
     bool numpy = system("python3 -c 'import numpy' 2> /dev/null") == 0;
     char folder[512];
     test_directory_make(folder);
-    for (int type = PLIM__BOOL; type <= PLIM__F64; type++) {
+    for (int type = PLIM__NPY_BOOL; type <= PLIM__NPY_F64; type++) {
         static unsigned char bytes[PLIM__NPY_HEADER + 1000];
         int dims = type % (PLIM__NPY_DIMS + 1);
         plim__npy_t npy = {.type = (plim__dtype_t)type, .num_dims = dims, .shape = {2, 3, 4, 1}},

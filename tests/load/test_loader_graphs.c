@@ -63,21 +63,21 @@ static void make_graphs(const plim_job_t *job, const char *path, bool leaving)
     for (int64_t i = 0; i < nodes * TEST_FEATURES; i++)
         features[i] = (uint16_t)(0x3800 + i % 1024);
     assert_ok(plim__dataset_begin(job, path, &writer));
-    assert_ok(test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){nodes + 1}, indptr,
+    assert_ok(test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){nodes + 1}, indptr,
                           (size_t)(nodes + 1) * 8));
-    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){edges}, indices,
+    assert_ok(test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){edges}, indices,
                           (size_t)edges * 4));
-    assert_ok(test_column(writer, "features", PLIM__F16, 2, (int64_t[]){nodes, TEST_FEATURES},
+    assert_ok(test_column(writer, "features", PLIM__NPY_F16, 2, (int64_t[]){nodes, TEST_FEATURES},
                           features, (size_t)nodes * TEST_FEATURES * 2));
-    assert_ok(test_column(writer, "graph_indptr", PLIM__I64, 1, (int64_t[]){GRAPHS + 1},
+    assert_ok(test_column(writer, "graph_indptr", PLIM__NPY_I64, 1, (int64_t[]){GRAPHS + 1},
                           graph_indptr, sizeof graph_indptr));
-    assert_ok(
-        test_column(writer, "labels", PLIM__I64, 1, (int64_t[]){GRAPHS}, labels, sizeof labels));
+    assert_ok(test_column(writer, "labels", PLIM__NPY_I64, 1, (int64_t[]){GRAPHS}, labels,
+                          sizeof labels));
     for (int s = 0; s < 2; s++) {
         int64_t count = 0;
         for (int64_t g = s; g < GRAPHS; g += 2)
             split[count++] = GRAPHS - 1 - g;
-        assert_ok(test_column(writer, s == 0 ? "train" : "valid", PLIM__I64, 1, &count, split,
+        assert_ok(test_column(writer, s == 0 ? "train" : "valid", PLIM__NPY_I64, 1, &count, split,
                               (size_t)count * 8));
     }
     assert_ok(plim__dataset_finish(writer, &(plim__dataset_facts_t){.num_nodes = nodes,

@@ -114,12 +114,12 @@ static void targets_come_as_rows(void **state)
         ids[i] = i * 7 % ROWS; /* not ascending */
     (void)snprintf(path, sizeof path, "%s/targets", directory);
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    assert_ok(
-        test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){ROWS + 1}, indptr, sizeof indptr));
-    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){0}, indptr, 0));
-    assert_ok(test_column(writer, "labels", PLIM__F32, 2, (int64_t[]){ROWS, TARGETS}, targets,
+    assert_ok(test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){ROWS + 1}, indptr,
+                          sizeof indptr));
+    assert_ok(test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){0}, indptr, 0));
+    assert_ok(test_column(writer, "labels", PLIM__NPY_F32, 2, (int64_t[]){ROWS, TARGETS}, targets,
                           sizeof targets));
-    assert_ok(test_column(writer, "test", PLIM__I64, 1, (int64_t[]){ROWS}, ids, sizeof ids));
+    assert_ok(test_column(writer, "test", PLIM__NPY_I64, 1, (int64_t[]){ROWS}, ids, sizeof ids));
     assert_ok(plim__dataset_finish(
         writer, &(plim__dataset_facts_t){.num_nodes = ROWS, .source = "test", .options = ""}));
     assert_ok(plim_dataset_open(&job, path, &dataset));
@@ -230,13 +230,13 @@ static void large_splits_are_permuted(void **state)
     int64_t *ids = calloc((size_t)count + 1, sizeof *ids);
     (void)snprintf(path, sizeof path, "%s/large", directory);
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    assert_ok(test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){count + 1}, ids,
+    assert_ok(test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){count + 1}, ids,
                           (size_t)(count + 1) * 8));
-    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){0}, ids, 0));
+    assert_ok(test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){0}, ids, 0));
     for (int64_t i = 0; i < count; i++)
         ids[i] = count - 1 - i;
-    assert_ok(test_column(writer, "labels", PLIM__I64, 1, &count, ids, (size_t)count * 8));
-    assert_ok(test_column(writer, "train", PLIM__I64, 1, &count, ids, (size_t)count * 8));
+    assert_ok(test_column(writer, "labels", PLIM__NPY_I64, 1, &count, ids, (size_t)count * 8));
+    assert_ok(test_column(writer, "train", PLIM__NPY_I64, 1, &count, ids, (size_t)count * 8));
     assert_ok(plim__dataset_finish(
         writer, &(plim__dataset_facts_t){
                     .num_nodes = count, .num_classes = count, .source = "test", .options = ""}));

@@ -67,9 +67,9 @@ static int make_dataset(void **state)
     (void)snprintf(dataset_path, sizeof dataset_path, "%s/graph", directory);
     (void)snprintf(indices_path, sizeof indices_path, "%s/indices.npy", dataset_path);
     assert_ok(plim__dataset_begin(&job, dataset_path, &writer));
-    assert_ok(test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){NODES + 1}, indptr,
+    assert_ok(test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){NODES + 1}, indptr,
                           (size_t)(NODES + 1) * sizeof *indptr));
-    assert_ok(test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){num_edges}, indices,
+    assert_ok(test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){num_edges}, indices,
                           (size_t)num_edges * sizeof *indices));
     plim__dataset_facts_t facts = {.num_nodes = NODES, .source = "test", .options = ""};
     assert_ok(plim__dataset_finish(writer, &facts));
@@ -342,7 +342,7 @@ static void wide_entries_are_read(void **state)
     assert_true(fd >= 0);
     assert_int_equal(pwrite(fd, wide, (size_t)num_edges * 8, PLIM__NPY_HEADER), num_edges * 8);
     assert_int_equal(close(fd), 0);
-    file->type = PLIM__I64;
+    file->type = PLIM__NPY_I64;
     file->bytes = PLIM__NPY_HEADER + num_edges * 8;
     manifest->info.index_type = PLIM_I64;
     plim__node_set_t hot = make_hot(3);

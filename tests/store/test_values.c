@@ -27,13 +27,13 @@ static void same_bits_on_every_path(void **state)
         plim__values_t vector, plain;
         plim__values_start(&vector);
         plim__values_start(&plain);
-        plim__values_add(&vector, PLIM__F16, halves + shift, 65536 - shift);
-        plim__values_add_plain(&plain, PLIM__F16, halves + shift, 65536 - shift);
+        plim__values_add(&vector, PLIM__NPY_F16, halves + shift, 65536 - shift);
+        plim__values_add_plain(&plain, PLIM__NPY_F16, halves + shift, 65536 - shift);
         assert_memory_equal(&vector, &plain, sizeof plain);
         plim__values_start(&vector);
         plim__values_start(&plain);
-        plim__values_add(&vector, PLIM__F32, floats + shift, COUNT - shift);
-        plim__values_add_plain(&plain, PLIM__F32, floats + shift, COUNT - shift);
+        plim__values_add(&vector, PLIM__NPY_F32, floats + shift, COUNT - shift);
+        plim__values_add_plain(&plain, PLIM__NPY_F32, floats + shift, COUNT - shift);
         assert_memory_equal(&vector, &plain, sizeof plain);
     }
 }
@@ -47,9 +47,9 @@ static void blocks_make_no_difference(void **state)
         floats[i] = (float)plim__rng_double(5, i) * 3 - 1;
     plim__values_start(&whole);
     plim__values_start(&parts);
-    plim__values_add(&whole, PLIM__F32, floats, COUNT);
+    plim__values_add(&whole, PLIM__NPY_F32, floats, COUNT);
     for (size_t at = 0; at < COUNT; at += 64)
-        plim__values_add(&parts, PLIM__F32, floats + at, COUNT - at < 64 ? COUNT - at : 64);
+        plim__values_add(&parts, PLIM__NPY_F32, floats + at, COUNT - at < 64 ? COUNT - at : 64);
     assert_memory_equal(&whole, &parts, sizeof whole);
 }
 
@@ -63,7 +63,7 @@ static void every_half_is_exact(void **state)
         double value = exponent == 0 ? ldexp(mantissa, -24) : ldexp(1024 + mantissa, exponent - 25);
         plim__values_t values;
         plim__values_start(&values);
-        plim__values_add_plain(&values, PLIM__F16, &half, 1);
+        plim__values_add_plain(&values, PLIM__NPY_F16, &half, 1);
         if (exponent == 31) {
             assert_int_equal(values.num_nan, mantissa != 0);
             assert_int_equal(values.num_infinite, mantissa == 0);
@@ -82,7 +82,7 @@ static void nothing_has_no_statistics(void **state)
     plim_value_stats_t stats;
     const float wrong[] = {NAN, INFINITY, -INFINITY};
     plim__values_start(&values);
-    plim__values_add(&values, PLIM__F32, wrong, 3);
+    plim__values_add(&values, PLIM__NPY_F32, wrong, 3);
     plim__values_sum(&sum, &values);
     plim__values_stats(&sum, &stats);
     assert_int_equal(stats.count, 3);

@@ -93,12 +93,13 @@ static void open_end_is_settled(void **state)
     const int64_t indptr[] = {0, 1, 3};
     const int32_t indices[] = {1, 0, 1};
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    assert_ok(
-        plim__column_open(writer, "indices", PLIM__I32, 1, (int64_t[]){-1}, 4096, 4096, &column));
+    assert_ok(plim__column_open(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){-1}, 4096, 4096,
+                                &column));
     assert_ok(plim__column_write(column, indices, 5)); /* pieces need not be whole elements */
     assert_ok(plim__column_write(column, (const char *)indices + 5, 7));
     assert_ok(plim__column_close(column));
-    assert_ok(plim__column_open(writer, "indptr", PLIM__I64, 1, (int64_t[]){3}, 24, 4096, &column));
+    assert_ok(
+        plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){3}, 24, 4096, &column));
     for (size_t i = 0; i < sizeof indptr; i++)
         assert_ok(plim__column_write(column, (const char *)indptr + i, 1));
     assert_ok(plim__column_close(column));
@@ -128,7 +129,8 @@ static void offsets_are_watched_without_a_copy_too(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     const int64_t indptr[] = {0, 5, 3};
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    assert_ok(plim__column_open(writer, "indptr", PLIM__I64, 1, (int64_t[]){3}, 24, 8192, &column));
+    assert_ok(
+        plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){3}, 24, 8192, &column));
     assert_ok(plim__column_space(column, &space, &room));
     assert_true(room >= sizeof indptr);
     memcpy(space, indptr, sizeof indptr);
@@ -162,14 +164,14 @@ static void refuses_what_does_not_fit_together(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         plim__dataset_writer_t *writer;
         assert_ok(plim__dataset_begin(&job, path, &writer));
-        assert_ok(test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){3}, indptr, 24));
-        assert_ok(test_column(writer, "indices", PLIM__I32, 1, &cases[i].edges, indices,
+        assert_ok(test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){3}, indptr, 24));
+        assert_ok(test_column(writer, "indices", PLIM__NPY_I32, 1, &cases[i].edges, indices,
                               (size_t)cases[i].edges * 4));
         if (cases[i].labels >= 0)
-            assert_ok(test_column(writer, "labels", PLIM__I64, 1, &cases[i].labels, labels,
+            assert_ok(test_column(writer, "labels", PLIM__NPY_I64, 1, &cases[i].labels, labels,
                                   (size_t)cases[i].labels * 8));
         else
-            assert_ok(test_column(writer, "labels", PLIM__I32, 1, (int64_t[]){2}, labels, 8));
+            assert_ok(test_column(writer, "labels", PLIM__NPY_I32, 1, (int64_t[]){2}, labels, 8));
         plim__dataset_facts_t facts = {.num_nodes = cases[i].nodes,
                                        .num_graphs = cases[i].graphs,
                                        .num_classes = cases[i].classes};
@@ -188,20 +190,20 @@ static void refuses_wrong_use(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     const int64_t three[] = {3};
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    assert_int_equal(plim__column_open(writer, "../x", PLIM__I64, 1, three, 24, 4096, &column),
+    assert_int_equal(plim__column_open(writer, "../x", PLIM__NPY_I64, 1, three, 24, 4096, &column),
                      PLIM_ERR_USAGE);
-    assert_int_equal(plim__column_open(writer, "", PLIM__I64, 1, three, 24, 4096, &column),
+    assert_int_equal(plim__column_open(writer, "", PLIM__NPY_I64, 1, three, 24, 4096, &column),
                      PLIM_ERR_USAGE);
-    assert_int_equal(
-        plim__column_open(writer, "x", PLIM__I64, 2, (int64_t[]){2, INT64_MAX}, 24, 4096, &column),
-        PLIM_ERR_USAGE);
-    assert_ok(plim__column_open(writer, "indptr", PLIM__I64, 1, three, 24, 4096, &column));
-    assert_int_equal(plim__column_open(writer, "indptr", PLIM__I64, 1, three, 24, 4096, &again),
+    assert_int_equal(plim__column_open(writer, "x", PLIM__NPY_I64, 2, (int64_t[]){2, INT64_MAX}, 24,
+                                       4096, &column),
+                     PLIM_ERR_USAGE);
+    assert_ok(plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, three, 24, 4096, &column));
+    assert_int_equal(plim__column_open(writer, "indptr", PLIM__NPY_I64, 1, three, 24, 4096, &again),
                      PLIM_ERR_USAGE);
     assert_ok(plim__column_write(column, (int64_t[]){0, 1}, 16));
     assert_int_equal(plim__column_write(column, (int64_t[]){0, 1}, 16), PLIM_ERR_USAGE);
     assert_int_equal(plim__column_close(column), PLIM_ERR_USAGE);
-    assert_ok(plim__column_open(writer, "indices", PLIM__I32, 1, three, 12, 4096, &column));
+    assert_ok(plim__column_open(writer, "indices", PLIM__NPY_I32, 1, three, 12, 4096, &column));
     plim__dataset_facts_t facts = {.num_nodes = 2};
     assert_int_equal(plim__dataset_finish(writer, &facts), PLIM_ERR_USAGE);
     assert_int_equal(entries(base), 0);
@@ -238,8 +240,8 @@ static void stays_inside_its_estimate(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
     assert_ok(plim__dataset_begin(&job, path, &writer));
     int64_t before = plim_ledger_reserved(job.ledger);
-    assert_ok(plim__column_open(writer, "train", PLIM__I64, 1, (int64_t[]){-1}, (int64_t)1 << 40,
-                                8192, &column));
+    assert_ok(plim__column_open(writer, "train", PLIM__NPY_I64, 1, (int64_t[]){-1},
+                                (int64_t)1 << 40, 8192, &column));
     assert_ok(plim__column_write(column, &(int64_t){7}, 8));
     assert_ok(plim__column_close(column));
     assert_true(plim_ledger_peak(job.ledger) - before <=

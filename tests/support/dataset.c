@@ -38,10 +38,10 @@ static plim_status_t write_lists(plim__dataset_writer_t *writer, const test_grap
         qsort(indices + indptr[v], (size_t)degree, sizeof *indices, compare);
         indptr[v + 1] = indptr[v] + degree;
     }
-    plim_status_t status = test_column(writer, "indptr", PLIM__I64, 1, (int64_t[]){n + 1}, indptr,
-                                       (size_t)(n + 1) * sizeof *indptr);
+    plim_status_t status = test_column(writer, "indptr", PLIM__NPY_I64, 1, (int64_t[]){n + 1},
+                                       indptr, (size_t)(n + 1) * sizeof *indptr);
     if (status == PLIM_OK)
-        status = test_column(writer, "indices", PLIM__I32, 1, (int64_t[]){-1}, indices,
+        status = test_column(writer, "indices", PLIM__NPY_I32, 1, (int64_t[]){-1}, indices,
                              (size_t)indptr[n] * sizeof *indices);
     free(indices);
     free(indptr);
@@ -60,7 +60,7 @@ static plim_status_t write_features(plim__dataset_writer_t *writer, const test_g
         memcpy(data + i * width, graph->half ? (const void *)&half : (const void *)&value, width);
     }
     plim_status_t status =
-        test_column(writer, "features", graph->half ? PLIM__F16 : PLIM__F32, 2,
+        test_column(writer, "features", graph->half ? PLIM__NPY_F16 : PLIM__NPY_F32, 2,
                     (int64_t[]){graph->num_nodes, graph->num_features}, data, count * width);
     free(data);
     return status;
@@ -76,12 +76,12 @@ static plim_status_t write_labels(plim__dataset_writer_t *writer, const test_gra
         data[i] =
             i % 7 == 3 ? -1 : (int64_t)plim__rng_below(key, &counter, (uint64_t)graph->num_classes);
     plim_status_t status =
-        test_column(writer, "labels", PLIM__I64, 1, &rows, data, (size_t)rows * sizeof *data);
+        test_column(writer, "labels", PLIM__NPY_I64, 1, &rows, data, (size_t)rows * sizeof *data);
     for (int64_t s = 0; s < 3 && status == PLIM_OK; s++) {
         int64_t count = 0;
         for (int64_t i = s; i < rows; i += 3)
             data[count++] = i;
-        status = test_column(writer, splits[s], PLIM__I64, 1, &count, data,
+        status = test_column(writer, splits[s], PLIM__NPY_I64, 1, &count, data,
                              (size_t)count * sizeof *data);
     }
     free(data);
@@ -96,7 +96,7 @@ static plim_status_t write_steps(plim__dataset_writer_t *writer, const char *nam
     for (int64_t i = 0; i < count; i++)
         data[i] = i * step < last ? i * step : last;
     plim_status_t status =
-        test_column(writer, name, PLIM__I64, 1, &count, data, (size_t)count * sizeof *data);
+        test_column(writer, name, PLIM__NPY_I64, 1, &count, data, (size_t)count * sizeof *data);
     free(data);
     return status;
 }

@@ -45,9 +45,9 @@ static plim_status_t write_columns(plim__dataset_writer_t *writer, const test_li
 {
     int64_t num_offsets = lists->num_nodes + 1;
     int64_t num_edges = lists->indptr[lists->num_nodes];
-    PLIM_TRY(test_column(writer, "indptr", PLIM__I64, 1, &num_offsets, lists->indptr,
+    PLIM_TRY(test_column(writer, "indptr", PLIM__NPY_I64, 1, &num_offsets, lists->indptr,
                          (size_t)num_offsets * sizeof(int64_t)));
-    return test_column(writer, "indices", PLIM__I32, 1, &num_edges, indices,
+    return test_column(writer, "indices", PLIM__NPY_I32, 1, &num_edges, indices,
                        (size_t)num_edges * sizeof(int32_t));
 }
 

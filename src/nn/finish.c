@@ -1,0 +1,360 @@
+#include "nn/finish.h"
+
+#include "base/rng.h"
+#include "nn/bf16.h"
+#include "nn/exp.h"
+#include "nn/finish_rows.h"
+#include "nn/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The draws of PLIM__CHUNK columns of a row, four from each number. */
+typedef union draws {
+    uint64_t wide[PLIM__CHUNK / 4];
+    uint16_t of[PLIM__CHUNK];
+} draws_t;
+
+/* Dropout as it is done: a value is kept when its draw is not below the threshold. */
+typedef struct dropping {
+    bool any;
+    uint32_t threshold; /* of 65536 */
+    float scale;        /* of what is kept */
+} dropping_t;
+
+static const float zeros[PLIM__CHUNK];
+
+static dropping_t dropping_of(const plim__finish_t *finish)
+{
+    dropping_t dropping = {false, 0, 1.0f};
+    if (!finish->training || !(finish->dropout > 0))
+        return dropping;
+    dropping.threshold = (uint32_t)lrintf(fminf(finish->dropout, 1.0f) * 65536.0f);
+    dropping.any = dropping.threshold > 0;
+    dropping.scale =
+        dropping.threshold < 65536 ? 65536.0f / (float)(65536 - dropping.threshold) : 0.0f;
+    return dropping;
+}
+
+PLIM__KERNEL void draw(const plim__finish_t *finish, int64_t row, int64_t first, draws_t *draws)
+{
+    const uint64_t key = plim__rng_key_of(finish->key, (uint64_t)finish->nodes[row]);
+    const uint64_t counter = (uint64_t)first / 4;
+    const int64_t count = (plim__min_i64(finish->width - first, PLIM__CHUNK) + 3) / 4;
+    for (int64_t i = 0; i < count; i++)
+        draws->wide[i] = plim__rng_u64(key, counter + (uint64_t)i);
+}
+
+/* `activation` and `drop` are constants where this is inlined. */
+PLIM__KERNEL void activate(plim_activation_t activation, bool drop, const dropping_t *dropping,
+                           const draws_t *draws, int64_t count, const float *y, const float *bias,
+                           float *out)
+{
+    const uint32_t threshold = dropping->threshold;
+    const float scale = dropping->scale;
+    for (int64_t i = 0; i < count; i++) {
+        float v = y[i] + bias[i];
+        if (activation == PLIM_RELU)
+            v = v > 0.0f ? v : 0.0f;
+        if (activation == PLIM_ELU) {
+            const float below = plim__exp(v > 0.0f ? 0.0f : v) - 1.0f;
+            v = v > 0.0f ? v : below;
+        }
+        if (drop) {
+            v *= scale;
+            v = draws->of[i] >= threshold ? v : 0.0f;
+        }
+        out[i] = v;
+    }
+}
+
+/* The gradient before dropout and activation; h tells which side of 0 a value was on. */
+PLIM__KERNEL void derive(plim_activation_t activation, bool drop, const dropping_t *dropping,
+                         const draws_t *draws, int64_t count, const float *dh, const float *h,
+                         float *out)
+{
+    const uint32_t threshold = dropping->threshold;
+    const float scale = dropping->scale;
+    const float back = scale > 0.0f ? 1.0f / scale : 0.0f;
+    for (int64_t i = 0; i < count; i++) {
+        float g = dh[i];
+        if (drop)
+            g *= scale;
+        if (activation == PLIM_RELU)
+            g = h[i] > 0.0f ? g : 0.0f;
+        if (activation == PLIM_ELU) {
+            const float slope = (drop ? h[i] * back : h[i]) + 1.0f;
+            g = h[i] > 0.0f ? g : g * slope;
+        }
+        if (drop && activation != PLIM_RELU)
+            g = draws->of[i] >= threshold ? g : 0.0f;
+        out[i] = g;
+    }
+}
+
+/* Calls `kernel` with activation and drop as constants. */
+#define SPECIALISED(kernel, activation, drop, ...)                                                 \
+    do {                                                                                           \
+        if ((drop) && (activation) == PLIM_RELU)                                                   \
+            kernel(PLIM_RELU, true, __VA_ARGS__);                                                  \
+        else if ((drop) && (activation) == PLIM_ELU)                                               \
+            kernel(PLIM_ELU, true, __VA_ARGS__);                                                   \
+        else if (drop)                                                                             \
+            kernel(PLIM_ACTIVATION_NONE, true, __VA_ARGS__);                                       \
+        else if ((activation) == PLIM_RELU)                                                        \
+            kernel(PLIM_RELU, false, __VA_ARGS__);                                                 \
+        else if ((activation) == PLIM_ELU)                                                         \
+            kernel(PLIM_ELU, false, __VA_ARGS__);                                                  \
+        else                                                                                       \
+            kernel(PLIM_ACTIVATION_NONE, false, __VA_ARGS__);                                      \
+    } while (0)
+
+/* Columns [first, first + count) of a row, as floats: where they lie, or in `room`. */
+PLIM__KERNEL const float *load(const plim__matrix_t *matrix, int64_t row, int64_t first,
+                               int64_t count, float *room)
+{
+    const int64_t at = row * matrix->stride + first;
+    if (matrix->element == PLIM__F32)
+        return (const float *)matrix->data + at;
+    const uint16_t *from = (const uint16_t *)matrix->data + at;
+    for (int64_t i = 0; i < count; i++)
+        room[i] = plim__f32_from_bf16(from[i]);
+    return room;
+}
+
+PLIM__KERNEL void store(const plim__matrix_t *matrix, int64_t row, int64_t first, int64_t count,
+                        const float *from)
+{
+    const int64_t at = row * matrix->stride + first;
+    if (matrix->element == PLIM__F32) {
+        float *to = (float *)matrix->data + at;
+        for (int64_t i = 0; i < count; i++)
+            to[i] = from[i];
+        return;
+    }
+    uint16_t *to = (uint16_t *)matrix->data + at;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = plim__bf16_from_f32(from[i]);
+}
+
+typedef struct forward {
+    const plim__finish_t *finish;
+    dropping_t dropping;
+    float *y;
+    const plim__matrix_t *residual;
+    plim__matrix_t *h;
+    float *kept;
+    int64_t rows_a_piece;
+} forward_t;
+
+/* Rows of y are past the norm, if there is one. */
+PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int64_t end)
+{
+    const plim__finish_t *finish = forward->finish;
+    const bool add_bias = finish->bias != NULL && finish->norm == PLIM_NORM_NONE;
+    const bool drop = forward->dropping.any;
+    draws_t draws;
+    float out[PLIM__CHUNK], sum[PLIM__CHUNK], room[PLIM__CHUNK];
+    for (int64_t row = begin; row < end; row++) {
+        for (int64_t first = 0; first < finish->width; first += PLIM__CHUNK) {
+            const int64_t count = plim__min_i64(finish->width - first, PLIM__CHUNK);
+            const float *y = forward->y + row * finish->width + first;
+            const float *bias = add_bias ? finish->bias + first : zeros;
+            if (forward->residual != NULL) {
+                const float *more = load(forward->residual, row, first, count, room);
+                for (int64_t i = 0; i < count; i++)
+                    sum[i] = bias[i] + more[i];
+                bias = sum;
+            }
+            if (drop)
+                draw(finish, row, first, &draws);
+            SPECIALISED(activate, finish->activation, drop, &forward->dropping, &draws, count, y,
+                        bias, out);
+            store(forward->h, row, first, count, out);
+        }
+    }
+}
+
+PLIM__VECTORISED(forward_rows, (const forward_t *forward, int64_t begin, int64_t end),
+                 (forward, begin, end))
+
+static void forward_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const forward_t *forward = context;
+    const int64_t rows = forward->h->rows;
+    const int64_t begin = piece * forward->rows_a_piece;
+    const int64_t end = plim__min_i64(rows, begin + forward->rows_a_piece);
+    if (forward->finish->norm != PLIM_NORM_NONE)
+        plim__norm_rows(forward->finish, rows, begin, end, forward->y, forward->kept);
+    forward_rows(forward, begin, end);
+}
+
+void plim__finish_forward(plim__team_t *team, const plim__finish_t *finish, float *y,
+                          const plim__matrix_t *residual, plim__matrix_t *h, void *kept)
+{
+    if (h->rows == 0 || finish->width == 0)
+        return;
+    forward_t forward = {finish, dropping_of(finish), y, residual, h, kept, 0};
+    /* A piece stays in the second-level cache between norm and activation. */
+    forward.rows_a_piece = plim__max_i64(1, 32768 / finish->width);
+    if (finish->norm == PLIM_NORM_BATCH && finish->training)
+        plim__norm_statistics(team, finish, h->rows, y, kept);
+    const int64_t pieces = (h->rows - 1) / forward.rows_a_piece + 1;
+    const int64_t rows = plim__min_i64(h->rows, forward.rows_a_piece);
+    const int64_t cost = rows * finish->width * (forward.dropping.any ? 2 : 1) / 2;
+    plim__team_run(team, pieces, cost, forward_piece, &forward);
+}
+
+size_t plim__finish_kept(const plim__finish_t *finish, int64_t rows)
+{
+    return finish->norm == PLIM_NORM_NONE ? 0 : plim__norm_kept(finish, rows);
+}
+
+/* The lanes' sums, then two rows for batch norm's means. */
+size_t plim__finish_scratch(const plim__finish_t *finish, int64_t rows)
+{
+    (void)rows;
+    const size_t row = plim__mul_saturating_size((size_t)plim__finish_pitch(finish->width), 4);
+    return plim__mul_saturating_size(row, PLIM__LANES * PLIM__LANE_ROWS + 2);
+}
+
+float *plim__finish_lane(const plim__finish_back_t *back, int64_t lane, int row)
+{
+    return back->scratch + (lane * PLIM__LANE_ROWS + row) * plim__finish_pitch(back->finish->width);
+}
+
+void plim__finish_clear(const plim__finish_back_t *back, int64_t lane, int first, int end)
+{
+    const size_t bytes = (size_t)plim__finish_pitch(back->finish->width) * sizeof(float);
+    memset(plim__finish_lane(back, lane, 2 * first), 0, (size_t)(2 * (end - first)) * bytes);
+}
+
+PLIM__KERNEL void join_rows_body(float *to, float *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] += from[i];
+        from[i] = 0.0f;
+    }
+}
+
+PLIM__VECTORISED(join_rows, (float *to, float *from, int64_t count), (to, from, count))
+
+void plim__finish_join(const plim__finish_back_t *back, int64_t lane, int first, int end)
+{
+    for (int which = first; which < end; which++)
+        join_rows(plim__finish_lane(back, lane, 2 * which),
+                  plim__finish_lane(back, lane, 2 * which + 1), back->finish->width);
+}
+
+void plim__finish_total(const plim__finish_back_t *back, int which, float *to)
+{
+    if (to == NULL)
+        return;
+    float *total = plim__finish_lane(back, 0, 2 * which);
+    for (int64_t lane = 1; lane < PLIM__LANES; lane++)
+        join_rows(total, plim__finish_lane(back, lane, 2 * which), back->finish->width);
+    join_rows(to, total, back->finish->width);
+}
+
+PLIM__KERNEL void gradient_chunk(const plim__finish_back_t *back, const dropping_t *dropping,
+                                 int64_t row, int64_t first, int64_t count, float *g)
+{
+    const plim__finish_t *finish = back->finish;
+    const bool drop = dropping->any;
+    draws_t draws;
+    float room[PLIM__CHUNK];
+    if (drop && finish->activation != PLIM_RELU)
+        draw(finish, row, first, &draws);
+    const float *h = load(back->h, row, first, count, room);
+    const float *dh = back->dh + row * finish->width + first;
+    SPECIALISED(derive, finish->activation, drop, dropping, &draws, count, dh, h, g);
+    if (back->dresidual != NULL)
+        memcpy(back->dresidual + row * finish->width + first, g, (size_t)count * sizeof *g);
+}
+
+PLIM__KERNEL void gradient_row_body(const plim__finish_back_t *back, const dropping_t *dropping,
+                                    int64_t row, float *g)
+{
+    float out[PLIM__CHUNK];
+    for (int64_t first = 0; first < back->finish->width; first += PLIM__CHUNK) {
+        const int64_t count = plim__min_i64(back->finish->width - first, PLIM__CHUNK);
+        gradient_chunk(back, dropping, row, first, count, out);
+        memcpy(g + first, out, (size_t)count * sizeof *g);
+    }
+}
+
+PLIM__VECTORISED(gradient_row,
+                 (const plim__finish_back_t *back, const dropping_t *dropping, int64_t row,
+                  float *g),
+                 (back, dropping, row, g))
+
+void plim__finish_gradient(const plim__finish_back_t *back, int64_t row, float *g)
+{
+    const dropping_t dropping = dropping_of(back->finish);
+    gradient_row(back, &dropping, row, g);
+}
+
+PLIM__KERNEL void store_row_body(const plim__matrix_t *dy, int64_t row, const float *g)
+{
+    store(dy, row, 0, dy->width, g);
+}
+
+PLIM__VECTORISED(store_row, (const plim__matrix_t *dy, int64_t row, const float *g), (dy, row, g))
+
+void plim__finish_store(const plim__finish_back_t *back, int64_t row, const float *g)
+{
+    store_row(back->dy, row, g);
+}
+
+/* Rows [begin, end) without norm: dy, and the bias's sum of rows not yet joined. */
+PLIM__KERNEL void backward_rows_body(const plim__finish_back_t *back, const dropping_t *dropping,
+                                     int64_t begin, int64_t end, float *sums)
+{
+    float g[PLIM__CHUNK];
+    for (int64_t row = begin; row < end; row++) {
+        for (int64_t first = 0; first < back->finish->width; first += PLIM__CHUNK) {
+            const int64_t count = plim__min_i64(back->finish->width - first, PLIM__CHUNK);
+            gradient_chunk(back, dropping, row, first, count, g);
+            store(back->dy, row, first, count, g);
+            for (int64_t i = 0; i < count; i++)
+                sums[first + i] += g[i];
+        }
+    }
+}
+
+PLIM__VECTORISED(backward_rows,
+                 (const plim__finish_back_t *back, const dropping_t *dropping, int64_t begin,
+                  int64_t end, float *sums),
+                 (back, dropping, begin, end, sums))
+
+static void backward_lane(void *context, int worker, int64_t lane)
+{
+    (void)worker;
+    const plim__finish_back_t *back = context;
+    const dropping_t dropping = dropping_of(back->finish);
+    const int64_t end = plim__lane_begin(back->h->rows, lane + 1);
+    plim__finish_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+    float *sums = plim__finish_lane(back, lane, 2 * PLIM__SUM_BIAS + 1);
+    for (int64_t row = plim__lane_begin(back->h->rows, lane); row < end; row += PLIM__SUM_ROWS) {
+        backward_rows(back, &dropping, row, plim__min_i64(end, row + PLIM__SUM_ROWS), sums);
+        plim__finish_join(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+    }
+}
+
+void plim__finish_backward(plim__team_t *team, const plim__finish_t *finish,
+                           const plim__matrix_t *h, const void *kept, const float *dh,
+                           plim__matrix_t *dy, float *dresidual,
+                           const plim__finish_gradients_t *gradients, void *scratch)
+{
+    plim__finish_back_t back = {finish, h, dh, dy, dresidual, gradients, kept, scratch};
+    if (h->rows == 0 || finish->width == 0)
+        return;
+    if (finish->norm != PLIM_NORM_NONE) {
+        plim__norm_backward(team, &back);
+        return;
+    }
+    const int64_t cost = h->rows / PLIM__LANES * finish->width / 2;
+    plim__team_run(team, PLIM__LANES, cost, backward_lane, &back);
+    plim__finish_total(&back, PLIM__SUM_BIAS, gradients->bias);
+}

@@ -1,0 +1,156 @@
+#include "nn/loss.h"
+
+#include "base/check.h"
+#include "nn/exp.h"
+#include "nn/vector.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+/* Rows whose losses are summed by themselves; the sums are added in order. Cut by the rows alone.
+ */
+#define PIECES 64
+
+/* Partial sums of a row: fixed, so that every instruction set adds in the same order. */
+#define PARTS 16
+
+typedef struct work {
+    plim_loss_t loss;
+    int64_t rows, width;
+    const float *outputs;
+    const void *labels;
+    float scale;
+    float *doutputs;
+    int64_t rows_a_piece;
+    double sums[PIECES];
+} work_t;
+
+/* The largest of a row and the sum of exp(x - largest); terms go to `terms` when not NULL. */
+PLIM__KERNEL float largest_of(const float *x, int64_t width)
+{
+    float parts[PARTS];
+    for (int k = 0; k < PARTS; k++)
+        parts[k] = -INFINITY;
+    int64_t i = 0;
+    for (; i + PARTS <= width; i += PARTS)
+        for (int k = 0; k < PARTS; k++)
+            parts[k] = x[i + k] > parts[k] ? x[i + k] : parts[k];
+    for (int k = 0; i < width; i++, k++)
+        parts[k] = x[i] > parts[k] ? x[i] : parts[k];
+    float largest = parts[0];
+    for (int k = 1; k < PARTS; k++)
+        largest = parts[k] > largest ? parts[k] : largest;
+    return largest;
+}
+
+PLIM__KERNEL double sum_of_exp(const float *x, float largest, int64_t width)
+{
+    float parts[PARTS] = {0};
+    int64_t i = 0;
+    for (; i + PARTS <= width; i += PARTS)
+        for (int k = 0; k < PARTS; k++)
+            parts[k] += plim__exp(x[i + k] - largest);
+    for (int k = 0; i < width; i++, k++)
+        parts[k] += plim__exp(x[i] - largest);
+    double sum = 0;
+    for (int k = 0; k < PARTS; k++)
+        sum += (double)parts[k];
+    return sum;
+}
+
+PLIM__KERNEL double cross_entropy_row(const float *restrict x, int64_t class, int64_t width,
+                                      float scale, float *restrict dx)
+{
+    if (class < 0 || class >= width) {
+        for (int64_t i = 0; dx != NULL && i < width; i++)
+            dx[i] = 0.0f;
+        return 0.0;
+    }
+    const float largest = largest_of(x, width);
+    const double sum = sum_of_exp(x, largest, width);
+    if (dx != NULL) {
+        const float factor = (float)((double)scale / sum);
+        for (int64_t i = 0; i < width; i++)
+            dx[i] = plim__exp(x[i] - largest) * factor;
+        dx[class] -= scale;
+    }
+    return log(sum) - ((double)x[class] - (double)largest);
+}
+
+/* Loss and slope of one value. */
+static inline double value_loss(plim_loss_t loss, float x, float label, float *slope_out)
+{
+    const double away = (double)x - (double)label;
+    if (loss == PLIM_LOSS_BCE) {
+        const double small = exp(-fabs((double)x));
+        const double share = x >= 0 ? 1.0 / (1.0 + small) : small / (1.0 + small);
+        *slope_out = (float)(share - (double)label);
+        return fmax((double)x, 0.0) - (double)x * (double)label + log1p(small);
+    }
+    if (loss == PLIM_LOSS_MAE) {
+        *slope_out = away > 0 ? 1.0f : away < 0 ? -1.0f : 0.0f;
+        return fabs(away);
+    }
+    *slope_out = (float)(2.0 * away);
+    return away * away;
+}
+
+static double values_row(const work_t *work, const float *x, const float *labels, float *dx)
+{
+    int64_t known = 0;
+    for (int64_t i = 0; i < work->width; i++)
+        known += !isnan(labels[i]);
+    double sum = 0;
+    const double share = known > 0 ? 1.0 / (double)known : 0.0;
+    for (int64_t i = 0; i < work->width; i++) {
+        float slope = 0.0f;
+        if (!isnan(labels[i]))
+            sum += value_loss(work->loss, x[i], labels[i], &slope);
+        if (dx != NULL)
+            dx[i] = (float)((double)slope * share * (double)work->scale);
+    }
+    return sum * share;
+}
+
+PLIM__KERNEL void rows_body(work_t *work, int64_t begin, int64_t end, double *sum_out)
+{
+    double sum = 0;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = work->outputs + row * work->width;
+        float *dx = work->doutputs != NULL ? work->doutputs + row * work->width : NULL;
+        if (work->loss == PLIM_LOSS_CROSS_ENTROPY)
+            sum += cross_entropy_row(x, ((const int64_t *)work->labels)[row], work->width,
+                                     work->scale, dx);
+        else
+            sum += values_row(work, x, (const float *)work->labels + row * work->width, dx);
+    }
+    *sum_out = sum;
+}
+
+PLIM__VECTORISED(rows, (work_t * work, int64_t begin, int64_t end, double *sum_out),
+                 (work, begin, end, sum_out))
+
+static void piece_of(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    work_t *work = context;
+    const int64_t begin = piece * work->rows_a_piece;
+    rows(work, begin, plim__min_i64(work->rows, begin + work->rows_a_piece), &work->sums[piece]);
+}
+
+double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows_, int64_t width,
+                  const float *outputs, const void *labels, float scale, float *doutputs)
+{
+    work_t work = {loss, rows_, width, outputs, labels, scale, doutputs, 1, {0}};
+    if (rows_ == 0)
+        return 0.0;
+    /* Pieces worth taking, and never more than PIECES. */
+    work.rows_a_piece = plim__max_i64((rows_ - 1) / PIECES + 1, 4096 / (width + 1) + 1);
+    const int64_t pieces = (rows_ - 1) / work.rows_a_piece + 1;
+    const int64_t each = loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : 20;
+    plim__team_run(team, pieces, work.rows_a_piece * (20 + width * each), piece_of, &work);
+    double sum = 0;
+    for (int64_t piece = 0; piece < pieces; piece++)
+        sum += work.sums[piece];
+    return sum;
+}

@@ -1,0 +1,410 @@
+#include "nn/finish_rows.h"
+#include "nn/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+#define EPSILON 1e-5f
+#define MOMENTUM 0.1
+
+/* Partial sums of a row: fixed, so that every instruction set adds in the same order. */
+#define PARTS 16
+
+/* Floats of `kept` before each piece. */
+static int64_t inverse_at(const plim__finish_t *finish, int64_t rows)
+{
+    return plim__finish_pitch(rows * finish->width);
+}
+
+static int64_t mean_at(const plim__finish_t *finish, int64_t rows)
+{
+    return inverse_at(finish, rows) + plim__finish_pitch(finish->width);
+}
+
+static int64_t lanes_at(const plim__finish_t *finish, int64_t rows)
+{
+    return mean_at(finish, rows) + plim__finish_pitch(finish->width);
+}
+
+size_t plim__norm_kept(const plim__finish_t *finish, int64_t rows)
+{
+    const size_t values = plim__mul_saturating_size((size_t)rows, (size_t)finish->width);
+    const size_t width = (size_t)plim__finish_pitch(finish->width);
+    const size_t more =
+        finish->norm == PLIM_NORM_LAYER ? (size_t)rows : width * (2 + 2 * (2 + PLIM__LANES));
+    return plim__mul_saturating_size(
+        plim__add_saturating_size(plim__round_up(values, 16), plim__round_up(more, 16)), 4);
+}
+
+PLIM__KERNEL float sum_parts(const float *parts)
+{
+    float sums[PARTS];
+    for (int i = 0; i < PARTS; i++)
+        sums[i] = parts[i];
+    for (int half = PARTS / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sums[i] += sums[i + half];
+    return sums[0];
+}
+
+PLIM__KERNEL float sum_of(const float *x, int64_t width)
+{
+    float parts[PARTS] = {0};
+    int64_t i = 0;
+    for (; i + PARTS <= width; i += PARTS)
+        for (int k = 0; k < PARTS; k++)
+            parts[k] += x[i + k];
+    for (int k = 0; i < width; i++, k++)
+        parts[k] += x[i];
+    return sum_parts(parts);
+}
+
+PLIM__KERNEL float sum_of_products(const float *x, const float *y, int64_t width)
+{
+    float parts[PARTS] = {0};
+    int64_t i = 0;
+    for (; i + PARTS <= width; i += PARTS)
+        for (int k = 0; k < PARTS; k++)
+            parts[k] += x[i + k] * y[i + k];
+    for (int k = 0; i < width; i++, k++)
+        parts[k] += x[i] * y[i];
+    return sum_parts(parts);
+}
+
+/* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
+PLIM__KERNEL float layer_row(const plim__finish_t *finish, float *restrict y,
+                             float *restrict normed)
+{
+    const int64_t width = finish->width;
+    if (finish->bias != NULL)
+        for (int64_t i = 0; i < width; i++)
+            y[i] += finish->bias[i];
+    const float mean = sum_of(y, width) / (float)width;
+    for (int64_t i = 0; i < width; i++)
+        y[i] -= mean;
+    const float variance = sum_of_products(y, y, width) / (float)width;
+    const float inverse = 1.0f / sqrtf(variance + EPSILON);
+    for (int64_t i = 0; i < width; i++)
+        y[i] *= inverse;
+    if (normed != NULL)
+        memcpy(normed, y, (size_t)width * sizeof *y);
+    for (int64_t i = 0; i < width; i++)
+        y[i] = y[i] * finish->gamma[i] + finish->beta[i];
+    return inverse;
+}
+
+PLIM__KERNEL void layer_rows_body(const plim__finish_t *finish, int64_t rows, int64_t begin,
+                                  int64_t end, float *y, float *kept)
+{
+    for (int64_t row = begin; row < end; row++) {
+        float *normed = kept != NULL ? kept + row * finish->width : NULL;
+        const float inverse = layer_row(finish, y + row * finish->width, normed);
+        if (kept != NULL)
+            kept[inverse_at(finish, rows) + row] = inverse;
+    }
+}
+
+PLIM__VECTORISED(layer_rows,
+                 (const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end, float *y,
+                  float *kept),
+                 (finish, rows, begin, end, y, kept))
+
+/* In training: by the batch's own statistics, in kept. */
+PLIM__KERNEL void batch_rows_body(const plim__finish_t *finish, int64_t rows, int64_t begin,
+                                  int64_t end, float *restrict y, float *restrict kept)
+{
+    const int64_t width = finish->width;
+    const float *mean = kept + mean_at(finish, rows);
+    const float *inverse = kept + inverse_at(finish, rows);
+    for (int64_t row = begin; row < end; row++) {
+        float *values = y + row * width;
+        float *normed = kept + row * width;
+        if (finish->bias != NULL)
+            for (int64_t i = 0; i < width; i++)
+                values[i] += finish->bias[i];
+        for (int64_t i = 0; i < width; i++)
+            normed[i] = (values[i] - mean[i]) * inverse[i];
+        for (int64_t i = 0; i < width; i++)
+            values[i] = normed[i] * finish->gamma[i] + finish->beta[i];
+    }
+}
+
+PLIM__VECTORISED(batch_rows,
+                 (const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end, float *y,
+                  float *kept),
+                 (finish, rows, begin, end, y, kept))
+
+/* Outside training: by the statistics gathered in it. */
+PLIM__KERNEL void running_rows_body(const plim__finish_t *finish, int64_t begin, int64_t end,
+                                    float *restrict y)
+{
+    const int64_t width = finish->width;
+    for (int64_t row = begin; row < end; row++) {
+        float *values = y + row * width;
+        if (finish->bias != NULL)
+            for (int64_t i = 0; i < width; i++)
+                values[i] += finish->bias[i];
+        for (int64_t i = 0; i < width; i++) {
+            const float inverse = 1.0f / sqrtf(finish->running_var[i] + EPSILON);
+            const float normed = (values[i] - finish->running_mean[i]) * inverse;
+            values[i] = normed * finish->gamma[i] + finish->beta[i];
+        }
+    }
+}
+
+PLIM__VECTORISED(running_rows, (const plim__finish_t *finish, int64_t begin, int64_t end, float *y),
+                 (finish, begin, end, y))
+
+void plim__norm_rows(const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end,
+                     float *y, float *kept)
+{
+    if (finish->norm == PLIM_NORM_LAYER)
+        layer_rows(finish, rows, begin, end, y, finish->training ? kept : NULL);
+    else if (finish->training)
+        batch_rows(finish, rows, begin, end, y, kept);
+    else
+        running_rows(finish, begin, end, y);
+}
+
+typedef struct statistics {
+    const plim__finish_t *finish;
+    int64_t rows;
+    const float *y;
+    const double *mean; /* NULL: sums of values are wanted, else of squared distances from it */
+    double *lanes;      /* (PLIM__LANES, pitch) */
+} statistics_t;
+
+PLIM__KERNEL void statistics_rows_body(const statistics_t *statistics, int64_t begin, int64_t end,
+                                       double *restrict sums)
+{
+    const int64_t width = statistics->finish->width;
+    const float *bias = statistics->finish->bias;
+    const double *mean = statistics->mean;
+    for (int64_t row = begin; row < end; row++) {
+        const float *values = statistics->y + row * width;
+        float v[PLIM__CHUNK];
+        for (int64_t first = 0; first < width; first += PLIM__CHUNK) {
+            const int64_t count = plim__min_i64(width - first, PLIM__CHUNK);
+            for (int64_t i = 0; i < count; i++)
+                v[i] = values[first + i];
+            if (bias != NULL)
+                for (int64_t i = 0; i < count; i++)
+                    v[i] += bias[first + i];
+            if (mean == NULL)
+                for (int64_t i = 0; i < count; i++)
+                    sums[first + i] += (double)v[i];
+            else
+                for (int64_t i = 0; i < count; i++) {
+                    const double away = (double)v[i] - mean[first + i];
+                    sums[first + i] += away * away;
+                }
+        }
+    }
+}
+
+PLIM__VECTORISED(statistics_rows,
+                 (const statistics_t *statistics, int64_t begin, int64_t end, double *sums),
+                 (statistics, begin, end, sums))
+
+static void statistics_lane(void *context, int worker, int64_t lane)
+{
+    (void)worker;
+    const statistics_t *statistics = context;
+    const int64_t pitch = plim__finish_pitch(statistics->finish->width);
+    double *sums = statistics->lanes + lane * pitch;
+    memset(sums, 0, (size_t)pitch * sizeof *sums);
+    statistics_rows(statistics, plim__lane_begin(statistics->rows, lane),
+                    plim__lane_begin(statistics->rows, lane + 1), sums);
+}
+
+/* Means over all rows of what the lanes summed, in `to` (width). */
+static void statistics_means(plim__team_t *team, statistics_t *statistics, double *to)
+{
+    const int64_t width = statistics->finish->width;
+    const int64_t cost = statistics->rows / PLIM__LANES * width / 2;
+    plim__team_run(team, PLIM__LANES, cost, statistics_lane, statistics);
+    for (int64_t i = 0; i < width; i++) {
+        double sum = 0;
+        for (int64_t lane = 0; lane < PLIM__LANES; lane++)
+            sum += statistics->lanes[lane * plim__finish_pitch(width) + i];
+        to[i] = sum / (double)statistics->rows;
+    }
+}
+
+void plim__norm_statistics(plim__team_t *team, const plim__finish_t *finish, int64_t rows,
+                           const float *y, float *kept)
+{
+    float *inverse = kept + inverse_at(finish, rows);
+    float *mean = kept + mean_at(finish, rows);
+    const int64_t pitch = plim__finish_pitch(finish->width);
+    double *sums = (double *)(void *)(kept + lanes_at(finish, rows));
+    double *exact_mean = sums, *variance = sums + pitch;
+    statistics_t statistics = {finish, rows, y, NULL, sums + 2 * pitch};
+    statistics_means(team, &statistics, exact_mean);
+    statistics.mean = exact_mean;
+    statistics_means(team, &statistics, variance);
+    /* PyTorch's running variance is the unbiased one. */
+    const double unbiased = rows > 1 ? (double)rows / (double)(rows - 1) : 1.0;
+    for (int64_t i = 0; i < finish->width; i++) {
+        mean[i] = (float)exact_mean[i];
+        inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
+        if (finish->running_mean == NULL)
+            continue;
+        float *running_mean = &finish->running_mean[i], *running_var = &finish->running_var[i];
+        *running_mean = (float)(*running_mean * (1 - MOMENTUM) + exact_mean[i] * MOMENTUM);
+        *running_var = (float)(*running_var * (1 - MOMENTUM) + variance[i] * unbiased * MOMENTUM);
+    }
+}
+
+/* g (width), the gradient behind the norm, becomes the gradient before it; sums are added to. */
+PLIM__KERNEL void layer_back_body(const plim__finish_t *finish, const float *restrict normed,
+                                  float inverse, float *restrict g, float *restrict bias,
+                                  float *restrict gamma, float *restrict beta)
+{
+    const int64_t width = finish->width;
+    for (int64_t i = 0; i < width; i++) {
+        gamma[i] += g[i] * normed[i];
+        beta[i] += g[i];
+        g[i] *= finish->gamma[i];
+    }
+    const float along = sum_of(g, width) / (float)width;
+    const float across = sum_of_products(g, normed, width) / (float)width;
+    for (int64_t i = 0; i < width; i++) {
+        g[i] = (g[i] - along - normed[i] * across) * inverse;
+        bias[i] += g[i];
+    }
+}
+
+PLIM__VECTORISED(layer_back,
+                 (const plim__finish_t *finish, const float *normed, float inverse, float *g,
+                  float *bias, float *gamma, float *beta),
+                 (finish, normed, inverse, g, bias, gamma, beta))
+
+/* The rows not yet joined of a sum. */
+static float *fresh(const plim__finish_back_t *back, int64_t lane, int which)
+{
+    return plim__finish_lane(back, lane, 2 * which + 1);
+}
+
+static void layer_lane(void *context, int worker, int64_t lane)
+{
+    (void)worker;
+    const plim__finish_back_t *back = context;
+    const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
+    const int64_t end = plim__lane_begin(rows, lane + 1);
+    const float *inverse = back->kept + inverse_at(back->finish, rows);
+    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__finish_clear(back, lane, 0, PLIM__SUMS);
+    for (int64_t row = begin; row < end; row++) {
+        plim__finish_gradient(back, row, g);
+        layer_back(back->finish, back->kept + row * back->finish->width, inverse[row], g,
+                   fresh(back, lane, PLIM__SUM_BIAS), fresh(back, lane, PLIM__SUM_GAMMA),
+                   fresh(back, lane, PLIM__SUM_BETA));
+        plim__finish_store(back, row, g);
+        if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
+            plim__finish_join(back, lane, 0, PLIM__SUMS);
+    }
+}
+
+PLIM__KERNEL void batch_sums_body(const float *restrict g, const float *restrict normed,
+                                  int64_t width, float *restrict gamma, float *restrict beta)
+{
+    for (int64_t i = 0; i < width; i++) {
+        gamma[i] += g[i] * normed[i];
+        beta[i] += g[i];
+    }
+}
+
+PLIM__VECTORISED(batch_sums,
+                 (const float *g, const float *normed, int64_t width, float *gamma, float *beta),
+                 (g, normed, width, gamma, beta))
+
+static void batch_sums_lane(void *context, int worker, int64_t lane)
+{
+    (void)worker;
+    const plim__finish_back_t *back = context;
+    const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
+    const int64_t end = plim__lane_begin(rows, lane + 1), width = back->finish->width;
+    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__finish_clear(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
+    for (int64_t row = begin; row < end; row++) {
+        plim__finish_gradient(back, row, g);
+        batch_sums(g, back->kept + row * width, width, fresh(back, lane, PLIM__SUM_GAMMA),
+                   fresh(back, lane, PLIM__SUM_BETA));
+        if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
+            plim__finish_join(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
+    }
+}
+
+/* `means` is (2, pitch): of g times the normed values, of g. */
+PLIM__KERNEL void batch_back_body(const plim__finish_t *finish, const float *restrict normed,
+                                  const float *restrict inverse, const float *restrict means,
+                                  float *restrict g, float *restrict bias)
+{
+    const int64_t width = finish->width;
+    const float *along = means + plim__finish_pitch(width);
+    for (int64_t i = 0; i < width; i++) {
+        g[i] = (g[i] - along[i] - normed[i] * means[i]) * (finish->gamma[i] * inverse[i]);
+        bias[i] += g[i];
+    }
+}
+
+PLIM__VECTORISED(batch_back,
+                 (const plim__finish_t *finish, const float *normed, const float *inverse,
+                  const float *means, float *g, float *bias),
+                 (finish, normed, inverse, means, g, bias))
+
+static float *batch_means(const plim__finish_back_t *back)
+{
+    return plim__finish_lane(back, PLIM__LANES, 0);
+}
+
+static void batch_lane(void *context, int worker, int64_t lane)
+{
+    (void)worker;
+    const plim__finish_back_t *back = context;
+    const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
+    const int64_t end = plim__lane_begin(rows, lane + 1);
+    const float *inverse = back->kept + inverse_at(back->finish, rows);
+    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__finish_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+    for (int64_t row = begin; row < end; row++) {
+        plim__finish_gradient(back, row, g);
+        batch_back(back->finish, back->kept + row * back->finish->width, inverse, batch_means(back),
+                   g, fresh(back, lane, PLIM__SUM_BIAS));
+        plim__finish_store(back, row, g);
+        if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
+            plim__finish_join(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+    }
+}
+
+static void batch_backward(plim__team_t *team, plim__finish_back_t *back, int64_t cost)
+{
+    const int64_t width = back->finish->width, pitch = plim__finish_pitch(width);
+    float *means = batch_means(back);
+    plim__team_run(team, PLIM__LANES, cost, batch_sums_lane, back);
+    memset(means, 0, (size_t)(2 * pitch) * sizeof *means);
+    plim__finish_total(back, PLIM__SUM_GAMMA, means);
+    plim__finish_total(back, PLIM__SUM_BETA, means + pitch);
+    for (int64_t i = 0; i < width; i++) {
+        back->gradients->gamma[i] += means[i];
+        back->gradients->beta[i] += means[pitch + i];
+        means[i] /= (float)back->h->rows;
+        means[pitch + i] /= (float)back->h->rows;
+    }
+    plim__team_run(team, PLIM__LANES, cost, batch_lane, back);
+}
+
+void plim__norm_backward(plim__team_t *team, const plim__finish_back_t *back)
+{
+    plim__finish_back_t whole = *back;
+    const int64_t cost = back->h->rows / PLIM__LANES * back->finish->width;
+    if (back->finish->norm == PLIM_NORM_BATCH) {
+        batch_backward(team, &whole, cost);
+    } else {
+        plim__team_run(team, PLIM__LANES, cost, layer_lane, &whole);
+        plim__finish_total(back, PLIM__SUM_GAMMA, back->gradients->gamma);
+        plim__finish_total(back, PLIM__SUM_BETA, back->gradients->beta);
+    }
+    plim__finish_total(back, PLIM__SUM_BIAS, back->gradients->bias);
+}

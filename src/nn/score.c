@@ -1,0 +1,240 @@
+/*
+ * ROC-AUC is exact: every score is kept, in a key that sorts as the score does and ends in the
+ * label; ties are found as neighbours. A key a value, and room to sort one column.
+ */
+#include "nn/score.h"
+
+#include "base/check.h"
+#include "base/radix.h"
+#include "mem/arena.h"
+#include "nn/loss.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define KEY_BITS 33
+
+struct plim__score {
+    plim__arena_t arena;
+    plim_metric_t metric;
+    plim_loss_t loss;
+    int64_t max_rows, columns;
+    int64_t rows;        /* added so far */
+    int64_t labelled;    /* rows with a label */
+    double loss_sum;     /* of those */
+    int64_t known;       /* labels in all */
+    int64_t right;       /* accuracy */
+    double distance_sum; /* MAE, RMSE */
+    uint64_t *keys;      /* (columns, max_rows) */
+    uint64_t *spare;     /* (max_rows) */
+    int64_t *counts;     /* (columns) keys so far */
+};
+
+static size_t estimate_of(plim_metric_t metric, int64_t max_rows, int64_t columns)
+{
+    size_t bytes = plim__arena_piece(1, sizeof(plim__score_t), PLIM__LINE);
+    if (metric != PLIM_METRIC_ROC_AUC)
+        return bytes;
+    const size_t rows = (size_t)plim__max_i64(max_rows, 1);
+    const size_t keys = plim__mul_saturating_size(rows, (size_t)columns);
+    bytes = plim__add_saturating_size(bytes, plim__arena_piece(keys, 8, PLIM__LINE));
+    bytes = plim__add_saturating_size(bytes, plim__arena_piece(rows, 8, PLIM__LINE));
+    return plim__add_saturating_size(bytes, plim__arena_piece((size_t)columns, 8, PLIM__LINE));
+}
+
+/* The difference of two logits is one column. */
+static int64_t columns_of(plim_loss_t loss, int64_t columns)
+{
+    return loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : plim__max_i64(columns, 1);
+}
+
+size_t plim__score_estimate(plim_metric_t metric, int64_t max_rows, int64_t columns)
+{
+    return estimate_of(metric, max_rows, plim__max_i64(columns, 1));
+}
+
+plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, plim_loss_t loss,
+                                 int64_t max_rows, int64_t columns, plim__score_t **score_out)
+{
+    plim__arena_t arena;
+    columns = columns_of(loss, columns);
+    plim_status_t status =
+        plim__arena_create(ledger, "metrics", estimate_of(metric, max_rows, columns), &arena);
+    if (status != PLIM_OK)
+        return status;
+    plim__score_t *score = plim__arena_carve(&arena, 1, sizeof *score, PLIM__LINE);
+    score->metric = metric;
+    score->loss = loss;
+    score->max_rows = max_rows;
+    score->columns = columns;
+    if (metric == PLIM_METRIC_ROC_AUC) {
+        const size_t rows = (size_t)plim__max_i64(max_rows, 1);
+        score->keys = plim__arena_carve(&arena, rows * (size_t)columns, 8, PLIM__LINE);
+        score->spare = plim__arena_carve(&arena, rows, 8, PLIM__LINE);
+        score->counts = plim__arena_carve(&arena, (size_t)columns, 8, PLIM__LINE);
+    }
+    score->arena = arena;
+    *score_out = score;
+    return PLIM_OK;
+}
+
+void plim__score_destroy(plim__score_t *score)
+{
+    if (score == NULL)
+        return;
+    plim__arena_t arena = score->arena;
+    plim__arena_destroy(&arena);
+}
+
+void plim__score_reset(plim__score_t *score)
+{
+    score->rows = score->labelled = score->known = score->right = 0;
+    score->loss_sum = score->distance_sum = 0;
+    if (score->counts != NULL)
+        memset(score->counts, 0, (size_t)score->columns * sizeof *score->counts);
+}
+
+static void keep(plim__score_t *score, int64_t column, float value, bool positive)
+{
+    uint32_t bits;
+    value += 0.0f; /* no negative zero: it ties with zero */
+    memcpy(&bits, &value, sizeof bits);
+    bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+    uint64_t *keys = score->keys + column * score->max_rows;
+    keys[score->counts[column]++] = (uint64_t)bits << 1 | (positive ? 1u : 0u);
+}
+
+/* The first of the largest. */
+static int64_t largest_at(const float *x, int64_t width)
+{
+    int64_t at = 0;
+    for (int64_t i = 1; i < width; i++)
+        if (x[i] > x[at])
+            at = i;
+    return at;
+}
+
+static void add_classes(plim__score_t *score, int64_t rows, int64_t width, const float *outputs,
+                        const int64_t *classes)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = outputs + row * width;
+        if (classes[row] < 0 || classes[row] >= width)
+            continue;
+        score->labelled++;
+        score->known++;
+        if (score->metric == PLIM_METRIC_ACCURACY)
+            score->right += largest_at(x, width) == classes[row];
+        else if (score->metric == PLIM_METRIC_ROC_AUC && width == 2)
+            keep(score, 0, x[1] - x[0], classes[row] == 1);
+    }
+}
+
+static void add_value(plim__score_t *score, int64_t column, float output, float label)
+{
+    const double distance = (double)output - (double)label;
+    score->known++;
+    switch (score->metric) {
+    case PLIM_METRIC_ROC_AUC:
+        if (column < score->columns)
+            keep(score, column, output, label > 0.5f);
+        break;
+    case PLIM_METRIC_ACCURACY: /* of yes and no, as BCE's logits say it */
+        score->right += (output > 0.0f) == (label > 0.5f);
+        break;
+    case PLIM_METRIC_MAE:
+        score->distance_sum += fabs(distance);
+        break;
+    default:
+        score->distance_sum += distance * distance;
+    }
+}
+
+static void add_values(plim__score_t *score, int64_t rows, int64_t width, const float *outputs,
+                       const float *labels)
+{
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t before = score->known;
+        for (int64_t i = row * width; i < (row + 1) * width; i++)
+            if (!isnan(labels[i]))
+                add_value(score, i - row * width, outputs[i], labels[i]);
+        score->labelled += score->known > before;
+    }
+}
+
+void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int64_t width,
+                     const float *outputs, const void *labels)
+{
+    rows = plim__min_i64(rows, score->max_rows - score->rows);
+    if (rows <= 0)
+        return;
+    score->rows += rows;
+    score->loss_sum += plim__loss(team, score->loss, rows, width, outputs, labels, 0.0f, NULL);
+    if (score->loss == PLIM_LOSS_CROSS_ENTROPY)
+        add_classes(score, rows, width, outputs, labels);
+    else
+        add_values(score, rows, width, outputs, labels);
+}
+
+/* Pairs of a positive and a negative in which the positive is above, ties for half; of all. */
+static double area(plim__score_t *score, int64_t column)
+{
+    uint64_t *keys = score->keys + column * score->max_rows;
+    const int64_t count = score->counts[column];
+    uint64_t *sorted = plim__radix_sort(keys, score->spare, count, KEY_BITS);
+    int64_t positives = 0, negatives = 0;
+    unsigned __int128 twice = 0;
+    for (int64_t i = 0; i < count;) {
+        int64_t ups = 0, downs = 0;
+        const uint64_t value = sorted[i] >> 1;
+        for (; i < count && sorted[i] >> 1 == value; i++) {
+            ups += (int64_t)(sorted[i] & 1u);
+            downs += (int64_t)(~sorted[i] & 1u);
+        }
+        twice += (unsigned __int128)ups * (unsigned __int128)(2 * negatives + downs);
+        positives += ups;
+        negatives += downs;
+    }
+    if (sorted != keys)
+        memcpy(keys, sorted, (size_t)count * sizeof *keys);
+    if (positives == 0 || negatives == 0)
+        return NAN;
+    return (double)twice / (2.0 * (double)positives * (double)negatives);
+}
+
+double plim__score_value(plim__score_t *score)
+{
+    if (score->metric == PLIM_METRIC_ROC_AUC) {
+        double sum = 0;
+        int64_t columns = 0;
+        for (int64_t column = 0; column < score->columns; column++) {
+            const double value = area(score, column);
+            if (isnan(value))
+                continue;
+            sum += value;
+            columns++;
+        }
+        return columns > 0 ? sum / (double)columns : NAN;
+    }
+    if (score->known == 0)
+        return NAN;
+    if (score->metric == PLIM_METRIC_ACCURACY)
+        return (double)score->right / (double)score->known;
+    if (score->loss == PLIM_LOSS_CROSS_ENTROPY) /* classes have no distance */
+        return NAN;
+    const double mean = score->distance_sum / (double)score->known;
+    return score->metric == PLIM_METRIC_MAE ? mean : sqrt(mean);
+}
+
+double plim__score_loss(const plim__score_t *score)
+{
+    return score->labelled > 0 ? score->loss_sum / (double)score->labelled : NAN;
+}
+
+bool plim__score_better(plim_metric_t metric, double a, double b)
+{
+    if (isnan(a) || isnan(b))
+        return !isnan(a);
+    return metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE ? a < b : a > b;
+}
