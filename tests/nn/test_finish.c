@@ -203,32 +203,9 @@ static void check_problem(plim__team_t *team)
         test_free(all[i]);
 }
 
-typedef struct fixture {
-    plim_job_t job;
-    plim__team_t *team;
-} fixture_t;
-
-static int set_up(void **state)
-{
-    fixture_t *fixture = test_calloc(1, sizeof *fixture);
-    fixture->job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
-    assert_ok(plim__team_create(fixture->job.ledger, 2, &fixture->team));
-    *state = fixture;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture_t *fixture = *state;
-    plim__team_destroy(fixture->team);
-    test_job_end(&fixture->job);
-    test_free(fixture);
-    return 0;
-}
-
 static void every_kind_agrees_with_the_reference(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     for (int kind = 0; kind < 3 * 3 * 2 * 2 * 2; kind++) {
         make_problem(9, 21);
         problem.finish.activation = (plim_activation_t)(kind % 3);
@@ -236,38 +213,38 @@ static void every_kind_agrees_with_the_reference(void **state)
         problem.finish.dropout = kind / 9 % 2 ? 0.4f : 0.0f;
         problem.residual = kind / 18 % 2;
         problem.element = kind / 36 % 2 ? PLIM__BF16 : PLIM__F32;
-        check_problem(fixture->team);
+        check_problem(team);
     }
 }
 
 static void rows_wider_than_a_chunk(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         make_problem(8, 300);
         problem.finish.norm = (plim_norm_t)norm;
         problem.finish.activation = PLIM_ELU;
         problem.finish.dropout = 0.25f;
-        check_problem(fixture->team);
+        check_problem(team);
     }
 }
 
 static void outside_training_running_statistics_count(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         make_problem(7, 19);
         problem.finish.norm = (plim_norm_t)norm;
         problem.finish.training = false;
         problem.finish.dropout = 0.5f; /* does nothing */
         problem.finish.nodes = NULL;
-        check_problem(fixture->team);
+        check_problem(team);
     }
 }
 
 static void without_bias(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         make_problem(8, 17);
         problem.finish.norm = (plim_norm_t)norm;
@@ -282,7 +259,7 @@ static void without_bias(void **state)
         plim__matrix_t h = {h_data, rows, width, width, PLIM__F32};
         void *kept = test_malloc(plim__finish_kept(&problem.finish, rows) + 1);
         void *scratch = test_malloc(plim__finish_scratch(&problem.finish, rows) + 1);
-        plim__finish_forward(fixture->team, &problem.finish, y, NULL, &h, kept);
+        plim__finish_forward(team, &problem.finish, y, NULL, &h, kept);
         for (int64_t i = 0; i < rows * width; i++)
             test_close((double)h_data[i], want[i], 2e-5, "h", i);
         /* dy may lie where dh was. */
@@ -290,8 +267,7 @@ static void without_bias(void **state)
         memcpy(dh, problem.weights, sizeof dh);
         plim__matrix_t dy = {dh, rows, width, width, PLIM__F32};
         const plim__finish_gradients_t gradients = {NULL, sums, sums + WIDTH_MAX};
-        plim__finish_backward(fixture->team, &problem.finish, &h, kept, dh, &dy, NULL, &gradients,
-                              scratch);
+        plim__finish_backward(team, &problem.finish, &h, kept, dh, &dy, NULL, &gradients, scratch);
         differences(&problem, problem.y, rows * width, dh, 2e-5, "dy");
         test_free(kept);
         test_free(scratch);
@@ -300,7 +276,7 @@ static void without_bias(void **state)
 
 static void running_statistics_move_as_in_pytorch(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     make_problem(11, 5);
     problem.finish.norm = PLIM_NORM_BATCH;
     double want_mean[5], want_var[5];
@@ -313,7 +289,7 @@ static void running_statistics_move_as_in_pytorch(void **state)
         want_mean[i] = 0.9 * (double)problem.running_mean[i] + 0.1 * mean;
         want_var[i] = 0.9 * (double)problem.running_var[i] + 0.1 * var;
     }
-    check_problem(fixture->team);
+    check_problem(team);
     for (int64_t i = 0; i < 5; i++) {
         test_close((double)problem.running_mean[i], want_mean[i], 1e-6, "running_mean", i);
         test_close((double)problem.running_var[i], want_var[i], 1e-6, "running_var", i);
@@ -340,7 +316,7 @@ static void drop_ones(plim__team_t *team, uint64_t key, float share, int64_t row
 
 static void dropout_follows_the_node(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     enum { ROWS = 64, WIDTH = 270 };
     static float whole[ROWS * WIDTH], part[ROWS * WIDTH], other[ROWS * WIDTH];
     int32_t nodes[ROWS], backwards[ROWS];
@@ -348,13 +324,13 @@ static void dropout_follows_the_node(void **state)
         nodes[i] = 5 * i + 3;
         backwards[ROWS - 1 - i] = nodes[i];
     }
-    drop_ones(fixture->team, 9, 0.5f, ROWS, WIDTH, nodes, whole);
-    drop_ones(fixture->team, 9, 0.5f, ROWS, WIDTH, backwards, part);
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, nodes, whole);
+    drop_ones(team, 9, 0.5f, ROWS, WIDTH, backwards, part);
     for (int i = 0; i < ROWS; i++)
         assert_memory_equal(whole + i * WIDTH, part + (ROWS - 1 - i) * WIDTH, WIDTH * 4);
-    drop_ones(fixture->team, 9, 0.5f, ROWS - 20, WIDTH, nodes + 20, part); /* a part of it */
+    drop_ones(team, 9, 0.5f, ROWS - 20, WIDTH, nodes + 20, part); /* a part of it */
     assert_memory_equal(whole + 20 * WIDTH, part, (ROWS - 20) * WIDTH * 4);
-    drop_ones(fixture->team, 10, 0.5f, ROWS, WIDTH, nodes, other);
+    drop_ones(team, 10, 0.5f, ROWS, WIDTH, nodes, other);
     int64_t same = 0;
     for (int i = 0; i < ROWS * WIDTH; i++)
         same += (whole[i] > 0) == (other[i] > 0);
@@ -363,7 +339,7 @@ static void dropout_follows_the_node(void **state)
 
 static void dropout_drops_its_share(void **state)
 {
-    const fixture_t *fixture = *state;
+    plim__team_t *team = *state;
     enum { ROWS = 1000, WIDTH = 256 };
     static const float shares[] = {0.1f, 0.3f, 0.5f, 0.9f};
     static float h[ROWS * WIDTH];
@@ -371,7 +347,7 @@ static void dropout_drops_its_share(void **state)
     for (int i = 0; i < ROWS; i++)
         nodes[i] = i;
     for (int s = 0; s < 4; s++) {
-        drop_ones(fixture->team, 4, shares[s], ROWS, WIDTH, nodes, h);
+        drop_ones(team, 4, shares[s], ROWS, WIDTH, nodes, h);
         double sum = 0;
         int64_t zeros = 0;
         for (int i = 0; i < ROWS * WIDTH; i++) {
@@ -383,7 +359,7 @@ static void dropout_drops_its_share(void **state)
         assert_true(fabs((double)zeros / count - p) < 4 * deviation);
         assert_true(fabs(sum / count - 1) < 5 * deviation / (1 - p)); /* the mean stays */
     }
-    drop_ones(fixture->team, 4, 1.0f, ROWS, WIDTH, nodes, h);
+    drop_ones(team, 4, 1.0f, ROWS, WIDTH, nodes, h);
     for (int i = 0; i < ROWS * WIDTH; i++)
         assert_true(h[i] == 0);
 }
@@ -448,5 +424,5 @@ int main(void)
         cmocka_unit_test(dropout_drops_its_share),
         cmocka_unit_test(any_team_and_processor_give_the_same_bits),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, test_team_set_up, test_team_tear_down);
 }

@@ -46,6 +46,24 @@ void test_close(double got, double want, double tolerance, const char *what, int
     fail_msg("%s[%lld] is %.9g, not %.9g", what, (long long)at, got, want);
 }
 
+static plim_job_t team_job;
+
+int test_team_set_up(void **state)
+{
+    plim__team_t *team;
+    team_job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
+    assert_ok(plim__team_create(team_job.ledger, 2, &team));
+    *state = team;
+    return 0;
+}
+
+int test_team_tear_down(void **state)
+{
+    plim__team_destroy(*state);
+    test_job_end(&team_job);
+    return 0;
+}
+
 void test_same_bits(void (*compute)(void *context, plim__team_t *team, void *out), void *context,
                     size_t bytes)
 {

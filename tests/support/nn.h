@@ -20,6 +20,10 @@ void test_value_set(plim__matrix_t *matrix, int64_t row, int64_t column, float v
 /* Fails unless |got - want| <= tolerance * max(1, |want|). */
 void test_close(double got, double want, double tolerance, const char *what, int64_t at);
 
+/* A team of two on a ledger of its own, as set-up and tear-down of a group: *state is the team. */
+int test_team_set_up(void **state);
+int test_team_tear_down(void **state);
+
 /*
  * compute(context, team, out) with teams of 1, 2, 3 and 8 threads and on every instruction set:
  * `bytes` at out must be the same each time.

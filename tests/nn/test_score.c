@@ -1,0 +1,177 @@
+/* Metrics against their definitions. */
+#include "nn/score.h"
+
+#include "support/harness.h"
+#include "support/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+static plim_job_t job;
+
+static plim__score_t *score_of(plim_metric_t metric, plim_loss_t loss, int64_t rows,
+                               int64_t columns)
+{
+    plim__score_t *score = NULL;
+    const int64_t before = plim_ledger_reserved(job.ledger);
+    assert_ok(plim__score_create(job.ledger, metric, loss, rows, columns, &score));
+    const size_t estimate = plim__score_estimate(metric, rows, columns);
+    assert_true(plim_ledger_reserved(job.ledger) - before <= (int64_t)(estimate + 4096));
+    return score;
+}
+
+static void accuracy_takes_the_first_of_equals(void **state)
+{
+    const float outputs[12] = {1, 3, 3, 0, -1, -2, 5, 5, 5, 1, 2, 3};
+    const int64_t labels[4] = {1, 0, 1, -1};
+    plim__score_t *score = score_of(PLIM_METRIC_ACCURACY, PLIM_LOSS_CROSS_ENTROPY, 9, 3);
+    assert_true(isnan(plim__score_value(score)));
+    assert_true(isnan(plim__score_loss(score)));
+    plim__score_add(score, *state, 4, 3, outputs, labels);
+    assert_true(plim__score_value(score) == 2.0 / 3.0);
+    const double want = (log(2 + exp(-2)) + log(1 + exp(-1) + exp(-2)) + log(3)) / 3;
+    test_close(plim__score_loss(score), want, 1e-6, "loss", 0);
+    plim__score_reset(score);
+    assert_true(isnan(plim__score_value(score)));
+    plim__score_add(score, *state, 1, 3, outputs, labels);
+    assert_true(plim__score_value(score) == 1.0);
+    plim__score_destroy(score);
+}
+
+/* Over all pairs. */
+static double brute_force(int64_t rows, int64_t width, int64_t column, const float *outputs,
+                          const float *labels)
+{
+    double sum = 0, pairs = 0;
+    for (int64_t a = column; a < rows * width; a += width) {
+        for (int64_t b = column; b < rows * width; b += width) {
+            if (!(labels[a] == 1 && labels[b] == 0))
+                continue;
+            pairs++;
+            sum += outputs[a] > outputs[b] ? 1 : outputs[a] == outputs[b] ? 0.5 : 0;
+        }
+    }
+    return pairs > 0 ? sum / pairs : NAN;
+}
+
+static void area_counts_every_pair(void **state)
+{
+    enum { ROWS = 400, WIDTH = 4 };
+    float outputs[ROWS * WIDTH], labels[ROWS * WIDTH];
+    test_numbers(1, ROWS * WIDTH, 1.0f, outputs);
+    test_numbers(2, ROWS * WIDTH, 1.0f, labels);
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        outputs[i] = roundf(outputs[i] * 20) / 20; /* many ties, zeros of both signs */
+        labels[i] = i % WIDTH == 2 ? 1.0f : fabsf(labels[i]) < 0.1f ? NAN : labels[i] > 0.3f;
+    }
+    double want = 0;
+    for (int64_t column = 0; column < WIDTH; column++)
+        want += column == 2 ? 0 : brute_force(ROWS, WIDTH, column, outputs, labels) / 3;
+    plim__score_t *score = score_of(PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE, ROWS, WIDTH);
+    plim__score_add(score, *state, 150, WIDTH, outputs, labels);
+    (void)plim__score_value(score); /* asked in between: nothing is lost */
+    plim__score_add(score, *state, 250, WIDTH, outputs + 150 * WIDTH, labels + 150 * WIDTH);
+    test_close(plim__score_value(score), want, 1e-14, "area", 0);
+    plim__score_add(score, *state, 10, WIDTH, outputs, labels); /* beyond max_rows */
+    test_close(plim__score_value(score), want, 1e-14, "area", 1);
+    plim__score_destroy(score);
+}
+
+static void area_of_two_classes(void **state)
+{
+    enum { ROWS = 300 };
+    float outputs[2 * ROWS], difference[ROWS], as_values[ROWS];
+    int64_t labels[ROWS];
+    test_numbers(3, 2 * ROWS, 1.0f, outputs);
+    for (int i = 0; i < ROWS; i++) {
+        labels[i] = i % 7 == 0 ? -1 : i % 3 == 1;
+        difference[i] = outputs[2 * i + 1] - outputs[2 * i];
+        as_values[i] = labels[i] < 0 ? NAN : (float)labels[i];
+    }
+    plim__score_t *score = score_of(PLIM_METRIC_ROC_AUC, PLIM_LOSS_CROSS_ENTROPY, ROWS, 2);
+    plim__score_add(score, *state, ROWS, 2, outputs, labels);
+    test_close(plim__score_value(score), brute_force(ROWS, 1, 0, difference, as_values), 1e-14,
+               "area", 0);
+    plim__score_reset(score);
+    labels[0] = 1;
+    plim__score_add(score, *state, 1, 2, outputs, labels);
+    assert_true(isnan(plim__score_value(score))); /* one class alone */
+    plim__score_destroy(score);
+}
+
+static void distances_are_over_all_known_values(void **state)
+{
+    const float outputs[6] = {1, 2, 3, 4, 5, 6}, labels[6] = {0, NAN, 5, NAN, NAN, 6.5f};
+    const struct {
+        plim_metric_t metric;
+        double want;
+    } cases[] = {{PLIM_METRIC_MAE, 3.5 / 3}, {PLIM_METRIC_RMSE, sqrt(5.25 / 3)}};
+    for (int i = 0; i < 2; i++) {
+        plim__score_t *score = score_of(cases[i].metric, PLIM_LOSS_MSE, 3, 2);
+        plim__score_add(score, *state, 1, 2, outputs, labels);
+        plim__score_add(score, *state, 2, 2, outputs + 2, labels + 2);
+        test_close(plim__score_value(score), cases[i].want, 1e-14, "distance", i);
+        test_close(plim__score_loss(score), (1 + 4 + 0.25) / 3, 1e-14, "loss", i);
+        plim__score_destroy(score);
+    }
+}
+
+static void yes_and_no_by_the_sign_of_the_logit(void **state)
+{
+    const float outputs[5] = {1, -2, 3, -4, 5}, labels[5] = {1, 0, 0, 1, NAN};
+    plim__score_t *score = score_of(PLIM_METRIC_ACCURACY, PLIM_LOSS_BCE, 5, 1);
+    plim__score_add(score, *state, 5, 1, outputs, labels);
+    assert_true(plim__score_value(score) == 0.5);
+    plim__score_destroy(score);
+}
+
+static void better_is_more_or_less(void **state)
+{
+    (void)state;
+    assert_true(plim__score_better(PLIM_METRIC_ACCURACY, 0.6, 0.5));
+    assert_false(plim__score_better(PLIM_METRIC_ROC_AUC, 0.5, 0.5));
+    assert_true(plim__score_better(PLIM_METRIC_MAE, 0.4, 0.5));
+    assert_false(plim__score_better(PLIM_METRIC_RMSE, 0.6, 0.5));
+    assert_true(plim__score_better(PLIM_METRIC_RMSE, 0.6, NAN));
+    assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, 0.5));
+    assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, NAN));
+}
+
+static plim_status_t create_once(plim_job_t *of, void *context)
+{
+    (void)context;
+    plim__score_t *score = NULL;
+    const plim_status_t status =
+        plim__score_create(of->ledger, PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE, 1000, 3, &score);
+    plim__score_destroy(score);
+    return status;
+}
+
+static void creation_fails_cleanly(void **state)
+{
+    (void)state;
+    test_fail_each_arena(&job, create_once, NULL);
+    plim__score_t *score = NULL;
+    const plim_status_t status = plim__score_create(job.ledger, PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE,
+                                                    INT64_MAX / 2, INT64_MAX / 2, &score);
+    assert_int_equal(status, PLIM_ERR_BUDGET);
+    assert_null(score);
+    plim__score_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accuracy_takes_the_first_of_equals),
+        cmocka_unit_test(area_counts_every_pair),
+        cmocka_unit_test(area_of_two_classes),
+        cmocka_unit_test(distances_are_over_all_known_values),
+        cmocka_unit_test(yes_and_no_by_the_sign_of_the_logit),
+        cmocka_unit_test(better_is_more_or_less),
+        cmocka_unit_test(creation_fails_cleanly),
+    };
+    job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
+    const int failed = cmocka_run_group_tests(tests, test_team_set_up, test_team_tear_down);
+    test_job_end(&job);
+    return failed;
+}
