@@ -101,22 +101,22 @@ static plim_status_t lock(const plim_job_t *job, const char *directory, int *fd_
     return PLIM_OK;
 }
 
-/* What a process that was killed while it named a new checkpoint left behind. */
+/* Removes what a process left that was killed while it gave a new file its name. */
 static void remove_leftovers(const char *directory)
 {
+    static const char *const names[] = {"." PLIM__RUN_LAST ".partial",
+                                        "." PLIM__RUN_BEST ".partial", "." RUN_JSON ".partial"};
     char path[PLIM_PATH_MAX + NAME_MAX + 2];
     const struct dirent *entry;
     DIR *list = opendir(directory);
     if (list == NULL)
         return;
     while ((entry = readdir(list)) != NULL)
-        if (strncmp(entry->d_name, "." PLIM__RUN_LAST ".partial",
-                    sizeof "." PLIM__RUN_LAST ".partial" - 1) == 0 ||
-            strncmp(entry->d_name, "." PLIM__RUN_BEST ".partial",
-                    sizeof "." PLIM__RUN_BEST ".partial" - 1) == 0) {
-            (void)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-            (void)unlink(path);
-        }
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (strncmp(entry->d_name, names[i], strlen(names[i])) == 0) {
+                (void)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
+                (void)unlink(path);
+            }
     (void)closedir(list);
 }
 
@@ -133,7 +133,9 @@ size_t plim__run_estimate(void)
     return plim__round_up(arena_size(), PLIM__PAGE) + (files > json ? files : json);
 }
 
-static plim_status_t make_run(const plim_job_t *job, const char *path, plim__run_t **run_out)
+static plim_status_t make_run(const plim_job_t *job, const char *path,
+                              const plim_dataset_info_t *dataset, const plim_training_t *training,
+                              plim__run_t **run_out)
 {
     plim__arena_t arena;
     char probe[PLIM__RUN_PATH];
@@ -145,7 +147,15 @@ static plim_status_t make_run(const plim_job_t *job, const char *path, plim__run
     run->job = job;
     run->lock_fd = run->metrics.fd = run->timeline.fd = -1;
     run->machine = plim__machine_here(job);
+    run->training = *training;
+    memcpy(run->fingerprint, dataset->fingerprint, sizeof run->fingerprint);
     memcpy(run->path, path, strlen(path) + 1);
+    plim_status_t status =
+        plim__run_json_settings(job, training, run->settings, sizeof run->settings);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&arena);
+        return status;
+    }
     *run_out = run;
     return PLIM_OK;
 }
@@ -168,8 +178,7 @@ static plim_status_t open_lines(plim__run_t *run)
     PLIM_TRY(plim__run_path(run->path, "metrics.jsonl", run->metrics.path));
     PLIM_TRY(plim__run_path(run->path, "timeline.jsonl", run->timeline.path));
     PLIM_TRY(plim__run_lines_open(&run->metrics));
-    PLIM_TRY(plim__run_lines_open(&run->timeline));
-    return plim__run_json_settings(run->job, &run->training, run->settings, sizeof run->settings);
+    return plim__run_lines_open(&run->timeline);
 }
 
 static plim_status_t refuse_existing(const char *path)
@@ -213,9 +222,7 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
                                plim__run_t **run_out)
 {
     plim__run_t *run;
-    PLIM_TRY(make_run(job, path, &run));
-    run->training = *training;
-    memcpy(run->fingerprint, dataset->fingerprint, sizeof run->fingerprint);
+    PLIM_TRY(make_run(job, path, dataset, training, &run));
     plim_status_t status = create_files(run, dataset_path);
     if (status != PLIM_OK) {
         plim__run_close(run);
@@ -258,9 +265,7 @@ plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              plim__run_t **run_out)
 {
     plim__run_t *run;
-    PLIM_TRY(make_run(job, path, &run));
-    run->training = *training;
-    memcpy(run->fingerprint, dataset->fingerprint, sizeof run->fingerprint);
+    PLIM_TRY(make_run(job, path, dataset, training, &run));
     plim_status_t status = open_files(run);
     if (status != PLIM_OK) {
         plim__run_close(run);

@@ -38,6 +38,15 @@ static bool is_utf8(const char *text)
     return value != NULL;
 }
 
+static plim_status_t settings_of(const plim_training_t *training, json_t **settings_out)
+{
+    *settings_out = plim__settings_render(training);
+    return *settings_out != NULL
+               ? PLIM_OK
+               : plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number, or of no kind that "
+                                            "there is, so run.json cannot hold it");
+}
+
 static plim_status_t render(const plim__run_json_t *about, char *text, size_t *size_out)
 {
     if (!is_utf8(about->dataset))
@@ -45,10 +54,8 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
                           "the dataset's path %s is not UTF-8, so run.json cannot hold it; give "
                           "the dataset another name",
                           about->dataset);
-    json_t *settings = plim__settings_render(&about->training);
-    if (settings == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number or has no name, so "
-                                          "run.json cannot hold it");
+    json_t *settings = NULL;
+    PLIM_TRY(settings_of(&about->training, &settings));
     json_t *root = root_of(about, settings);
     if (root == NULL)
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
@@ -202,11 +209,15 @@ plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training
                                       char *text_out, size_t size)
 {
     int account;
+    json_t *settings = NULL;
+    size_t used = 0;
     PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, JSON_MAX, &account));
-    json_t *settings = plim__settings_render(training);
-    size_t used = settings == NULL ? 0 : json_dumpb(settings, text_out, size - 1, JSON_COMPACT);
+    plim_status_t status = settings_of(training, &settings);
+    if (status == PLIM_OK)
+        used = json_dumpb(settings, text_out, size - 1, JSON_COMPACT);
     json_decref(settings);
     plim__ledger_release(job->ledger, account, JSON_MAX);
+    PLIM_TRY(status);
     if (used == 0 || used >= size)
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write down the settings");
     text_out[used] = '\0';

@@ -1,97 +1,13 @@
-/* A run's directory: settings and positions come back exactly, a second job stays out, what was
- * appended after the last checkpoint goes, and whatever does not fit is refused with words. */
-#include "support/harness.h"
+/* A run's directory: settings come back exactly, a second job stays out, and whatever does not fit
+ * is refused with words. */
+#include "support/run.h"
 
-#include "io/safetensors.h"
-#include "train/run.h"
-
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-enum { NUM_PARAMETERS = 3, VALUES = 12 };
-
-/* A model of three tensors: a weight, a bias and a buffer that is not learnt. */
-typedef struct model {
-    plim__parameter_t parameters[NUM_PARAMETERS];
-    float values[NUM_PARAMETERS][3][VALUES]; /* value, first and second moment */
-    float gradients[NUM_PARAMETERS][VALUES];
-} model_t;
-
-static void model_make(model_t *model, float start, int num_moments)
-{
-    static const char *const names[] = {"convs.0.lin.weight", "convs.0.bias",
-                                        "norms.0.module.running_mean"};
-    static const int64_t shapes[][2] = {{3, 4}, {4, 0}, {4, 0}};
-    memset(model, 0, sizeof *model);
-    for (int i = 0; i < NUM_PARAMETERS; i++) {
-        plim__parameter_t *parameter = &model->parameters[i];
-        (void)snprintf(parameter->name, sizeof parameter->name, "%s", names[i]);
-        parameter->num_dims = shapes[i][1] == 0 ? 1 : 2;
-        memcpy(parameter->shape, shapes[i], sizeof shapes[i]);
-        parameter->count = i == 0 ? 12 : 4;
-        parameter->value = model->values[i][0];
-        parameter->gradient = i == 2 ? NULL : model->gradients[i];
-        for (int m = 0; m < num_moments && i != 2; m++)
-            parameter->moment[m] = model->values[i][1 + m];
-        for (int m = 0; m < 3; m++)
-            for (int j = 0; j < VALUES; j++)
-                model->values[i][m][j] = start + (float)(i * 100 + m * 20 + j) / 7.0f;
-    }
-}
-
-typedef struct world {
-    plim_job_t job;
-    char directory[512];
-    char path[600];
-    plim_dataset_info_t dataset;
-    plim_training_t training;
-    char log[4096];
-} world_t;
-
-static void take_log(void *user, plim_log_level_t level, const char *message)
-{
-    world_t *world = user;
-    size_t used = strlen(world->log);
-    (void)snprintf(world->log + used, sizeof world->log - used, "%s%s\n",
-                   level == PLIM_LOG_WARNING ? "warning: " : "", message);
-}
-
-static void world_make(world_t *world)
-{
-    plim_training_t training = PLIM_TRAINING_INIT;
-    memset(world, 0, sizeof *world);
-    test_directory_make(world->directory);
-    (void)snprintf(world->path, sizeof world->path, "%s/run", world->directory);
-    world->job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    world->job.log = take_log;
-    world->job.user = world;
-    world->training = training;
-    memcpy(world->dataset.fingerprint, "0123456789abcdef", 17);
-}
-
-static void world_end(world_t *world)
-{
-    test_job_end(&world->job);
-    test_directory_remove(world->directory);
-}
-
-static plim_status_t create(world_t *world, plim__run_t **run_out)
-{
-    return plim__run_create(&world->job, world->path, world->directory, &world->dataset,
-                            &world->training, run_out);
-}
-
-static plim_status_t open_run(world_t *world, plim__run_t **run_out)
-{
-    return plim__run_open(&world->job, world->path, &world->dataset, &world->training, run_out);
-}
 
 static void settings_come_back_exactly(void **state)
 {
@@ -132,7 +48,7 @@ static void settings_come_back_exactly(void **state)
     training->checkpoint_steps = 12;
     training->checkpoint_seconds = 0.1;
     training->memory_steps = 13;
-    assert_ok(create(&world, &run));
+    assert_ok(create_run(&world, &run));
     plim__run_close(run);
     memset(&info, 0x5a, sizeof info);
     assert_ok(plim_run_read(&world.job, world.path, &info));
@@ -164,68 +80,280 @@ static void settings_come_back_exactly(void **state)
     world_end(&world);
 }
 
-static void checkpoints_come_back_exactly(void **state)
+static void a_second_job_is_kept_out(void **state)
 {
     (void)state;
-    static const plim_optimiser_kind_t kinds[] = {PLIM_ADAM, PLIM_SGD, PLIM_SGD};
-    static const int moments[] = {2, 1, 0};
-    for (int i = 0; i < 3; i++) {
+    world_t world;
+    plim__run_t *run, *second;
+    char words[64];
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    assert_int_equal(open_run(&world, &second), PLIM_ERR_USAGE);
+    assert_says("another process is training this run");
+    (void)snprintf(words, sizeof words, "process %ld on", (long)getpid());
+    assert_says(words);
+    assert_int_equal(create_run(&world, &second), PLIM_ERR_USAGE);
+    assert_says("holds a run already");
+    plim__run_close(run);
+    assert_int_equal(create_run(&world, &second), PLIM_ERR_USAGE);
+    assert_says("holds a run already (run.json); resume it");
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    plim__run_close(NULL);
+    world_end(&world);
+}
+
+/* A job that dies while it sets the directory up leaves nothing that is in the next one's way. */
+static void begins_in_a_directory_that_is_there(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_says("holds no run");
+    assert_int_equal(mkdir(world.path, 0700), 0);
+    append_raw(&world, "metrics.jsonl", "old\n");
+    append_raw(&world, "timeline.jsonl", "old");
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_int_equal(size_of(&world, ".lock"), -1);
+    assert_ok(create_run(&world, &run));
+    assert_int_equal(size_of(&world, "metrics.jsonl"), 0);
+    assert_int_equal(size_of(&world, "timeline.jsonl"), 0);
+    plim__run_close(run);
+    world_end(&world);
+}
+
+static void needs_a_directory_to_be_in(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    (void)snprintf(world.path, sizeof world.path, "%s/no/run", world.directory);
+    assert_int_equal(create_run(&world, &run), PLIM_ERR_IO);
+    assert_says("cannot create the directory");
+    (void)snprintf(world.path, sizeof world.path, "%s/run///", world.directory);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    static char path[PLIM_PATH_MAX + 100];
+    memset(path, 'x', sizeof path - 1);
+    assert_int_equal(
+        plim__run_create(&world.job, path, world.directory, &world.dataset, &world.training, &run),
+        PLIM_ERR_USAGE);
+    (void)snprintf(world.path, sizeof world.path, "%s/other", world.directory);
+    assert_int_equal(plim__run_create(&world.job, world.path, "/no/such/dataset", &world.dataset,
+                                      &world.training, &run),
+                     PLIM_ERR_IO);
+    assert_says("/no/such/dataset");
+    world.training.optimiser.rate = NAN;
+    assert_int_equal(create_run(&world, &run), PLIM_ERR_USAGE);
+    assert_says("finite");
+    world_end(&world);
+}
+
+typedef struct change {
+    size_t offset;
+    size_t size;
+    union {
+        int64_t count;
+        double real;
+        float single;
+        int name;
+        bool flag;
+    } value;
+    const char *words; /* NULL: it may change */
+} change_t;
+
+#define CHANGE(field, kind, to, text)                                                              \
+    {                                                                                              \
+        offsetof(plim_training_t, field), sizeof((plim_training_t *)0)->field, {.kind = to}, text  \
+    }
+
+static void what_decides_the_result_must_stay(void **state)
+{
+    (void)state;
+    static const change_t changes[] = {
+        CHANGE(model.kind, name, PLIM_SAGE, "model is gcn there but sage now"),
+        CHANGE(model.num_layers, name, 3, "layers is 2 there but 3 now"),
+        CHANGE(model.hidden, count, 65, "hidden is 64 there but 65 now"),
+        CHANGE(model.dropout, single, 0.5f, "dropout is 0 there but 0.5 now"),
+        CHANGE(model.residual, flag, true, "residual is false there but true now"),
+        CHANGE(model.precision, name, PLIM_PRECISION_BF16, "precision is f32 there but bf16 now"),
+        CHANGE(recipe.batch_size, count, 7, "batch_size is 1024 there but 7 now"),
+        CHANGE(recipe.fanout[1], count, 9, "fanout is [10, 10] there but [10, 9] now"),
+        CHANGE(recipe.num_hops, name, 0, "fanout is [10, 10] there but [] now"),
+        CHANGE(recipe.seed, count, -1, "seed is 0 there but 18446744073709551615 now"),
+        CHANGE(optimiser.kind, name, PLIM_ADAMW, "optimiser is adam there but adamw now"),
+        CHANGE(optimiser.rate, real, 0.02, "rate is 0.01 there but 0.02 now"),
+        CHANGE(optimiser.schedule, name, PLIM_SCHEDULE_COSINE, "schedule is none there but cosine"),
+        CHANGE(loss, name, PLIM_LOSS_MSE, "loss is auto there but mse now"),
+        CHANGE(eval_every, count, 2, "eval_every is 1 there but 2 now"),
+        CHANGE(patience, count, 2, "patience is 0 there but 2 now"),
+        CHANGE(epochs, count, 9, "epochs are 10 there but 9 now; a run can be made longer"),
+        CHANGE(epochs, count, 11, NULL),
+        CHANGE(microbatch, count, 5, NULL),
+        CHANGE(model.recompute, flag, true, NULL),
+        CHANGE(checkpoint_steps, count, 5, NULL),
+        CHANGE(checkpoint_seconds, real, 5, NULL),
+        CHANGE(memory_steps, count, 5, NULL),
+        /* The trainer's affair, not a setting. */
+        CHANGE(recipe.row_type, name, PLIM_F16, NULL),
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         world_t world;
         plim__run_t *run;
-        model_t model, again;
         plim_run_info_t info;
-        bool found = true;
-        plim__position_t loaded;
-        plim__position_t position = {.epoch = 3,
-                                     .step = 41,
-                                     .updates = (int64_t)1 << 40,
-                                     .loss_sum = 0.1,
-                                     .loss_seeds = 5248,
-                                     .epoch_loss = 1.0 / 3,
-                                     .best_epoch = 2,
-                                     .best_score = {NAN, 0.7123456789012345, -0.0},
-                                     .waited = 1,
-                                     .ended = true};
         world_make(&world);
-        world.training.optimiser.kind = kinds[i];
-        model_make(&model, 1, moments[i]);
-        model_make(&again, 50, moments[i]);
-        assert_ok(create(&world, &run));
-        assert_ok(plim__run_load(run, again.parameters, NUM_PARAMETERS, &loaded, &found));
-        assert_false(found);
-        assert_int_equal(loaded.epoch, 0);
-        assert_ok(plim__run_metrics(run, "{\"epoch\": 1}"));
-        assert_ok(plim__run_save(run, model.parameters, NUM_PARAMETERS, &position));
-        assert_int_equal(position.metrics_bytes, 13);
+        assert_ok(create_run(&world, &run));
         plim__run_close(run);
-        assert_ok(open_run(&world, &run));
-        assert_ok(plim__run_load(run, again.parameters, NUM_PARAMETERS, &loaded, &found));
-        assert_true(found);
-        assert_memory_equal(&loaded.epoch, &position.epoch, 5 * sizeof(int64_t));
-        assert_memory_equal(&loaded.epoch_loss, &position.epoch_loss, sizeof(double));
-        assert_true(isnan(loaded.best_score[0]));
-        assert_memory_equal(&loaded.best_score[1], &position.best_score[1], 2 * sizeof(double));
-        assert_int_equal(loaded.best_epoch, 2);
-        assert_int_equal(loaded.waited, 1);
-        assert_int_equal(loaded.metrics_bytes, 13);
-        assert_true(loaded.ended);
-        for (int p = 0; p < NUM_PARAMETERS; p++)
-            for (int m = 0; m < 1 + (p == 2 ? 0 : moments[i]); m++)
-                assert_memory_equal(again.values[p][m], model.values[p][m],
-                                    (size_t)model.parameters[p].count * sizeof(float));
-        plim__run_close(run);
-        assert_ok(plim_run_read(&world.job, world.path, &info));
-        assert_int_equal(info.epochs_done, 3);
-        assert_int_equal(info.step, 41);
+        memcpy((char *)&world.training + changes[i].offset, &changes[i].value, changes[i].size);
+        plim_status_t status = open_run(&world, &run);
+        if (changes[i].words == NULL) {
+            assert_ok(status);
+            plim__run_close(run);
+            /* It is written down: the next job need not say it again. */
+            assert_ok(plim_run_read(&world.job, world.path, &info));
+            assert_int_equal(info.training.epochs, world.training.epochs);
+            assert_int_equal(info.training.checkpoint_steps, world.training.checkpoint_steps);
+        } else {
+            assert_int_equal(status, PLIM_ERR_USAGE);
+            assert_says(changes[i].words);
+        }
         world_end(&world);
     }
 }
 
+static void a_cosine_schedule_fixes_the_epochs(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    world.training.optimiser.schedule = PLIM_SCHEDULE_COSINE;
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    world.training.epochs++;
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_says("cosine schedule");
+    world.training.epochs--;
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    world_end(&world);
+}
+
+static void another_dataset_is_refused(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    world.dataset.fingerprint[3] = 'f';
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_DATA);
+    assert_says("its fingerprint is 0123456789abcdef, this one's 012f456789abcdef");
+    world_end(&world);
+}
+
+static void another_machine_is_logged(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    assert_string_equal(world.log, "");
+    replace_text(&world, "run.json", "\"vectors\": \"", "\"vectors\": \"no-");
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    assert_non_null(strstr(world.log, "warning: "));
+    assert_non_null(strstr(world.log, "(no-"));
+    assert_non_null(strstr(world.log, "last bits of results may differ"));
+    world.log[0] = '\0';
+    replace_text(&world, "run.json", "\"vectors\": \"no-", "\"vectors\": \"");
+    replace_text(&world, "run.json", "\"onednn\": \"", "\"onednn\": \"old ");
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    assert_non_null(strstr(world.log, "with old "));
+    world.log[0] = '\0';
+    replace_text(&world, "run.json", "\"onednn\": \"old ", "\"onednn\": \"");
+    world.job.threads = 1;
+    assert_ok(open_run(&world, &run));
+    plim__run_close(run);
+    assert_non_null(strstr(world.log, "2 threads, now there are 1: results are the same"));
+    assert_null(strstr(world.log, "warning"));
+    world_end(&world);
+}
+
+/* Puts a run's checkpoint into another one. */
+static void a_damaged_run_json_is_refused(void **state)
+{
+    (void)state;
+    static const char *const edits[][3] = {
+        {"\"plimsoll\": \"run\"", "\"plimsoll\": \"dataset\"", "does not describe a run"},
+        {"\"format\": 1", "\"format\": 0", "format"},
+        {"\"model\": \"gcn\"", "\"model\": \"gnn\"", "\"model\""},
+        {"\"hidden\": 64", "\"hidden\": -64", "\"hidden\""},
+        {"\"hidden\": 64", "\"hidden\": 64.5", "\"hidden\""},
+        {"\"layers\": 2", "\"layers\": 4294967298", "\"layers\""},
+        {"\"residual\": false", "\"residual\": 0", "\"residual\""},
+        {"\"fanout\": [", "\"fanout\": [1,1,1,1,1,1,1,", "\"fanout\""},
+        {"\"seed\": 0", "\"seed\": \"-1\"", "\"seed\""},
+        {"\"seed\": 0", "\"seed\": \"99999999999999999999\"", "\"seed\""},
+        {"\"settings\": {", "\"settings\": {\"model\": \"sage\",", "duplicate"},
+        {"\"settings\": {", "\"settings\": {{", "line"},
+        {"\"threads\": 2", "\"threads\": 0", "\"threads\""},
+        {"\"fingerprint\": \"", "\"fingerprint\": \"00", "\"fingerprint\""},
+    };
+    for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
+        world_t world;
+        plim__run_t *run;
+        plim_run_info_t info;
+        world_make(&world);
+        assert_ok(create_run(&world, &run));
+        plim__run_close(run);
+        replace_text(&world, "run.json", edits[i][0], edits[i][1]);
+        assert_int_equal(plim_run_read(&world.job, world.path, &info), PLIM_ERR_DATA);
+        assert_says(edits[i][2]);
+        world_end(&world);
+    }
+}
+
+static void a_newer_format_is_said_to_be_one(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    plim_run_info_t info;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    replace_text(&world, "run.json", "\"format\": 1", "\"format\": 2");
+    assert_ok(plim_run_read(&world.job, world.path, &info));
+    replace_text(&world, "run.json", "\"readable_by\": 1", "\"readable_by\": 2");
+    assert_int_equal(plim_run_read(&world.job, world.path, &info), PLIM_ERR_UNSUPPORTED);
+    assert_says("use a newer plimsoll");
+    world_end(&world);
+}
+
+/* In a child, where no file may grow beyond 16 KiB. */
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(settings_come_back_exactly),
-        cmocka_unit_test(checkpoints_come_back_exactly),
+        cmocka_unit_test(a_second_job_is_kept_out),
+        cmocka_unit_test(begins_in_a_directory_that_is_there),
+        cmocka_unit_test(needs_a_directory_to_be_in),
+        cmocka_unit_test(what_decides_the_result_must_stay),
+        cmocka_unit_test(a_cosine_schedule_fixes_the_epochs),
+        cmocka_unit_test(another_dataset_is_refused),
+        cmocka_unit_test(another_machine_is_logged),
+        cmocka_unit_test(a_damaged_run_json_is_refused),
+        cmocka_unit_test(a_newer_format_is_said_to_be_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
