@@ -8,6 +8,7 @@ enum {
     OPTION_SELF_LOOPS,
     OPTION_RELABEL,
     OPTION_FEATURES,
+    OPTION_NORMALISE_FEATURES,
     OPTION_NODES,
     OPTION_TMP
 };
@@ -45,6 +46,9 @@ static bool take_option(const cli_common_t *common, int code, plim_import_option
         else
             return (void)cli_wrong_use(common, "--features is f16 or f32, not '%s'", optarg), false;
         return true;
+    case OPTION_NORMALISE_FEATURES:
+        wish->normalise_features = true;
+        return true;
     case OPTION_NODES:
         return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX - 1, &wish->num_nodes);
     case OPTION_TMP:
@@ -64,6 +68,8 @@ static int run(int argc, char **argv)
         {"self-loops", required_argument, NULL, OPTION_SELF_LOOPS},
         {"relabel", no_argument, NULL, OPTION_RELABEL},
         {"features", required_argument, NULL, OPTION_FEATURES},
+        {"normalise-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
+        {"normalize-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
         {"nodes", required_argument, NULL, OPTION_NODES},
         {"tmp", required_argument, NULL, OPTION_TMP},
         CLI_COMMON_OPTIONS};
@@ -105,6 +111,8 @@ const cli_verb_t cli_verb_import = {
         "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
         "  --relabel             texts of edges: ids are any 64-bit integers; ids.npy keeps them\n"
         "  --features TYPE       f16 or f32; default: as the source has them\n"
+        "  --normalise-features  divide each row of features by its sum, as PyG's\n"
+        "                        NormalizeFeatures does\n"
         "  --nodes N             number of nodes, where the source does not say\n"
         "  --tmp DIR             where temporary files go; default: beside the target\n",
     .run = run,

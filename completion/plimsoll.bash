@@ -52,7 +52,7 @@ _plimsoll() {
     limit) words=$common ;;
     inspect) words="--verify $common" ;;
     import)
-        words="--symmetrise --remove-duplicates --self-loops --relabel --features --nodes --tmp $common"
+        words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --nodes --tmp $common"
         ;;
     generate)
         words="--scale --spread --seed --nodes --edges --features --classes --dtype --tmp $common"

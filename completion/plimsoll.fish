@@ -30,6 +30,7 @@ complete -c plimsoll -n "$has import" -F
 complete -c plimsoll -n "$has import" -l symmetrise -d 'add the reverse of each edge'
 complete -c plimsoll -n "$has import" -l remove-duplicates -d 'keep one of equal edges'
 complete -c plimsoll -n "$has import" -l self-loops -x -a 'keep add remove' -d 'what becomes of self-loops'
+complete -c plimsoll -n "$has import" -l normalise-features -d 'divide each row of features by its sum'
 complete -c plimsoll -n "$has import" -l relabel -d 'ids of a text of edges are names'
 complete -c plimsoll -n "$has import" -l features -x -a 'f16 f32' -d 'type of the features'
 complete -c plimsoll -n "$has import" -l nodes -x -d 'number of nodes'

@@ -24,11 +24,14 @@ typedef struct plim_import_options {
     bool relabel;          /* text edge lists: ids are names; ids.npy keeps them */
     plim_dtype_t features; /* PLIM_F16, PLIM_F32, or 0: as the source has them (f64 becomes f32) */
     int64_t num_nodes;     /* 0: as the source says, or for edge lists the greatest id plus one */
+    /* Divide each row of features by its sum, or by 1 when that is less: PyG's NormalizeFeatures,
+     * for features that are not negative. */
+    bool normalise_features;
 } plim_import_options_t;
 
 #define PLIM_IMPORT_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        NULL, NULL, NULL, false, false, PLIM_SELF_LOOPS_KEEP, false, (plim_dtype_t)0, 0            \
+        NULL, NULL, NULL, false, false, PLIM_SELF_LOOPS_KEEP, false, (plim_dtype_t)0, 0, false     \
     }
 
 /*

@@ -231,13 +231,13 @@ static void describe_options(const plim_import_options_t *options, char *text_ou
     static const char *const loops[] = {"", " --self-loops add", " --self-loops remove"};
     if (options->num_nodes > 0)
         (void)snprintf(nodes, sizeof nodes, " --nodes %" PRId64, options->num_nodes);
-    (void)snprintf(text_out, size, "%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
+    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
                    options->remove_duplicates ? " --remove-duplicates" : "",
                    loops[options->self_loops], options->relabel ? " --relabel" : "",
                    options->features == PLIM_F16   ? " --features f16"
                    : options->features == PLIM_F32 ? " --features f32"
                                                    : "",
-                   nodes);
+                   options->normalise_features ? " --normalise-features" : "", nodes);
 }
 
 static plim_status_t commit(plim__import_t *import)
@@ -308,6 +308,7 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     plim__id_aside_destroy(&import->destinations);
     plim__id_aside_destroy(&import->graph_nodes);
     plim__id_aside_destroy(&import->graph_edges);
+    plim__arena_destroy(&import->row);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, message);
 }

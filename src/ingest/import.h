@@ -52,6 +52,7 @@ typedef struct plim__import {
     char left_out[384];   /* … the names of the first of them */
 
     int64_t archive_bytes; /* of the npz at hand, -1 when it does not say */
+    plim__arena_t row;     /* one of features on its way to be divided by its sum */
     bool features_done;
     int64_t feature_rows; /* -1 without features */
     double feature_error;

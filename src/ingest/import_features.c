@@ -27,7 +27,9 @@ typedef struct feature_sink {
     plim__dtype_t from_type;
     plim__dtype_t to_type;
     plim__column_t *column;
-    int64_t done; /* values so far */
+    int64_t done;   /* values so far */
+    float *row;     /* (columns) the row at hand, when rows are divided by their sums; else NULL */
+    int64_t in_row; /* values of it so far, not among those done */
 } feature_sink_t;
 
 static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t source)
@@ -61,14 +63,20 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
         return plim__fail(PLIM_ERR_DATA, "%s: too large a shape", sink->name);
     (void)snprintf(import->features_from, sizeof import->features_from, "%s", sink->name);
     PLIM_TRY(plim__import_begin(import));
+    if (import->options->normalise_features) {
+        PLIM_TRY(plim__arena_create(
+            import->job->ledger, "import blocks",
+            plim__arena_piece((size_t)sink->columns, sizeof(float), PLIM__LINE), &import->row));
+        sink->row = plim__arena_carve(&import->row, (size_t)sink->columns, sizeof(float), 1);
+    }
     return plim__column_open(import->writer, "features", sink->to_type, 2, shape, bytes,
                              import->buffer, &sink->column);
 }
 
-/* What is wrong with the value at `from[at]`, the sink's value number done + at. */
+/* What is wrong with the value at `from[at]`, `at` values behind those that the sink has. */
 static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int64_t at)
 {
-    int64_t number = sink->done + at;
+    int64_t number = sink->done + sink->in_row + at;
     double value = plim__convert_value(sink->from_type, from, at);
     int64_t row = number / sink->columns;
     int64_t line = sink->lines != NULL ? plim__text_line_of(sink->lines, row) : 0;
@@ -79,6 +87,11 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
                           "%s: %s %" PRId64 ", column %" PRId64
                           ": NaN where a number must be; put a number there, say 0",
                           sink->name, row_name, line > 0 ? line : row, column);
+    if (sink->row != NULL && value < 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: %s %" PRId64 ", column %" PRId64 ": %g is negative, so rows cannot "
+                          "be divided by their sums; leave out --normalise-features",
+                          sink->name, row_name, line > 0 ? line : row, column, value);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
                       sink->name, row_name, line > 0 ? line : row, column, value,
@@ -88,8 +101,9 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
                           : "scale the features before importing them");
 }
 
-/* Converts `count` values straight into the column's buffers. */
-static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
+/* Converts `count` values of `type` straight into the column's buffers. */
+static plim_status_t store(feature_sink_t *sink, plim__dtype_t type, const void *from,
+                           int64_t count)
 {
     const char *next = from;
     size_t to_size = plim__dtype_size(sink->to_type);
@@ -98,14 +112,57 @@ static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
         size_t room;
         PLIM_TRY(plim__column_space(sink->column, &to, &room));
         int64_t piece = plim__min_i64(count, (int64_t)(room / to_size));
-        int64_t good = plim__convert(sink->import->path, sink->from_type, next, sink->to_type, to,
-                                     piece, &sink->import->feature_error);
+        int64_t good = plim__convert(sink->import->path, type, next, sink->to_type, to, piece,
+                                     &sink->import->feature_error);
         if (good < piece)
             return bad_value(sink, next, good);
         PLIM_TRY(plim__column_advance(sink->column, (size_t)piece * to_size));
-        next += (size_t)piece * plim__dtype_size(sink->from_type);
+        next += (size_t)piece * plim__dtype_size(type);
         sink->done += piece;
         count -= piece;
+    }
+    return PLIM_OK;
+}
+
+/* The row at hand is whole: divides it by its sum, or by 1 when that is less, and stores it. */
+static plim_status_t store_divided(feature_sink_t *sink)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < sink->columns; i++)
+        sum += (double)sink->row[i];
+    if (!isfinite(sum))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: row %" PRId64 " sums to infinity, so it cannot be divided by that; "
+                          "leave out --normalise-features",
+                          sink->name, sink->done / sink->columns);
+    const double divisor = sum > 1 ? sum : 1;
+    for (int64_t i = 0; i < sink->columns; i++)
+        sink->row[i] = (float)((double)sink->row[i] / divisor);
+    sink->in_row = 0;
+    return store(sink, PLIM__NPY_F32, sink->row, sink->columns);
+}
+
+/* Takes `count` values: as they are, or row by row. */
+static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
+{
+    const char *next = from;
+    if (sink->row == NULL)
+        return store(sink, sink->from_type, from, count);
+    while (count > 0) {
+        float *row = sink->row + sink->in_row;
+        int64_t piece = plim__min_i64(count, sink->columns - sink->in_row);
+        int64_t good = plim__convert(sink->import->path, sink->from_type, next, PLIM__NPY_F32, row,
+                                     piece, &sink->import->feature_error);
+        for (int64_t i = 0; i < good; i++)
+            if (row[i] < 0)
+                good = i;
+        if (good < piece)
+            return bad_value(sink, next, good);
+        next += (size_t)piece * plim__dtype_size(sink->from_type);
+        sink->in_row += piece;
+        count -= piece;
+        if (sink->in_row == sink->columns)
+            PLIM_TRY(store_divided(sink));
     }
     return PLIM_OK;
 }
@@ -122,8 +179,8 @@ static plim_status_t copy_values(feature_sink_t *sink, plim__stream_t *stream, i
                                  char *raw, size_t capacity)
 {
     size_t size = plim__dtype_size(sink->from_type);
-    while (sink->done < count) {
-        int64_t piece = plim__min_i64(count - sink->done, (int64_t)(capacity / size));
+    for (int64_t read = 0, piece; read < count; read += piece) {
+        piece = plim__min_i64(count - read, (int64_t)(capacity / size));
         PLIM_TRY(plim__job_check(sink->import->job));
         PLIM_TRY(plim__stream_read_all(stream, raw, (size_t)piece * size));
         PLIM_TRY(put(sink, raw, piece));

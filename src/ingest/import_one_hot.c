@@ -56,14 +56,17 @@ static plim_status_t find_most(one_hot_t *hot, void *context, int64_t row)
     return PLIM_OK;
 }
 
-/* A one in each column's range; the row is cleared again afterwards. */
+/* A one in each column's range (divided by the row's sum if so wished); the row is cleared again
+ * afterwards. */
 static plim_status_t write_row(one_hot_t *hot, void *context, int64_t row)
 {
-    static const float one_f32 = 1;
-    static const uint16_t one_f16 = 0x3c00;
+    const bool divided = hot->import->options->normalise_features;
+    const float one_f32 = divided ? 1.0f / (float)hot->columns : 1.0f;
+    uint16_t one_f16;
     bool half = hot->import->options->features == PLIM_F16;
     size_t size = half ? 2 : 4;
     (void)row;
+    plim__half_narrow(hot->import->path, &one_f32, &one_f16, 1);
     for (int64_t c = 0; c < hot->columns; c++)
         memcpy(hot->ones + (size_t)(hot->begin[c] + hot->row[c]) * size,
                half ? (const void *)&one_f16 : (const void *)&one_f32, size);

@@ -163,6 +163,8 @@ def test_ragged_graphs(tmp_path, features, float_labels):
     assert got['features'].dtype == (np.float32 if features == 'f32' else np.float16)
     assert np.array_equal(got['labels'].ravel(), graphs.labels)
     assert np.array_equal(got['valid'], graphs.split['valid'])
+    got = im.imported(source, tmp_path / 'divided', '--normalise-features')
+    assert np.allclose(got['features'], divided(graphs.one_hot()))
 
 
 def said(source, target, *options):
@@ -298,3 +300,40 @@ def test_degree_of_a_million(tmp_path, options):
     graph.edges = edges
     source = im.write_npy(tmp_path / 'npy', edge_index=edges)
     graph.check(im.imported(source, tmp_path / 'out', '--nodes', 500_000, '--memory', '64M', *im.flags(options)), options)
+
+
+def divided(rows):
+    return rows / np.maximum(rows.sum(axis=1, keepdims=True, dtype=np.float64), 1)
+
+
+@pytest.mark.parametrize('kind', ['ogb', 'csv', 'f64', 'fortran', 'f16'])
+@pytest.mark.parametrize('spelling', ['--normalise-features', '--normalize-features'])
+def test_rows_divided_by_their_sums(tmp_path, kind, spelling):
+    graph = im.Graph(5)
+    rows = np.abs(graph.features)
+    rows[3] = 0  # stays 0
+    rows[4] /= rows[4].sum() * 4  # sums to less than 1: stays as it is
+    graph.features = rows
+    if kind == 'ogb':
+        source = im.write_ogb(tmp_path / 'ogb', graph)
+    elif kind == 'csv':
+        source = im.write_ogb_csv(tmp_path / 'csv', graph)
+    else:
+        types = {'f64': np.float64, 'fortran': np.float32, 'f16': np.float32}
+        features = rows.astype(types[kind])
+        im.write_npy(tmp_path / 'npy', edge_index=np.array(graph.edges),
+                     features=np.asfortranarray(features) if kind == 'fortran' else features)
+        source = tmp_path / 'npy'
+    options = ['--features', 'f16'] if kind == 'f16' else []
+    got = im.imported(source, tmp_path / 'out', spelling, *options)
+    assert np.allclose(got['features'], divided(rows), rtol=1e-3 if kind == 'f16' else 1e-6, atol=1e-7)
+    assert '--normalise-features' in (tmp_path / 'out' / 'dataset.json').read_text()
+
+
+def test_negative_rows_are_not_divided(tmp_path):
+    graph = im.Graph(5)
+    graph.features = np.abs(graph.features)
+    graph.features[7, 2] = -0.5
+    source = im.write_ogb(tmp_path / 'ogb', graph)
+    im.refused(4, source, tmp_path / 'out', '--normalise-features',
+               says=['row 7, column 2', '-0.5 is negative', 'leave out --normalise-features'])
