@@ -1,0 +1,242 @@
+/* A model's life, and its passes. */
+#include "nn/model_internal.h"
+
+#include "base/fail.h"
+
+#include <string.h>
+
+static const plim__conv_t *const convs[] = {
+    [PLIM_MLP] = &plim__conv_mlp, [PLIM_GCN] = &plim__conv_gcn, [PLIM_SAGE] = &plim__conv_sage,
+    [PLIM_GAT] = &plim__conv_gat, [PLIM_GIN] = &plim__conv_gin,
+};
+
+static plim_status_t check_params(const plim__model_params_t *params)
+{
+    const plim_model_t *model = &params->model;
+    if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
+        return plim__fail(PLIM_ERR_USAGE, "no such model: %d", (int)model->kind);
+    if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%d layers: a model has 1 to %d", model->num_layers,
+                          PLIM_HOPS_MAX);
+    if (model->hidden < 1 || params->num_features < 1 || params->num_outputs < 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a model needs at least one feature, hidden channel and output");
+    if (model->kind == PLIM_GAT && (model->heads < 1 || model->hidden % model->heads != 0))
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%lld hidden channels cannot be divided among %d heads: choose a multiple",
+            (long long)model->hidden, model->heads);
+    if (!(model->dropout >= 0 && model->dropout < 1))
+        return plim__fail(PLIM_ERR_USAGE, "a dropout of %g: it must be in [0, 1)",
+                          (double)model->dropout);
+    return PLIM_OK;
+}
+
+/* All that follows from the settings alone. */
+static void shape_model(plim__model_t *model, const plim__model_params_t *params)
+{
+    const plim_model_t *settings = &params->model;
+    *model = (plim__model_t){.params = *params, .conv = convs[settings->kind]};
+    model->element = settings->precision == PLIM_PRECISION_BF16 ? PLIM__BF16 : PLIM__F32;
+    model->pass.training = params->training;
+    for (int i = 0; i < settings->num_layers; i++) {
+        plim__layer_t *layer = &model->layers[i];
+        layer->index = i;
+        layer->plain = i + 1 == settings->num_layers && !params->graph_level;
+        layer->in = i == 0 ? params->num_features : settings->hidden;
+        layer->out = layer->plain ? params->num_outputs : settings->hidden;
+        layer->residual = settings->residual && layer->in == layer->out;
+        layer->after.width = layer->out;
+    }
+    model->layers[0].input.element = params->row_type == PLIM_F16 ? PLIM__F16 : PLIM__F32;
+    model->layers[0].input.width = model->layers[0].input.stride = params->num_features;
+    model->head.product =
+        (plim__product_t){.in = settings->hidden, .out = params->num_outputs, .num_weights = 1};
+    model->head.after.width = params->num_outputs;
+}
+
+static int copies_of(const plim__model_params_t *params)
+{
+    return params->training ? 2 + params->moments : 1;
+}
+
+/* Products of all layers and of the head, one after the other; NULL behind the last. */
+static plim__product_t *product_at(plim__model_t *model, int place)
+{
+    const int each = model->params.model.kind == PLIM_GIN ? 2 : 1;
+    const int count = each * model->params.model.num_layers;
+    if (place < count)
+        return &model->layers[place / each].product[place % each];
+    return place == count && model->params.graph_level ? &model->head.product : NULL;
+}
+
+/* Whether the gradient of a product's input is wanted: of all but layer 0's first. */
+static plim__dense_params_t dense_params(const plim__model_t *model, const plim__product_t *product)
+{
+    return (plim__dense_params_t){
+        .in = product->in,
+        .out = product->out,
+        .element = model->element,
+        .backward = model->params.training,
+        .input_gradient = model->params.training && product != &model->layers[0].product[0],
+        .workers = model->params.workers,
+    };
+}
+
+/* The arena's size; what the products take beside it goes to *dense_out. */
+static size_t reckon(plim__model_t *model, size_t *dense_out)
+{
+    plim__table_t table = {.copies = copies_of(&model->params)};
+    plim__model_describe(model, &table);
+    size_t dense = 0;
+    plim__product_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
+        const plim__dense_params_t params = dense_params(model, product);
+        dense = plim__add_saturating_size(dense, plim__dense_estimate(&params));
+    }
+    *dense_out = dense;
+    size_t size = plim__arena_piece(1, sizeof(plim__model_t), PLIM__LINE);
+    const size_t count = (size_t)table.count;
+    const size_t parts[] = {
+        plim__arena_piece(count, sizeof(plim__parameter_t), PLIM__LINE),
+        plim__arena_piece(count, sizeof(plim__initial_t), PLIM__LINE),
+        table.bytes,
+        plim__arena_piece(plim__model_room_bytes(model), 1, PLIM__LINE),
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        size = plim__add_saturating_size(size, parts[i]);
+    return size;
+}
+
+size_t plim__model_estimate(const plim__model_params_t *params)
+{
+    if (check_params(params) != PLIM_OK)
+        return SIZE_MAX;
+    plim__model_t model;
+    shape_model(&model, params);
+    size_t dense;
+    const size_t size = plim__round_up(reckon(&model, &dense), PLIM__PAGE);
+    return plim__add_saturating_size(size, dense);
+}
+
+static void carve_values(plim__model_t *model)
+{
+    plim__arena_t *arena = &model->arena;
+    for (int i = 0; i < model->table.count; i++) {
+        plim__parameter_t *parameter = &model->table.entries[i];
+        const size_t count = (size_t)parameter->count;
+        parameter->value = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
+        if (model->table.initial[i].buffer || !model->params.training)
+            continue;
+        parameter->gradient = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
+        for (int moment = 0; moment < model->params.moments; moment++)
+            parameter->moment[moment] = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
+    }
+}
+
+/* The table, values, and the room behind them. */
+static void carve(plim__model_t *model, size_t room_bytes)
+{
+    plim__table_t counted = {0};
+    plim__model_describe(model, &counted);
+    const size_t count = (size_t)counted.count;
+    plim__arena_t *arena = &model->arena;
+    model->table.copies = copies_of(&model->params);
+    model->table.entries = plim__arena_carve(arena, count, sizeof(plim__parameter_t), PLIM__LINE);
+    model->table.initial = plim__arena_carve(arena, count, sizeof(plim__initial_t), PLIM__LINE);
+    plim__model_describe(model, &model->table);
+    carve_values(model);
+    model->room.size = plim__round_up(room_bytes, PLIM__LINE);
+    model->room.base = plim__arena_carve(arena, model->room.size, 1, PLIM__LINE);
+}
+
+static plim_status_t create_products(plim__model_t *model)
+{
+    plim_status_t status = plim__dense_library_begin(model->ledger);
+    if (status != PLIM_OK)
+        return status;
+    model->library = true;
+    plim__product_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
+        const plim__dense_params_t params = dense_params(model, product);
+        status = plim__dense_create(model->ledger, &params, &product->dense);
+        if (status != PLIM_OK)
+            return status;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
+                                 const plim__model_params_t *params, plim__model_t **model_out)
+{
+    plim_status_t status = check_params(params);
+    if (status != PLIM_OK)
+        return status;
+    plim__model_t shape;
+    shape_model(&shape, params);
+    size_t dense;
+    const size_t size = reckon(&shape, &dense);
+    const size_t room_bytes = plim__model_room_bytes(&shape);
+    plim__arena_t arena;
+    status = plim__arena_create(ledger, "model", size, &arena);
+    if (status != PLIM_OK)
+        return status;
+    plim__model_t *model = plim__arena_carve(&arena, 1, sizeof *model, PLIM__LINE);
+    shape_model(model, params);
+    model->arena = arena;
+    model->ledger = ledger;
+    model->team = team;
+    carve(model, room_bytes);
+    status = create_products(model);
+    if (status != PLIM_OK) {
+        plim__model_destroy(model);
+        return status;
+    }
+    *model_out = model;
+    return PLIM_OK;
+}
+
+void plim__model_destroy(plim__model_t *model)
+{
+    if (model == NULL)
+        return;
+    plim__product_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++)
+        plim__dense_destroy(product->dense);
+    if (model->library)
+        plim__dense_library_end(model->ledger);
+    plim__arena_t arena = model->arena;
+    plim__arena_destroy(&arena);
+}
+
+void plim__model_changed(plim__model_t *model)
+{
+    plim__product_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
+        const int64_t width = product->in / product->num_weights;
+        for (int k = 0; k < product->num_weights; k++)
+            plim__dense_set_weight(product->dense, model->team, k * width, width,
+                                   product->weight[k]->value);
+    }
+}
+
+void plim__model_gather_gradients(plim__model_t *model)
+{
+    model->lap_ns = plim__clock_ns();
+    plim__product_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
+        const int64_t width = product->in / product->num_weights;
+        for (int k = 0; k < product->num_weights; k++)
+            plim__dense_gradient(product->dense, model->team, k * width, width,
+                                 k + 1 == product->num_weights, product->weight[k]->gradient);
+    }
+    plim__model_lap(model, &model->dense_ns);
+}
+
+void plim__model_times(const plim__model_t *model, plim__model_times_t *times_out)
+{
+    times_out->dense = (double)model->dense_ns * 1e-9;
+    times_out->sparse = (double)model->sparse_ns * 1e-9;
+    times_out->finish = (double)model->finish_ns * 1e-9;
+    times_out->dense_flops = model->dense_flops;
+}

@@ -1,0 +1,223 @@
+/* A part's way forward and back. */
+#include "nn/model_internal.h"
+
+#include "base/fail.h"
+
+void plim__product_forward(plim__model_t *model, plim__product_t *product, const plim__matrix_t *x,
+                           float *y)
+{
+    plim__dense_forward(product->dense, model->team, x, y);
+    model->dense_flops += 2.0 * (double)x->rows * (double)product->in * (double)product->out;
+    plim__model_lap(model, &model->dense_ns);
+}
+
+void plim__product_backward(plim__model_t *model, plim__product_t *product, plim__matrix_t *dy,
+                            plim__matrix_t *x, float *dx)
+{
+    plim__dense_backward_weight(product->dense, model->team, dy, x);
+    if (dx != NULL)
+        plim__dense_backward_input(product->dense, model->team, dy, dx);
+    model->dense_flops +=
+        (dx != NULL ? 4.0 : 2.0) * (double)dy->rows * (double)product->in * (double)product->out;
+    plim__model_lap(model, &model->dense_ns);
+}
+
+void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__scales_t *scales)
+{
+    if (layer->index == 0)
+        return;
+    plim__reverse_make(&layer->hop, &layer->reverse);
+    plim__matrix_t dinput =
+        plim__matrix_make(layer->dinput, layer->hop.num_src, layer->in, PLIM__F32);
+    const plim__matrix_t residual =
+        plim__matrix_make(layer->dresidual, layer->rows, layer->in, PLIM__F32);
+    plim__aggregate_backward(model->team, &layer->hop, &layer->reverse, scales, &layer->dx,
+                             layer->residual ? &residual : NULL, &dinput);
+    plim__model_lap(model, &model->sparse_ns);
+}
+
+void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer)
+{
+    if (!layer->residual || layer->index == 0)
+        return;
+    const plim__matrix_t residual =
+        plim__matrix_make(layer->dresidual, layer->rows, layer->in, PLIM__F32);
+    plim__matrix_t dinput =
+        plim__matrix_make(layer->dinput, layer->hop.num_src, layer->in, PLIM__F32);
+    plim__matrix_add(model->team, &residual, &dinput);
+    plim__model_lap(model, &model->finish_ns);
+}
+
+static plim_status_t too_large(const char *what, int64_t count, int64_t most)
+{
+    return plim__fail(PLIM_ERR_DATA,
+                      "a part of %lld %s is larger than the %lld that the model was made for",
+                      (long long)count, what, (long long)most);
+}
+
+/* The hop of a layer, as the batch has it; an MLP has none. */
+static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, plim__layer_t *layer)
+{
+    const plim__model_params_t *params = &model->params;
+    const int count = params->model.num_layers;
+    if (params->model.kind == PLIM_MLP) {
+        const int64_t rows = params->graph_level ? batch->num_nodes : batch->num_seeds;
+        const int64_t most = params->graph_level ? params->max_src : params->max_seeds;
+        layer->hop = (plim__hop_t){.num_dst = rows, .num_src = rows};
+        layer->rows = rows;
+        return rows <= most ? PLIM_OK : too_large("rows", rows, most);
+    }
+    const plim_block_t *block = &batch->blocks[params->graph_level ? 0 : count - 1 - layer->index];
+    layer->hop = (plim__hop_t){block->num_dst, block->num_src, block->num_edges, block->indptr,
+                               block->indices};
+    layer->rows = block->num_dst;
+    if (block->num_dst > params->max_dst[layer->index])
+        return too_large("destinations", block->num_dst, params->max_dst[layer->index]);
+    if (layer->index == 0 && block->num_src > params->max_src)
+        return too_large("nodes", block->num_src, params->max_src);
+    if (block->first_dst != 0 || block->num_src < block->num_dst ||
+        (layer->index > 0 && block->num_src != model->layers[layer->index - 1].rows))
+        return plim__fail(PLIM_ERR_DATA, "the batch's blocks are not a chain of native ones");
+    return PLIM_OK;
+}
+
+static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
+{
+    const plim__model_params_t *params = &model->params;
+    const int count = params->model.num_layers;
+    const int blocks = params->graph_level ? 1 : count;
+    if (params->model.kind != PLIM_MLP && batch->num_blocks != blocks)
+        return plim__fail(PLIM_ERR_DATA, "a batch of %d blocks for a model that reads %d",
+                          batch->num_blocks, blocks);
+    if (batch->num_seeds > params->max_seeds)
+        return too_large("seeds", batch->num_seeds, params->max_seeds);
+    int64_t edges = 0;
+    for (int i = 0; i < count; i++) {
+        plim_status_t status = set_hop(model, batch, &model->layers[i]);
+        if (status != PLIM_OK)
+            return status;
+        if (i == 0 || !params->graph_level)
+            edges += model->layers[i].hop.num_edges;
+    }
+    if (edges > params->max_edges)
+        return too_large("edges", edges, params->max_edges);
+    const int64_t given = model->layers[count - 1].rows;
+    if (given != (params->graph_level ? batch->num_nodes : batch->num_seeds))
+        return plim__fail(PLIM_ERR_DATA, "a batch of %lld seeds whose last layer gives %lld",
+                          (long long)batch->num_seeds, (long long)given);
+    model->num_seeds = batch->num_seeds;
+    model->nodes = batch->nodes;
+    model->degrees = batch->degrees;
+    model->layers[0].input.data = (void *)batch->rows;
+    model->layers[0].input.rows = model->layers[0].hop.num_src;
+    return PLIM_OK;
+}
+
+static void forward_layer(plim__model_t *model, plim__layer_t *layer)
+{
+    model->conv->forward(model, layer);
+    const plim__finish_t finish = plim__layer_finish(model, layer);
+    plim__matrix_t residual = layer->input;
+    residual.rows = layer->rows;
+    if (layer->residual && residual.element == PLIM__F16) {
+        plim__matrix_convert(model->team, &residual, &layer->converted);
+        residual = layer->converted;
+    }
+    plim__finish_forward(model->team, &finish, layer->y, layer->residual ? &residual : NULL,
+                         &layer->h, layer->kept);
+    plim__model_lap(model, &model->finish_ns);
+}
+
+static void forward_head(plim__model_t *model, const plim_batch_t *batch)
+{
+    plim__head_t *head = &model->head;
+    const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
+    plim__pool_forward(model->team, model->params.model.pool, batch->num_seeds, batch->graph_indptr,
+                       &last->h, head->pooled, head->chosen);
+    if (model->element != PLIM__F32) {
+        const plim__matrix_t pooled =
+            plim__matrix_make(head->pooled, head->x.rows, head->x.width, PLIM__F32);
+        plim__matrix_convert(model->team, &pooled, &head->x);
+    }
+    plim__model_lap(model, &model->sparse_ns);
+    plim__product_forward(model, &head->product, &head->x, head->y);
+    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
+    plim__finish_forward(model->team, &finish, head->y, NULL, &head->h, head->kept);
+    plim__model_lap(model, &model->finish_ns);
+}
+
+/* What the last layer, or the head, read, as floats. */
+static const float *embeddings_of(plim__model_t *model)
+{
+    if (model->params.graph_level)
+        return model->head.pooled;
+    plim__matrix_t read = model->layers[model->params.model.num_layers - 1].input;
+    if (model->embeddings == NULL)
+        return read.data;
+    read.rows = model->num_seeds;
+    plim__matrix_t wide = plim__matrix_make(model->embeddings, read.rows, read.width, PLIM__F32);
+    plim__matrix_convert(model->team, &read, &wide);
+    return model->embeddings;
+}
+
+plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batch,
+                                  const plim__pass_t *pass, plim__model_output_t *output_out)
+{
+    const int count = model->params.model.num_layers;
+    plim_status_t status = begin_part(model, batch);
+    if (status != PLIM_OK)
+        return status;
+    model->pass = *pass;
+    plim__room_t *room = &model->room;
+    room->used[PLIM__FRONT] = room->used[PLIM__BACK] = room->peak = 0;
+    plim__model_place(model, room);
+    if (room->peak > room->size)
+        return too_large("bytes of activations", (int64_t)room->peak, (int64_t)room->size);
+    model->lap_ns = plim__clock_ns();
+    for (int i = 0; i < count; i++)
+        forward_layer(model, &model->layers[i]);
+    if (model->params.graph_level)
+        forward_head(model, batch);
+    const plim__layer_t *last = &model->layers[count - 1];
+    output_out->outputs = model->params.graph_level ? model->head.h.data : last->h.data;
+    output_out->embeddings = pass->training ? NULL : embeddings_of(model);
+    output_out->embedding_width = model->params.graph_level ? last->out : last->in;
+    return PLIM_OK;
+}
+
+static void backward_head(plim__model_t *model, const plim_batch_t *batch, const float *doutputs)
+{
+    plim__head_t *head = &model->head;
+    const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
+    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
+    const plim__finish_gradients_t gradients = plim__model_finish_gradients(&head->after);
+    plim__finish_backward(model->team, &finish, &head->h, head->kept, doutputs, &head->dy, NULL,
+                          &gradients, head->scratch);
+    plim__model_lap(model, &model->finish_ns);
+    plim__product_backward(model, &head->product, &head->dy, &head->x, head->dpooled);
+    plim__matrix_t dh = plim__matrix_make((void *)last->dh, last->rows, last->out, PLIM__F32);
+    plim__pool_backward(model->team, model->params.model.pool, batch->num_seeds,
+                        batch->graph_indptr, head->chosen, head->dpooled, &dh);
+    plim__model_lap(model, &model->sparse_ns);
+}
+
+static void backward_layer(plim__model_t *model, plim__layer_t *layer, const float *dh)
+{
+    const plim__finish_t finish = plim__layer_finish(model, layer);
+    const plim__finish_gradients_t gradients = plim__model_finish_gradients(&layer->after);
+    plim__finish_backward(model->team, &finish, &layer->h, layer->kept, dh, &layer->dy,
+                          layer->dresidual, &gradients, layer->scratch);
+    plim__model_lap(model, &model->finish_ns);
+    model->conv->backward(model, layer);
+}
+
+void plim__model_backward(plim__model_t *model, const plim_batch_t *batch, const float *doutputs)
+{
+    model->lap_ns = plim__clock_ns();
+    if (model->params.graph_level)
+        backward_head(model, batch, doutputs);
+    for (int i = model->params.model.num_layers - 1; i >= 0; i--) {
+        plim__layer_t *layer = &model->layers[i];
+        backward_layer(model, layer, layer->plain ? doutputs : layer->dh);
+    }
+}

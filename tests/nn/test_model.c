@@ -1,0 +1,479 @@
+/*
+ * Models: gradients against differences, the same bits for any number of threads and with
+ * recomputation, parts that add up, and room that is neither exceeded nor grown.
+ */
+#include "nn/dense.h"
+#include "nn/model.h"
+#include "support/batches.h"
+#include "support/harness.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_BYTES ((int64_t)2 << 30)
+#define SEEDS 40
+#define OUTPUTS 5
+
+typedef struct setting {
+    const char *name;
+    plim_model_t model;
+    bool graphs;
+    plim_dtype_t row_type;
+} setting_t;
+
+#define MODEL(kind_, layers, ...)                                                                  \
+    {                                                                                              \
+        .kind = (kind_), .num_layers = (layers), .hidden = 12, .activation = PLIM_ELU, __VA_ARGS__ \
+    }
+
+static const setting_t settings[] = {
+    {"mlp", MODEL(PLIM_MLP, 3, .norm = PLIM_NORM_LAYER, .dropout = 0.3f), false, PLIM_F16},
+    {"mlp of one layer", MODEL(PLIM_MLP, 1, .dropout = 0), false, PLIM_F32},
+    {"gcn", MODEL(PLIM_GCN, 2, .dropout = 0.5f), false, PLIM_F16},
+    {"gcn of one layer", MODEL(PLIM_GCN, 1, .dropout = 0.5f), false, PLIM_F32},
+    {"gcn, residual", MODEL(PLIM_GCN, 3, .residual = true, .norm = PLIM_NORM_LAYER), false,
+     PLIM_F32},
+    {"gcn, batch norm", MODEL(PLIM_GCN, 3, .norm = PLIM_NORM_BATCH), false, PLIM_F32},
+    {"sage", MODEL(PLIM_SAGE, 3, .dropout = 0.2f), false, PLIM_F16},
+    {"sage, residual", MODEL(PLIM_SAGE, 3, .residual = true), false, PLIM_F32},
+    {"sage, max", MODEL(PLIM_SAGE, 2, .aggregation = PLIM_MAX), false, PLIM_F32},
+    {"gin", MODEL(PLIM_GIN, 3, .dropout = 0.2f), false, PLIM_F16},
+    {"gin, batch norm", MODEL(PLIM_GIN, 2, .norm = PLIM_NORM_BATCH), false, PLIM_F32},
+    {"gat", MODEL(PLIM_GAT, 2, .dropout = 0.3f, .heads = 3), false, PLIM_F16},
+    {"gat, residual", MODEL(PLIM_GAT, 3, .residual = true, .heads = 2), false, PLIM_F32},
+    {"graphs, gcn", MODEL(PLIM_GCN, 2, .dropout = 0.2f, .pool = PLIM_POOL_MEAN), true, PLIM_F32},
+    {"graphs, gin", MODEL(PLIM_GIN, 3, .norm = PLIM_NORM_BATCH, .pool = PLIM_POOL_ADD), true,
+     PLIM_F32},
+    {"graphs, gat", MODEL(PLIM_GAT, 2, .heads = 2, .pool = PLIM_POOL_MAX), true, PLIM_F16},
+    {"graphs, mlp", MODEL(PLIM_MLP, 2, .pool = PLIM_POOL_MEAN), true, PLIM_F32},
+};
+#define NUM_SETTINGS (sizeof settings / sizeof settings[0])
+
+static int64_t features_of(const setting_t *setting)
+{
+    return setting->model.residual ? setting->model.hidden : 9;
+}
+
+static test_batch_shape_t shape_of(const setting_t *setting)
+{
+    test_batch_shape_t shape = {.num_nodes = 300,
+                                .num_features = features_of(setting),
+                                .row_type = setting->row_type,
+                                .num_hops = setting->model.num_layers,
+                                .graphs = setting->graphs};
+    for (int i = 0; i < PLIM_HOPS_MAX; i++)
+        shape.fanout[i] = setting->graphs ? 7 : 3;
+    return shape;
+}
+
+static plim__model_params_t params_of(const setting_t *setting, const plim_batch_t *batch,
+                                      int threads)
+{
+    const int layers = setting->model.num_layers;
+    plim__model_params_t params = {.model = setting->model,
+                                   .num_features = features_of(setting),
+                                   .num_outputs = OUTPUTS,
+                                   .row_type = setting->row_type,
+                                   .graph_level = setting->graphs,
+                                   .training = true,
+                                   .moments = 2,
+                                   .workers = threads,
+                                   .max_src = batch->num_nodes,
+                                   .max_seeds = batch->num_seeds};
+    for (int i = 0; i < layers; i++)
+        params.max_dst[i] =
+            setting->graphs ? batch->num_nodes : batch->blocks[layers - 1 - i].num_dst;
+    for (int i = 0; i < batch->num_blocks; i++)
+        params.max_edges += batch->blocks[i].num_edges;
+    return params;
+}
+
+/* A model, its team and a batch that it was made for. */
+typedef struct bed {
+    plim_job_t job;
+    plim__team_t *team;
+    plim__model_t *model;
+    plim__parameter_t *parameters;
+    int count;
+    test_batch_t batch;
+} bed_t;
+
+static bed_t bed_make(const setting_t *setting, int threads)
+{
+    bed_t bed = {.job = test_job_make(LINE_BYTES, threads, PLIM_IO_AUTO)};
+    const test_batch_shape_t shape = shape_of(setting);
+    test_batch_make(&shape, 0, SEEDS, &bed.batch);
+    const plim__model_params_t params = params_of(setting, &bed.batch.batch, threads);
+    assert_ok(plim__team_create(bed.job.ledger, threads, &bed.team));
+    assert_ok(plim__model_create(bed.job.ledger, bed.team, &params, &bed.model));
+    plim__model_initialise(bed.model, 3);
+    bed.parameters = plim__model_parameters(bed.model, &bed.count);
+    return bed;
+}
+
+static void bed_end(bed_t *bed)
+{
+    plim__model_destroy(bed->model);
+    plim__team_destroy(bed->team);
+    test_batch_free(&bed->batch);
+    test_job_end(&bed->job);
+}
+
+static const plim__pass_t training_pass = {.training = true, .seed = 9, .epoch = 2, .step = 5};
+
+/* Sum over seeds of c·o + o·o/2, c being the seed's own, and its gradient. */
+static double loss_of(const plim_batch_t *batch, int64_t first, const float *outputs,
+                      float *doutputs)
+{
+    double sum = 0;
+    for (int64_t v = 0; v < batch->num_seeds; v++)
+        for (int64_t i = 0; i < OUTPUTS; i++) {
+            const float own = test_hash_float((uint64_t)(first + v), (uint64_t)i, 77);
+            const float output = outputs[v * OUTPUTS + i];
+            sum += (double)own * (double)output + 0.5 * (double)output * (double)output;
+            doutputs[v * OUTPUTS + i] = own + output;
+        }
+    return sum;
+}
+
+static double run_forward(bed_t *bed, const plim_batch_t *batch, int64_t first, float *doutputs)
+{
+    plim__model_output_t output;
+    assert_ok(plim__model_forward(bed->model, batch, &training_pass, &output));
+    return loss_of(batch, first, output.outputs, doutputs);
+}
+
+static double run_step(bed_t *bed, const plim_batch_t *batch, int64_t first)
+{
+    static float doutputs[SEEDS * OUTPUTS];
+    const double loss = run_forward(bed, batch, first, doutputs);
+    plim__model_backward(bed->model, batch, doutputs);
+    return loss;
+}
+
+static void clear_gradients(bed_t *bed)
+{
+    for (int i = 0; i < bed->count; i++)
+        if (bed->parameters[i].gradient != NULL)
+            memset(bed->parameters[i].gradient, 0, (size_t)bed->parameters[i].count * 4);
+}
+
+static void move_values(bed_t *bed, plim__parameter_t *parameter, uint64_t key, float by)
+{
+    for (int64_t k = 0; k < parameter->count; k++)
+        parameter->value[k] += by * test_hash_float(key, (uint64_t)k, 31);
+    plim__model_changed(bed->model);
+}
+
+/* Along a random direction of one tensor. */
+static void check_parameter(const setting_t *setting, bed_t *bed, int index)
+{
+    static float unused[SEEDS * OUTPUTS];
+    plim__parameter_t *parameter = &bed->parameters[index];
+    const plim_batch_t *batch = &bed->batch.batch;
+    const float by = 1e-3f;
+    double expected = 0;
+    double length = 0;
+    for (int64_t k = 0; k < parameter->count; k++) {
+        const double along = (double)test_hash_float((uint64_t)index, (uint64_t)k, 31);
+        expected += along * (double)parameter->gradient[k];
+        length += fabs(along * (double)parameter->gradient[k]);
+    }
+    move_values(bed, parameter, (uint64_t)index, by);
+    const double above = run_forward(bed, batch, 0, unused);
+    move_values(bed, parameter, (uint64_t)index, -2 * by);
+    const double under = run_forward(bed, batch, 0, unused);
+    move_values(bed, parameter, (uint64_t)index, by);
+    const double measured = (above - under) / (2 * (double)by);
+    const double allowed = 0.01 * fabs(expected) + 2e-3 * length + 2e-2;
+    if (fabs(measured - expected) > allowed)
+        fail_msg("%s: %s: gradient %g, measured %g", setting->name, parameter->name, expected,
+                 measured);
+}
+
+static void test_gradients_agree_with_differences(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        bed_t bed = bed_make(&settings[i], 2);
+        clear_gradients(&bed);
+        (void)run_step(&bed, &bed.batch.batch, 0);
+        plim__model_gather_gradients(bed.model);
+        for (int k = 0; k < bed.count; k++)
+            if (bed.parameters[k].gradient != NULL)
+                check_parameter(&settings[i], &bed, k);
+        bed_end(&bed);
+    }
+}
+
+/* Gradients of one step, one after the other; the caller frees them. */
+static float *step_gradients(const setting_t *setting, int threads, int64_t part,
+                             int64_t *count_out)
+{
+    bed_t bed = bed_make(setting, threads);
+    const test_batch_shape_t shape = shape_of(setting);
+    int64_t total = 0;
+    for (int64_t first = 0; first < SEEDS; first += part) {
+        test_batch_t some;
+        test_batch_make(&shape, first, part < SEEDS - first ? part : SEEDS - first, &some);
+        (void)run_step(&bed, &some.batch, first);
+        test_batch_free(&some);
+    }
+    plim__model_gather_gradients(bed.model);
+    for (int i = 0; i < bed.count; i++)
+        total += bed.parameters[i].count;
+    float *all = calloc((size_t)total, sizeof *all);
+    assert_non_null(all);
+    int64_t at = 0;
+    for (int i = 0; i < bed.count; i++) {
+        const plim__parameter_t *parameter = &bed.parameters[i];
+        /* Of a buffer, what became of it. */
+        memcpy(all + at, parameter->gradient != NULL ? parameter->gradient : parameter->value,
+               (size_t)parameter->count * sizeof *all);
+        at += parameter->count;
+    }
+    bed_end(&bed);
+    *count_out = total;
+    return all;
+}
+
+static void check_same_bits(const setting_t *one, int threads, const setting_t *other)
+{
+    int64_t count;
+    float *first = step_gradients(one, 1, SEEDS, &count);
+    float *second = step_gradients(other, threads, SEEDS, &count);
+    if (memcmp(first, second, (size_t)count * sizeof *first) != 0)
+        fail_msg("%s: other bits", one->name);
+    free(first);
+    free(second);
+}
+
+static void test_threads_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        check_same_bits(&settings[i], 2, &settings[i]);
+        check_same_bits(&settings[i], 3, &settings[i]);
+    }
+}
+
+static void test_recomputing_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++)
+        for (int precision = 0; precision < 2; precision++) {
+            setting_t kept = settings[i];
+            kept.model.precision = (plim_precision_t)precision;
+            setting_t again = kept;
+            again.model.recompute = true;
+            check_same_bits(&kept, 2, &again);
+        }
+}
+
+static void test_parts_add_up(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        if (settings[i].model.norm == PLIM_NORM_BATCH)
+            continue; /* is never split */
+        int64_t count;
+        float *whole = step_gradients(&settings[i], 2, SEEDS, &count);
+        float *parts = step_gradients(&settings[i], 2, 13, &count);
+        double largest = 0;
+        double apart = 0;
+        for (int64_t k = 0; k < count; k++) {
+            largest = fmax(largest, fabs((double)whole[k]));
+            apart = fmax(apart, fabs((double)whole[k] - (double)parts[k]));
+        }
+        if (apart > 1e-6 * largest)
+            fail_msg("%s: gradients up to %g differ by %g", settings[i].name, largest, apart);
+        free(whole);
+        free(parts);
+    }
+}
+
+static void test_outside_training_nothing_is_random(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        bed_t bed = bed_make(&settings[i], 2);
+        const plim__pass_t passes[] = {{.seed = 1}, {.seed = 2, .epoch = 3, .step = 4}};
+        float first[SEEDS * OUTPUTS];
+        plim__model_output_t output;
+        for (int k = 0; k < 2; k++) {
+            assert_ok(plim__model_forward(bed.model, &bed.batch.batch, &passes[k], &output));
+            if (k == 0)
+                memcpy(first, output.outputs, sizeof first);
+        }
+        assert_memory_equal(first, output.outputs, sizeof first);
+        assert_non_null(output.embeddings);
+        if (!settings[i].graphs && settings[i].model.num_layers == 1) {
+            assert_int_equal(output.embedding_width, features_of(&settings[i]));
+            assert_true(output.embeddings[1] == test_hash_float(0, 1, 5));
+        }
+        bed_end(&bed);
+    }
+}
+
+/* The last layer is linear in what it read: an MLP's outputs follow from its embeddings. */
+static void test_embeddings_are_what_the_last_layer_read(void **state)
+{
+    (void)state;
+    for (int precision = 0; precision < 2; precision++) {
+        setting_t setting = settings[0];
+        setting.model.precision = (plim_precision_t)precision;
+        bed_t bed = bed_make(&setting, 1);
+        plim__model_output_t output;
+        const plim__pass_t pass = {0};
+        assert_ok(plim__model_forward(bed.model, &bed.batch.batch, &pass, &output));
+        const float *weight = NULL;
+        const float *bias = NULL;
+        for (int i = 0; i < bed.count; i++) {
+            weight = strcmp(bed.parameters[i].name, "lins.2.weight") == 0 ? bed.parameters[i].value
+                                                                          : weight;
+            bias =
+                strcmp(bed.parameters[i].name, "lins.2.bias") == 0 ? bed.parameters[i].value : bias;
+        }
+        const int64_t width = output.embedding_width;
+        for (int64_t k = 0; k < OUTPUTS; k++) {
+            float sum = bias[k];
+            for (int64_t i = 0; i < width; i++)
+                sum += weight[k * width + i] * output.embeddings[7 * width + i];
+            assert_true(fabsf(sum - output.outputs[7 * OUTPUTS + k]) <
+                        (precision == 0 ? 1e-5f : 2e-2f));
+        }
+        bed_end(&bed);
+    }
+}
+
+static void test_a_step_allocates_nothing(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        bed_t bed = bed_make(&settings[i], 2);
+        for (int step = 0; step < 3; step++) {
+            (void)run_step(&bed, &bed.batch.batch, 0);
+            plim__model_gather_gradients(bed.model);
+        }
+        const int64_t reserved = plim_ledger_reserved(bed.job.ledger);
+        const size_t heap = mallinfo2().uordblks;
+        for (int step = 0; step < 20; step++) {
+            (void)run_step(&bed, &bed.batch.batch, 0);
+            plim__model_gather_gradients(bed.model);
+            plim__model_changed(bed.model);
+        }
+        assert_int_equal(plim_ledger_reserved(bed.job.ledger), reserved);
+        assert_int_equal(mallinfo2().uordblks, heap);
+        bed_end(&bed);
+    }
+}
+
+static plim_status_t create_once(plim_job_t *job, void *context)
+{
+    const plim__model_params_t *params = context;
+    plim__team_t *team = NULL;
+    plim__model_t *model = NULL;
+    plim_status_t status = plim__team_create(job->ledger, 2, &team);
+    if (status == PLIM_OK)
+        status = plim__model_create(job->ledger, team, params, &model);
+    plim__model_destroy(model);
+    plim__team_destroy(team);
+    return status;
+}
+
+static void test_every_failing_arena_is_survived(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(LINE_BYTES, 2, PLIM_IO_AUTO);
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        test_batch_t batch;
+        const test_batch_shape_t shape = shape_of(&settings[i]);
+        test_batch_make(&shape, 0, SEEDS, &batch);
+        plim__model_params_t params = params_of(&settings[i], &batch.batch, 2);
+        test_fail_each_arena(&job, create_once, &params);
+        test_batch_free(&batch);
+    }
+    test_job_end(&job);
+}
+
+/* No more is reserved than the estimate, and a batch as large as the model was made for fits. */
+static void test_the_estimate_is_enough(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++)
+        for (int variant = 0; variant < 4; variant++) {
+            setting_t setting = settings[i];
+            setting.model.recompute = variant % 2 != 0;
+            setting.model.precision = variant / 2 != 0 ? PLIM_PRECISION_BF16 : PLIM_PRECISION_F32;
+            bed_t bed = bed_make(&setting, 2);
+            const plim__model_params_t params = params_of(&setting, &bed.batch.batch, 2);
+            const int64_t with = plim_ledger_reserved(bed.job.ledger);
+            plim__model_destroy(bed.model);
+            const int64_t without = plim_ledger_reserved(bed.job.ledger);
+            assert_true(with - without <=
+                        (int64_t)(plim__model_estimate(&params) + plim__dense_library_bytes()));
+            assert_ok(plim__model_create(bed.job.ledger, bed.team, &params, &bed.model));
+            plim__model_initialise(bed.model, 3);
+            (void)run_step(&bed, &bed.batch.batch, 0);
+            bed_end(&bed);
+        }
+}
+
+static void test_larger_parts_are_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        bed_t bed = bed_make(&settings[i], 2);
+        test_batch_t larger;
+        const test_batch_shape_t shape = shape_of(&settings[i]);
+        test_batch_make(&shape, 0, SEEDS + 1, &larger);
+        plim__model_output_t output;
+        assert_int_equal(plim__model_forward(bed.model, &larger.batch, &training_pass, &output),
+                         PLIM_ERR_DATA);
+        test_batch_free(&larger);
+        bed_end(&bed);
+    }
+}
+
+static void test_wrong_settings_are_refused(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(LINE_BYTES, 1, PLIM_IO_AUTO);
+    plim__team_t *team;
+    plim__model_t *model = NULL;
+    assert_ok(plim__team_create(job.ledger, 1, &team));
+    const plim__model_params_t good = {
+        .model = PLIM_MODEL_INIT, .num_features = 4, .num_outputs = 2, .max_seeds = 1};
+    plim__model_params_t bad[5] = {good, good, good, good, good};
+    bad[0].model.num_layers = 0;
+    bad[1].model.num_layers = PLIM_HOPS_MAX + 1;
+    bad[2].model.kind = PLIM_GAT;
+    bad[2].model.heads = 3;
+    bad[3].model.dropout = 1;
+    bad[4].num_outputs = 0;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(plim__model_create(job.ledger, team, &bad[i], &model), PLIM_ERR_USAGE);
+    assert_null(model);
+    plim__team_destroy(team);
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients_agree_with_differences),
+        cmocka_unit_test(test_threads_give_the_same_bits),
+        cmocka_unit_test(test_recomputing_gives_the_same_bits),
+        cmocka_unit_test(test_parts_add_up),
+        cmocka_unit_test(test_outside_training_nothing_is_random),
+        cmocka_unit_test(test_embeddings_are_what_the_last_layer_read),
+        cmocka_unit_test(test_a_step_allocates_nothing),
+        cmocka_unit_test(test_every_failing_arena_is_survived),
+        cmocka_unit_test(test_the_estimate_is_enough),
+        cmocka_unit_test(test_larger_parts_are_refused),
+        cmocka_unit_test(test_wrong_settings_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,37 @@
+/*
+ * Batches made by hand: neighbourhoods drawn from a hash of (hop, node), so that a seed has the
+ * same one whatever batch it is in.
+ */
+#ifndef PLIM_TESTS_BATCHES_H
+#define PLIM_TESTS_BATCHES_H
+
+#include <plimsoll/loader.h>
+
+typedef struct test_batch_shape {
+    int64_t num_nodes; /* of the graph */
+    int64_t num_features;
+    plim_dtype_t row_type;
+    int num_hops;
+    int64_t fanout[PLIM_HOPS_MAX]; /* a node draws 0 … fanout neighbours */
+    bool graphs;                   /* seeds are graphs of up to fanout[0] nodes, one block */
+} test_batch_shape_t;
+
+typedef struct test_batch {
+    plim_batch_t batch;
+    int32_t *nodes;
+    int32_t *indptr[PLIM_HOPS_MAX];
+    int32_t *indices[PLIM_HOPS_MAX];
+    int32_t *degrees;
+    int32_t *graph_indptr;
+    void *rows;
+} test_batch_t;
+
+/* The batch of seeds first … first + count - 1. */
+void test_batch_make(const test_batch_shape_t *shape, int64_t first, int64_t count,
+                     test_batch_t *batch_out);
+void test_batch_free(test_batch_t *batch);
+
+/* In [-1, 1), of three numbers. */
+float test_hash_float(uint64_t a, uint64_t b, uint64_t c);
+
+#endif
