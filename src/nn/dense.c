@@ -1,299 +1,69 @@
 /*
  * The tiles of a product, by rows alone:
  *
- *     |   256   |   256   |   256   |32|32|3.|      the last one reads and writes spare rows
+ *     |     256     |     256     |     256     | 128 |32|32|3.|
  *
- * A tile of y = x W' and of dx = dy W is a product of its own, whose weight has been packed into
- * the layout that oneDNN asked for. dW = dy' x is a sum over rows: its tiles are cut into lanes,
- * each lane is summed by one thread into a matrix of its own, and the lanes are added in their
- * order at the end.
+ * The last one reads and writes spare rows. A tile of y = x W' and of dx = dy W is a product of its
+ * own, whose weight has been packed into the layout that oneDNN asked for. dW = dy' x is a sum over
+ * rows: its tiles are dealt to lanes, each lane is summed by one thread into a matrix of its own,
+ * and the lanes are added in their order at the end.
  *
- * oneDNN takes the number of OpenMP threads from the thread that calls it. It is set to 1 around
- * every call, so OpenMP never starts one.
+ * Where oneDNN has no bfloat16 product, tiles are widened to float before it sees them.
  */
 #include "nn/dense.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
+#include "nn/bf16.h"
+#include "nn/onednn.h"
+#include "nn/vector.h"
 
 #include <assert.h>
-#include <dnnl.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
-#if DNNL_CPU_RUNTIME == DNNL_RUNTIME_TBB
-#error "this oneDNN runs on TBB, which starts threads; take one built with OpenMP or none"
-#endif
-
-#define TALL 256
-#define LANES_MAX 8
-/* A lane is worth its own sum from so many rows on. */
-#define LANE_ROWS 512
-
 enum { FORWARD, INPUT, WEIGHT, KINDS };
-enum { TILE_TALL, TILE_SHORT, HEIGHTS };
-enum { SOURCE, WEIGHTS, TARGET, SCRATCH, ARGUMENTS };
 
-static const int64_t heights[HEIGHTS] = {TALL, PLIM__ROWS};
+#define HEIGHTS 3
+#define TALLEST 512
 
-/* What oneDNN takes from the heap for a primitive, and for the memory objects of a worker. */
-#define PRIMITIVE_BYTES ((size_t)96 << 10)
-#define WORKER_BYTES ((size_t)32 << 10)
-#define LIBRARY_BYTES ((size_t)64 << 20)
+/* Longer sums pay the transposed copies of dW's tiles; a packed weight is read as fast by any. */
+static const int64_t tile_heights[KINDS][HEIGHTS] = {
+    {256, 128, PLIM__ROWS}, {256, 128, PLIM__ROWS}, {TALLEST, 128, PLIM__ROWS}};
 
-typedef struct product {
-    dnnl_primitive_t primitive;
-    size_t scratch;
-} product_t;
+#define LANES_MAX 8
 
 /* Of one worker. */
 typedef struct tools {
-    dnnl_stream_t stream;
-    dnnl_exec_arg_t arguments[KINDS][HEIGHTS][ARGUMENTS];
+    plim__call_t calls[KINDS][HEIGHTS];
+    float *wide[2]; /* (TALLEST, out) of dy and (TALLEST, in) of x, when they must be widened */
 } tools_t;
 
-/* A weight in the layout of a product, and the way there from `plain`. */
+/* A weight in the layout of the products of one kind. */
 typedef struct packed {
-    dnnl_primitive_t reorder;
-    dnnl_exec_arg_t arguments[3]; /* from, to, scratchpad */
-    size_t bytes;
-    size_t scratch;
+    plim__product_t packing;
+    plim__call_t call;
     void *data;
-    bool stale;
+    bool stale; /* older than `plain` */
 } packed_t;
 
 struct plim__dense {
     plim__arena_t arena;
     plim__dense_params_t params;
+    bool widens;
     size_t foreign;
     int foreign_account;
-    dnnl_engine_t engine;
-    product_t products[KINDS][HEIGHTS];
-    packed_t packed[2]; /* for FORWARD and INPUT */
-    float *plain;       /* (out, in) */
-    float *lanes;       /* (LANES_MAX, out, in) */
-    int64_t lanes_used; /* since the last plim__dense_gradient; the others are zero */
-    tools_t *tools;     /* (workers) */
+    struct dnnl_engine *engine;
+    plim__product_t products[KINDS][HEIGHTS];
+    packed_t packed[WEIGHT]; /* for FORWARD and INPUT */
+    float *plain;            /* (out, in) */
+    float *lanes;            /* (LANES_MAX, out, in) */
+    int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
+    tools_t *tools;          /* (workers) */
 };
 
-/* OpenMP's, of whichever library oneDNN brings along; absent when it was built without. */
-extern void omp_set_num_threads(int count) __attribute__((weak));
-extern int omp_get_max_threads(void) __attribute__((weak));
-
-/* One OpenMP thread from here on; returns what to give back to end_alone. */
-static int begin_alone(void)
+static bool widens(const plim__dense_params_t *params)
 {
-    if (omp_set_num_threads == NULL || omp_get_max_threads == NULL)
-        return 1;
-    int before = omp_get_max_threads();
-    if (before != 1)
-        omp_set_num_threads(1);
-    return before;
-}
-
-static void end_alone(int before)
-{
-    if (before != 1)
-        omp_set_num_threads(before);
-}
-
-static const char *status_text(dnnl_status_t status)
-{
-    switch (status) {
-    case dnnl_out_of_memory:
-        return "out of memory";
-    case dnnl_invalid_arguments:
-        return "invalid arguments";
-    case dnnl_unimplemented:
-        return "not implemented for this processor";
-    default:
-        return "run-time error";
-    }
-}
-
-static plim_status_t fail_dnnl(dnnl_status_t status, const plim__dense_params_t *params)
-{
-    return plim__fail(status == dnnl_out_of_memory ? PLIM_ERR_NOMEM : PLIM_ERR_UNSUPPORTED,
-                      "%s cannot make a %s product with a weight of %lld x %lld: %s",
-                      plim__dense_library_version(),
-                      params->element == PLIM__BF16 ? "bfloat16" : "float", (long long)params->out,
-                      (long long)params->in, status_text(status));
-}
-
-#define TRY_DNNL(call)                                                                             \
-    do {                                                                                           \
-        dnnl_status_t try_dnnl_ = (call);                                                          \
-        if (try_dnnl_ != dnnl_success)                                                             \
-            return try_dnnl_;                                                                      \
-    } while (0)
-
-/* A matrix as oneDNN shall see it; strides 0 leave the layout to it. */
-typedef struct view {
-    dnnl_dim_t rows, columns;
-    dnnl_dim_t row_stride, column_stride;
-    dnnl_data_type_t type;
-} view_t;
-
-/* Memory descriptors are structures in version 2 and objects in version 3. */
-#if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t layout_t;
-
-static dnnl_status_t view_layout(const view_t *view, dnnl_memory_desc_t *layout_out)
-{
-    const dnnl_dims_t shape = {view->rows, view->columns};
-    const dnnl_dims_t strides = {view->row_stride, view->column_stride};
-    if (view->row_stride == 0)
-        return dnnl_memory_desc_create_with_tag(layout_out, 2, shape, view->type,
-                                                dnnl_format_tag_any);
-    return dnnl_memory_desc_create_with_strides(layout_out, 2, shape, view->type, strides);
-}
-
-static void layout_end(dnnl_memory_desc_t *layout)
-{
-    if (*layout != NULL)
-        (void)dnnl_memory_desc_destroy(*layout);
-}
-
-#define LAYOUT_NONE NULL
-#define LAYOUT_OF(layout) (layout)
-#else
-typedef const dnnl_memory_desc_t *layout_t;
-
-static dnnl_status_t view_layout(const view_t *view, dnnl_memory_desc_t *layout_out)
-{
-    const dnnl_dims_t shape = {view->rows, view->columns};
-    const dnnl_dims_t strides = {view->row_stride, view->column_stride};
-    if (view->row_stride == 0)
-        return dnnl_memory_desc_init_by_tag(layout_out, 2, shape, view->type, dnnl_format_tag_any);
-    return dnnl_memory_desc_init_by_strides(layout_out, 2, shape, view->type, strides);
-}
-
-static void layout_end(dnnl_memory_desc_t *layout)
-{
-    (void)layout;
-}
-
-#define LAYOUT_NONE                                                                                \
-    {                                                                                              \
-        0                                                                                          \
-    }
-#define LAYOUT_OF(layout) (&(layout))
-#endif
-
-static dnnl_status_t matmul_description(dnnl_engine_t engine, layout_t source, layout_t weights,
-                                        layout_t target, dnnl_primitive_attr_t attributes,
-                                        dnnl_primitive_desc_t *description_out)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    return dnnl_matmul_primitive_desc_create(description_out, engine, source, weights, NULL, target,
-                                             attributes);
-#else
-    dnnl_matmul_desc_t matmul;
-    TRY_DNNL(dnnl_matmul_desc_init(&matmul, source, weights, NULL, target));
-    return dnnl_primitive_desc_create(description_out, &matmul, attributes, engine, NULL);
-#endif
-}
-
-/* Scratchpads are ours; with `sum` the product is added to what is there. */
-static dnnl_status_t make_attributes(bool sum, dnnl_primitive_attr_t *attributes_out)
-{
-    dnnl_post_ops_t post = NULL;
-    TRY_DNNL(dnnl_primitive_attr_create(attributes_out));
-    dnnl_status_t status =
-        dnnl_primitive_attr_set_scratchpad_mode(*attributes_out, dnnl_scratchpad_mode_user);
-    if (sum && status == dnnl_success)
-        status = dnnl_post_ops_create(&post);
-    if (sum && status == dnnl_success)
-#if DNNL_VERSION_MAJOR >= 3
-        status = dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
-#else
-        status = dnnl_post_ops_append_sum(post, 1.0f);
-#endif
-    if (sum && status == dnnl_success)
-        status = dnnl_primitive_attr_set_post_ops(*attributes_out, post);
-    if (post != NULL)
-        (void)dnnl_post_ops_destroy(post);
-    if (status != dnnl_success)
-        (void)dnnl_primitive_attr_destroy(*attributes_out);
-    return status;
-}
-
-static layout_t layout_of(dnnl_primitive_t primitive, dnnl_query_t what)
-{
-    const_dnnl_primitive_desc_t description;
-    if (dnnl_primitive_get_primitive_desc(primitive, &description) != dnnl_success)
-        return NULL;
-    return dnnl_primitive_desc_query_md(description, what, 0);
-}
-
-static size_t scratch_of(dnnl_primitive_t primitive)
-{
-    return dnnl_memory_desc_get_size(layout_of(primitive, dnnl_query_scratchpad_md));
-}
-
-/* From a description that is used up. */
-static dnnl_status_t make_primitive(dnnl_status_t described, dnnl_primitive_desc_t description,
-                                    dnnl_primitive_t *primitive_out, size_t *scratch_out)
-{
-    TRY_DNNL(described);
-    dnnl_status_t status = dnnl_primitive_create(primitive_out, description);
-    (void)dnnl_primitive_desc_destroy(description);
-    if (status == dnnl_success)
-        *scratch_out = scratch_of(*primitive_out);
-    return status;
-}
-
-/* `given`, when not NULL, is the weights' layout instead of weights'. */
-static dnnl_status_t make_product(dnnl_engine_t engine, const view_t views[3], layout_t given,
-                                  bool sum, product_t *product)
-{
-    dnnl_memory_desc_t layouts[3] = {LAYOUT_NONE, LAYOUT_NONE, LAYOUT_NONE};
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status = dnnl_success;
-    for (int i = 0; i < 3 && status == dnnl_success; i++)
-        status = view_layout(&views[i], &layouts[i]);
-    if (status == dnnl_success)
-        status = make_attributes(sum, &attributes);
-    if (status == dnnl_success) {
-        status = matmul_description(engine, LAYOUT_OF(layouts[SOURCE]),
-                                    given != NULL ? given : LAYOUT_OF(layouts[WEIGHTS]),
-                                    LAYOUT_OF(layouts[TARGET]), attributes, &description);
-        status = make_primitive(status, description, &product->primitive, &product->scratch);
-        (void)dnnl_primitive_attr_destroy(attributes);
-    }
-    for (int i = 0; i < 3; i++)
-        layout_end(&layouts[i]);
-    return status;
-}
-
-/* The weight as a product of the kind reads it, before it is packed: (in, out) or (out, in). */
-static view_t plain_view(const plim__dense_params_t *params, int kind)
-{
-    if (kind == FORWARD)
-        return (view_t){params->in, params->out, 1, params->in, dnnl_f32};
-    return (view_t){params->out, params->in, params->in, 1, dnnl_f32};
-}
-
-static dnnl_status_t make_reorder(dnnl_engine_t engine, const view_t *plain, layout_t to,
-                                  packed_t *packed)
-{
-    dnnl_memory_desc_t from = LAYOUT_NONE;
-    dnnl_primitive_attr_t attributes = NULL;
-    dnnl_primitive_desc_t description = NULL;
-    TRY_DNNL(view_layout(plain, &from));
-    dnnl_status_t status = make_attributes(false, &attributes);
-    if (status == dnnl_success) {
-        status = dnnl_reorder_primitive_desc_create(&description, LAYOUT_OF(from), engine, to,
-                                                    engine, attributes);
-        status = make_primitive(status, description, &packed->reorder, &packed->scratch);
-        (void)dnnl_primitive_attr_destroy(attributes);
-    }
-    layout_end(&from);
-    packed->bytes = dnnl_memory_desc_get_size(to);
-    return status;
+    return params->element == PLIM__BF16 && !plim__onednn_has_bf16();
 }
 
 static bool wanted(const plim__dense_params_t *params, int kind)
@@ -301,244 +71,233 @@ static bool wanted(const plim__dense_params_t *params, int kind)
     return kind == FORWARD || (kind == INPUT ? params->input_gradient : params->backward);
 }
 
-static dnnl_status_t make_kind(plim__dense_t *dense, int kind)
+/* Three sizes multiplied, in bytes of an arena. */
+static size_t piece(size_t a, size_t b, size_t c, size_t align)
 {
-    const plim__dense_params_t *params = &dense->params;
-    const dnnl_data_type_t type = params->element == PLIM__BF16 ? dnnl_bf16 : dnnl_f32;
-    const int64_t in = params->in, out = params->out;
-    const int64_t from = kind == FORWARD ? in : out, to = kind == FORWARD ? out : in;
-    for (int h = 0; h < HEIGHTS; h++) {
-        product_t *product = &dense->products[kind][h];
-        const int64_t rows = heights[h];
-        if (kind == WEIGHT) {
-            const view_t views[] = {
-                {out, rows, 1, out, type}, {rows, in, in, 1, type}, {out, in, in, 1, dnnl_f32}};
-            TRY_DNNL(make_product(dense->engine, views, NULL, true, product));
-            continue;
-        }
-        /* The tall tile's packing serves both. */
-        const view_t views[] = {
-            {rows, from, from, 1, type}, {from, to, 0, 0, type}, {rows, to, to, 1, dnnl_f32}};
-        layout_t given =
-            h == 0 ? NULL : layout_of(dense->products[kind][0].primitive, dnnl_query_weights_md);
-        TRY_DNNL(make_product(dense->engine, views, given, false, product));
-    }
-    if (kind == WEIGHT)
-        return dnnl_success;
-    const view_t plain = plain_view(params, kind);
-    return make_reorder(dense->engine, &plain,
-                        layout_of(dense->products[kind][0].primitive, dnnl_query_weights_md),
-                        &dense->packed[kind]);
+    return plim__arena_piece(plim__mul_saturating_size(a, b), c, align);
 }
 
-static size_t scratch_bytes(const plim__dense_t *dense)
-{
-    size_t most = 0;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int h = 0; h < HEIGHTS; h++)
-            if (dense->products[kind][h].scratch > most)
-                most = dense->products[kind][h].scratch;
-    for (int kind = 0; kind < WEIGHT; kind++)
-        if (dense->packed[kind].scratch > most)
-            most = dense->packed[kind].scratch;
-    return most;
-}
-
-static size_t weight_bytes(const plim__dense_params_t *params, size_t element)
-{
-    return plim__mul_saturating_size(
-        plim__mul_saturating_size((size_t)params->out, (size_t)params->in), element);
-}
-
-/* All that is carved but packed weights and scratch, which oneDNN decides on. */
+/* What is carved apart from packed weights and scratch, on whose sizes oneDNN decides. */
 static size_t own_bytes(const plim__dense_params_t *params)
 {
-    size_t bytes = plim__arena_piece(1, sizeof(plim__dense_t), 1);
-    bytes = plim__add_saturating_size(
-        bytes, plim__arena_piece((size_t)params->workers, sizeof(tools_t), 1));
-    bytes = plim__add_saturating_size(bytes, plim__arena_piece(1, weight_bytes(params, 4), 1));
+    const size_t in = (size_t)params->in, out = (size_t)params->out;
+    const size_t workers = (size_t)params->workers;
+    size_t bytes = piece(1, 1, sizeof(plim__dense_t), 1);
+    bytes = plim__add_saturating_size(bytes, piece(workers, 1, sizeof(tools_t), 1));
+    bytes = plim__add_saturating_size(bytes, piece(out, in, sizeof(float), 1));
     if (params->backward)
-        bytes = plim__add_saturating_size(bytes,
-                                          plim__arena_piece(LANES_MAX, weight_bytes(params, 4), 1));
+        bytes = plim__add_saturating_size(bytes, piece(out, in, LANES_MAX * sizeof(float), 1));
+    if (widens(params))
+        bytes = plim__add_saturating_size(
+            bytes,
+            plim__mul_saturating_size(workers, piece(plim__add_saturating_size(in, out), TALLEST,
+                                                     sizeof(float), 2 * PLIM__LINE)));
     return bytes;
 }
 
+/* What oneDNN takes from the heap. */
 static size_t foreign_bytes(const plim__dense_params_t *params)
 {
-    int primitives = 0;
-    for (int kind = 0; kind < KINDS; kind++)
-        primitives += wanted(params, kind) ? HEIGHTS + (kind != WEIGHT) : 0;
-    return (size_t)primitives * PRIMITIVE_BYTES + (size_t)params->workers * WORKER_BYTES;
+    size_t products = 0, calls = 0;
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (!wanted(params, kind))
+            continue;
+        products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
+        calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
+    }
+    return products * PLIM__ONEDNN_PRODUCT_BYTES + calls * PLIM__ONEDNN_CALL_BYTES;
 }
 
+/* Copies of all that a tile reads and writes, its sides rounded up to blocks. */
 static size_t scratch_bound(const plim__dense_params_t *params)
 {
-    /* Copies of everything that a tile reads and writes, in float, blocks rounded up. */
     const size_t in = plim__round_up((size_t)params->in, 64);
     const size_t out = plim__round_up((size_t)params->out, 64);
-    size_t values = plim__mul_saturating_size(plim__add_saturating_size(in, out), 2 * TALL);
-    values = plim__add_saturating_size(values, plim__mul_saturating_size(in, out));
-    return plim__add_saturating_size(plim__mul_saturating_size(values, 4), (size_t)1 << 18);
+    const size_t sides = piece(plim__add_saturating_size(in, out), TALLEST, sizeof(float), 1);
+    return plim__add_saturating_size(plim__add_saturating_size(sides, (size_t)256 << 10),
+                                     piece(in, out, sizeof(float), 1));
 }
 
 static size_t packed_bound(const plim__dense_params_t *params)
 {
-    const size_t in = plim__round_up((size_t)params->in, 64);
-    const size_t out = plim__round_up((size_t)params->out, 64);
-    return plim__add_saturating_size(
-        plim__mul_saturating_size(plim__mul_saturating_size(in, out),
-                                  plim__element_bytes(params->element)),
-        PLIM__PAGE);
+    return piece(plim__round_up((size_t)params->in, 64), plim__round_up((size_t)params->out, 64),
+                 widens(params) ? sizeof(float) : plim__element_bytes(params->element), PLIM__PAGE);
 }
 
 size_t plim__dense_estimate(const plim__dense_params_t *params)
 {
-    size_t bytes = plim__add_saturating_size(own_bytes(params), foreign_bytes(params));
     const size_t packings = params->input_gradient ? 2 : 1;
-    bytes = plim__add_saturating_size(
-        bytes, plim__arena_piece(packings, packed_bound(params), PLIM__PAGE));
+    size_t bytes = plim__add_saturating_size(own_bytes(params), foreign_bytes(params));
+    bytes = plim__add_saturating_size(bytes, packings * PLIM__PAGE);
+    bytes =
+        plim__add_saturating_size(bytes, plim__mul_saturating_size(packings, packed_bound(params)));
     bytes = plim__add_saturating_size(
         bytes, plim__mul_saturating_size((size_t)params->workers,
-                                         plim__arena_piece(1, scratch_bound(params), PLIM__PAGE)));
-    return plim__round_up(plim__add_saturating_size(bytes, 2 * PLIM__PAGE), PLIM__PAGE);
+                                         piece(1, 1, scratch_bound(params), PLIM__PAGE)));
+    return plim__round_up(bytes, PLIM__PAGE);
 }
 
-static dnnl_status_t make_memory(plim__dense_t *dense, layout_t layout, int name, void *data,
-                                 dnnl_exec_arg_t *argument)
+/* The matrices of a product, by kind; the weight of the first two in a layout of oneDNN's choice.
+ */
+static void product_views(const plim__dense_t *dense, int kind, int64_t rows, plim__view_t views[3])
 {
-    argument->arg = name;
-    return dnnl_memory_create(&argument->memory, layout, dense->engine, data);
-}
-
-/* A worker's view of a product; data that differ from tile to tile are set later. */
-static dnnl_status_t make_arguments(plim__dense_t *dense, int kind, int h, void *scratch,
-                                    dnnl_exec_arg_t arguments[ARGUMENTS])
-{
-    dnnl_primitive_t primitive = dense->products[kind][h].primitive;
-    void *weights = kind == WEIGHT ? DNNL_MEMORY_NONE : dense->packed[kind].data;
-    TRY_DNNL(make_memory(dense, layout_of(primitive, dnnl_query_src_md), DNNL_ARG_SRC,
-                         DNNL_MEMORY_NONE, &arguments[SOURCE]));
-    TRY_DNNL(make_memory(dense, layout_of(primitive, dnnl_query_weights_md), DNNL_ARG_WEIGHTS,
-                         weights, &arguments[WEIGHTS]));
-    TRY_DNNL(make_memory(dense, layout_of(primitive, dnnl_query_dst_md), DNNL_ARG_DST,
-                         DNNL_MEMORY_NONE, &arguments[TARGET]));
-    return make_memory(dense, layout_of(primitive, dnnl_query_scratchpad_md), DNNL_ARG_SCRATCHPAD,
-                       scratch, &arguments[SCRATCH]);
-}
-
-static dnnl_status_t make_packing(plim__dense_t *dense, int kind, void *scratch)
-{
-    packed_t *packed = &dense->packed[kind];
-    packed->stale = true;
-    TRY_DNNL(make_memory(dense, layout_of(packed->reorder, dnnl_query_src_md), DNNL_ARG_FROM,
-                         dense->plain, &packed->arguments[0]));
-    TRY_DNNL(make_memory(dense, layout_of(packed->reorder, dnnl_query_dst_md), DNNL_ARG_TO,
-                         packed->data, &packed->arguments[1]));
-    return make_memory(dense, layout_of(packed->reorder, dnnl_query_scratchpad_md),
-                       DNNL_ARG_SCRATCHPAD, scratch, &packed->arguments[2]);
-}
-
-static dnnl_status_t make_tools(plim__dense_t *dense)
-{
-    const size_t scratch = scratch_bytes(dense);
-    for (int worker = 0; worker < dense->params.workers; worker++) {
-        tools_t *tools = &dense->tools[worker];
-        void *room = plim__arena_carve(&dense->arena, 1, scratch, PLIM__PAGE);
-        TRY_DNNL(dnnl_stream_create(&tools->stream, dense->engine, dnnl_stream_default_flags));
-        for (int kind = 0; kind < KINDS; kind++)
-            for (int h = 0; h < HEIGHTS && wanted(&dense->params, kind); h++)
-                TRY_DNNL(make_arguments(dense, kind, h, room, tools->arguments[kind][h]));
-        for (int kind = 0; kind < WEIGHT && worker == 0; kind++)
-            if (wanted(&dense->params, kind))
-                TRY_DNNL(make_packing(dense, kind, room));
+    const int64_t in = dense->params.in, out = dense->params.out;
+    const plim__element_t element = dense->widens ? PLIM__F32 : dense->params.element;
+    if (kind == WEIGHT) {
+        views[PLIM__SOURCE] = (plim__view_t){out, rows, 1, out, element};
+        views[PLIM__WEIGHTS] = (plim__view_t){rows, in, in, 1, element};
+        views[PLIM__TARGET] = (plim__view_t){out, in, in, 1, PLIM__F32};
+        return;
     }
-    return dnnl_success;
+    const int64_t from = kind == FORWARD ? in : out;
+    const int64_t to = kind == FORWARD ? out : in;
+    views[PLIM__SOURCE] = (plim__view_t){rows, from, from, 1, element};
+    views[PLIM__WEIGHTS] = (plim__view_t){from, to, 0, 0, element};
+    views[PLIM__TARGET] = (plim__view_t){rows, to, to, 1, PLIM__F32};
 }
 
-static void end_arguments(dnnl_exec_arg_t *arguments, int count)
+/* `plain` as a product of the kind sees it: (in, out) or (out, in). */
+static plim__view_t plain_view(const plim__dense_params_t *params, int kind)
 {
-    for (int i = 0; i < count; i++)
-        if (arguments[i].memory != NULL)
-            (void)dnnl_memory_destroy(arguments[i].memory);
+    if (kind == FORWARD)
+        return (plim__view_t){params->in, params->out, 1, params->in, PLIM__F32};
+    return (plim__view_t){params->out, params->in, params->in, 1, PLIM__F32};
 }
 
-static void end_tools(plim__dense_t *dense)
+static plim_status_t make_kind(plim__dense_t *dense, int kind)
 {
-    for (int worker = 0; dense->tools != NULL && worker < dense->params.workers; worker++) {
-        tools_t *tools = &dense->tools[worker];
-        end_arguments(&tools->arguments[0][0][0], KINDS * HEIGHTS * ARGUMENTS);
-        if (tools->stream != NULL)
-            (void)dnnl_stream_destroy(tools->stream);
+    plim__product_t *products = dense->products[kind];
+    plim__view_t views[3];
+    for (int h = 0; h < HEIGHTS; h++) {
+        /* One packing serves all heights. */
+        const plim__product_t *like = h > 0 && kind != WEIGHT ? &products[0] : NULL;
+        product_views(dense, kind, tile_heights[kind][h], views);
+        PLIM_TRY(plim__product_make(dense->engine, &views[PLIM__SOURCE], &views[PLIM__WEIGHTS],
+                                    &views[PLIM__TARGET], like, kind == WEIGHT, &products[h]));
     }
+    if (kind == WEIGHT)
+        return PLIM_OK;
+    const plim__view_t plain = plain_view(&dense->params, kind);
+    return plim__packing_make(dense->engine, &plain, &products[0], &dense->packed[kind].packing);
 }
 
-/* Of an object that may be half made; its arena stays. */
-static void end_foreign(plim__dense_t *dense)
+static plim_status_t make_products(plim__dense_t *dense)
 {
-    end_tools(dense);
-    for (int kind = 0; kind < WEIGHT; kind++) {
-        end_arguments(dense->packed[kind].arguments, 3);
-        if (dense->packed[kind].reorder != NULL)
-            (void)dnnl_primitive_destroy(dense->packed[kind].reorder);
-    }
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int h = 0; h < HEIGHTS; h++)
-            if (dense->products[kind][h].primitive != NULL)
-                (void)dnnl_primitive_destroy(dense->products[kind][h].primitive);
-    if (dense->engine != NULL)
-        (void)dnnl_engine_destroy(dense->engine);
-}
-
-static dnnl_status_t make_products(plim__dense_t *dense)
-{
-    TRY_DNNL(dnnl_engine_create(&dense->engine, dnnl_cpu, 0));
+    PLIM_TRY(plim__onednn_engine(&dense->engine));
     for (int kind = 0; kind < KINDS; kind++)
         if (wanted(&dense->params, kind))
-            TRY_DNNL(make_kind(dense, kind));
-    return dnnl_success;
+            PLIM_TRY(make_kind(dense, kind));
+    return PLIM_OK;
 }
 
-/* Moves the object into an arena of the size that its primitives ask for. */
+/* The most that any call needs: they share it, for a thread makes one at a time. */
+static size_t scratch_bytes(const plim__dense_t *dense)
+{
+    int64_t most = 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int h = 0; h < HEIGHTS; h++)
+            most = plim__max_i64(most, (int64_t)dense->products[kind][h].scratch);
+    for (int kind = 0; kind < WEIGHT; kind++)
+        most = plim__max_i64(most, (int64_t)dense->packed[kind].packing.scratch);
+    return (size_t)most;
+}
+
+/* Moves the object into an arena of the size that its products ask for. */
 static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__dense_t **dense_out)
 {
     const plim__dense_params_t *params = &draft->params;
+    const size_t workers = (size_t)params->workers;
     size_t bytes = own_bytes(params);
     for (int kind = 0; kind < WEIGHT; kind++)
         bytes = plim__add_saturating_size(
-            bytes, plim__arena_piece(1, draft->packed[kind].bytes, PLIM__PAGE));
+            bytes, piece(1, 1, draft->products[kind][0].weights, PLIM__PAGE));
     bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size((size_t)params->workers,
-                                         plim__arena_piece(1, scratch_bytes(draft), PLIM__PAGE)));
+        bytes, plim__mul_saturating_size(workers, piece(1, 1, scratch_bytes(draft), PLIM__PAGE)));
     PLIM_TRY(plim__arena_create(ledger, "products", bytes, &draft->arena));
     const size_t values = (size_t)params->out * (size_t)params->in;
     plim__dense_t *dense = plim__arena_carve(&draft->arena, 1, sizeof *dense, 1);
-    draft->tools = plim__arena_carve(&draft->arena, (size_t)params->workers, sizeof(tools_t), 1);
+    draft->tools = plim__arena_carve(&draft->arena, workers, sizeof(tools_t), 1);
     draft->plain = plim__arena_carve(&draft->arena, values, sizeof(float), 1);
     if (params->backward)
         draft->lanes = plim__arena_carve(&draft->arena, LANES_MAX * values, sizeof(float), 1);
     for (int kind = 0; kind < WEIGHT; kind++)
-        if (draft->packed[kind].bytes > 0)
+        if (wanted(params, kind))
             draft->packed[kind].data =
-                plim__arena_carve(&draft->arena, 1, draft->packed[kind].bytes, PLIM__PAGE);
+                plim__arena_carve(&draft->arena, 1, draft->products[kind][0].weights, PLIM__PAGE);
     *dense = *draft;
     *dense_out = dense;
     return PLIM_OK;
 }
 
+static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scratch)
+{
+    packed_t *packed = &dense->packed[kind];
+    packed->stale = true;
+    PLIM_TRY(plim__call_make(dense->engine, &packed->packing, true, &packed->call));
+    plim__call_set(&packed->call, PLIM__SOURCE, dense->plain);
+    plim__call_set(&packed->call, PLIM__TARGET, packed->data);
+    plim__call_set(&packed->call, PLIM__SCRATCH, scratch);
+    return PLIM_OK;
+}
+
+/* Everything that a worker holds; what differs from tile to tile is set later. */
+static plim_status_t make_tools(plim__dense_t *dense, int worker)
+{
+    tools_t *tools = &dense->tools[worker];
+    void *scratch = plim__arena_carve(&dense->arena, 1, scratch_bytes(dense), PLIM__PAGE);
+    if (dense->widens) {
+        tools->wide[0] =
+            plim__arena_carve(&dense->arena, (size_t)dense->params.out, TALLEST * sizeof(float), 1);
+        tools->wide[1] =
+            plim__arena_carve(&dense->arena, (size_t)dense->params.in, TALLEST * sizeof(float), 1);
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        if (!wanted(&dense->params, kind))
+            continue;
+        for (int h = 0; h < HEIGHTS; h++) {
+            plim__call_t *call = &tools->calls[kind][h];
+            PLIM_TRY(plim__call_make(dense->engine, &dense->products[kind][h], false, call));
+            plim__call_set(call, PLIM__SCRATCH, scratch);
+            if (kind != WEIGHT)
+                plim__call_set(call, PLIM__WEIGHTS, dense->packed[kind].data);
+        }
+        if (kind != WEIGHT && worker == 0)
+            PLIM_TRY(make_packing_call(dense, kind, scratch));
+    }
+    return PLIM_OK;
+}
+
+/* Ends what oneDNN holds, of an object that may be half made; its arena stays. */
+static void end_foreign(plim__dense_t *dense)
+{
+    for (int worker = 0; dense->tools != NULL && worker < dense->params.workers; worker++)
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int h = 0; h < HEIGHTS; h++)
+                plim__call_end(&dense->tools[worker].calls[kind][h]);
+    for (int kind = 0; kind < WEIGHT; kind++) {
+        plim__call_end(&dense->packed[kind].call);
+        plim__product_end(&dense->packed[kind].packing);
+    }
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int h = 0; h < HEIGHTS; h++)
+            plim__product_end(&dense->products[kind][h]);
+    plim__onednn_engine_end(dense->engine);
+}
+
 plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
                                  plim__dense_t **dense_out)
 {
-    plim__dense_t draft = {.params = *params, .foreign = foreign_bytes(params)};
+    plim__dense_t draft = {
+        .params = *params, .widens = widens(params), .foreign = foreign_bytes(params)};
     plim__dense_t *dense = NULL;
     PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", draft.foreign, &draft.foreign_account));
-    const int before = begin_alone();
-    dnnl_status_t made = make_products(&draft);
-    plim_status_t status = made == dnnl_success ? settle(ledger, &draft, &dense) : PLIM_OK;
-    if (dense != NULL)
-        made = make_tools(dense);
-    end_alone(before);
-    if (made != dnnl_success)
-        status = fail_dnnl(made, params);
+    const int threads = plim__onednn_alone();
+    plim_status_t status = make_products(&draft);
+    if (status == PLIM_OK)
+        status = settle(ledger, &draft, &dense);
+    for (int worker = 0; worker < params->workers && status == PLIM_OK; worker++)
+        status = make_tools(dense, worker);
+    plim__onednn_restore(threads);
     if (status == PLIM_OK) {
         *dense_out = dense;
         return PLIM_OK;
@@ -561,103 +320,136 @@ void plim__dense_destroy(plim__dense_t *dense)
 void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
                             const float *weight)
 {
-    (void)team;
+    (void)team; /* it is a few microseconds' work, also where the weight is large */
     const int64_t in = dense->params.in;
-    for (int64_t row = 0; row < dense->params.out; row++)
-        memcpy(dense->plain + row * in + first, weight + row * width,
-               (size_t)width * sizeof(float));
-    dense->packed[FORWARD].stale = true;
-    dense->packed[INPUT].stale = true;
+    for (int64_t row = 0; row < dense->params.out; row++) {
+        float *to = dense->plain + row * in + first;
+        memcpy(to, weight + row * width, (size_t)width * sizeof(float));
+        for (int64_t i = 0; dense->widens && i < width; i++)
+            to[i] = plim__f32_from_bf16(plim__bf16_from_f32(to[i]));
+    }
+    for (int kind = 0; kind < WEIGHT; kind++)
+        dense->packed[kind].stale = true;
 }
 
-/* Only before the first use: a weight may be set in several parts. */
+/* Before the first use, not when it is set: it may be set in several parts. */
 static void pack(plim__dense_t *dense, int kind)
 {
     packed_t *packed = &dense->packed[kind];
     if (!packed->stale)
         return;
-    const int before = begin_alone();
-    (void)dnnl_primitive_execute(packed->reorder, dense->tools[0].stream, 3, packed->arguments);
-    end_alone(before);
+    const int threads = plim__onednn_alone();
+    plim__call_run(&packed->call);
+    plim__onednn_restore(threads);
     packed->stale = false;
 }
 
-/* A product over all rows: what its tiles need. */
+/* Where tile number `tile` of so many rows starts, and the number of its height. */
+static int64_t tile_start(int kind, int64_t rows, int64_t tile, int *height_out)
+{
+    int64_t start = 0;
+    for (int h = 0;; h++) {
+        const int64_t height = tile_heights[kind][h];
+        const int64_t count = (rows - start) / height;
+        if (h == HEIGHTS - 1 || tile < count) {
+            *height_out = h;
+            return start + tile * height;
+        }
+        tile -= count;
+        start += count * height;
+    }
+}
+
+static int64_t count_tiles(int kind, int64_t rows)
+{
+    int64_t tiles = 0;
+    for (int h = 0; h < HEIGHTS; h++) {
+        tiles += rows / tile_heights[kind][h];
+        rows %= tile_heights[kind][h];
+    }
+    return tiles + (rows > 0);
+}
+
+/* A product over all rows. */
 typedef struct pass {
     plim__dense_t *dense;
     int kind;
-    char *source;
-    size_t source_row; /* bytes of a row */
-    char *target;
-    size_t target_row;
-    int64_t tall;  /* tiles of TALL rows */
-    int64_t tiles; /* in all */
+    int64_t rows;
+    const plim__matrix_t *matrices[2]; /* that are read: x or dy; or dy and x */
+    float *result;                     /* of FORWARD and INPUT */
+    int64_t tiles;
     int64_t lanes; /* of WEIGHT */
 } pass_t;
 
-static int64_t tall_tiles(int64_t rows)
+PLIM__KERNEL void widen_body(const uint16_t *from, float *to, int64_t count)
 {
-    return rows / TALL;
+    for (int64_t i = 0; i < count; i++)
+        to[i] = plim__f32_from_bf16(from[i]);
 }
+PLIM__VECTORISED(widen, (const uint16_t *from, float *to, int64_t count), (from, to, count))
 
-static int64_t all_tiles(int64_t rows)
+/* Rows from `start` on as the product wants them. */
+static void *rows_at(const pass_t *pass, int worker, int which, int64_t start, int64_t height)
 {
-    return rows / TALL + (rows % TALL + PLIM__ROWS - 1) / PLIM__ROWS;
-}
-
-static int64_t tile_start(const pass_t *pass, int64_t tile)
-{
-    return tile < pass->tall ? tile * TALL : pass->tall * TALL + (tile - pass->tall) * PLIM__ROWS;
+    const plim__matrix_t *matrix = pass->matrices[which];
+    const size_t skip = (size_t)(start * matrix->width) * plim__element_bytes(matrix->element);
+    char *rows = (char *)matrix->data + skip;
+    if (!pass->dense->widens)
+        return rows;
+    /* x goes to the second buffer, whichever of the two it is here. */
+    float *wide = pass->dense->tools[worker].wide[which == 1 || pass->kind == FORWARD ? 1 : 0];
+    widen((const uint16_t *)(const void *)rows, wide, height * matrix->width);
+    return wide;
 }
 
 static void run_tile(const pass_t *pass, int worker, int64_t tile, float *sum)
 {
-    tools_t *tools = &pass->dense->tools[worker];
-    const int h = tile < pass->tall ? TILE_TALL : TILE_SHORT;
-    const size_t row = (size_t)tile_start(pass, tile);
-    dnnl_exec_arg_t *arguments = tools->arguments[pass->kind][h];
-    char *source = pass->source + row * pass->source_row;
-    char *target = pass->target + row * pass->target_row;
-    (void)dnnl_memory_set_data_handle(arguments[SOURCE].memory, source);
-    (void)dnnl_memory_set_data_handle(arguments[sum != NULL ? WEIGHTS : TARGET].memory, target);
-    if (sum != NULL)
-        (void)dnnl_memory_set_data_handle(arguments[TARGET].memory, sum);
-    (void)dnnl_primitive_execute(pass->dense->products[pass->kind][h].primitive, tools->stream,
-                                 ARGUMENTS, arguments);
+    int h;
+    const int64_t start = tile_start(pass->kind, pass->rows, tile, &h);
+    const int64_t height = tile_heights[pass->kind][h];
+    const plim__call_t *call = &pass->dense->tools[worker].calls[pass->kind][h];
+    plim__call_set(call, PLIM__SOURCE, rows_at(pass, worker, 0, start, height));
+    if (pass->kind == WEIGHT) {
+        plim__call_set(call, PLIM__WEIGHTS, rows_at(pass, worker, 1, start, height));
+        plim__call_set(call, PLIM__TARGET, sum);
+    } else {
+        const plim__dense_params_t *params = &pass->dense->params;
+        const int64_t width = pass->kind == FORWARD ? params->out : params->in;
+        plim__call_set(call, PLIM__TARGET, pass->result + start * width);
+    }
+    plim__call_run(call);
 }
 
 static void tile_work(void *context, int worker, int64_t tile)
 {
-    const int before = begin_alone();
+    const int threads = plim__onednn_alone();
     run_tile(context, worker, tile, NULL);
-    end_alone(before);
+    plim__onednn_restore(threads);
 }
 
 /* Nanoseconds of a product over so many rows, roughly. */
 static int64_t cost(const plim__dense_t *dense, int64_t rows)
 {
-    const double rate = dense->params.element == PLIM__BF16 ? 400 : 100;
+    const double flops_a_nanosecond =
+        dense->params.element == PLIM__BF16 && plim__onednn_fast_bf16() ? 400 : 100;
     return (int64_t)(2.0 * (double)rows * (double)dense->params.in * (double)dense->params.out /
-                     rate);
+                     flops_a_nanosecond);
 }
 
 static void run_rows(plim__dense_t *dense, plim__team_t *team, int kind, const plim__matrix_t *from,
                      float *to)
 {
-    const int64_t width = kind == FORWARD ? dense->params.out : dense->params.in;
-    assert(from->stride == from->width);
+    assert(from->stride == from->width && from->element == dense->params.element);
     pass_t pass = {.dense = dense,
                    .kind = kind,
-                   .source = from->data,
-                   .source_row = (size_t)from->width * plim__element_bytes(from->element),
-                   .target = (char *)to,
-                   .target_row = (size_t)width * sizeof(float),
-                   .tall = tall_tiles(from->rows)};
-    const int64_t tiles = all_tiles(from->rows);
-    if (tiles == 0)
+                   .rows = from->rows,
+                   .matrices = {from},
+                   .result = to,
+                   .tiles = count_tiles(kind, from->rows)};
+    if (pass.tiles == 0)
         return;
     pack(dense, kind);
-    plim__team_run(team, tiles, cost(dense, from->rows) / tiles, tile_work, &pass);
+    plim__team_run(team, pass.tiles, cost(dense, from->rows) / pass.tiles, tile_work, &pass);
 }
 
 void plim__dense_forward(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *x,
@@ -672,42 +464,42 @@ void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const 
     run_rows(dense, team, INPUT, dy, dx);
 }
 
+/* Tall tiles are dealt evenly; the first lane, which never has more of them than another, takes the
+ * rest. */
 static void lane_work(void *context, int worker, int64_t lane)
 {
     const pass_t *pass = context;
     const plim__dense_params_t *params = &pass->dense->params;
-    float *sum = pass->dense->lanes + (size_t)lane * (size_t)params->out * (size_t)params->in;
-    const int64_t end = (lane + 1) * pass->tiles / pass->lanes;
-    const int before = begin_alone();
-    for (int64_t tile = lane * pass->tiles / pass->lanes; tile < end; tile++)
+    float *sum = pass->dense->lanes + lane * params->out * params->in;
+    const int64_t tall = pass->rows / tile_heights[WEIGHT][0];
+    const int64_t end = (lane + 1) * tall / pass->lanes;
+    const int threads = plim__onednn_alone();
+    for (int64_t tile = lane * tall / pass->lanes; tile < end; tile++)
         run_tile(pass, worker, tile, sum);
-    end_alone(before);
+    for (int64_t tile = tall; lane == 0 && tile < pass->tiles; tile++)
+        run_tile(pass, worker, tile, sum);
+    plim__onednn_restore(threads);
 }
 
 static void zero_spare_rows(plim__matrix_t *matrix)
 {
     const size_t row = (size_t)matrix->stride * plim__element_bytes(matrix->element);
-    const size_t rows = plim__round_up((size_t)matrix->rows, PLIM__ROWS);
-    memset((char *)matrix->data + (size_t)matrix->rows * row, 0,
-           (rows - (size_t)matrix->rows) * row);
+    const size_t rows = (size_t)matrix->rows;
+    memset((char *)matrix->data + rows * row, 0, (plim__round_up(rows, PLIM__ROWS) - rows) * row);
 }
 
 void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim__matrix_t *dy,
                                  plim__matrix_t *x)
 {
-    assert(dy->stride == dy->width && x->stride == x->width);
-    const size_t element = plim__element_bytes(dense->params.element);
+    assert(dy->stride == dy->width && x->stride == x->width && x->rows == dy->rows);
     pass_t pass = {.dense = dense,
                    .kind = WEIGHT,
-                   .source = dy->data,
-                   .source_row = (size_t)dy->width * element,
-                   .target = x->data,
-                   .target_row = (size_t)x->width * element,
-                   .tall = tall_tiles(x->rows),
-                   .tiles = all_tiles(x->rows)};
+                   .rows = x->rows,
+                   .matrices = {dy, x},
+                   .tiles = count_tiles(WEIGHT, x->rows)};
     if (pass.tiles == 0)
         return;
-    pass.lanes = plim__max_i64(1, plim__min_i64(x->rows / LANE_ROWS, LANES_MAX));
+    pass.lanes = plim__max_i64(1, plim__min_i64(x->rows / TALLEST, LANES_MAX));
     zero_spare_rows(dy);
     zero_spare_rows(x);
     plim__team_run(team, pass.lanes, cost(dense, x->rows) / pass.lanes, lane_work, &pass);
@@ -715,111 +507,48 @@ void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim_
 }
 
 typedef struct collection {
-    const plim__dense_t *dense;
+    plim__dense_t *dense;
     int64_t first, width;
     float *gradient;
 } collection_t;
+
+PLIM__KERNEL void add_body(float *to, const float *from, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] += from[i];
+}
+PLIM__VECTORISED(add, (float *to, const float *from, int64_t count), (to, from, count))
 
 static void collect_row(void *context, int worker, int64_t row)
 {
     (void)worker;
     const collection_t *collection = context;
-    const plim__dense_t *dense = collection->dense;
-    const int64_t in = dense->params.in;
-    const float *sum = dense->lanes + row * in + collection->first;
-    float *gradient = collection->gradient + row * collection->width;
+    const plim__dense_params_t *params = &collection->dense->params;
+    for (int64_t lane = 0; lane < collection->dense->lanes_used; lane++)
+        add(collection->gradient + row * collection->width,
+            collection->dense->lanes + (lane * params->out + row) * params->in + collection->first,
+            collection->width);
+}
+
+static void clear_row(void *context, int worker, int64_t row)
+{
+    (void)worker;
+    plim__dense_t *dense = ((const collection_t *)context)->dense;
+    const plim__dense_params_t *params = &dense->params;
     for (int64_t lane = 0; lane < dense->lanes_used; lane++)
-        for (int64_t i = 0; i < collection->width; i++)
-            gradient[i] += sum[lane * dense->params.out * in + i];
+        memset(dense->lanes + (lane * params->out + row) * params->in, 0,
+               (size_t)params->in * sizeof(float));
 }
 
 void plim__dense_gradient(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
                           bool last, float *gradient)
 {
     collection_t collection = {dense, first, width, gradient};
-    plim__team_run(team, dense->params.out, dense->lanes_used * width / 4 + 1, collect_row,
-                   &collection);
+    const int64_t rows = dense->params.out;
+    plim__team_run(team, rows, dense->lanes_used * width / 8 + 1, collect_row, &collection);
     if (!last)
         return;
-    memset(dense->lanes, 0,
-           (size_t)dense->lanes_used * weight_bytes(&dense->params, sizeof(float)));
+    plim__team_run(team, rows, dense->lanes_used * dense->params.in / 8 + 1, clear_row,
+                   &collection);
     dense->lanes_used = 0;
-}
-
-/* Who holds the library's memory, and how often. */
-typedef struct holder {
-    plim_ledger_t *ledger; /* NULL: free */
-    int account;
-    int depth;
-} holder_t;
-
-static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
-static holder_t holders[16]; /* under the lock */
-
-static holder_t *find_holder(const plim_ledger_t *ledger)
-{
-    for (size_t i = 0; i < sizeof holders / sizeof *holders; i++)
-        if (holders[i].ledger == ledger)
-            return &holders[i];
-    return NULL;
-}
-
-plim_status_t plim__dense_library_begin(plim_ledger_t *ledger)
-{
-    plim_status_t status = PLIM_OK;
-    int account;
-    pthread_mutex_lock(&holders_lock);
-    holder_t *holder = find_holder(ledger);
-    holder_t *empty = holder == NULL ? find_holder(NULL) : NULL;
-    if (holder != NULL) {
-        holder->depth++;
-    } else if (empty == NULL) {
-        status = plim__fail(PLIM_ERR_NOMEM, "too many runs train at once in this process");
-    } else {
-        status = plim__ledger_reserve(ledger, "oneDNN", LIBRARY_BYTES, &account);
-        if (status == PLIM_OK)
-            *empty = (holder_t){ledger, account, 1};
-        /* Primitives go when their object does. */
-        (void)dnnl_set_primitive_cache_capacity(0);
-    }
-    pthread_mutex_unlock(&holders_lock);
-    return status;
-}
-
-void plim__dense_library_end(plim_ledger_t *ledger)
-{
-    pthread_mutex_lock(&holders_lock);
-    holder_t *holder = find_holder(ledger);
-    if (holder != NULL && --holder->depth == 0) {
-        plim__ledger_release(ledger, holder->account, LIBRARY_BYTES);
-        *holder = (holder_t){0};
-    }
-    pthread_mutex_unlock(&holders_lock);
-}
-
-size_t plim__dense_library_bytes(void)
-{
-    return LIBRARY_BYTES;
-}
-
-static char version_text[64];
-
-static void write_version(void)
-{
-    const dnnl_version_t *version = dnnl_version();
-    (void)snprintf(version_text, sizeof version_text, "oneDNN %d.%d.%d", version->major,
-                   version->minor, version->patch);
-}
-
-const char *plim__dense_library_version(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, write_version);
-    return version_text;
-}
-
-bool plim__dense_has_bf16(void)
-{
-    const unsigned least = (unsigned)dnnl_cpu_isa_avx512_core_bf16;
-    return ((unsigned)dnnl_get_effective_cpu_isa() & least) == least;
 }

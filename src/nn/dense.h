@@ -1,10 +1,9 @@
 /*
- * Matrix products with a weight: y = x W', dx = dy W, dW += dy' x, by oneDNN. The only header over
- * the only file that includes dnnl.h.
+ * Matrix products with a weight: y = x W', dx = dy W, dW += dy' x, by oneDNN (nn/onednn.h).
  *
  * Rows are worked off in tiles of fixed heights, each by one thread of the team, so that every
  * primitive exists before the first step and OpenMP never starts a thread. Scratch memory, packed
- * weights and partial sums are in the object's arena.
+ * weights and partial sums are in the object's arena. Rows of x and dy are dense: stride is width.
  */
 #ifndef PLIM_NN_DENSE_H
 #define PLIM_NN_DENSE_H

@@ -1,0 +1,78 @@
+/* What oneDNN takes for itself, on the ledgers of those who use it. */
+#include "nn/dense.h"
+
+#include "base/fail.h"
+#include "mem/arena.h"
+#include "nn/onednn.h"
+
+#include <pthread.h>
+
+/* A ledger that holds the library's memory, and how often it was asked to. */
+typedef struct holder {
+    plim_ledger_t *ledger; /* NULL: nobody's */
+    int account;
+    int depth;
+} holder_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static holder_t holders[16]; /* under the lock */
+
+static holder_t *find_holder(const plim_ledger_t *ledger)
+{
+    for (size_t i = 0; i < sizeof holders / sizeof *holders; i++)
+        if (holders[i].ledger == ledger)
+            return &holders[i];
+    return NULL;
+}
+
+/* Under the lock. */
+static plim_status_t hold(plim_ledger_t *ledger)
+{
+    int account;
+    holder_t *holder = find_holder(ledger);
+    if (holder != NULL) {
+        holder->depth++;
+        return PLIM_OK;
+    }
+    holder = find_holder(NULL);
+    if (holder == NULL)
+        return plim__fail(PLIM_ERR_NOMEM, "too many runs use oneDNN at once in this process");
+    PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account));
+    *holder = (holder_t){ledger, account, 1};
+    plim__onednn_keep_nothing();
+    return PLIM_OK;
+}
+
+plim_status_t plim__dense_library_begin(plim_ledger_t *ledger)
+{
+    pthread_mutex_lock(&lock);
+    plim_status_t status = hold(ledger);
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+void plim__dense_library_end(plim_ledger_t *ledger)
+{
+    pthread_mutex_lock(&lock);
+    holder_t *holder = find_holder(ledger);
+    if (holder != NULL && --holder->depth == 0) {
+        plim__ledger_release(ledger, holder->account, PLIM__ONEDNN_LIBRARY_BYTES);
+        *holder = (holder_t){0};
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+size_t plim__dense_library_bytes(void)
+{
+    return PLIM__ONEDNN_LIBRARY_BYTES;
+}
+
+const char *plim__dense_library_version(void)
+{
+    return plim__onednn_version();
+}
+
+bool plim__dense_has_bf16(void)
+{
+    return plim__onednn_fast_bf16();
+}
