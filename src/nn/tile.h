@@ -1,0 +1,27 @@
+/*
+ * Products of a few rows with a packed weight, for work that is cut into slices of columns by the
+ * memory there is: each value is one chain over the inputs, ascending, nothing fused. So its bits
+ * depend neither on the slice it falls into nor on the processor, which no library promises.
+ */
+#ifndef PLIM_NN_TILE_H
+#define PLIM_NN_TILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLIM__TILE_PANEL 16 /* outputs side by side */
+
+/* Bytes of a packed weight. */
+size_t plim__tile_bytes(int64_t in, int64_t out);
+
+/* Packs outputs first … first+count-1 of `packed` from weight (count, in), row after row. A
+ * multiple of PLIM__TILE_PANEL in `first` is not needed; places never packed are zero when the
+ * memory was. */
+void plim__tile_pack(const float *weight, int64_t in, int64_t first, int64_t count, float *packed);
+
+/* y (rows, out) = x (rows, in) W', or y += with `add`. Strides in floats. */
+void plim__tile_product(const float *packed, int64_t in, int64_t out, int64_t rows, const float *x,
+                        int64_t x_stride, bool add, float *y, int64_t y_stride);
+
+#endif
