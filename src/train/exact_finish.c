@@ -1,0 +1,32 @@
+/* A file of its own: nn/matrix.h and io/npy.h have names in common. */
+#include "train/exact_finish.h"
+
+#include "nn/finish.h"
+
+static plim__finish_t make(const plim__exact_finish_t *finish)
+{
+    return (plim__finish_t){.width = finish->width,
+                            .bias = finish->bias,
+                            .norm = finish->norm,
+                            .gamma = finish->gamma,
+                            .beta = finish->beta,
+                            .running_mean = (float *)(uintptr_t)finish->mean, /* only read */
+                            .running_var = (float *)(uintptr_t)finish->variance,
+                            .activation = finish->activation};
+}
+
+size_t plim__exact_finish_bytes(const plim__exact_finish_t *finish, int64_t rows)
+{
+    const plim__finish_t made = make(finish);
+    return plim__finish_kept(&made, rows);
+}
+
+void plim__exact_finish_rows(plim__team_t *team, const plim__exact_finish_t *finish, int64_t rows,
+                             float *y, const float *residual, void *kept)
+{
+    const plim__finish_t made = make(finish);
+    plim__matrix_t h = {y, rows, finish->width, finish->width, PLIM__F32};
+    const plim__matrix_t own = {(float *)(uintptr_t)residual, rows, finish->width, finish->width,
+                                PLIM__F32};
+    plim__finish_forward(team, &made, y, residual != NULL ? &own : NULL, &h, kept);
+}
