@@ -1,0 +1,106 @@
+#include "plan/train_cost.h"
+
+#include "base/check.h"
+#include "base/job.h"
+#include "io/safetensors.h"
+#include "load/parts.h"
+#include "mem/arena.h"
+#include "nn/dense.h"
+#include "nn/score.h"
+#include "plan/settings.h"
+
+#include <stdio.h>
+
+/* Destinations that the first `hops` hops around so many seeds can come to. */
+static int64_t most_reached(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                            int64_t seeds, int hops, int64_t slot_nodes)
+{
+    int64_t nodes = plim__min_i64(seeds, slot_nodes);
+    for (int i = 0; i < hops; i++) {
+        const int64_t drawn = recipe->fanout[i] < 0
+                                  ? info->max_degree
+                                  : plim__min_i64(recipe->fanout[i], info->max_degree);
+        nodes = plim__min_i64(plim__mul_saturating_i64(nodes, drawn + 1), slot_nodes);
+    }
+    return nodes;
+}
+
+plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
+                                              const plim_training_t *settings,
+                                              const plim_load_plan_t *plan, bool training,
+                                              int workers)
+{
+    const int num_layers = settings->model.num_layers;
+    const bool graph_level = info->num_graphs > 0;
+    const int64_t seeds = plim__load_part_seeds(info, &plan->recipe, plan->part_seeds);
+    plim__model_params_t params = {
+        .model = settings->model,
+        .num_features = info->num_features,
+        .num_outputs = plim__settings_outputs(info),
+        .row_type = plan->recipe.row_type,
+        .graph_level = graph_level,
+        .training = training,
+        .moments = training ? plim__optimiser_moments(&settings->optimiser) : 0,
+        .workers = workers,
+        .max_src = plan->slot_nodes,
+        .max_edges = plan->slot_edges,
+        .max_seeds = graph_level ? seeds : plim__min_i64(seeds, plan->slot_nodes),
+    };
+    /* Layer i reads block num_layers-1-i, whose destinations are what the hops before it reached;
+     * in a dataset of many graphs every layer computes all nodes. */
+    for (int i = 0; i < num_layers; i++)
+        params.max_dst[i] = graph_level
+                                ? plan->slot_nodes
+                                : most_reached(info, &plan->recipe, seeds,
+                                               plan->recipe.num_hops > 0 ? num_layers - 1 - i : 0,
+                                               plan->slot_nodes);
+    return params;
+}
+
+size_t plim__train_scratch_bytes(const plim__model_params_t *params)
+{
+    return plim__arena_piece((size_t)params->max_seeds,
+                             plim__mul_saturating_size((size_t)params->num_outputs, sizeof(float)),
+                             1);
+}
+
+static int64_t saturate(size_t bytes)
+{
+    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
+}
+
+int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
+                         const plim_training_t *settings, const plim_load_plan_t *plan,
+                         plim_plan_account_t *accounts_out, int *num_accounts_out)
+{
+    const int threads = plim__job_threads(job);
+    const plim__model_params_t params =
+        plim__train_model_params(info, settings, plan, true, threads);
+    const struct {
+        const char *name;
+        int64_t bytes;
+    } entries[PLIM__TRAIN_ACCOUNTS] = {
+        {"model", saturate(plim__model_estimate(&params))},
+        {"oneDNN", saturate(plim__dense_library_bytes())},
+        {"team", saturate(plim__team_estimate(threads))},
+        {"scores",
+         saturate(plim__score_estimate(plim__settings_metric(info, settings),
+                                       plim__load_largest_split(info), params.num_outputs))},
+        {"checkpoint", saturate(plim__safetensors_estimate())},
+        {"trainer", saturate(plim__add_saturating_size(plim__train_scratch_bytes(&params),
+                                                       PLIM__TRAINER_BYTES))},
+    };
+    int64_t sum = 0;
+    int count = 0;
+    for (int i = 0; i < PLIM__TRAIN_ACCOUNTS; i++) {
+        sum = plim__add_saturating_i64(sum, entries[i].bytes);
+        if (accounts_out == NULL || entries[i].bytes == 0)
+            continue;
+        (void)snprintf(accounts_out[count].name, sizeof accounts_out[count].name, "%s",
+                       entries[i].name);
+        accounts_out[count++].bytes = entries[i].bytes;
+    }
+    if (accounts_out != NULL)
+        *num_accounts_out = count;
+    return sum;
+}

@@ -1,0 +1,272 @@
+/* A whole run's plan: what it counts is what is made, and its least line is the least. */
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include "base/job.h"
+#include "io/safetensors.h"
+#include "mem/arena.h"
+#include "nn/dense.h"
+#include "nn/score.h"
+#include "plan/settings.h"
+#include "plan/train_cost.h"
+#include "train/run.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+typedef struct place {
+    char directory[512];
+    char path[600];
+    plim_job_t job;
+    plim_dataset_t *dataset;
+} place_t;
+
+static place_t open_place(const test_graph_t *graph, int threads)
+{
+    place_t place;
+    test_directory_make(place.directory);
+    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
+    place.job = test_job_make(PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
+    assert_ok(test_dataset_make(&place.job, place.path, graph));
+    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
+    return place;
+}
+
+static void close_place(place_t *place)
+{
+    plim_dataset_close(place->dataset);
+    test_job_end(&place->job);
+    test_directory_remove(place->directory);
+}
+
+static const test_graph_t medium = {
+    .num_nodes = 20000, .num_features = 32, .num_classes = 7, .half = true};
+
+static plim_training_t small_training(plim_model_kind_t kind)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    training.model.kind = kind;
+    training.model.hidden = 16;
+    training.recipe.batch_size = 256;
+    training.recipe.num_hops = kind == PLIM_MLP ? 0 : 2;
+    training.recipe.fanout[0] = 5;
+    training.recipe.fanout[1] = 4;
+    return training;
+}
+
+static int64_t bytes_of(const plim_train_plan_t *plan, const char *name)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        if (strcmp(plan->accounts[i].name, name) == 0)
+            return plan->accounts[i].bytes;
+    return 0;
+}
+
+static void check_sums(const plim_train_plan_t *plan)
+{
+    int64_t sum = 0;
+    assert_in_range(plan->num_accounts, 1, PLIM_PLAN_ACCOUNTS);
+    for (int i = 0; i < plan->num_accounts; i++) {
+        assert_true(plan->accounts[i].bytes > 0);
+        sum += plan->accounts[i].bytes;
+    }
+    assert_true(sum <= plan->total);
+    assert_true(plan->total <= plan->line && plan->least <= plan->total);
+    assert_true(plan->load.total < plan->total);
+    assert_true(bytes_of(plan, "model") > 0 && bytes_of(plan, "oneDNN") > 0 &&
+                bytes_of(plan, "checkpoint") > 0 && bytes_of(plan, "slots") > 0);
+}
+
+static plim_status_t plan_under(const place_t *place, const plim_training_t *training,
+                                int64_t memory, plim_train_plan_t *plan)
+{
+    const plim_load_wishes_t wishes = {.memory = memory};
+    return plim_train_plan(&place->job, place->dataset, training, &wishes, plan);
+}
+
+static void the_recipe_is_the_models(void **state)
+{
+    (void)state;
+    place_t place = open_place(&medium, 2);
+    for (plim_model_kind_t kind = PLIM_MLP; kind <= PLIM_GIN; kind++) {
+        const plim_training_t training = small_training(kind);
+        plim_train_plan_t plan;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        check_sums(&plan);
+        assert_int_equal(plan.load.recipe.num_hops, kind == PLIM_MLP ? 0 : 2);
+        assert_int_equal(plan.load.recipe.degrees, kind == PLIM_GCN);
+        assert_int_equal(plan.load.recipe.row_type, PLIM_F16);
+        assert_int_equal(plan.load.recipe.index_type, PLIM_I32);
+    }
+    plim_training_t wrong = small_training(PLIM_GCN);
+    wrong.loss = PLIM_LOSS_MSE;
+    plim_train_plan_t plan;
+    assert_int_equal(plim_train_plan(&place.job, place.dataset, &wrong, NULL, &plan),
+                     PLIM_ERR_USAGE);
+    close_place(&place);
+}
+
+/* Makes everything that is planned under the planned line, and runs an epoch of the loader. */
+static void make_all(const place_t *place, const plim_training_t *training,
+                     const plim_train_plan_t *plan)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(place->dataset);
+    const int threads = plim__job_threads(&place->job);
+    const plim__model_params_t params =
+        plim__train_model_params(info, training, &plan->load, true, threads);
+    plim__team_t *team;
+    plim__model_t *model;
+    plim__score_t *score;
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    plim_ledger_t *ledger = place->job.ledger;
+    const int64_t before = plim_ledger_reserved(ledger);
+    assert_ok(plim__dense_library_begin(ledger));
+    assert_ok(plim__team_create(ledger, threads, &team));
+    assert_ok(plim__model_create(ledger, team, &params, &model));
+    assert_ok(plim__score_create(ledger, plim__settings_metric(info, training),
+                                 plim__settings_loss(info, training), info->num_nodes,
+                                 params.num_outputs, &score));
+    assert_ok(plim_loader_create(&place->job, place->dataset, &plan->load, &loader));
+    assert_true(plim_ledger_reserved(ledger) - before <= plan->total);
+    plim__model_initialise(model, 1);
+    plim__model_changed(model);
+    if (info->num_graphs == 0) /* the graphs of test_dataset_make are not apart */
+        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    while (info->num_graphs == 0) {
+        const plim__pass_t pass = {.training = true, .step = 1};
+        plim__model_output_t output;
+        assert_ok(plim_loader_next(loader, &batch));
+        if (batch == NULL)
+            break;
+        assert_ok(plim__model_forward(model, batch, &pass, &output));
+        plim_batch_release(batch);
+    }
+    assert_true(plim_ledger_peak(ledger) - before <= plan->total);
+    plim_loader_destroy(loader);
+    plim__score_destroy(score);
+    plim__model_destroy(model);
+    plim__team_destroy(team);
+    plim__dense_library_end(ledger);
+    assert_int_equal(plim_ledger_reserved(ledger), before);
+}
+
+/* Under the least line and under more, whatever is planned can be made and holds every batch. */
+static void what_is_planned_can_be_made(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 6; round++) {
+        static const plim_model_kind_t kinds[] = {PLIM_GCN, PLIM_SAGE, PLIM_GAT,
+                                                  PLIM_GIN, PLIM_MLP,  PLIM_SAGE};
+        place_t place = open_place(
+            &(test_graph_t){
+                .num_nodes = 3000, .num_features = 9, .num_classes = 4, .graphs = round == 5},
+            1 + round % 3);
+        plim_training_t training = small_training(kinds[round]);
+        training.recipe.num_hops = round == 5 ? 0 : training.recipe.num_hops;
+        training.model.heads = 2;
+        training.microbatch = round == 1 ? 50 : 0;
+        plim_train_plan_t plan;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        make_all(&place, &training, &plan);
+        assert_ok(plan_under(&place, &training, plan.least, &plan));
+        check_sums(&plan);
+        make_all(&place, &training, &plan);
+        close_place(&place);
+    }
+}
+
+static void the_least_line_is_exact(void **state)
+{
+    (void)state;
+    place_t place = open_place(&medium, 2);
+    for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
+        plim_training_t training = small_training(PLIM_SAGE);
+        training.model.norm = (plim_norm_t)norm;
+        plim_train_plan_t plan, least;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        assert_ok(plan_under(&place, &training, plan.least, &least));
+        check_sums(&least);
+        assert_int_equal(least.least, plan.least);
+        assert_in_range(least.total, plan.least - (int64_t)PLIM__PAGE, plan.least);
+        assert_int_equal(plan_under(&place, &training, plan.least - 1, &least), PLIM_ERR_BUDGET);
+        char text[64];
+        (void)snprintf(text, sizeof text, "--memory %lldM",
+                       (long long)((plan.least - 1) / MIB + 2));
+        assert_non_null(strstr(plim_last_error(), text));
+        if (norm == PLIM_NORM_BATCH)
+            assert_non_null(strstr(plim_last_error(), "whole batches"));
+    }
+    close_place(&place);
+}
+
+static void more_memory_never_hurts(void **state)
+{
+    (void)state;
+    place_t place = open_place(&medium, 2);
+    const plim_training_t training = small_training(PLIM_GCN);
+    plim_train_plan_t plan;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    bool rows = false, topology = false, fitted = false;
+    for (int64_t memory = plan.least - 2 * MIB; memory < plan.least + 48 * MIB; memory += MIB) {
+        plim_status_t status = plan_under(&place, &training, memory, &plan);
+        assert_true(status == PLIM_OK || (status == PLIM_ERR_BUDGET && !fitted));
+        if (status != PLIM_OK)
+            continue;
+        fitted = true;
+        check_sums(&plan);
+        assert_true(plan.load.rows_in_memory || !rows);
+        assert_true(plan.load.topology_in_memory || !topology);
+        rows = plan.load.rows_in_memory;
+        topology = plan.load.topology_in_memory;
+    }
+    assert_true(rows && topology);
+    close_place(&place);
+}
+
+/* Microbatches make slots and activations smaller; batch norm forbids them, planned or not. */
+static void splitting_is_planned(void **state)
+{
+    (void)state;
+    place_t place = open_place(&medium, 2);
+    plim_training_t training = small_training(PLIM_SAGE);
+    plim_train_plan_t whole, parts;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &whole));
+    training.microbatch = 32;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
+    assert_int_equal(parts.load.part_seeds, 32);
+    assert_true(bytes_of(&parts, "model") < bytes_of(&whole, "model"));
+    training.microbatch = 0;
+    assert_ok(plan_under(&place, &training, whole.least, &parts));
+    assert_true(parts.load.slot_nodes < whole.load.slot_nodes); /* split for want of room */
+    training.model.norm = PLIM_NORM_BATCH;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
+    assert_true(parts.least > whole.least);
+    assert_ok(plan_under(&place, &training, parts.least, &parts));
+    assert_true(parts.load.slot_nodes >= whole.load.slot_nodes);
+    training.microbatch = 32;
+    assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts),
+                     PLIM_ERR_USAGE);
+    close_place(&place);
+}
+
+/* What the plan cannot ask src/train for is within what it counts. */
+static void the_run_is_counted(void **state)
+{
+    (void)state;
+    assert_true(plim__run_estimate() <= plim__safetensors_estimate() + PLIM__TRAINER_BYTES);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_recipe_is_the_models), cmocka_unit_test(what_is_planned_can_be_made),
+        cmocka_unit_test(the_least_line_is_exact),  cmocka_unit_test(more_memory_never_hurts),
+        cmocka_unit_test(splitting_is_planned),     cmocka_unit_test(the_run_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
