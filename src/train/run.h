@@ -61,7 +61,8 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
 plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
                              plim__position_t *position);
 
-/* best.safetensors anew: values only, and what they reached. */
+/* best.safetensors anew: values only, and what they reached. To be called before the plim__run_save
+ * whose position counts it, or a kill between the two would lose it. */
 plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                   const plim__position_t *position);
 

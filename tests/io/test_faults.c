@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "io/commit.h"
 #include "io/reader.h"
+#include "io/safetensors.h"
 #include "io/stream.h"
 #include "io/writer.h"
 
@@ -32,6 +33,7 @@ static atomic_int fault_always;       /* this errno in every one */
 static atomic_int fault_sync;         /* this errno from fsync */
 static atomic_bool fault_no_dioalign; /* statx does not tell the alignment of direct I/O */
 static atomic_bool fault_no_tmpfile;
+static atomic_bool fault_no_link; /* a nameless file can be made, but not named */
 static atomic_bool fault_no_noreplace;
 static atomic_bool fault_nfs; /* every file system claims to be NFS */
 static atomic_int injected;
@@ -145,6 +147,16 @@ int open(const char *path, int flags, ...)
         return -1;
     }
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
+{
+    if (fault_no_link) {
+        atomic_fetch_add(&injected, 1);
+        errno = ENOENT;
+        return -1;
+    }
+    return (int)syscall(SYS_linkat, from_fd, from, to_fd, to, flags);
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
@@ -387,6 +399,77 @@ static void makes_temporary_files_without_tmpfile(void **state)
     plim__file_close(&file);
 }
 
+static plim_status_t write_tensor(const world_t *world, float value)
+{
+    static float values[200000];
+    values[199999] = value;
+    plim__tensor_t tensor = {"x", PLIM_F32, 1, {200000, 0, 0, 0}, values};
+    return plim__safetensors_write(&world->job, world->path, NULL, 0, &tensor, 1);
+}
+
+/* The last value, after all of the file was read. */
+static float read_tensor(const world_t *world)
+{
+    static float values[200000];
+    plim__safetensors_t *file;
+    plim__tensor_t tensor = {"x", PLIM_F32, 1, {200000, 0, 0, 0}, values};
+    values[199999] = -1;
+    assert_ok(plim__safetensors_open(&world->job, world->path, &file));
+    assert_ok(plim__safetensors_read(file, &tensor));
+    plim__safetensors_close(file);
+    return values[199999];
+}
+
+static void writes_tensors_where_files_cannot_be_nameless(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, PLIM_IO_AUTO);
+    fault_no_tmpfile = true;
+    assert_ok(write_tensor(&world, 1));
+    fault_no_tmpfile = false;
+    assert_true(read_tensor(&world) == 1);
+    fault_no_link = true;
+    assert_ok(write_tensor(&world, 2));
+    fault_no_link = false;
+    assert_true(read_tensor(&world) == 2);
+    fault_short = true;
+    fault_often = EINTR;
+    assert_ok(write_tensor(&world, 3));
+    assert_true(read_tensor(&world) == 3);
+    assert_true(injected > 0);
+    faults_off();
+    assert_int_equal(unlink(world.path), 0);
+    assert_int_equal(rmdir(world.directory), 0); /* nothing else was left */
+    assert_int_equal(mkdir(world.directory, 0700), 0);
+    world_end(&world);
+}
+
+static void keeps_the_old_tensors_when_new_ones_fail(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, PLIM_IO_AUTO);
+    assert_ok(write_tensor(&world, 1));
+    for (int named = 0; named < 2; named++) {
+        fault_no_tmpfile = named;
+        fault_always = ENOSPC;
+        assert_int_equal(write_tensor(&world, 2), PLIM_ERR_IO);
+        assert_non_null(strstr(plim_last_error(), "the disk is full"));
+        faults_off();
+        fault_sync = EIO;
+        assert_int_equal(write_tensor(&world, 2), PLIM_ERR_IO);
+        assert_non_null(strstr(plim_last_error(), "cannot be made durable"));
+        faults_off();
+        assert_true(read_tensor(&world) == 1);
+    }
+    fault_no_tmpfile = false;
+    assert_int_equal(unlink(world.path), 0);
+    assert_int_equal(rmdir(world.directory), 0);
+    assert_int_equal(mkdir(world.directory, 0700), 0);
+    world_end(&world);
+}
+
 static void commits_without_noreplace(void **state)
 {
     (void)state;
@@ -445,6 +528,8 @@ int main(void)
         cmocka_unit_test(never_commits_what_is_not_durable),
         cmocka_unit_test(probes_the_alignment_where_the_kernel_is_silent),
         cmocka_unit_test(makes_temporary_files_without_tmpfile),
+        cmocka_unit_test(writes_tensors_where_files_cannot_be_nameless),
+        cmocka_unit_test(keeps_the_old_tensors_when_new_ones_fail),
         cmocka_unit_test(commits_without_noreplace),
         cmocka_unit_test(locks_a_file_on_network_file_systems),
     };
