@@ -2,17 +2,18 @@
 
 #include "base/check.h"
 #include "nn/exp.h"
+#include "nn/sum.h"
 #include "nn/vector.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
 /* Rows whose losses are summed by themselves; the sums are added in order. Cut by the rows alone.
  */
 #define PIECES 64
 
-/* Partial sums of a row: fixed, so that every instruction set adds in the same order. */
-#define PARTS 16
+/* Columns at a time. */
+#define CHUNK 256
 
 typedef struct work {
     plim_loss_t loss;
@@ -25,56 +26,68 @@ typedef struct work {
     double sums[PIECES];
 } work_t;
 
-/* The largest of a row and the sum of exp(x - largest); terms go to `terms` when not NULL. */
-PLIM__KERNEL float largest_of(const float *x, int64_t width)
+/*
+ * Sixteen columns at a time; the last sixteen may overlap those before, whose results are simply
+ * written again: no loop has a remainder, unless the row is shorter.
+ */
+PLIM__KERNEL void exponentials(const float *x, float largest, int64_t count, float *terms)
 {
-    float parts[PARTS];
-    for (int k = 0; k < PARTS; k++)
-        parts[k] = -INFINITY;
-    int64_t i = 0;
-    for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < PARTS; k++)
-            parts[k] = x[i + k] > parts[k] ? x[i + k] : parts[k];
-    for (int k = 0; i < width; i++, k++)
-        parts[k] = x[i] > parts[k] ? x[i] : parts[k];
-    float largest = parts[0];
-    for (int k = 1; k < PARTS; k++)
-        largest = parts[k] > largest ? parts[k] : largest;
-    return largest;
+    if (count < 16) {
+        for (int64_t i = 0; i < count; i++)
+            terms[i] = plim__exp(x[i] - largest);
+        return;
+    }
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t first = plim__min_i64(i, count - 16);
+        for (int64_t k = first; k < first + 16; k++)
+            terms[k] = plim__exp(x[k] - largest);
+    }
 }
 
-PLIM__KERNEL double sum_of_exp(const float *x, float largest, int64_t width)
+PLIM__KERNEL void scaled(const float *terms, float factor, int64_t count, float *restrict dx)
 {
-    float parts[PARTS] = {0};
-    int64_t i = 0;
-    for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < PARTS; k++)
-            parts[k] += plim__exp(x[i + k] - largest);
-    for (int k = 0; i < width; i++, k++)
-        parts[k] += plim__exp(x[i] - largest);
-    double sum = 0;
-    for (int k = 0; k < PARTS; k++)
-        sum += (double)parts[k];
-    return sum;
+    if (count < 16) {
+        for (int64_t i = 0; i < count; i++)
+            dx[i] = terms[i] * factor;
+        return;
+    }
+    for (int64_t i = 0; i < count; i += 16) {
+        const int64_t first = plim__min_i64(i, count - 16);
+        for (int64_t k = first; k < first + 16; k++)
+            dx[k] = terms[k] * factor;
+    }
 }
 
-PLIM__KERNEL double cross_entropy_row(const float *restrict x, int64_t class, int64_t width,
-                                      float scale, float *restrict dx)
+PLIM__KERNEL double cross_entropy_row(const float *x, int64_t class, int64_t width, float scale,
+                                      float *dx)
 {
     if (class < 0 || class >= width) {
         for (int64_t i = 0; dx != NULL && i < width; i++)
             dx[i] = 0.0f;
         return 0.0;
     }
-    const float largest = largest_of(x, width);
-    const double sum = sum_of_exp(x, largest, width);
+    float terms[CHUNK];
+    const float largest = plim__largest(x, width);
+    double sum = 0;
+    for (int64_t first = 0; first < width; first += CHUNK) {
+        const int64_t count = plim__min_i64(width - first, CHUNK);
+        const int64_t filled = (count + 15) / 16 * 16;
+        for (int64_t i = filled - 16; i < filled; i++)
+            terms[i] = 0.0f;
+        exponentials(x + first, largest, count, terms);
+        sum += (double)plim__sum(terms, filled);
+    }
+    const double loss = log(sum) - ((double)x[class] - (double)largest);
     if (dx != NULL) {
-        const float factor = (float)((double)scale / sum);
-        for (int64_t i = 0; i < width; i++)
-            dx[i] = plim__exp(x[i] - largest) * factor;
+        for (int64_t first = 0; first < width; first += CHUNK) {
+            const int64_t count = plim__min_i64(width - first, CHUNK);
+            if (width > CHUNK)
+                exponentials(x + first, largest, count, terms);
+            scaled(terms, (float)((double)scale / sum), count, dx + first);
+        }
         dx[class] -= scale;
     }
-    return log(sum) - ((double)x[class] - (double)largest);
+    return loss;
 }
 
 /* Loss and slope of one value. */

@@ -1,4 +1,5 @@
 #include "nn/finish_rows.h"
+#include "nn/sum.h"
 #include "nn/vector.h"
 
 #include <math.h>
@@ -6,9 +7,6 @@
 
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1
-
-/* Partial sums of a row: fixed, so that every instruction set adds in the same order. */
-#define PARTS 16
 
 /* Floats of `kept` before each piece. */
 static int64_t inverse_at(const plim__finish_t *finish, int64_t rows)
@@ -36,41 +34,6 @@ size_t plim__norm_kept(const plim__finish_t *finish, int64_t rows)
         plim__add_saturating_size(plim__round_up(values, 16), plim__round_up(more, 16)), 4);
 }
 
-PLIM__KERNEL float sum_parts(const float *parts)
-{
-    float sums[PARTS];
-    for (int i = 0; i < PARTS; i++)
-        sums[i] = parts[i];
-    for (int half = PARTS / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            sums[i] += sums[i + half];
-    return sums[0];
-}
-
-PLIM__KERNEL float sum_of(const float *x, int64_t width)
-{
-    float parts[PARTS] = {0};
-    int64_t i = 0;
-    for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < PARTS; k++)
-            parts[k] += x[i + k];
-    for (int k = 0; i < width; i++, k++)
-        parts[k] += x[i];
-    return sum_parts(parts);
-}
-
-PLIM__KERNEL float sum_of_products(const float *x, const float *y, int64_t width)
-{
-    float parts[PARTS] = {0};
-    int64_t i = 0;
-    for (; i + PARTS <= width; i += PARTS)
-        for (int k = 0; k < PARTS; k++)
-            parts[k] += x[i + k] * y[i + k];
-    for (int k = 0; i < width; i++, k++)
-        parts[k] += x[i] * y[i];
-    return sum_parts(parts);
-}
-
 /* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
 PLIM__KERNEL float layer_row(const plim__finish_t *finish, float *restrict y,
                              float *restrict normed)
@@ -79,10 +42,10 @@ PLIM__KERNEL float layer_row(const plim__finish_t *finish, float *restrict y,
     if (finish->bias != NULL)
         for (int64_t i = 0; i < width; i++)
             y[i] += finish->bias[i];
-    const float mean = sum_of(y, width) / (float)width;
+    const float mean = plim__sum(y, width) / (float)width;
     for (int64_t i = 0; i < width; i++)
         y[i] -= mean;
-    const float variance = sum_of_products(y, y, width) / (float)width;
+    const float variance = plim__sum_products(y, y, width) / (float)width;
     const float inverse = 1.0f / sqrtf(variance + EPSILON);
     for (int64_t i = 0; i < width; i++)
         y[i] *= inverse;
@@ -267,8 +230,8 @@ PLIM__KERNEL void layer_back_body(const plim__finish_t *finish, const float *res
         beta[i] += g[i];
         g[i] *= finish->gamma[i];
     }
-    const float along = sum_of(g, width) / (float)width;
-    const float across = sum_of_products(g, normed, width) / (float)width;
+    const float along = plim__sum(g, width) / (float)width;
+    const float across = plim__sum_products(g, normed, width) / (float)width;
     for (int64_t i = 0; i < width; i++) {
         g[i] = (g[i] - along - normed[i] * across) * inverse;
         bias[i] += g[i];

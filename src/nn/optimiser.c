@@ -1,8 +1,10 @@
 #include "nn/optimiser.h"
 
 #include "base/check.h"
+#include "nn/sum.h"
 #include "nn/vector.h"
 
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -11,9 +13,6 @@
 
 /* Sums of one tensor's squares; cut by its size alone. */
 #define PIECES 64
-
-/* Partial sums: fixed, so that every instruction set adds in the same order. */
-#define PARTS 16
 
 int plim__optimiser_moments(const plim_optimiser_t *optimiser)
 {
@@ -41,17 +40,7 @@ typedef struct norm {
 
 PLIM__KERNEL void square_sum_body(const float *x, int64_t count, double *sum_out)
 {
-    double parts[PARTS] = {0};
-    int64_t i = 0;
-    for (; i + PARTS <= count; i += PARTS)
-        for (int k = 0; k < PARTS; k++)
-            parts[k] += (double)x[i + k] * (double)x[i + k];
-    for (int k = 0; i < count; i++, k++)
-        parts[k] += (double)x[i] * (double)x[i];
-    double sum = 0;
-    for (int k = 0; k < PARTS; k++)
-        sum += parts[k];
-    *sum_out = sum;
+    *sum_out = plim__sum_squares(x, count);
 }
 
 PLIM__VECTORISED(square_sum, (const float *x, int64_t count, double *sum_out), (x, count, sum_out))
@@ -138,16 +127,23 @@ PLIM__KERNEL void sgd_body(const step_t *step, int64_t begin, int64_t end)
 
 PLIM__VECTORISED(sgd, (const step_t *step, int64_t begin, int64_t end), (step, begin, end))
 
+/*
+ * Moments of what has no gradient any more would fade until they are subnormal and stay so, where
+ * arithmetic takes a hundred times as long: subnormal results are 0 here.
+ */
 static void step_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const step_t *step = context;
     const int64_t begin = piece * PIECE;
     const int64_t end = plim__min_i64(step->parameter->count, begin + PIECE);
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
     if (step->kind == PLIM_SGD)
         sgd(step, begin, end);
     else
         adam(step, begin, end);
+    _mm_setcsr(before);
 }
 
 static step_t step_of(const plim_optimiser_t *optimiser, double rate, int64_t number)

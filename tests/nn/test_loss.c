@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 23, WIDTH = 37 };
+enum { ROWS = 7, WIDTH = 300 };
 
 typedef struct problem {
     plim_loss_t loss;
@@ -69,8 +69,8 @@ static void classes(void **state)
     float x[ROWS * WIDTH];
     int64_t labels[ROWS];
     test_numbers(1, ROWS * WIDTH, 6.0f, x);
-    static const int64_t widths[] = {1, 2, 16, WIDTH};
-    for (int w = 0; w < 4; w++) {
+    static const int64_t widths[] = {1, 2, 16, 37, WIDTH};
+    for (int w = 0; w < 5; w++) {
         for (int64_t i = 0; i < ROWS; i++)
             labels[i] = i % 5 == 3 ? -1 : i * 7 % widths[w];
         const problem_t p = {PLIM_LOSS_CROSS_ENTROPY, ROWS, widths[w], x, labels};

@@ -129,6 +129,21 @@ static void schedules(void **state)
     assert_true(plim__schedule_rate(&optimiser, 8, 10) == 0.4);
 }
 
+static void moments_without_gradient_are_not_subnormal(void **state)
+{
+    tensor_t tensor;
+    memset(&tensor, 0, sizeof tensor);
+    plim__parameter_t parameter = parameter_of(&tensor);
+    plim_optimiser_t optimiser = PLIM_OPTIMISER_INIT;
+    test_numbers(1, COUNT, 1.0f, tensor.gradient);
+    for (int64_t step = 1; step <= 1500; step++)
+        plim__optimiser_step(*state, &optimiser, optimiser.rate, step, &parameter, 1);
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(fpclassify(tensor.moments[0][i]) != FP_SUBNORMAL); /* which is slow */
+        assert_true(fabsf(tensor.moments[0][i]) < 1e-36f);
+    }
+}
+
 enum { LARGE = 70001 };
 
 static void compute_bits(void *context, plim__team_t *team, void *out)
@@ -166,6 +181,7 @@ int main(void)
         cmocka_unit_test(every_kind_does_as_defined),
         cmocka_unit_test(moments_are_counted),
         cmocka_unit_test(schedules),
+        cmocka_unit_test(moments_without_gradient_are_not_subnormal),
         cmocka_unit_test(any_team_and_processor_give_the_same_bits),
     };
     return cmocka_run_group_tests(tests, test_team_set_up, test_team_tear_down);
