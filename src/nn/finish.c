@@ -36,13 +36,28 @@ static dropping_t dropping_of(const plim__finish_t *finish)
     return dropping;
 }
 
-PLIM__KERNEL void draw(const plim__finish_t *finish, int64_t row, int64_t first, draws_t *draws)
+/* Draws of columns [first, first + count) of a row; `first` is a multiple of 4. */
+PLIM__KERNEL void draw(const plim__finish_t *finish, int64_t row, int64_t first, int64_t count,
+                       uint64_t *wide)
 {
     const uint64_t key = plim__rng_key_of(finish->key, (uint64_t)finish->nodes[row]);
     const uint64_t counter = (uint64_t)first / 4;
-    const int64_t count = (plim__min_i64(finish->width - first, PLIM__CHUNK) + 3) / 4;
-    for (int64_t i = 0; i < count; i++)
-        draws->wide[i] = plim__rng_u64(key, counter + (uint64_t)i);
+    for (int64_t i = 0; i < (count + 3) / 4; i++)
+        wide[i] = plim__rng_u64(key, counter + (uint64_t)i);
+}
+
+/* Of `count` values from column `first` on: of one row, or of whole narrow rows (see rows_at_once).
+ */
+PLIM__KERNEL void draw_chunk(const plim__finish_t *finish, int64_t row, int64_t first,
+                             int64_t count, draws_t *draws)
+{
+    const int64_t width = finish->width;
+    if (first + count <= width) {
+        draw(finish, row, first, count, draws->wide);
+        return;
+    }
+    for (int64_t at = 0; at < count; at += width)
+        draw(finish, row + at / width, 0, width, draws->wide + at / 4);
 }
 
 /* `activation` and `drop` are constants where this is inlined. */
@@ -90,6 +105,22 @@ PLIM__KERNEL void derive(plim_activation_t activation, bool drop, const dropping
             g = draws->of[i] >= threshold ? g : 0.0f;
         out[i] = g;
     }
+}
+
+/* Narrow rows that lie one behind the other are worked off together, as many as make a chunk. */
+static int64_t rows_at_once(const plim__finish_t *finish, bool dense)
+{
+    const int64_t width = finish->width;
+    const bool whole = finish->dropout <= 0 || width % 4 == 0; /* draws come by four */
+    return dense && whole && width <= PLIM__CHUNK / 2 ? PLIM__CHUNK / width : 1;
+}
+
+/* `row` (count) over and over again. */
+PLIM__KERNEL void tile(const float *row, int64_t count, float *tiles)
+{
+    for (int64_t at = 0; at + count <= PLIM__CHUNK; at += count)
+        for (int64_t i = 0; i < count; i++)
+            tiles[at + i] = row[i];
 }
 
 /* Calls `kernel` with activation and drop as constants. */
@@ -144,35 +175,48 @@ typedef struct forward {
     const plim__matrix_t *residual;
     plim__matrix_t *h;
     float *kept;
-    int64_t rows_a_piece;
+    int64_t rows_a_piece, at_once;
 } forward_t;
 
-/* Rows of y are past the norm, if there is one. */
-PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int64_t end)
+/* `count` values of y, past the norm if there is one, to h. */
+PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t first, int64_t count,
+                                const float *bias)
 {
     const plim__finish_t *finish = forward->finish;
-    const bool add_bias = finish->bias != NULL && finish->norm == PLIM_NORM_NONE;
     const bool drop = forward->dropping.any;
     draws_t draws;
     float out[PLIM__CHUNK], sum[PLIM__CHUNK], room[PLIM__CHUNK];
-    for (int64_t row = begin; row < end; row++) {
-        for (int64_t first = 0; first < finish->width; first += PLIM__CHUNK) {
-            const int64_t count = plim__min_i64(finish->width - first, PLIM__CHUNK);
-            const float *y = forward->y + row * finish->width + first;
-            const float *bias = add_bias ? finish->bias + first : zeros;
-            if (forward->residual != NULL) {
-                const float *more = load(forward->residual, row, first, count, room);
-                for (int64_t i = 0; i < count; i++)
-                    sum[i] = bias[i] + more[i];
-                bias = sum;
-            }
-            if (drop)
-                draw(finish, row, first, &draws);
-            SPECIALISED(activate, finish->activation, drop, &forward->dropping, &draws, count, y,
-                        bias, out);
-            store(forward->h, row, first, count, out);
-        }
+    const float *y = forward->y + row * finish->width + first;
+    if (forward->residual != NULL) {
+        const float *more = load(forward->residual, row, first, count, room);
+        for (int64_t i = 0; i < count; i++)
+            sum[i] = bias[i] + more[i];
+        bias = sum;
     }
+    if (drop)
+        draw_chunk(finish, row, first, count, &draws);
+    SPECIALISED(activate, finish->activation, drop, &forward->dropping, &draws, count, y, bias,
+                out);
+    store(forward->h, row, first, count, out);
+}
+
+PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int64_t end)
+{
+    const int64_t width = forward->finish->width, at_once = forward->at_once;
+    const float *bias = forward->finish->norm == PLIM_NORM_NONE ? forward->finish->bias : NULL;
+    float tiles[PLIM__CHUNK];
+    if (at_once > 1) {
+        if (bias != NULL)
+            tile(bias, width, tiles);
+        for (int64_t row = begin; row < end; row += at_once)
+            forward_chunk(forward, row, 0, plim__min_i64(at_once, end - row) * width,
+                          bias != NULL ? tiles : zeros);
+        return;
+    }
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t first = 0; first < width; first += PLIM__CHUNK)
+            forward_chunk(forward, row, first, plim__min_i64(width - first, PLIM__CHUNK),
+                          bias != NULL ? bias + first : zeros);
 }
 
 PLIM__VECTORISED(forward_rows, (const forward_t *forward, int64_t begin, int64_t end),
@@ -195,14 +239,17 @@ void plim__finish_forward(plim__team_t *team, const plim__finish_t *finish, floa
 {
     if (h->rows == 0 || finish->width == 0)
         return;
-    forward_t forward = {finish, dropping_of(finish), y, residual, h, kept, 0};
+    const int64_t width = finish->width;
+    forward_t forward = {finish, dropping_of(finish), y, residual, h, kept, 0, 0};
+    forward.at_once =
+        rows_at_once(finish, h->stride == width && (residual == NULL || residual->stride == width));
     /* A piece stays in the second-level cache between norm and activation. */
-    forward.rows_a_piece = plim__max_i64(1, 32768 / finish->width);
+    forward.rows_a_piece = plim__max_i64(1, 32768 / width);
     if (finish->norm == PLIM_NORM_BATCH && finish->training)
         plim__norm_statistics(team, finish, h->rows, y, kept);
     const int64_t pieces = (h->rows - 1) / forward.rows_a_piece + 1;
     const int64_t rows = plim__min_i64(h->rows, forward.rows_a_piece);
-    const int64_t cost = rows * finish->width * (forward.dropping.any ? 2 : 1) / 2;
+    const int64_t cost = rows * width * (forward.dropping.any ? 2 : 1) / 2;
     plim__team_run(team, pieces, cost, forward_piece, &forward);
 }
 
@@ -265,7 +312,7 @@ PLIM__KERNEL void gradient_chunk(const plim__finish_back_t *back, const dropping
     draws_t draws;
     float room[PLIM__CHUNK];
     if (drop && finish->activation != PLIM_RELU)
-        draw(finish, row, first, &draws);
+        draw_chunk(finish, row, first, count, &draws);
     const float *h = load(back->h, row, first, count, room);
     const float *dh = back->dh + row * finish->width + first;
     SPECIALISED(derive, finish->activation, drop, dropping, &draws, count, dh, h, g);
@@ -307,20 +354,37 @@ void plim__finish_store(const plim__finish_back_t *back, int64_t row, const floa
     store_row(back->dy, row, g);
 }
 
+PLIM__KERNEL void backward_chunk(const plim__finish_back_t *back, const dropping_t *dropping,
+                                 int64_t row, int64_t first, int64_t count, float *sums)
+{
+    float g[PLIM__CHUNK];
+    gradient_chunk(back, dropping, row, first, count, g);
+    store(back->dy, row, first, count, g);
+    for (int64_t i = 0; i < count; i++)
+        sums[i] += g[i];
+}
+
 /* Rows [begin, end) without norm: dy, and the bias's sum of rows not yet joined. */
 PLIM__KERNEL void backward_rows_body(const plim__finish_back_t *back, const dropping_t *dropping,
                                      int64_t begin, int64_t end, float *sums)
 {
-    float g[PLIM__CHUNK];
-    for (int64_t row = begin; row < end; row++) {
-        for (int64_t first = 0; first < back->finish->width; first += PLIM__CHUNK) {
-            const int64_t count = plim__min_i64(back->finish->width - first, PLIM__CHUNK);
-            gradient_chunk(back, dropping, row, first, count, g);
-            store(back->dy, row, first, count, g);
-            for (int64_t i = 0; i < count; i++)
-                sums[first + i] += g[i];
-        }
+    const int64_t width = back->finish->width;
+    const int64_t at_once =
+        rows_at_once(back->finish, back->h->stride == width && back->dy->stride == width);
+    if (at_once > 1) {
+        float tiles[PLIM__CHUNK] = {0};
+        for (int64_t row = begin; row < end; row += at_once)
+            backward_chunk(back, dropping, row, 0, plim__min_i64(at_once, end - row) * width,
+                           tiles);
+        for (int64_t at = 0; at < at_once * width; at += width)
+            for (int64_t i = 0; i < width; i++)
+                sums[i] += tiles[at + i];
+        return;
     }
+    for (int64_t row = begin; row < end; row++)
+        for (int64_t first = 0; first < width; first += PLIM__CHUNK)
+            backward_chunk(back, dropping, row, first, plim__min_i64(width - first, PLIM__CHUNK),
+                           sums + first);
 }
 
 PLIM__VECTORISED(backward_rows,

@@ -364,6 +364,45 @@ static void dropout_drops_its_share(void **state)
         assert_true(h[i] == 0);
 }
 
+/* Rows one behind the other, narrow enough to be worked off together, with and without dropout. */
+static void narrow_rows_are_the_same_alone_and_together(void **state)
+{
+    static const int64_t widths[] = {1, 3, 4, 16, 100, 128};
+    enum { ROWS = 40 };
+    for (int kind = 0; kind < 24; kind++) {
+        const int64_t width = widths[kind % 6];
+        make_problem(ROWS, width);
+        plim__finish_t finish = problem.finish;
+        finish.activation = kind < 12 ? PLIM_ELU : PLIM_RELU;
+        finish.dropout = kind / 6 % 2 ? 0.4f : 0.0f;
+        static float y[2][VALUES_MAX], dbias[2][WIDTH_MAX];
+        void *scratch = test_malloc(plim__finish_scratch(&finish, ROWS));
+        plim__matrix_t h[2], dy[2];
+        for (int apart = 0; apart < 2; apart++) {
+            h[apart] = test_rows(ROWS, width, width + 8 * apart, PLIM__F32);
+            dy[apart] = test_rows(ROWS, width, width + 8 * apart, PLIM__F32);
+            memcpy(y[apart], problem.y, sizeof y[apart]);
+            memset(dbias[apart], 0, sizeof dbias[apart]);
+            plim__finish_forward(*state, &finish, y[apart], NULL, &h[apart], NULL);
+            const plim__finish_gradients_t gradients = {dbias[apart], NULL, NULL};
+            plim__finish_backward(*state, &finish, &h[apart], NULL, problem.weights, &dy[apart],
+                                  NULL, &gradients, scratch);
+        }
+        for (int64_t i = 0; i < ROWS * width; i++) {
+            const int64_t row = i / width, column = i % width;
+            assert_true(test_value_at(&h[0], row, column) == test_value_at(&h[1], row, column));
+            assert_true(test_value_at(&dy[0], row, column) == test_value_at(&dy[1], row, column));
+        }
+        for (int64_t i = 0; i < width; i++)
+            test_close((double)dbias[0][i], (double)dbias[1][i], 1e-5, "dbias", i);
+        for (int apart = 0; apart < 2; apart++) {
+            test_free(h[apart].data);
+            test_free(dy[apart].data);
+        }
+        test_free(scratch);
+    }
+}
+
 typedef struct bits {
     plim_norm_t norm;
     plim_activation_t activation;
@@ -419,6 +458,7 @@ int main(void)
         cmocka_unit_test(rows_wider_than_a_chunk),
         cmocka_unit_test(outside_training_running_statistics_count),
         cmocka_unit_test(without_bias),
+        cmocka_unit_test(narrow_rows_are_the_same_alone_and_together),
         cmocka_unit_test(running_statistics_move_as_in_pytorch),
         cmocka_unit_test(dropout_follows_the_node),
         cmocka_unit_test(dropout_drops_its_share),
