@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "load/order.h"
 
 #include <sched.h>
 #include <time.h>
@@ -301,6 +302,11 @@ PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t spl
     const int64_t size = loader->plan.recipe.batch_size;
     const int64_t seeds = plim__seeds_count(loader->seeds, split);
     return seeds / size + (seeds % size != 0);
+}
+
+void plim__loader_keep_order(plim_loader_t *loader)
+{
+    plim__seeds_keep_order(loader->seeds);
 }
 
 PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,

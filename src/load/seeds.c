@@ -29,6 +29,7 @@ struct plim__seeds {
     split_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* whose orders they are */
+    bool in_order;      /* nothing is shuffled */
 };
 
 /* What only reading takes: one key an entry of any split, sorted by id, and a reader. */
@@ -322,6 +323,11 @@ static uint64_t order_key(const plim__seeds_t *seeds, int64_t epoch)
     return plim__rng_key(seeds->seed, (uint64_t)epoch, PLIM_TRAIN, ORDER_STREAM);
 }
 
+void plim__seeds_keep_order(plim__seeds_t *seeds)
+{
+    seeds->in_order = true;
+}
+
 void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch)
 {
     const int which = (int)(epoch & 1);
@@ -375,10 +381,11 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t ep
     const size_t size = seeds->label_bytes;
     if (size == 0)
         labels_out = NULL;
-    if (split == PLIM_TRAIN && seeds->orders[epoch & 1] != NULL) {
+    const bool shuffled = split == PLIM_TRAIN && !seeds->in_order;
+    if (shuffled && seeds->orders[epoch & 1] != NULL) {
         assert(seeds->epochs[epoch & 1] == epoch);
         take_places(from, size, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
-    } else if (split == PLIM_TRAIN) {
+    } else if (shuffled) {
         take_permuted(seeds, epoch, first, count, ids_out, labels_out);
     } else {
         memcpy(ids_out, from->ids + first, (size_t)count * sizeof *ids_out);

@@ -39,6 +39,9 @@ size_t plim__seeds_label_bytes(const plim__seeds_t *seeds);
 /* The ids of the whole split, in the dataset's order: nodes, or graphs. */
 const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split);
 
+/* From now on the training split has the dataset's order too, whatever the epoch. */
+void plim__seeds_keep_order(plim__seeds_t *seeds);
+
 /*
  * Makes the training split's order of an epoch, unless it is there. That of the epoch before it, or
  * behind it, stays; any other may go, so nobody may be taking seeds of a third epoch meanwhile.
