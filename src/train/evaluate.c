@@ -1,0 +1,319 @@
+/*
+ * Scores and predictions of a finished run's weights: by batches drawn as in training, or exactly.
+ * A dataset of many graphs, and a model that looks at no neighbours, have nothing to draw: there
+ * batches are exact.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/order.h"
+#include "load/seeds.h"
+#include "plan/settings.h"
+#include "train/exact.h"
+#include "train/output.h"
+#include "train/run.h"
+#include "train/session.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A run to be asked: its settings, checked against the dataset. */
+static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
+                              plim_training_t *training_out)
+{
+    plim_run_info_t info;
+    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
+    PLIM_TRY(plim_run_read(job, run, &info));
+    if (strcmp(info.fingerprint, fingerprint) != 0)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s was trained on another dataset: its fingerprint is %s, and %s has %s",
+                          run, info.fingerprint, plim__dataset_path(dataset), fingerprint);
+    PLIM_TRY(plim__settings_check(dataset, &info.training));
+    *training_out = info.training;
+    return PLIM_OK;
+}
+
+static bool draws(const plim__session_t *session)
+{
+    return session->info->num_graphs == 0 && session->training.model.kind != PLIM_MLP;
+}
+
+static plim_status_t load_weights(plim__session_t *session, const char *run,
+                                  const plim_inference_t *inference)
+{
+    PLIM_TRY(plim__run_weights(session->job, run, inference->weights, session->parameters,
+                               session->num_parameters));
+    plim__model_changed(session->model);
+    return PLIM_OK;
+}
+
+/* Model and loader for batches. */
+static plim_status_t open_sampled(plim__session_t *session, const char *run,
+                                  const plim_inference_t *inference)
+{
+    plim_train_plan_t plan;
+    PLIM_TRY(plim_train_plan(session->job, session->dataset, &session->training, NULL, &plan));
+    PLIM_TRY(plim__session_open(session, &plan, false));
+    return load_weights(session, run, inference);
+}
+
+/* A model that is only its parameters, and a team of one. */
+static plim_status_t open_exact(plim__session_t *session, const char *run,
+                                const plim_inference_t *inference)
+{
+    plim_ledger_t *ledger = session->job->ledger;
+    PLIM_TRY(plim__team_create(ledger, 1, &session->team));
+    session->params = (plim__model_params_t){.model = session->training.model,
+                                             .num_features = session->info->num_features,
+                                             .num_outputs = session->num_outputs,
+                                             .row_type = session->info->feature_type,
+                                             .workers = 1,
+                                             .max_src = 1,
+                                             .max_edges = 1,
+                                             .max_seeds = 1};
+    for (int i = 0; i < session->training.model.num_layers; i++)
+        session->params.max_dst[i] = 1;
+    PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
+    session->parameters = plim__model_parameters(session->model, &session->num_parameters);
+    return load_weights(session, run, inference);
+}
+
+static plim__exact_params_t exact_params(const plim__session_t *session, const char *run,
+                                         const plim_inference_t *inference, bool embeddings)
+{
+    return (plim__exact_params_t){.model = session->training.model,
+                                  .num_outputs = session->num_outputs,
+                                  .parameters = session->parameters,
+                                  .num_parameters = session->num_parameters,
+                                  .embeddings = embeddings,
+                                  .scratch = inference->scratch != NULL ? inference->scratch : run};
+}
+
+/* Nodes of the wanted splits one after the other, and their labels. */
+typedef struct wanted {
+    plim__arena_t arena;
+    int64_t *nodes;
+    char *labels; /* label_bytes each */
+    size_t label_bytes;
+    int64_t first[4]; /* of each split; [3] is their number */
+    plim__session_t *session;
+    plim__score_t *scores[3];
+} wanted_t;
+
+static plim_status_t find_wanted(plim__session_t *session, unsigned splits, wanted_t *wanted)
+{
+    plim__seeds_t *seeds;
+    const plim_job_t *job = session->job;
+    for (int split = 0; split < 3; split++)
+        wanted->first[split + 1] =
+            wanted->first[split] +
+            ((splits >> split & 1) != 0 ? session->info->num_split[split] : 0);
+    const size_t count = (size_t)wanted->first[3];
+    PLIM_TRY(plim__seeds_create(job, session->dataset, session->training.recipe.seed, &seeds));
+    plim__seeds_keep_order(seeds);
+    wanted->label_bytes = plim__seeds_label_bytes(seeds);
+    const size_t bytes =
+        plim__add_saturating_size(plim__arena_piece(count, sizeof(int64_t), 1),
+                                  plim__arena_piece(count, wanted->label_bytes, 1));
+    plim_status_t status = plim__arena_create(job->ledger, "wanted nodes", bytes, &wanted->arena);
+    if (status == PLIM_OK) {
+        wanted->nodes = plim__arena_carve(&wanted->arena, count, sizeof(int64_t), 1);
+        wanted->labels = plim__arena_carve(&wanted->arena, count, wanted->label_bytes, 1);
+        for (int split = 0; split < 3; split++)
+            plim__seeds_take(seeds, (plim_split_t)split, 0, 0,
+                             wanted->first[split + 1] - wanted->first[split],
+                             wanted->nodes + wanted->first[split],
+                             wanted->labels + (size_t)wanted->first[split] * wanted->label_bytes);
+    }
+    plim__seeds_destroy(seeds);
+    for (int split = 0; split < 3 && status == PLIM_OK; split++)
+        if (wanted->first[split + 1] > wanted->first[split])
+            status =
+                plim__score_create(job->ledger, session->training.metric, session->training.loss,
+                                   wanted->first[split + 1] - wanted->first[split],
+                                   session->num_outputs, &wanted->scores[split]);
+    return status;
+}
+
+/* Outputs of nodes first … first + rows - 1 of the wanted ones, to the scores of their splits. */
+static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int64_t width,
+                                 const float *outputs)
+{
+    wanted_t *wanted = context;
+    for (int split = 0; split < 3; split++) {
+        const int64_t from = plim__max_i64(first, wanted->first[split]);
+        const int64_t to = plim__min_i64(first + rows, wanted->first[split + 1]);
+        if (from < to)
+            plim__score_add(wanted->scores[split], wanted->session->team, to - from, width,
+                            outputs + (from - first) * width,
+                            wanted->labels + (size_t)from * wanted->label_bytes);
+    }
+    return PLIM_OK;
+}
+
+/* All splits in one pass over the graph. */
+static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
+                                    const plim_inference_t *inference, unsigned splits,
+                                    double score[3], double loss[3])
+{
+    wanted_t wanted = {.session = session};
+    plim_status_t status = open_exact(session, run, inference);
+    if (status == PLIM_OK)
+        status = find_wanted(session, splits, &wanted);
+    if (status == PLIM_OK && wanted.first[3] > 0) {
+        const plim__exact_params_t params = exact_params(session, run, inference, false);
+        status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
+                                 wanted.first[3], score_exact, &wanted);
+    }
+    for (int split = 0; split < 3; split++) {
+        if (status == PLIM_OK && wanted.scores[split] != NULL) {
+            score[split] = plim__score_value(wanted.scores[split]);
+            loss[split] = plim__score_loss(wanted.scores[split]);
+        }
+        plim__score_destroy(wanted.scores[split]);
+    }
+    plim__arena_destroy(&wanted.arena);
+    return status;
+}
+
+static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
+                                      const plim_inference_t *inference, unsigned splits,
+                                      double score[3], double loss[3])
+{
+    plim_status_t status = open_sampled(session, run, inference);
+    for (int split = 0; split < 3 && status == PLIM_OK; split++)
+        if ((splits >> split & 1) != 0)
+            status = plim__session_evaluate(session, (plim_split_t)split, 0, &score[split],
+                                            &loss[split]);
+    return status;
+}
+
+PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const char *run, const plim_inference_t *inference,
+                                     unsigned splits, plim_train_event_fn events, void *user,
+                                     double score_out[3], double loss_out[3])
+{
+    static const char *const names[] = {"training", "validation", "test"};
+    plim_training_t training;
+    plim__session_t session;
+    double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
+    if (splits == 0 || splits > 7)
+        return plim__fail(PLIM_ERR_USAGE, "no split is asked for");
+    for (int split = 0; split < 3; split++)
+        if ((splits >> split & 1) != 0 && plim_dataset_info(dataset)->num_split[split] == 0)
+            return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
+                              plim__dataset_path(dataset), names[split]);
+    PLIM_TRY(read_run(job, dataset, run, &training));
+    plim__session_begin(job, dataset, &training, events, user, &session);
+    const plim_status_t status =
+        inference->exact && draws(&session)
+            ? evaluate_exact(&session, run, inference, splits, score, loss)
+            : evaluate_sampled(&session, run, inference, splits, score, loss);
+    plim__session_end(&session);
+    if (status != PLIM_OK)
+        return status;
+    memcpy(score_out, score, sizeof score);
+    memcpy(loss_out, loss, sizeof loss);
+    return PLIM_OK;
+}
+
+static plim_status_t take_exact(void *context, int64_t first, int64_t rows, int64_t width,
+                                const float *outputs)
+{
+    (void)first;
+    return plim__output_take(context, rows, width, outputs);
+}
+
+static plim_status_t predict_exact(plim__session_t *session, const char *run,
+                                   const plim_inference_t *inference, int split,
+                                   plim__output_t *output)
+{
+    wanted_t wanted = {.session = session};
+    plim_status_t status = open_exact(session, run, inference);
+    if (status == PLIM_OK && split >= 0)
+        status = find_wanted(session, 1U << split, &wanted);
+    if (status == PLIM_OK) {
+        const plim__exact_params_t params =
+            exact_params(session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
+        status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
+                                 output->rows, take_exact, output);
+    }
+    for (int i = 0; i < 3; i++)
+        plim__score_destroy(wanted.scores[i]);
+    plim__arena_destroy(&wanted.arena);
+    return status;
+}
+
+static plim_status_t take_sampled(void *context, const plim_batch_t *batch, int64_t first,
+                                  const plim__model_output_t *outputs)
+{
+    plim__output_t *output = context;
+    (void)first;
+    if (output->kind == PLIM_PREDICT_EMBEDDINGS)
+        return plim__output_take(output, batch->num_seeds, outputs->embedding_width,
+                                 outputs->embeddings);
+    return plim__output_take(output, batch->num_seeds, output->logits, outputs->outputs);
+}
+
+static plim_status_t predict_sampled(plim__session_t *session, const char *run,
+                                     const plim_inference_t *inference, int split,
+                                     plim__output_t *output)
+{
+    PLIM_TRY(open_sampled(session, run, inference));
+    plim__loader_keep_order(session->loader);
+    return plim__session_pass(session, (plim_split_t)split, 0, take_sampled, output);
+}
+
+/* Whether that can be said of these; and of how many. */
+static plim_status_t check_wish(const plim__session_t *session, const plim_inference_t *inference,
+                                int split, plim_predict_kind_t kind, int64_t *rows_out)
+{
+    const plim_dataset_info_t *info = session->info;
+    const char *path = plim__dataset_path(session->dataset);
+    if (split < -1 || split > PLIM_TEST)
+        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", split);
+    if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
+        return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
+                          path);
+    if (split == -1 && !draws(session))
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: predictions of all are there for one graph and whole neighbourhoods; "
+            "ask for train, valid or test",
+            path);
+    if (split == -1 && !inference->exact)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "neighbourhoods are drawn for the nodes of a split; predict all of them "
+                          "exactly, or one split");
+    *rows_out = split == -1 ? info->num_nodes : info->num_split[split];
+    if (*rows_out == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s: that split is empty", path);
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const char *run, const plim_inference_t *inference, int split,
+                                    plim_predict_kind_t kind, const char *out,
+                                    plim_train_event_fn events, void *user)
+{
+    plim_training_t training;
+    plim__session_t session;
+    plim__output_t output;
+    int64_t rows = 0;
+    PLIM_TRY(read_run(job, dataset, run, &training));
+    plim__session_begin(job, dataset, &training, events, user, &session);
+    PLIM_TRY(check_wish(&session, inference, split, kind, &rows));
+    const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
+                              ? plim__max_i64(training.model.hidden, session.info->num_features)
+                              : session.num_outputs;
+    plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
+    output.logits = session.num_outputs;
+    if (status == PLIM_OK)
+        status = inference->exact && draws(&session)
+                     ? predict_exact(&session, run, inference, split, &output)
+                     : predict_sampled(&session, run, inference, split, &output);
+    if (status == PLIM_OK)
+        status = plim__output_finish(&output);
+    plim__output_close(&output);
+    plim__session_end(&session);
+    return status;
+}

@@ -1,0 +1,109 @@
+#include "train/session.h"
+
+#include "base/fail.h"
+#include "base/job.h"
+#include "load/parts.h"
+#include "plan/settings.h"
+
+#include <math.h>
+#include <string.h>
+
+void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
+                         const plim_training_t *training, plim_train_event_fn events, void *user,
+                         plim__session_t *session_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    *session_out = (plim__session_t){.job = job,
+                                     .dataset = dataset,
+                                     .info = info,
+                                     .training = *training,
+                                     .num_outputs = plim__settings_outputs(info),
+                                     .events = events,
+                                     .user = user};
+    session_out->training.loss = plim__settings_loss(info, training);
+    session_out->training.metric = plim__settings_metric(info, training);
+}
+
+plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,
+                                 bool training)
+{
+    plim_ledger_t *ledger = session->job->ledger;
+    PLIM_TRY(plim__team_create(ledger, plim__job_threads(session->job), &session->team));
+    session->params = plim__train_model_params(session->info, &session->training, &plan->load,
+                                               training, plim__team_size(session->team));
+    PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
+    session->parameters = plim__model_parameters(session->model, &session->num_parameters);
+    PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
+                                plim__load_largest_split(session->info), session->num_outputs,
+                                &session->score));
+    return plim_loader_create(session->job, session->dataset, &plan->load, &session->loader);
+}
+
+void plim__session_end(plim__session_t *session)
+{
+    plim_loader_destroy(session->loader);
+    plim__score_destroy(session->score);
+    plim__model_destroy(session->model);
+    plim__team_destroy(session->team);
+    session->loader = NULL;
+    session->score = NULL;
+    session->model = NULL;
+    session->team = NULL;
+}
+
+plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, int64_t epoch,
+                                 plim__session_take_fn take, void *context)
+{
+    plim_train_event_t event = {.kind = PLIM_EVENT_EVAL,
+                                .split = split,
+                                .epoch = epoch,
+                                .steps = plim_loader_steps(session->loader, split),
+                                .loss = NAN,
+                                .score = {NAN, NAN, NAN}};
+    const plim__pass_t pass = {.training = false, .seed = session->training.recipe.seed};
+    plim__model_output_t output;
+    plim_batch_t *batch;
+    int64_t first = 0;
+    PLIM_TRY(plim_loader_start(session->loader, split, 0, 0));
+    for (;;) {
+        PLIM_TRY(plim__job_check(session->job));
+        PLIM_TRY(plim_loader_next(session->loader, &batch));
+        if (batch == NULL)
+            return PLIM_OK;
+        plim_status_t status = plim__model_forward(session->model, batch, &pass, &output);
+        if (status == PLIM_OK)
+            status = take(context, batch, first, &output);
+        first += batch->num_seeds;
+        event.step = batch->step + batch->last_part;
+        const bool last = batch->last_part;
+        plim_batch_release(batch);
+        if (status != PLIM_OK)
+            return status;
+        if (last)
+            plim__session_tell(session, &event);
+    }
+}
+
+static plim_status_t add_score(void *context, const plim_batch_t *batch, int64_t first,
+                               const plim__model_output_t *output)
+{
+    plim__session_t *session = context;
+    (void)first;
+    plim__score_add(session->score, session->team, batch->num_seeds, session->num_outputs,
+                    output->outputs, batch->labels);
+    return PLIM_OK;
+}
+
+plim_status_t plim__session_evaluate(plim__session_t *session, plim_split_t split, int64_t epoch,
+                                     double *score_out, double *loss_out)
+{
+    *score_out = NAN;
+    *loss_out = NAN;
+    if (session->info->num_split[split] == 0)
+        return PLIM_OK;
+    plim__score_reset(session->score);
+    PLIM_TRY(plim__session_pass(session, split, epoch, add_score, session));
+    *score_out = plim__score_value(session->score);
+    *loss_out = plim__score_loss(session->score);
+    return PLIM_OK;
+}

@@ -1,0 +1,67 @@
+/*
+ * A model at work: team, model, loader, and the score of a split; for training, evaluation and
+ * prediction alike.
+ */
+#ifndef PLIM_TRAIN_SESSION_H
+#define PLIM_TRAIN_SESSION_H
+
+#include "nn/model.h"
+#include "nn/score.h"
+#include "plan/train_cost.h"
+#include "store/dataset.h"
+
+typedef struct plim__session {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    const plim_dataset_info_t *info;
+    plim_training_t training; /* loss and metric settled */
+    int64_t num_outputs;
+    plim_train_event_fn events; /* NULL: nobody listens */
+    void *user;
+    plim__model_params_t params; /* what the model was made for */
+    plim__team_t *team;
+    plim__model_t *model;
+    plim__parameter_t *parameters; /* the model's table */
+    int num_parameters;
+    plim__score_t *score;
+    plim_loader_t *loader; /* NULL where rows do not come in batches */
+} plim__session_t;
+
+/* Settles the settings and remembers who asked; allocates nothing. */
+void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
+                         const plim_training_t *training, plim_train_event_fn events, void *user,
+                         plim__session_t *session_out);
+
+/*
+ * Makes team, model, score and loader as planned; `training` for one with gradients. What was made
+ * when it fails, plim__session_end ends. The parameters' values are zero.
+ */
+plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,
+                                 bool training);
+void plim__session_end(plim__session_t *session);
+
+/*
+ * Takes what a forward pass gave for a part of a batch of a split. `first` is the place of its
+ * first seed among the split's.
+ */
+typedef plim_status_t (*plim__session_take_fn)(void *context, const plim_batch_t *batch,
+                                               int64_t first, const plim__model_output_t *output);
+
+/* A split, batch after batch, drawn as in epoch 0 whatever the epoch, so that scores can be
+ * compared; shown to the listener as an evaluation of `epoch`. */
+plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, int64_t epoch,
+                                 plim__session_take_fn take, void *context);
+
+/* The same into a score and a mean loss. NAN for a split that is empty. */
+plim_status_t plim__session_evaluate(plim__session_t *session, plim_split_t split, int64_t epoch,
+                                     double *score_out, double *loss_out);
+
+/* Tells the listener. */
+static inline void plim__session_tell(const plim__session_t *session,
+                                      const plim_train_event_t *event)
+{
+    if (session->events != NULL)
+        session->events(session->user, event);
+}
+
+#endif

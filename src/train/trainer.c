@@ -1,0 +1,435 @@
+/*
+ * The epoch loop.
+ *
+ * A run's state is its parameters, moments and position, and changes at the end of a step only: a
+ * step that is stopped half-way has left nothing but gradients, and is done again. An epoch's
+ * evaluation comes behind its last step and changes nothing either; until it is done the position
+ * stays at that step.
+ */
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "mem/arena.h"
+#include "nn/loss.h"
+#include "plan/settings.h"
+#include "train/run.h"
+#include "train/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <plimsoll/meter.h>
+#include <stdio.h>
+
+/* Saving after an epoch may take this share of the time: short epochs are not all saved. */
+#define SAVE_SHARE 0.05
+
+/* Lines of the timeline are at least this far apart. */
+#define TIMELINE_SECONDS 1.0
+
+typedef struct trainer {
+    plim__session_t session;
+    plim__arena_t arena;
+    float *doutputs; /* (seeds of the largest part, num_outputs) */
+    plim__run_t *run;
+    const char *path; /* of the run */
+    plim_meter_t *meter;
+    plim__position_t position;
+    int64_t steps;         /* of an epoch */
+    double part_loss;      /* of the batch under way, summed over its parts */
+    double last_loss;      /* of the last batch, for each seed */
+    int64_t epoch_began;   /* clock */
+    int64_t saved_at;      /* clock, when the last save had ended */
+    double save_seconds;   /* what it took */
+    int64_t saved_updates; /* position at that time: epoch and updates say it all */
+    int64_t saved_epoch;
+    int64_t timeline_at; /* clock */
+    int64_t timeline_updates;
+    bool warned; /* that the loss is no number */
+} trainer_t;
+
+static plim_status_t save(trainer_t *trainer)
+{
+    const plim__session_t *session = &trainer->session;
+    const int64_t began = plim__clock_ns();
+    PLIM_TRY(plim__run_save(trainer->run, session->parameters, session->num_parameters,
+                            &trainer->position));
+    trainer->saved_at = plim__clock_ns();
+    trainer->save_seconds = (double)(trainer->saved_at - began) * 1e-9;
+    trainer->saved_updates = trainer->position.updates;
+    trainer->saved_epoch = trainer->position.epoch;
+    const plim_train_event_t event = {.kind = PLIM_EVENT_CHECKPOINT,
+                                      .epoch = trainer->position.epoch + 1,
+                                      .step = trainer->position.step,
+                                      .steps = trainer->steps,
+                                      .loss = NAN,
+                                      .score = {NAN, NAN, NAN}};
+    plim__session_tell(session, &event);
+    return PLIM_OK;
+}
+
+static bool is_saved(const trainer_t *trainer)
+{
+    return trainer->saved_updates == trainer->position.updates &&
+           trainer->saved_epoch == trainer->position.epoch;
+}
+
+/* What the kernel says of memory, beside speed; `force` even when the last line is new. */
+static plim_status_t write_timeline(trainer_t *trainer, bool force)
+{
+    const plim__position_t *position = &trainer->position;
+    const int64_t now = plim__clock_ns();
+    const double seconds = (double)(now - trainer->timeline_at) * 1e-9;
+    if (trainer->meter == NULL || (!force && seconds < TIMELINE_SECONDS))
+        return PLIM_OK;
+    plim_sample_t sample;
+    char line[512];
+    const int64_t line_bytes = plim_ledger_line(trainer->session.job->ledger);
+    const double rate =
+        seconds > 0 ? (double)(position->updates - trainer->timeline_updates) / seconds : 0;
+    plim_meter_read(trainer->meter, &sample);
+    (void)snprintf(line, sizeof line,
+                   "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
+                   ",\"seconds\":%.3f,\"steps_per_s\":%.1f,\"rss_bytes\":%" PRId64
+                   ",\"anonymous_bytes\":%" PRId64 ",\"group_bytes\":%" PRId64
+                   ",\"group_cache_bytes\":%" PRId64 ",\"line_bytes\":%" PRId64
+                   ",\"reserved_bytes\":%" PRId64 "}",
+                   position->epoch + 1, position->step, position->updates, seconds, rate,
+                   sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
+                   sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
+                   plim_ledger_reserved(trainer->session.job->ledger));
+    trainer->timeline_at = now;
+    trainer->timeline_updates = position->updates;
+    return plim__run_timeline(trainer->run, line);
+}
+
+static plim_status_t say_memory(trainer_t *trainer)
+{
+    plim_sample_t sample = {.rss_bytes = -1};
+    if (trainer->meter != NULL)
+        plim_meter_read(trainer->meter, &sample);
+    const plim_train_event_t event = {.kind = PLIM_EVENT_MEMORY,
+                                      .epoch = trainer->position.epoch + 1,
+                                      .step = trainer->position.updates,
+                                      .steps = trainer->steps,
+                                      .loss = NAN,
+                                      .score = {NAN, NAN, NAN},
+                                      .resident_bytes = sample.rss_bytes,
+                                      .line_bytes = plim_ledger_line(trainer->session.job->ledger)};
+    plim__session_tell(&trainer->session, &event);
+    return write_timeline(trainer, true);
+}
+
+/* Forward and back through a batch, or a part of one. */
+static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
+{
+    plim__session_t *session = &trainer->session;
+    const plim_training_t *training = &session->training;
+    const plim__pass_t pass = {true, training->recipe.seed, batch->epoch, batch->step};
+    plim__model_output_t output;
+    if (training->model.norm == PLIM_NORM_BATCH && batch->num_seeds < batch->batch_seeds)
+        return plim__fail(
+            PLIM_ERR_BUDGET,
+            "step %lld of epoch %lld does not fit its slot as a whole, and batch norm "
+            "cannot work on parts of it; raise the line, take a smaller batch, or "
+            "layer norm",
+            (long long)batch->step, (long long)batch->epoch + 1);
+    PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
+    trainer->part_loss += plim__loss(session->team, training->loss, batch->num_seeds,
+                                     session->num_outputs, output.outputs, batch->labels,
+                                     1.0f / (float)batch->batch_seeds, trainer->doutputs);
+    plim__model_backward(session->model, batch, trainer->doutputs);
+    return PLIM_OK;
+}
+
+/* Changes the weights, and with them the position. */
+static void end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
+{
+    plim__session_t *session = &trainer->session;
+    plim__position_t *position = &trainer->position;
+    plim__model_gather_gradients(session->model);
+    plim__optimiser_step(session->team, &session->training.optimiser, rate, position->updates + 1,
+                         session->parameters, session->num_parameters);
+    plim__model_changed(session->model);
+    position->step++;
+    position->updates++;
+    position->loss_sum += trainer->part_loss;
+    position->loss_seeds += batch_seeds;
+    trainer->last_loss = trainer->part_loss / (double)batch_seeds;
+    trainer->part_loss = 0;
+    if (!isfinite(trainer->last_loss) && !trainer->warned) {
+        plim__log(session->job, PLIM_LOG_WARNING,
+                  "the loss is %g at step %lld of epoch %lld: the learning rate may be too high; "
+                  "lower it, or clip gradients",
+                  trainer->last_loss, (long long)position->step, (long long)position->epoch + 1);
+        trainer->warned = true;
+    }
+}
+
+/* What is due between two steps. */
+static plim_status_t after_step(trainer_t *trainer)
+{
+    const plim_training_t *training = &trainer->session.training;
+    const plim__position_t *position = &trainer->position;
+    const plim_train_event_t event = {.kind = PLIM_EVENT_STEP,
+                                      .split = PLIM_TRAIN,
+                                      .epoch = position->epoch + 1,
+                                      .step = position->step,
+                                      .steps = trainer->steps,
+                                      .loss = trainer->last_loss,
+                                      .score = {NAN, NAN, NAN}};
+    plim__session_tell(&trainer->session, &event);
+    if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
+        PLIM_TRY(say_memory(trainer));
+    const bool by_steps =
+        training->checkpoint_steps > 0 && position->updates % training->checkpoint_steps == 0;
+    const bool by_time =
+        training->checkpoint_seconds > 0 &&
+        plim__clock_seconds_since(trainer->saved_at) >= training->checkpoint_seconds;
+    if (by_steps || by_time)
+        PLIM_TRY(save(trainer));
+    return plim__job_check(trainer->session.job);
+}
+
+static plim_status_t train_steps(trainer_t *trainer)
+{
+    plim__session_t *session = &trainer->session;
+    const plim_training_t *training = &session->training;
+    const plim__position_t *position = &trainer->position;
+    const double rate =
+        plim__schedule_rate(&training->optimiser, position->epoch, training->epochs);
+    plim_batch_t *batch;
+    trainer->part_loss = 0;
+    PLIM_TRY(plim__job_check(session->job));
+    PLIM_TRY(plim_loader_start(session->loader, PLIM_TRAIN, position->epoch, position->step));
+    for (;;) {
+        PLIM_TRY(plim_loader_next(session->loader, &batch));
+        if (batch == NULL)
+            return PLIM_OK;
+        const bool last = batch->last_part;
+        const int64_t seeds = batch->batch_seeds;
+        const plim_status_t status = train_part(trainer, batch);
+        plim_batch_release(batch);
+        if (status != PLIM_OK)
+            return status;
+        if (last) {
+            end_step(trainer, seeds, rate);
+            PLIM_TRY(after_step(trainer));
+        }
+    }
+}
+
+/* ,"valid":0.53; nothing for a split that was not evaluated. */
+static int score_text(char *text, size_t size, const char *name, double score)
+{
+    if (isnan(score))
+        return 0;
+    return snprintf(text, size, ",\"%s\":%.17g", name, score);
+}
+
+/* What was reached, and nothing that another try would have otherwise. */
+static plim_status_t write_metrics(trainer_t *trainer, const plim_train_event_t *event)
+{
+    const plim_training_t *training = &trainer->session.training;
+    const double rate =
+        plim__schedule_rate(&training->optimiser, trainer->position.epoch, training->epochs);
+    char line[512];
+    int used = snprintf(line, sizeof line, "{\"epoch\":%" PRId64, event->epoch);
+    used += isfinite(event->loss)
+                ? snprintf(line + used, sizeof line - (size_t)used, ",\"loss\":%.17g", event->loss)
+                : snprintf(line + used, sizeof line - (size_t)used, ",\"loss\":null");
+    used += score_text(line + used, sizeof line - (size_t)used, "train", event->score[PLIM_TRAIN]);
+    used += score_text(line + used, sizeof line - (size_t)used, "valid", event->score[PLIM_VALID]);
+    used += score_text(line + used, sizeof line - (size_t)used, "test", event->score[PLIM_TEST]);
+    (void)snprintf(line + used, sizeof line - (size_t)used, ",\"rate\":%.17g,\"best\":%s}", rate,
+                   event->best ? "true" : "false");
+    return plim__run_metrics(trainer->run, line);
+}
+
+static plim_status_t evaluate(trainer_t *trainer, plim_train_event_t *event)
+{
+    plim__session_t *session = &trainer->session;
+    const plim_training_t *training = &session->training;
+    double loss;
+    if (training->eval_every == 0 || event->epoch % training->eval_every != 0)
+        return PLIM_OK;
+    for (int split = training->eval_train ? PLIM_TRAIN : PLIM_VALID; split <= PLIM_TEST; split++)
+        PLIM_TRY(plim__session_evaluate(session, (plim_split_t)split, event->epoch,
+                                        &event->score[split], &loss));
+    if (session->info->num_split[PLIM_VALID] > 0)
+        event->best = trainer->position.best_epoch == 0 ||
+                      plim__score_better(training->metric, event->score[PLIM_VALID],
+                                         trainer->position.best_score[PLIM_VALID]);
+    return PLIM_OK;
+}
+
+/* Evaluates, and moves the position to the next epoch. */
+static plim_status_t end_epoch(trainer_t *trainer)
+{
+    plim__session_t *session = &trainer->session;
+    const plim_training_t *training = &session->training;
+    plim__position_t *position = &trainer->position;
+    plim_train_event_t event = {
+        .kind = PLIM_EVENT_EPOCH,
+        .epoch = position->epoch + 1,
+        .step = position->step,
+        .steps = trainer->steps,
+        .loss = position->loss_sum / (double)position->loss_seeds,
+        .score = {NAN, NAN, NAN},
+    };
+    PLIM_TRY(evaluate(trainer, &event));
+    PLIM_TRY(write_metrics(trainer, &event));
+    position->epoch++;
+    position->step = 0;
+    position->loss_sum = 0;
+    position->loss_seeds = 0;
+    position->epoch_loss = event.loss;
+    if (event.best) {
+        position->best_epoch = event.epoch;
+        for (int split = 0; split < 3; split++)
+            position->best_score[split] = event.score[split];
+        position->waited = 0;
+        PLIM_TRY(plim__run_save_best(trainer->run, session->parameters, session->num_parameters,
+                                     position));
+    } else if (!isnan(event.score[PLIM_VALID])) {
+        position->waited++;
+        position->ended = training->patience > 0 && position->waited >= training->patience;
+    }
+    if (plim__clock_seconds_since(trainer->saved_at) * SAVE_SHARE >= trainer->save_seconds)
+        PLIM_TRY(save(trainer));
+    event.seconds = plim__clock_seconds_since(trainer->epoch_began);
+    plim__session_tell(session, &event);
+    return write_timeline(trainer, false);
+}
+
+static plim_status_t train_epochs(trainer_t *trainer)
+{
+    plim__position_t *position = &trainer->position;
+    while (position->epoch < trainer->session.training.epochs && !position->ended) {
+        trainer->epoch_began = plim__clock_ns();
+        PLIM_TRY(train_steps(trainer));
+        PLIM_TRY(end_epoch(trainer));
+    }
+    return PLIM_OK;
+}
+
+/* The training split's score, once, by the weights that the others were measured with. */
+static plim_status_t score_training(trainer_t *trainer)
+{
+    plim__session_t *session = &trainer->session;
+    plim__position_t *position = &trainer->position;
+    double loss;
+    if (session->training.eval_every == 0 || position->best_epoch == 0 ||
+        session->training.eval_train)
+        return PLIM_OK;
+    PLIM_TRY(plim__run_weights(session->job, trainer->path, NULL, session->parameters,
+                               session->num_parameters));
+    plim__model_changed(session->model);
+    return plim__session_evaluate(session, PLIM_TRAIN, position->epoch,
+                                  &position->best_score[PLIM_TRAIN], &loss);
+}
+
+/* Whatever ended it, what was reached is kept. */
+static plim_status_t keep(trainer_t *trainer, plim_status_t status)
+{
+    char message[PLIM_MESSAGE_MAX];
+    const plim__position_t *position = &trainer->position;
+    if (is_saved(trainer) && status != PLIM_ERR_STOPPED)
+        return status;
+    plim__fail_save(message, sizeof message);
+    const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);
+    if (status == PLIM_OK || (status == PLIM_ERR_STOPPED && saved != PLIM_OK))
+        return saved;
+    if (status == PLIM_ERR_STOPPED)
+        return plim__fail(PLIM_ERR_STOPPED,
+                          "stopped in epoch %" PRId64 " at step %" PRId64 " of %" PRId64
+                          "; all of it is saved in %s",
+                          position->epoch + 1, position->step, trainer->steps, trainer->path);
+    return plim__fail_restore(status, message);
+}
+
+static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *plan)
+{
+    plim__session_t *session = &trainer->session;
+    PLIM_TRY(plim__session_open(session, plan, true));
+    const size_t bytes = plim__train_scratch_bytes(&session->params);
+    PLIM_TRY(plim__arena_create(session->job->ledger, "trainer", bytes, &trainer->arena));
+    trainer->doutputs = plim__arena_carve(&trainer->arena, (size_t)session->params.max_seeds,
+                                          (size_t)session->num_outputs * sizeof(float), 1);
+    if (trainer->doutputs == NULL)
+        return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
+    if (plim_meter_open(session->job->ledger, &trainer->meter) != PLIM_OK)
+        trainer->meter = NULL;
+    trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
+    return PLIM_OK;
+}
+
+static void end_trainer(trainer_t *trainer)
+{
+    plim_meter_close(trainer->meter);
+    plim__arena_destroy(&trainer->arena);
+    plim__session_end(&trainer->session);
+    plim__run_close(trainer->run);
+}
+
+/* From the position of an open run to its end. */
+static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
+                           plim_train_result_t *result_out)
+{
+    plim__session_t *session = &trainer->session;
+    plim__position_t *position = &trainer->position;
+    bool found = false;
+    PLIM_TRY(open_trainer(trainer, plan));
+    trainer->saved_at = trainer->timeline_at = plim__clock_ns();
+    trainer->saved_updates = -1;
+    if (resume)
+        PLIM_TRY(plim__run_load(trainer->run, session->parameters, session->num_parameters,
+                                position, &found));
+    if (found) {
+        trainer->saved_updates = position->updates;
+        trainer->saved_epoch = position->epoch;
+    } else {
+        plim__model_initialise(session->model, session->training.recipe.seed);
+    }
+    trainer->timeline_updates = position->updates;
+    plim__model_changed(session->model);
+    PLIM_TRY(keep(trainer, train_epochs(trainer)));
+    PLIM_TRY(score_training(trainer));
+    *result_out = (plim_train_result_t){.epochs = position->epoch,
+                                        .best_epoch = position->best_epoch,
+                                        .loss = position->epoch_loss,
+                                        .score = {NAN, NAN, NAN},
+                                        .early = position->ended};
+    for (int split = 0; split < 3 && position->best_epoch > 0; split++)
+        result_out->score[split] = position->best_score[split];
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training, const plim_train_plan_t *plan,
+                                  const char *run, plim_train_event_fn events, void *user,
+                                  plim_train_result_t *result_out)
+{
+    trainer_t trainer = {.path = run, .position.best_score = {NAN, NAN, NAN}};
+    PLIM_TRY(plim__settings_check(dataset, training));
+    plim__session_begin(job, dataset, training, events, user, &trainer.session);
+    PLIM_TRY(plim__run_create(job, run, plim__dataset_path(dataset), plim_dataset_info(dataset),
+                              training, &trainer.run));
+    const plim_status_t status = train(&trainer, plan, false, result_out);
+    end_trainer(&trainer);
+    return status;
+}
+
+PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_training_t *training,
+                                         const plim_train_plan_t *plan, const char *run,
+                                         plim_train_event_fn events, void *user,
+                                         plim_train_result_t *result_out)
+{
+    trainer_t trainer = {.path = run, .position.best_score = {NAN, NAN, NAN}};
+    PLIM_TRY(plim__settings_check(dataset, training));
+    plim__session_begin(job, dataset, training, events, user, &trainer.session);
+    PLIM_TRY(plim__run_open(job, run, plim_dataset_info(dataset), training, &trainer.run));
+    const plim_status_t status = train(&trainer, plan, true, result_out);
+    end_trainer(&trainer);
+    return status;
+}
