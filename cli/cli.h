@@ -25,10 +25,13 @@ typedef struct cli_verb {
 } cli_verb_t;
 
 extern const cli_verb_t cli_verb_bench;
+extern const cli_verb_t cli_verb_evaluate;
 extern const cli_verb_t cli_verb_generate;
 extern const cli_verb_t cli_verb_import;
 extern const cli_verb_t cli_verb_inspect;
 extern const cli_verb_t cli_verb_limit;
+extern const cli_verb_t cli_verb_predict;
+extern const cli_verb_t cli_verb_train;
 
 /* The options that every verb takes. */
 typedef struct cli_common {
@@ -69,6 +72,24 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
 bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
                    int64_t most, int64_t *value_out);
 
+/* The same for a number with a point, from `least` on and below `below`. */
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double least,
+                    double below, double *value_out);
+
+/* Of the option just read (optarg): the number of its word among `words` (ended by NULL); -1 when
+ * it is none, already said. */
+int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words);
+
+/* Of the option just read: "15,10,5", or numbers that follow it one by one, as PyG's scripts have
+ * them ("15 10 5"). */
+bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_recipe_t *recipe);
+
+/* Of the option just read. */
+bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
+
+/* A dataset is never written to: false when `scratch` (NULL: none) lies in it, already said. */
+bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch);
+
 /* Says "plimsoll VERB: message" and "Try …", returns CLI_WRONG_USE. */
 int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -89,11 +110,23 @@ void cli_print_json(json_t *object);
 
 /*
  * Finds the line and the threads and says which limit it is, opens the ledger and the meter,
- * catches SIGINT and SIGTERM for the stop flag. One job at a time.
+ * catches SIGINT, SIGTERM and SIGUSR1 for the stop flag. One job at a time.
  */
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
                             plim_limits_t *limits_out);
 void cli_job_end(plim_job_t *job);
+
+/* A remark on standard error, unless --quiet. */
+void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Progress of a phase that comes back again and again: on a terminal its bar goes when it is done,
+ * elsewhere there is a line only when it takes long. `extra` stands behind the rate.
+ */
+void cli_show_passing(const plim_progress_t *progress, const char *extra);
+
+/* Before a line on standard output: wipes such a bar off, and ends its phase. */
+void cli_leave_phase(void);
 
 /*
  * What the job has cost so far: says it in one line, and adds it to `object` unless that is NULL

@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -17,6 +18,8 @@ static struct {
     int64_t most_done;
     bool finished; /* the phase has shown its last line */
     bool terminal;
+    bool passing;   /* the phase's bar is wiped off the terminal when it is done */
+    char extra[48]; /* what else stands at the end of the line */
     bool line_open; /* a progress line without its newline stands on the terminal */
     bool quiet;
 } speech;
@@ -46,12 +49,22 @@ static void close_line(void)
     speech.line_open = false;
 }
 
+/* Ends an open line, or wipes it off. */
+static void leave_line(void)
+{
+    if (speech.line_open && speech.terminal && speech.passing) {
+        (void)fprintf(stderr, "\r\033[K");
+        speech.line_open = false;
+    }
+    close_line();
+}
+
 static void say(void *user, plim_log_level_t level, const char *message)
 {
     (void)user;
     if (speech.quiet && level == PLIM_LOG_INFO)
         return;
-    close_line();
+    leave_line();
     (void)fprintf(stderr, "%s%s\n", level == PLIM_LOG_WARNING ? "warning: " : "", message);
 }
 
@@ -94,6 +107,8 @@ static void draw(const plim_progress_t *progress, double seconds)
     double speed = seconds > 0 ? (double)progress->done / seconds : 0;
     (void)amount_text((double)progress->done, progress->unit, done);
     (void)amount_text(speed, progress->unit, rate);
+    if (speed < 100 && unit[0] != '\0')
+        (void)snprintf(rate, sizeof rate, "%.2f", speed);
     (void)time_text(seconds, elapsed);
     (void)fprintf(stderr, "%s%s: ", speech.terminal ? "\r\033[K" : "", progress->phase);
     if (progress->total > 0) {
@@ -108,7 +123,7 @@ static void draw(const plim_progress_t *progress, double seconds)
     } else {
         (void)fprintf(stderr, "%s %s%s[%s, ", done, unit, unit[0] != '\0' ? " " : "", elapsed);
     }
-    (void)fprintf(stderr, "%s%s%s/s]", rate, unit[0] != '\0' ? " " : "", unit);
+    (void)fprintf(stderr, "%s%s%s/s%s]", rate, unit[0] != '\0' ? " " : "", unit, speech.extra);
 }
 
 /* Charges the time since the phase began to it; a phase that comes back goes on. */
@@ -133,8 +148,10 @@ static void show(void *user, const plim_progress_t *progress)
     (void)user;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     if (strcmp(speech.phase, progress->phase) != 0) {
-        close_line();
+        leave_line();
         end_phase(&now);
+        speech.passing = false;
+        speech.extra[0] = '\0';
         (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
         speech.phase_began = now;
         speech.last_shown = now;
@@ -147,7 +164,8 @@ static void show(void *user, const plim_progress_t *progress)
     speech.most_done = progress->done;
     bool finished = progress->total > 0 && progress->done >= progress->total;
     double since = seconds_between(&speech.last_shown, &now);
-    if (speech.quiet || speech.finished || (!finished && since < (speech.terminal ? 0.2 : 15)))
+    if (speech.quiet || speech.finished || (speech.passing && finished) ||
+        (!finished && since < (speech.terminal ? 0.2 : 15)))
         return;
     speech.last_shown = now;
     draw(progress, seconds_between(&speech.phase_began, &now));
@@ -155,6 +173,39 @@ static void show(void *user, const plim_progress_t *progress)
     speech.line_open = true;
     if (!speech.terminal || finished)
         close_line();
+}
+
+void cli_show_passing(const plim_progress_t *progress, const char *extra)
+{
+    if (strcmp(speech.phase, progress->phase) != 0 || progress->done < speech.most_done) {
+        const plim_progress_t start = {progress->phase, progress->unit, 0, progress->total};
+        cli_leave_phase();
+        show(NULL, &start);
+    }
+    speech.passing = true;
+    (void)snprintf(speech.extra, sizeof speech.extra, "%s", extra);
+    show(NULL, progress);
+    if (progress->done >= progress->total)
+        leave_line();
+}
+
+void cli_leave_phase(void)
+{
+    struct timespec now;
+    leave_line();
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    end_phase(&now);
+    speech.phase[0] = '\0';
+}
+
+void cli_remark(const char *format, ...)
+{
+    char message[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    say(NULL, PLIM_LOG_INFO, message);
 }
 
 /*
@@ -224,6 +275,7 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
     struct sigaction action = {.sa_handler = raise_stop_flag, .sa_flags = (int)SA_RESETHAND};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGUSR1, &action, NULL); /* what Slurm is often told to send before the end */
     say_line(common, limits_out);
     *job_out = job;
     return PLIM_OK;
@@ -231,7 +283,7 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
 
 void cli_job_end(plim_job_t *job)
 {
-    close_line();
+    leave_line();
     plim_meter_close(meter);
     meter = NULL;
     plim_ledger_destroy(job->ledger);

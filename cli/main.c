@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const cli_verb_t *const verbs[] = {&cli_verb_bench, &cli_verb_generate, &cli_verb_import,
-                                          &cli_verb_inspect, &cli_verb_limit};
+static const cli_verb_t *const verbs[] = {&cli_verb_bench,   &cli_verb_evaluate, &cli_verb_generate,
+                                          &cli_verb_import,  &cli_verb_inspect,  &cli_verb_limit,
+                                          &cli_verb_predict, &cli_verb_train};
 
 #define NUM_VERBS (sizeof verbs / sizeof verbs[0])
 
@@ -14,18 +15,18 @@ static void print_help(FILE *out)
 {
     (void)fprintf(
         out, "usage: plimsoll VERB [options]\n\n"
-             "For graph neural networks on graphs larger than memory: makes, checks and reads\n"
-             "their datasets without going past the memory line.\n\nVerbs:\n");
+             "Graph neural networks on graphs larger than memory: makes and checks their\n"
+             "datasets, trains and uses models, without going past the memory line.\n\nVerbs:\n");
     for (size_t i = 0; i < NUM_VERBS; i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
-    (void)fprintf(out,
-                  "\nOptions:\n"
-                  "  --version    the version\n"
-                  "  -h, --help   this text\n"
-                  "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
-                  "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
-                  "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
-                  "75 stopped by a signal (nothing half-made is left).\n");
+    (void)fprintf(
+        out, "\nOptions:\n"
+             "  --version    the version\n"
+             "  -h, --help   this text\n"
+             "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
+             "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
+             "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
+             "75 stopped by a signal (nothing half-made is left; a run is saved and resumes).\n");
 }
 
 static int run_verb(int argc, char **argv)

@@ -59,44 +59,6 @@ static const struct option long_options[] = {
     {"hash", no_argument, NULL, OPTION_HASH},
     CLI_COMMON_OPTIONS};
 
-/* The number of the word among `words` (ended by NULL), or -1, already said. */
-static int parse_word(const bench_t *bench, const char *option, const char *const *words)
-{
-    for (int i = 0; words[i] != NULL; i++)
-        if (strcmp(optarg, words[i]) == 0)
-            return i;
-    (void)cli_wrong_use(&bench->common, "%s is %s or %s%s%s, not '%s'", option, words[0], words[1],
-                        words[2] != NULL ? " or " : "", words[2] != NULL ? words[2] : "", optarg);
-    return -1;
-}
-
-/* "15,10,5", -1 for all neighbours. */
-static bool parse_fanout(bench_t *bench)
-{
-    plim_recipe_t *recipe = &bench->recipe;
-    const char *at = optarg;
-    recipe->num_hops = 0;
-    for (;;) {
-        char *end;
-        errno = 0;
-        long long value = strtoll(at, &end, 10);
-        bool valid = errno == 0 && end != at && (*end == ',' || *end == '\0');
-        if (!valid || recipe->num_hops == PLIM_HOPS_MAX) {
-            (void)cli_wrong_use(&bench->common,
-                                "--fanout: '%s' is not one number a hop, like 15,10,5 (at most %d "
-                                "hops; -1: all neighbours)",
-                                optarg, PLIM_HOPS_MAX);
-            return false;
-        }
-        recipe->fanout[recipe->num_hops++] = value;
-        if (*end == '\0')
-            break;
-        at = end + 1;
-    }
-    bench->fanout_given = true;
-    return true;
-}
-
 /* A size, or "none". */
 static bool parse_hot(const bench_t *bench, const char *option, int64_t *bytes_out)
 {
@@ -111,20 +73,6 @@ static bool parse_hot(const bench_t *bench, const char *option, int64_t *bytes_o
     return false;
 }
 
-static bool parse_seed(bench_t *bench)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(optarg, &end, 10);
-    if (errno != 0 || end == optarg || *end != '\0' || strchr(optarg, '-') != NULL) {
-        (void)cli_wrong_use(&bench->common, "--seed: '%s' is not a whole number from 0 to 2^64 - 1",
-                            optarg);
-        return false;
-    }
-    bench->recipe.seed = value;
-    return true;
-}
-
 /* Options that are one of a few words. False when it is none, already said. */
 static bool take_word(int code, bench_t *bench)
 {
@@ -136,35 +84,35 @@ static bool take_word(int code, bench_t *bench)
     int word;
     switch (code) {
     case OPTION_FORM:
-        word = parse_word(bench, "--form", forms);
+        word = cli_parse_word(&bench->common, "--form", forms);
         bench->recipe.form = word == 1 ? PLIM_PYG : PLIM_NATIVE;
         return word >= 0;
     case OPTION_SPLIT:
-        word = parse_word(bench, "--split", splits);
+        word = cli_parse_word(&bench->common, "--split", splits);
         bench->split = word == 2 ? PLIM_TEST : word == 1 ? PLIM_VALID : PLIM_TRAIN;
         return word >= 0;
     case OPTION_ROWS:
-        word = parse_word(bench, "--rows", row_types);
+        word = cli_parse_word(&bench->common, "--rows", row_types);
         bench->recipe.row_type = word == 0 ? PLIM_F16 : PLIM_F32;
         bench->rows_given = true;
         return word >= 0;
     case OPTION_IDS:
-        word = parse_word(bench, "--ids", id_bits);
+        word = cli_parse_word(&bench->common, "--ids", id_bits);
         bench->recipe.index_type = word == 0 ? PLIM_I32 : PLIM_I64;
         return word >= 0;
     case OPTION_TOPOLOGY:
-        word = parse_word(bench, "--topology", places);
+        word = cli_parse_word(&bench->common, "--topology", places);
         bench->wishes.topology = word + 1;
         return word >= 0;
     default:
-        word = parse_word(bench, "--features", places);
+        word = cli_parse_word(&bench->common, "--features", places);
         bench->wishes.rows = word + 1;
         return word >= 0;
     }
 }
 
 /* False when the option's value is none, already said. */
-static bool take_option(int code, bench_t *bench)
+static bool take_option(int code, bench_t *bench, int argc, char **argv)
 {
     const cli_common_t *common = &bench->common;
     int64_t value;
@@ -172,12 +120,13 @@ static bool take_option(int code, bench_t *bench)
     case OPTION_BATCH:
         return cli_parse_int(common, "--batch", optarg, 1, INT32_MAX, &bench->recipe.batch_size);
     case OPTION_FANOUT:
-        return parse_fanout(bench);
+        bench->fanout_given = true;
+        return cli_parse_fanout(common, argc, argv, &bench->recipe);
     case OPTION_REPLACE:
         bench->recipe.replace = true;
         return true;
     case OPTION_SEED:
-        return parse_seed(bench);
+        return cli_parse_seed(common, &bench->recipe.seed);
     case OPTION_EPOCH:
         return cli_parse_int(common, "--epoch", optarg, 0, INT32_MAX, &bench->first_epoch);
     case OPTION_STEP:
@@ -417,42 +366,6 @@ static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
     return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
 }
 
-/* The path as the kernel sees it; of one that does not exist yet, its nearest parent that does. */
-static bool resolve(const char *path, char real_out[PATH_MAX])
-{
-    char part[PATH_MAX];
-    if (strlen(path) >= sizeof part)
-        return false;
-    memcpy(part, path, strlen(path) + 1);
-    while (realpath(part, real_out) == NULL) {
-        char *slash = strrchr(part, '/');
-        if (errno != ENOENT || strcmp(part, ".") == 0)
-            return false;
-        if (slash == NULL)
-            memcpy(part, ".", 2);
-        else
-            *(slash == part ? slash + 1 : slash) = '\0';
-    }
-    return true;
-}
-
-/* A dataset is never written to. False when --scratch would be, already said. */
-static bool check_scratch(const bench_t *bench)
-{
-    char scratch[PATH_MAX], dataset[PATH_MAX];
-    const char *given = bench->wishes.scratch;
-    if (given == NULL || realpath(bench->path, dataset) == NULL || !resolve(given, scratch))
-        return true;
-    size_t length = strlen(dataset);
-    if (strncmp(scratch, dataset, length) != 0 ||
-        (scratch[length] != '/' && scratch[length] != '\0'))
-        return true;
-    (void)cli_wrong_use(
-        &bench->common, "--scratch: %s %s, which is never written to; name another directory",
-        given, scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
-    return false;
-}
-
 /* Whether there is something to draw for. False when there is not, already said. */
 static bool check_split(const bench_t *bench, const plim_dataset_info_t *info)
 {
@@ -486,7 +399,7 @@ static int run(int argc, char **argv)
     while ((code = cli_next_option(argc, argv, long_options, &bench.common, &exit_code)) != -1) {
         if (code == -2)
             return exit_code;
-        if (!take_option(code, &bench))
+        if (!take_option(code, &bench, argc, argv))
             return CLI_WRONG_USE;
     }
     if (argc - optind != 2)
@@ -500,7 +413,7 @@ static int run(int argc, char **argv)
     bench.path = argv[optind + 1];
     if (bench.stage && bench.wishes.scratch == NULL)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
-    if (!check_scratch(&bench))
+    if (!cli_check_scratch(&bench.common, bench.path, bench.wishes.scratch))
         return CLI_WRONG_USE;
     plim_status_t status = cli_job_start(&bench.common, &job, &limits);
     if (status != PLIM_OK)

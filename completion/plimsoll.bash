@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench train evaluate predict help --help --version' -- "$current")
         return
     fi
 
@@ -30,10 +30,29 @@ _plimsoll() {
     --rows) words='f16 f32' ;;
     --ids) words='32 64' ;;
     --form) words='native pyg' ;;
-    --split) words='train valid test' ;;
+    --split)
+        words='train valid test'
+        [[ $verb != bench ]] && words+=' all'
+        ;;
+    --kind) words='logits classes embeddings' ;;
+    --model) words='gcn sage gat gin mlp' ;;
+    --aggr) words='mean max' ;;
+    --norm) words='none layer batch' ;;
+    --act) words='relu elu none' ;;
+    --pool) words='mean add max' ;;
+    --precision) words='f32 bf16' ;;
+    --optimizer) words='adam adamw sgd' ;;
+    --schedule) words='none cosine step' ;;
+    --loss) words='auto cross-entropy bce mse mae' ;;
+    --metric) words='auto accuracy roc-auc mae rmse' ;;
     --hot-rows | --hot-lists) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
-    --tmp | --scratch)
+    --weights | --out)
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        compopt -o filenames
+        return
+        ;;
+    --tmp | --scratch | --run | --resume)
         mapfile -t COMPREPLY < <(compgen -d -- "$current")
         compopt -o filenames
         return
@@ -42,7 +61,11 @@ _plimsoll() {
     case $previous in
     --io | --self-loops | --dtype | --features | --memory | --threads | --nodes | --edges | --classes | --scale | \
         --spread | --seed | --topology | --rows | --ids | --form | --split | --hot-rows | --hot-lists | --batch | --fanout | \
-        --epoch | --step | --epochs | --batches | --slots | --window)
+        --epoch | --step | --epochs | --batches | --slots | --window | \
+        --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
+        --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
+        --metric | --eval-every | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
+        --memory-every | --kind)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
@@ -61,8 +84,20 @@ _plimsoll() {
         words="--batch --fanout --replace --form --seed --rows --ids --split --epoch --step --epochs --batches --hash"
         words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch --stage $common"
         ;;
+    train)
+        words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
+        words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
+        words+=" --step-size --gamma --loss --metric --eval-every --eval-train --patience --microbatch --recompute"
+        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --scratch $common"
+        ;;
+    evaluate)
+        words="--split --weights --scratch --exact $common"
+        ;;
+    predict)
+        words="--split --weights --scratch --out --kind --sampled $common"
+        ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench train evaluate predict' -- "$current")
         return
         ;;
     *) return ;;

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench
+set -l verbs limit import generate inspect bench train evaluate predict
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -9,6 +9,9 @@ complete -c plimsoll -n "not $has $verbs help" -a import -d 'make a dataset from
 complete -c plimsoll -n "not $has $verbs help" -a generate -d 'make a dataset of a named shape'
 complete -c plimsoll -n "not $has $verbs help" -a inspect -d 'what a dataset holds'
 complete -c plimsoll -n "not $has $verbs help" -a bench -d 'how fast batches come'
+complete -c plimsoll -n "not $has $verbs help" -a train -d 'train a model, or go on with a run'
+complete -c plimsoll -n "not $has $verbs help" -a evaluate -d 'how good the weights of a run are'
+complete -c plimsoll -n "not $has $verbs help" -a predict -d 'what the weights of a run say'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'what a verb does'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -71,3 +74,58 @@ complete -c plimsoll -n "$has bench" -l hot-lists -x -a 'none 256M 1G 4G' -d 'li
 complete -c plimsoll -n "$has bench" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has bench" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch first'
+
+# train DIR
+complete -c plimsoll -n "$has train" -a '(__fish_complete_directories)'
+complete -c plimsoll -n "$has train" -l model -x -a 'gcn sage gat gin mlp' -d 'the kind of model'
+complete -c plimsoll -n "$has train" -l layers -x -d 'how many'
+complete -c plimsoll -n "$has train" -l hidden -x -d 'channels between layers'
+complete -c plimsoll -n "$has train" -l heads -x -d 'of gat'
+complete -c plimsoll -n "$has train" -l aggr -x -a 'mean max' -d 'of sage'
+complete -c plimsoll -n "$has train" -l norm -x -a 'none layer batch' -d 'behind each layer'
+complete -c plimsoll -n "$has train" -l act -x -a 'relu elu none' -d 'behind each layer'
+complete -c plimsoll -n "$has train" -l dropout -x -d 'share that is dropped'
+complete -c plimsoll -n "$has train" -l residual -d 'inputs are added to outputs'
+complete -c plimsoll -n "$has train" -l pool -x -a 'mean add max' -d 'graphs from their nodes'
+complete -c plimsoll -n "$has train" -l precision -x -a 'f32 bf16' -d 'of what products read'
+complete -c plimsoll -n "$has train" -l batch -x -d 'seeds a batch'
+complete -c plimsoll -n "$has train" -l fanout -x -d 'neighbours drawn at each hop'
+complete -c plimsoll -n "$has train" -l seed -x -d 'of weights, order, draws and dropout'
+complete -c plimsoll -n "$has train" -l epochs -x -d 'in all; with --resume also +N'
+complete -c plimsoll -n "$has train" -l lr -x -d 'learning rate'
+complete -c plimsoll -n "$has train" -l optimizer -x -a 'adam adamw sgd' -d 'how weights are changed'
+complete -c plimsoll -n "$has train" -l momentum -x -d 'of sgd'
+complete -c plimsoll -n "$has train" -l weight-decay -x -d 'of the optimizer'
+complete -c plimsoll -n "$has train" -l clip -x -d 'longest gradient'
+complete -c plimsoll -n "$has train" -l schedule -x -a 'none cosine step' -d 'of the learning rate'
+complete -c plimsoll -n "$has train" -l step-size -x -d 'epochs of a step'
+complete -c plimsoll -n "$has train" -l gamma -x -d 'factor at each step'
+complete -c plimsoll -n "$has train" -l loss -x -a 'auto cross-entropy bce mse mae' -d 'what is made small'
+complete -c plimsoll -n "$has train" -l metric -x -a 'auto accuracy roc-auc mae rmse' -d 'what is reported'
+complete -c plimsoll -n "$has train" -l eval-every -x -d 'epochs between evaluations'
+complete -c plimsoll -n "$has train" -l eval-train -d 'evaluate the training split as often'
+complete -c plimsoll -n "$has train" -l patience -x -d 'evaluations without a better one that end it'
+complete -c plimsoll -n "$has train" -l microbatch -x -d 'seeds at a time'
+complete -c plimsoll -n "$has train" -l recompute -d 'activations are computed again'
+complete -c plimsoll -n "$has train" -l run -x -a '(__fish_complete_directories)' -d 'a new directory for the run'
+complete -c plimsoll -n "$has train" -l resume -x -a '(__fish_complete_directories)' -d 'go on with a run'
+complete -c plimsoll -n "$has train" -l checkpoint-every -x -d 'save every so many steps'
+complete -c plimsoll -n "$has train" -l checkpoint-minutes -x -d 'save at least this often'
+complete -c plimsoll -n "$has train" -l memory-every -x -d 'steps between lines about memory'
+complete -c plimsoll -n "$has train" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
+
+# evaluate RUN
+complete -c plimsoll -n "$has evaluate" -a '(__fish_complete_directories)'
+complete -c plimsoll -n "$has evaluate" -l split -x -a 'train valid test all' -d 'whose nodes'
+complete -c plimsoll -n "$has evaluate" -l weights -r -F -d 'a safetensors file'
+complete -c plimsoll -n "$has evaluate" -l scratch -x -a '(__fish_complete_directories)' -d 'where layers between go'
+complete -c plimsoll -n "$has evaluate" -l exact -d 'whole neighbourhoods'
+
+# predict RUN
+complete -c plimsoll -n "$has predict" -a '(__fish_complete_directories)'
+complete -c plimsoll -n "$has predict" -l split -x -a 'train valid test all' -d 'whose nodes'
+complete -c plimsoll -n "$has predict" -l weights -r -F -d 'a safetensors file'
+complete -c plimsoll -n "$has predict" -l scratch -x -a '(__fish_complete_directories)' -d 'where layers between go'
+complete -c plimsoll -n "$has predict" -l out -r -F -d 'the .npy file'
+complete -c plimsoll -n "$has predict" -l kind -x -a 'logits classes embeddings' -d 'what is written'
+complete -c plimsoll -n "$has predict" -l sampled -d 'neighbourhoods drawn as in training'

@@ -1,0 +1,59 @@
+#include "infer.h"
+
+bool infer_take_option(infer_t *infer, int code)
+{
+    static const char *const splits[] = {"train", "valid", "test", "all", NULL};
+    switch (code) {
+    case INFER_OPTION_SPLIT:
+        infer->split = cli_parse_word(&infer->common, "--split", splits);
+        return infer->split >= 0;
+    case INFER_OPTION_WEIGHTS:
+        infer->inference.weights = optarg;
+        return true;
+    default:
+        infer->inference.scratch = optarg;
+        return true;
+    }
+}
+
+bool infer_take_words(infer_t *infer, int argc, char **argv)
+{
+    const int words = argc - optind;
+    if (words < 1 || words > 2) {
+        (void)cli_wrong_use(&infer->common, "a run directory is needed, and the dataset's only "
+                                            "where it has moved");
+        return false;
+    }
+    infer->run = argv[optind];
+    infer->dataset = words == 2 ? argv[optind + 1] : NULL;
+    return true;
+}
+
+int infer_run(infer_t *infer, infer_work_fn work, void *context)
+{
+    plim_run_info_t info;
+    plim_limits_t limits;
+    plim_dataset_t *dataset;
+    plim_job_t job;
+    bool apart = true;
+    plim_status_t status = cli_job_start(&infer->common, &job, &limits);
+    if (status != PLIM_OK)
+        return cli_failed(&infer->common, status);
+    status = plim_run_read(&job, infer->run, &info);
+    if (status == PLIM_OK) {
+        if (infer->dataset == NULL)
+            infer->dataset = info.dataset;
+        apart = cli_check_scratch(&infer->common, infer->dataset, infer->inference.scratch);
+    }
+    if (status == PLIM_OK && apart)
+        status = plim_dataset_open(&job, infer->dataset, &dataset);
+    if (status == PLIM_OK && apart) {
+        status = work(infer, &job, dataset, &info, context);
+        plim_dataset_close(dataset);
+    }
+    cli_leave_phase();
+    cli_job_end(&job);
+    if (!apart)
+        return CLI_WRONG_USE;
+    return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
+}

@@ -1,0 +1,143 @@
+/* Values of options, beyond plain counts: words, fan-outs, seeds, directories. */
+#include "cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double least,
+                    double below, double *value_out)
+{
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (errno != 0 || end == text || *end != '\0' || !isfinite(value) || value < least ||
+        value >= below) {
+        char bound[32] = "";
+        if (isfinite(below))
+            (void)snprintf(bound, sizeof bound, " and below %g", below);
+        (void)cli_wrong_use(common, "%s: '%s' is not a number from %g on%s", option, text, least,
+                            bound);
+        return false;
+    }
+    *value_out = value;
+    return true;
+}
+
+/* "cross_entropy" is "cross-entropy". */
+static bool same_word(const char *given, const char *word)
+{
+    while (*word != '\0' && (*given == *word || (*given == '_' && *word == '-'))) {
+        given++;
+        word++;
+    }
+    return *given == '\0' && *word == '\0';
+}
+
+int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words)
+{
+    char list[128] = "";
+    size_t used = 0;
+    for (int i = 0; words[i] != NULL; i++) {
+        if (same_word(optarg, words[i]))
+            return i;
+        const char *joint = i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ";
+        int wrote = snprintf(list + used, sizeof list - used, "%s%s", joint, words[i]);
+        used += wrote > 0 && (size_t)wrote < sizeof list - used ? (size_t)wrote : 0;
+    }
+    (void)cli_wrong_use(common, "%s is %s, not '%s'", option, list, optarg);
+    return -1;
+}
+
+static bool is_number(const char *text)
+{
+    char *end;
+    (void)strtoll(text, &end, 10);
+    return end != text && *end == '\0';
+}
+
+/* The numbers of one word, "15,10,5" or "15", behind those that are there. */
+static bool add_fanout(const char *word, plim_recipe_t *recipe)
+{
+    for (const char *at = word;;) {
+        char *end;
+        errno = 0;
+        long long value = strtoll(at, &end, 10);
+        bool valid = errno == 0 && end != at && (*end == ',' || *end == '\0');
+        if (!valid || recipe->num_hops == PLIM_HOPS_MAX)
+            return false;
+        recipe->fanout[recipe->num_hops++] = value;
+        if (*end == '\0')
+            return true;
+        at = end + 1;
+    }
+}
+
+bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_recipe_t *recipe)
+{
+    const char *word = optarg;
+    recipe->num_hops = 0;
+    bool valid = add_fanout(word, recipe);
+    while (valid && strchr(optarg, ',') == NULL && optind < argc && is_number(argv[optind])) {
+        word = argv[optind++];
+        valid = add_fanout(word, recipe);
+    }
+    if (!valid)
+        (void)cli_wrong_use(common,
+                            "--fanout: '%s' is not one number a hop, like 15,10,5 (at most %d "
+                            "hops; -1: all neighbours)",
+                            word, PLIM_HOPS_MAX);
+    return valid;
+}
+
+bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(optarg, &end, 10);
+    if (errno != 0 || end == optarg || *end != '\0' || strchr(optarg, '-') != NULL) {
+        (void)cli_wrong_use(common, "--seed: '%s' is not a whole number from 0 to 2^64 - 1",
+                            optarg);
+        return false;
+    }
+    *seed_out = value;
+    return true;
+}
+
+/* The path as the kernel sees it; of one that does not exist yet, its nearest parent that does. */
+static bool resolve(const char *path, char real_out[PATH_MAX])
+{
+    char part[PATH_MAX];
+    if (strlen(path) >= sizeof part)
+        return false;
+    memcpy(part, path, strlen(path) + 1);
+    while (realpath(part, real_out) == NULL) {
+        char *slash = strrchr(part, '/');
+        if (errno != ENOENT || strcmp(part, ".") == 0)
+            return false;
+        if (slash == NULL)
+            memcpy(part, ".", 2);
+        else
+            *(slash == part ? slash + 1 : slash) = '\0';
+    }
+    return true;
+}
+
+bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch)
+{
+    char real_scratch[PATH_MAX], real_dataset[PATH_MAX];
+    if (scratch == NULL || realpath(dataset, real_dataset) == NULL ||
+        !resolve(scratch, real_scratch))
+        return true;
+    size_t length = strlen(real_dataset);
+    if (strncmp(real_scratch, real_dataset, length) != 0 ||
+        (real_scratch[length] != '/' && real_scratch[length] != '\0'))
+        return true;
+    (void)cli_wrong_use(
+        common, "--scratch: %s %s, which is never written to; name another directory", scratch,
+        real_scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
+    return false;
+}

@@ -1,0 +1,49 @@
+/* What `plimsoll train` is asked for, and what it says. */
+#ifndef PLIM_CLI_TRAIN_H
+#define PLIM_CLI_TRAIN_H
+
+#include "cli.h"
+
+typedef struct train {
+    cli_common_t common;
+    const char *dataset; /* NULL with --resume: run.json knows it */
+    const char *run;     /* NULL: a new one under runs/ */
+    const char *resume;  /* NULL: a new run */
+    plim_training_t training;
+    plim_load_wishes_t wishes;
+    int64_t more_epochs;  /* --epochs +N; 0: not given so */
+    int64_t accumulation; /* --gradient_accumulation_steps; 0: not given */
+    bool fanout_given;
+    bool layers_given;
+    bool heads_given;
+    bool epochs_given;
+} train_t;
+
+/*
+ * Reads the whole command line on top of what `train` holds, so that a second reading can put it on
+ * top of a run's own settings. False when the verb must return *exit_out, already said.
+ */
+bool train_read_options(int argc, char **argv, train_t *train, int *exit_out);
+
+/* What is left open is decided by the model and the dataset. False when it makes no sense, already
+ * said. */
+bool train_settle(train_t *train, const plim_dataset_info_t *info);
+
+/* Words of settings, as the options have them. */
+const char *train_model_name(plim_model_kind_t kind);
+
+void train_say_plan(const train_t *train, const plim_train_plan_t *plan);
+
+/* A plim_train_event_fn; `user` is a cli_common_t. */
+void train_say_event(void *user, const plim_train_event_t *event);
+
+/* How it ended; with --json adds to `object`. */
+void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object);
+
+/* "train", "valid", "test". */
+const char *train_split_name(int split);
+
+/* A score, or null when it is none. */
+json_t *train_json_score(double score);
+
+#endif

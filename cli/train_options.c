@@ -1,0 +1,343 @@
+/* The command line of `plimsoll train`, in our words and in those of PyG's and OGB's scripts. */
+#include "train.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_MODEL = CLI_OPTION_OWN,
+    OPTION_LAYERS,
+    OPTION_HIDDEN,
+    OPTION_HEADS,
+    OPTION_AGGR,
+    OPTION_NORM,
+    OPTION_ACT,
+    OPTION_DROPOUT,
+    OPTION_RESIDUAL,
+    OPTION_POOL,
+    OPTION_FANOUT,
+    OPTION_BATCH,
+    OPTION_SEED,
+    OPTION_EPOCHS,
+    OPTION_LR,
+    OPTION_OPTIMIZER,
+    OPTION_MOMENTUM,
+    OPTION_WEIGHT_DECAY,
+    OPTION_CLIP,
+    OPTION_SCHEDULE,
+    OPTION_STEP_SIZE,
+    OPTION_GAMMA,
+    OPTION_LOSS,
+    OPTION_METRIC,
+    OPTION_EVAL_EVERY,
+    OPTION_PATIENCE,
+    OPTION_EVAL_TRAIN,
+    OPTION_MICROBATCH,
+    OPTION_ACCUMULATION,
+    OPTION_RECOMPUTE,
+    OPTION_PRECISION,
+    OPTION_CHECKPOINT_EVERY,
+    OPTION_CHECKPOINT_MINUTES,
+    OPTION_MEMORY_EVERY,
+    OPTION_RUN,
+    OPTION_RESUME,
+    OPTION_SCRATCH
+};
+
+static const struct option long_options[] = {
+    {"model", required_argument, NULL, OPTION_MODEL},
+    {"layers", required_argument, NULL, OPTION_LAYERS},
+    {"num-layers", required_argument, NULL, OPTION_LAYERS},
+    {"hidden", required_argument, NULL, OPTION_HIDDEN},
+    {"hidden-channels", required_argument, NULL, OPTION_HIDDEN},
+    {"heads", required_argument, NULL, OPTION_HEADS},
+    {"aggr", required_argument, NULL, OPTION_AGGR},
+    {"norm", required_argument, NULL, OPTION_NORM},
+    {"act", required_argument, NULL, OPTION_ACT},
+    {"dropout", required_argument, NULL, OPTION_DROPOUT},
+    {"residual", no_argument, NULL, OPTION_RESIDUAL},
+    {"pool", required_argument, NULL, OPTION_POOL},
+    {"fanout", required_argument, NULL, OPTION_FANOUT},
+    {"num-neighbors", required_argument, NULL, OPTION_FANOUT},
+    {"batch", required_argument, NULL, OPTION_BATCH},
+    {"batch-size", required_argument, NULL, OPTION_BATCH},
+    {"seed", required_argument, NULL, OPTION_SEED},
+    {"epochs", required_argument, NULL, OPTION_EPOCHS},
+    {"lr", required_argument, NULL, OPTION_LR},
+    {"optimizer", required_argument, NULL, OPTION_OPTIMIZER},
+    {"momentum", required_argument, NULL, OPTION_MOMENTUM},
+    {"weight-decay", required_argument, NULL, OPTION_WEIGHT_DECAY},
+    {"clip", required_argument, NULL, OPTION_CLIP},
+    {"schedule", required_argument, NULL, OPTION_SCHEDULE},
+    {"step-size", required_argument, NULL, OPTION_STEP_SIZE},
+    {"gamma", required_argument, NULL, OPTION_GAMMA},
+    {"loss", required_argument, NULL, OPTION_LOSS},
+    {"metric", required_argument, NULL, OPTION_METRIC},
+    {"eval-every", required_argument, NULL, OPTION_EVAL_EVERY},
+    {"eval-steps", required_argument, NULL, OPTION_EVAL_EVERY},
+    {"patience", required_argument, NULL, OPTION_PATIENCE},
+    {"eval-train", no_argument, NULL, OPTION_EVAL_TRAIN},
+    {"microbatch", required_argument, NULL, OPTION_MICROBATCH},
+    {"gradient-accumulation-steps", required_argument, NULL, OPTION_ACCUMULATION},
+    {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
+    {"precision", required_argument, NULL, OPTION_PRECISION},
+    {"checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY},
+    {"checkpoint-minutes", required_argument, NULL, OPTION_CHECKPOINT_MINUTES},
+    {"memory-every", required_argument, NULL, OPTION_MEMORY_EVERY},
+    {"log-steps", required_argument, NULL, OPTION_MEMORY_EVERY},
+    {"run", required_argument, NULL, OPTION_RUN},
+    {"resume", required_argument, NULL, OPTION_RESUME},
+    {"scratch", required_argument, NULL, OPTION_SCRATCH},
+    CLI_COMMON_OPTIONS};
+
+/* In the order of plim_model_kind_t. */
+static const char *const model_names[] = {"mlp", "gcn", "sage", "gat", "gin", NULL};
+
+const char *train_model_name(plim_model_kind_t kind)
+{
+    return model_names[kind];
+}
+
+/* Options that are one of a few words, each in the order of its enumeration. */
+static bool take_word(int code, train_t *train)
+{
+    static const char *const aggregations[] = {"mean", "max", NULL};
+    static const char *const norms[] = {"none", "layer", "batch", NULL};
+    static const char *const activations[] = {"none", "relu", "elu", NULL};
+    static const char *const pools[] = {"mean", "add", "max", NULL};
+    static const char *const precisions[] = {"f32", "bf16", NULL};
+    static const char *const optimisers[] = {"adam", "adamw", "sgd", NULL};
+    static const char *const schedules[] = {"none", "cosine", "step", NULL};
+    static const char *const losses[] = {"auto", "cross-entropy", "bce", "mse", "mae", NULL};
+    static const char *const metrics[] = {"auto", "accuracy", "roc-auc", "mae", "rmse", NULL};
+    const struct {
+        int code;
+        const char *option;
+        const char *const *words;
+    } tables[] = {
+        {OPTION_MODEL, "--model", model_names},
+        {OPTION_AGGR, "--aggr", aggregations},
+        {OPTION_NORM, "--norm", norms},
+        {OPTION_ACT, "--act", activations},
+        {OPTION_POOL, "--pool", pools},
+        {OPTION_PRECISION, "--precision", precisions},
+        {OPTION_OPTIMIZER, "--optimizer", optimisers},
+        {OPTION_SCHEDULE, "--schedule", schedules},
+        {OPTION_LOSS, "--loss", losses},
+        {OPTION_METRIC, "--metric", metrics},
+    };
+    plim_training_t *training = &train->training;
+    size_t i = 0;
+    while (i + 1 < sizeof tables / sizeof tables[0] && tables[i].code != code)
+        i++;
+    const int word = cli_parse_word(&train->common, tables[i].option, tables[i].words);
+    if (word < 0)
+        return false;
+    switch (code) {
+    case OPTION_MODEL:
+        training->model.kind = (plim_model_kind_t)word;
+        break;
+    case OPTION_AGGR:
+        training->model.aggregation = (plim_aggregation_t)word;
+        break;
+    case OPTION_NORM:
+        training->model.norm = (plim_norm_t)word;
+        break;
+    case OPTION_ACT:
+        training->model.activation = (plim_activation_t)word;
+        break;
+    case OPTION_POOL:
+        training->model.pool = (plim_pool_t)word;
+        break;
+    case OPTION_PRECISION:
+        training->model.precision = (plim_precision_t)word;
+        break;
+    case OPTION_OPTIMIZER:
+        training->optimiser.kind = (plim_optimiser_kind_t)word;
+        break;
+    case OPTION_SCHEDULE:
+        training->optimiser.schedule = (plim_schedule_t)word;
+        break;
+    case OPTION_LOSS:
+        training->loss = (plim_loss_t)word;
+        break;
+    default:
+        training->metric = (plim_metric_t)word;
+        break;
+    }
+    return true;
+}
+
+/* "10" epochs in all, "+10" more than the run has. */
+static bool take_epochs(train_t *train)
+{
+    const bool more = optarg[0] == '+';
+    int64_t epochs;
+    if (!cli_parse_int(&train->common, "--epochs", optarg, 1, INT32_MAX, &epochs))
+        return false;
+    train->epochs_given = true;
+    train->more_epochs = more ? epochs : 0;
+    if (!more)
+        train->training.epochs = epochs;
+    return true;
+}
+
+static bool take_int(const train_t *train, const char *option, int64_t least, int64_t *value_out)
+{
+    return cli_parse_int(&train->common, option, optarg, least, INT32_MAX, value_out);
+}
+
+/* How the model is built. */
+static bool take_model(int code, train_t *train)
+{
+    plim_model_t *model = &train->training.model;
+    int64_t value;
+    double real;
+    switch (code) {
+    case OPTION_LAYERS:
+        train->layers_given = true;
+        if (!cli_parse_int(&train->common, "--layers", optarg, 1, PLIM_HOPS_MAX, &value))
+            return false;
+        model->num_layers = (int)value;
+        return true;
+    case OPTION_HIDDEN:
+        return take_int(train, "--hidden", 1, &model->hidden);
+    case OPTION_HEADS:
+        train->heads_given = true;
+        if (!cli_parse_int(&train->common, "--heads", optarg, 1, 1024, &value))
+            return false;
+        model->heads = (int)value;
+        return true;
+    case OPTION_DROPOUT:
+        if (!cli_parse_real(&train->common, "--dropout", optarg, 0, 1, &real))
+            return false;
+        model->dropout = (float)real;
+        return true;
+    case OPTION_RESIDUAL:
+        model->residual = true;
+        return true;
+    case OPTION_RECOMPUTE:
+        model->recompute = true;
+        return true;
+    default:
+        return take_word(code, train);
+    }
+}
+
+/* How its weights are changed. */
+static bool take_optimiser(int code, train_t *train)
+{
+    const cli_common_t *common = &train->common;
+    plim_optimiser_t *optimiser = &train->training.optimiser;
+    switch (code) {
+    case OPTION_LR:
+        return cli_parse_real(common, "--lr", optarg, 0, INFINITY, &optimiser->rate);
+    case OPTION_MOMENTUM:
+        return cli_parse_real(common, "--momentum", optarg, 0, 1, &optimiser->momentum);
+    case OPTION_WEIGHT_DECAY:
+        return cli_parse_real(common, "--weight-decay", optarg, 0, INFINITY,
+                              &optimiser->weight_decay);
+    case OPTION_CLIP:
+        return cli_parse_real(common, "--clip", optarg, 0, INFINITY, &optimiser->clip_norm);
+    case OPTION_STEP_SIZE:
+        return take_int(train, "--step-size", 1, &optimiser->schedule_epochs);
+    case OPTION_GAMMA:
+        return cli_parse_real(common, "--gamma", optarg, 0, INFINITY, &optimiser->schedule_factor);
+    default:
+        return take_model(code, train);
+    }
+}
+
+/* False when the option's value is none, already said. */
+static bool take_option(int code, train_t *train, int argc, char **argv)
+{
+    const cli_common_t *common = &train->common;
+    plim_training_t *training = &train->training;
+    double minutes;
+    switch (code) {
+    case OPTION_FANOUT:
+        train->fanout_given = true;
+        return cli_parse_fanout(common, argc, argv, &training->recipe);
+    case OPTION_BATCH:
+        return take_int(train, "--batch", 1, &training->recipe.batch_size);
+    case OPTION_SEED:
+        return cli_parse_seed(common, &training->recipe.seed);
+    case OPTION_EPOCHS:
+        return take_epochs(train);
+    case OPTION_EVAL_EVERY:
+        return take_int(train, "--eval-every", 0, &training->eval_every);
+    case OPTION_PATIENCE:
+        return take_int(train, "--patience", 0, &training->patience);
+    case OPTION_EVAL_TRAIN:
+        training->eval_train = true;
+        return true;
+    case OPTION_MICROBATCH:
+        train->accumulation = 0;
+        return take_int(train, "--microbatch", 0, &training->microbatch);
+    case OPTION_ACCUMULATION:
+        return take_int(train, "--gradient-accumulation-steps", 1, &train->accumulation);
+    case OPTION_CHECKPOINT_EVERY:
+        return take_int(train, "--checkpoint-every", 0, &training->checkpoint_steps);
+    case OPTION_CHECKPOINT_MINUTES:
+        if (!cli_parse_real(common, "--checkpoint-minutes", optarg, 0, 1e9, &minutes))
+            return false;
+        training->checkpoint_seconds = minutes * 60;
+        return true;
+    case OPTION_MEMORY_EVERY:
+        return take_int(train, "--memory-every", 0, &training->memory_steps);
+    case OPTION_RUN:
+        train->run = optarg;
+        return true;
+    case OPTION_RESUME:
+        train->resume = optarg;
+        return true;
+    case OPTION_SCRATCH:
+        train->wishes.scratch = optarg;
+        return true;
+    default:
+        return take_optimiser(code, train);
+    }
+}
+
+bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
+{
+    int code;
+    while ((code = cli_next_option(argc, argv, long_options, &train->common, exit_out)) != -1) {
+        if (code == -2)
+            return false;
+        if (!take_option(code, train, argc, argv)) {
+            *exit_out = CLI_WRONG_USE;
+            return false;
+        }
+    }
+    return true;
+}
+
+bool train_settle(train_t *train, const plim_dataset_info_t *info)
+{
+    plim_training_t *training = &train->training;
+    plim_recipe_t *recipe = &training->recipe;
+    plim_model_t *model = &training->model;
+    const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
+    if (!drawn && !train->fanout_given)
+        recipe->num_hops = 0;
+    if (drawn && train->resume == NULL) {
+        if (!train->fanout_given && train->layers_given)
+            for (recipe->num_hops = 0; recipe->num_hops < model->num_layers; recipe->num_hops++)
+                recipe->fanout[recipe->num_hops] = 10;
+        if (!train->layers_given)
+            model->num_layers = recipe->num_hops;
+    }
+    if (train->accumulation > 0)
+        training->microbatch = (recipe->batch_size + train->accumulation - 1) / train->accumulation;
+    if (train->accumulation == 1)
+        training->microbatch = 0;
+    if (model->kind != PLIM_GAT && train->heads_given && model->heads > 1) {
+        (void)cli_wrong_use(&train->common, "--heads is for --model gat; %s has none",
+                            train_model_name(model->kind));
+        return false;
+    }
+    return true;
+}

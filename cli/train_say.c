@@ -1,0 +1,161 @@
+#include "train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+const char *train_split_name(int split)
+{
+    static const char *const names[] = {"train", "valid", "test"};
+    return names[split];
+}
+
+json_t *train_json_score(double score)
+{
+    return isfinite(score) ? json_real(score) : json_null();
+}
+
+static json_t *json_plan(const plim_train_plan_t *plan)
+{
+    json_t *object = json_object(), *accounts = json_array();
+    (void)json_object_set_new(object, "event", json_string("plan"));
+    for (int i = 0; i < plan->num_accounts; i++)
+        (void)json_array_append_new(accounts,
+                                    json_pack("{s:s, s:I}", "name", plan->accounts[i].name, "bytes",
+                                              (json_int_t)plan->accounts[i].bytes));
+    (void)json_object_set_new(object, "accounts", accounts);
+    (void)json_object_set_new(object, "total_bytes", json_integer(plan->total));
+    if (plan->line != PLIM_LINE_NONE)
+        (void)json_object_set_new(object, "line_bytes", json_integer(plan->line));
+    (void)json_object_set_new(object, "least_bytes", json_integer(plan->least));
+    (void)json_object_set_new(object, "topology",
+                              json_string(plan->load.topology_in_memory ? "memory" : "disk"));
+    (void)json_object_set_new(object, "features",
+                              json_string(plan->load.rows_in_memory ? "memory" : "disk"));
+    return object;
+}
+
+void train_say_plan(const train_t *train, const plim_train_plan_t *plan)
+{
+    char total[24], least[24];
+    if (train->common.json)
+        cli_print_json(json_plan(plan));
+    cli_remark("planned: %s at most, %s would do; topology %s, rows %s",
+               plim_size_text(plan->total, total), plim_size_text(plan->least, least),
+               plan->load.topology_in_memory ? "in memory" : "on disk",
+               plan->load.rows_in_memory ? "in memory" : "on disk");
+}
+
+static void show_steps(const plim_train_event_t *event)
+{
+    static const char *const evaluations[] = {"Train eval", "Val eval", "Test eval"};
+    const bool training = event->kind == PLIM_EVENT_STEP;
+    const plim_progress_t progress = {training ? "Training" : evaluations[event->split], "it",
+                                      event->step, event->steps};
+    char loss[48] = "";
+    if (training)
+        (void)snprintf(loss, sizeof loss, ", loss %.4f", event->loss);
+    cli_show_passing(&progress, loss);
+}
+
+static void say_score(const char *name, double score)
+{
+    if (!isnan(score))
+        (void)printf(" | %s: %.4f", name, score);
+}
+
+static void say_epoch(const plim_train_event_t *event)
+{
+    (void)printf("Epoch %03" PRId64 " | Loss: %.4f", event->epoch, event->loss);
+    say_score("Train", event->score[PLIM_TRAIN]);
+    say_score("Val", event->score[PLIM_VALID]);
+    say_score("Test", event->score[PLIM_TEST]);
+    (void)printf(" | Time: %.*fs\n", event->seconds < 10 ? 2 : 0, event->seconds);
+}
+
+static json_t *json_epoch(const plim_train_event_t *event)
+{
+    json_t *object = json_pack("{s:s, s:I, s:o}", "event", "epoch", "epoch",
+                               (json_int_t)event->epoch, "loss", train_json_score(event->loss));
+    for (int split = 0; split < 3; split++)
+        if (!isnan(event->score[split]))
+            (void)json_object_set_new(object, train_split_name(split),
+                                      json_real(event->score[split]));
+    (void)json_object_set_new(object, "best", json_boolean(event->best));
+    (void)json_object_set_new(object, "seconds", json_real(event->seconds));
+    return object;
+}
+
+static void say_memory(const plim_train_event_t *event)
+{
+    const double mib = 1 << 20;
+    (void)printf("Step %" PRId64 ": CPU: %.1fMB", event->step, (double)event->resident_bytes / mib);
+    if (event->line_bytes != PLIM_LINE_NONE)
+        (void)printf(" of %.1fMB", (double)event->line_bytes / mib);
+    (void)printf("\n");
+}
+
+static json_t *json_memory(const plim_train_event_t *event)
+{
+    json_t *object =
+        json_pack("{s:s, s:I, s:I, s:I}", "event", "memory", "epoch", (json_int_t)event->epoch,
+                  "step", (json_int_t)event->step, "rss_bytes", (json_int_t)event->resident_bytes);
+    if (event->line_bytes != PLIM_LINE_NONE)
+        (void)json_object_set_new(object, "line_bytes", json_integer(event->line_bytes));
+    return object;
+}
+
+void train_say_event(void *user, const plim_train_event_t *event)
+{
+    const cli_common_t *common = user;
+    switch (event->kind) {
+    case PLIM_EVENT_STEP:
+    case PLIM_EVENT_EVAL:
+        show_steps(event);
+        return;
+    case PLIM_EVENT_EPOCH:
+        cli_leave_phase();
+        if (common->json)
+            cli_print_json(json_epoch(event));
+        else
+            say_epoch(event);
+        break;
+    case PLIM_EVENT_MEMORY:
+        cli_leave_phase();
+        if (common->json)
+            cli_print_json(json_memory(event));
+        else
+            say_memory(event);
+        break;
+    case PLIM_EVENT_CHECKPOINT:
+        return;
+    }
+    (void)fflush(stdout);
+}
+
+void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object)
+{
+    if (object != NULL) {
+        (void)json_object_set_new(object, "epochs", json_integer(result->epochs));
+        (void)json_object_set_new(object, "loss", train_json_score(result->loss));
+        if (result->best_epoch > 0)
+            (void)json_object_set_new(object, "best_epoch", json_integer(result->best_epoch));
+        for (int split = 0; split < 3; split++)
+            if (!isnan(result->score[split]))
+                (void)json_object_set_new(object, train_split_name(split),
+                                          json_real(result->score[split]));
+        (void)json_object_set_new(object, "early", json_boolean(result->early));
+        return;
+    }
+    cli_leave_phase();
+    if (result->early)
+        cli_remark("%" PRId64 " evaluations without a better one: ended", train->training.patience);
+    if (result->best_epoch == 0)
+        return;
+    (void)printf("Best epoch %03" PRId64, result->best_epoch);
+    say_score("Train", result->score[PLIM_TRAIN]);
+    say_score("Val", result->score[PLIM_VALID]);
+    say_score("Test", result->score[PLIM_TEST]);
+    (void)printf("\n");
+    (void)fflush(stdout);
+}

@@ -1,0 +1,104 @@
+/* How good a run's weights are, on any split. */
+#include "infer.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { OPTION_EXACT = INFER_OWN };
+
+static const struct option long_options[] = {
+    INFER_OPTIONS, {"exact", no_argument, NULL, OPTION_EXACT}, CLI_COMMON_OPTIONS};
+
+/* The metric's name, the automatic one settled as the library does. */
+static const char *metric_name(const plim_training_t *training, const plim_dataset_info_t *info)
+{
+    static const char *const names[] = {"", "accuracy", "roc_auc", "mae", "rmse"};
+    plim_metric_t metric = training->metric;
+    if (metric == PLIM_METRIC_AUTO) {
+        metric = info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
+        if (training->loss == PLIM_LOSS_BCE)
+            metric = PLIM_METRIC_ROC_AUC;
+    }
+    return names[metric];
+}
+
+static json_t *describe(const infer_t *infer, const char *metric, unsigned splits,
+                        const double score[3], const double loss[3])
+{
+    json_t *object = json_pack("{s:o, s:b, s:s}", "run", cli_json_text(infer->run), "exact",
+                               (int)infer->inference.exact, "metric", metric);
+    for (int split = 0; split < 3; split++)
+        if ((splits >> split & 1) != 0)
+            (void)json_object_set_new(object, train_split_name(split),
+                                      json_pack("{s:o, s:o}", "score",
+                                                train_json_score(score[split]), "loss",
+                                                train_json_score(loss[split])));
+    return object;
+}
+
+static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_run_info_t *run, void *context)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    double score[3], loss[3];
+    unsigned splits = infer->split == INFER_SPLIT_ALL ? 7U : 1U << infer->split;
+    (void)context;
+    if (infer->split < 0)
+        splits = 1U << PLIM_VALID | 1U << PLIM_TEST;
+    if (infer->split < 0 || infer->split == INFER_SPLIT_ALL)
+        for (int split = 0; split < 3; split++)
+            if (info->num_split[split] == 0)
+                splits &= ~(1U << split);
+    plim_status_t status = plim_evaluate(job, dataset, infer->run, &infer->inference, splits,
+                                         train_say_event, &infer->common, score, loss);
+    if (status != PLIM_OK)
+        return status;
+    cli_leave_phase();
+    const char *metric = metric_name(&run->training, info);
+    json_t *object = NULL;
+    if (infer->common.json)
+        object = describe(infer, metric, splits, score, loss);
+    else
+        for (int split = 0; split < 3; split++)
+            if ((splits >> split & 1) != 0)
+                (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric,
+                             score[split], loss[split]);
+    (void)fflush(stdout);
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    infer_t infer = {.common = {.verb = &cli_verb_evaluate}, .split = -1};
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, long_options, &infer.common, &exit_code)) != -1) {
+        if (code == -2)
+            return exit_code;
+        if (code == OPTION_EXACT)
+            infer.inference.exact = true;
+        else if (!infer_take_option(&infer, code))
+            return CLI_WRONG_USE;
+    }
+    if (!infer_take_words(&infer, argc, argv))
+        return CLI_WRONG_USE;
+    return infer_run(&infer, evaluate, NULL);
+}
+
+const cli_verb_t cli_verb_evaluate = {
+    .name = "evaluate",
+    .summary = "how good a run's weights are, sampled or exact",
+    .help =
+        "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
+        "Scores the best weights of a run by its metric: with neighbourhoods drawn as in\n"
+        "training, which gives what training said, or exactly. DIR is the dataset, where it has\n"
+        "moved since.\n\n"
+        "Options:\n"
+        "  --split NAME     train, valid, test or all; default: valid and test\n"
+        "  --exact          whole neighbourhoods, layer by layer\n"
+        "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
+        "  --scratch DIR    where layers between go that do not fit in memory; default: RUN\n",
+    .run = run,
+};

@@ -1,0 +1,209 @@
+"""train, evaluate and predict as people use them: options, lines, files, exit codes, signals."""
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+EPOCH = re.compile(r'^Epoch (\d{3,}) \| Loss: \d+\.\d{4}( \| Train: \d\.\d{4})?'
+                   r'( \| Val: \d\.\d{4} \| Test: \d\.\d{4})? \| Time: \d+(\.\d\d)?s$')
+
+
+def plimsoll(*words, code=0, cwd=None):
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=120, cwd=cwd)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def objects(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope='module')
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp('train') / 'graph'
+    plimsoll('generate', 'free', path, '--nodes', 3000, '--edges', 24000, '--features', 24, '--classes', 5)
+    return path
+
+
+SMALL = ('--model', 'sage', '--hidden', '16', '--fanout', '4,3', '--batch', '100', '--quiet')
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / 'metrics.jsonl').read_text().splitlines()]
+
+
+@pytest.fixture(scope='module')
+def run(graph):
+    path = graph.parent / 'runs' / 'deep' / 'a'  # parents are made
+    plimsoll('train', graph, *SMALL, '--epochs', 4, '--run', path)
+    return path
+
+
+def test_a_line_an_epoch(graph, tmp_path):
+    said = plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'a').stdout.splitlines()
+    assert len(said) == 4
+    assert all(EPOCH.match(line) for line in said[:3]), said
+    assert [EPOCH.match(line).group(1) for line in said[:3]] == ['001', '002', '003']
+    assert re.match(r'^Best epoch 00\d \| Train: \d\.\d{4} \| Val: \d\.\d{4} \| Test: \d\.\d{4}$', said[3])
+    lines = metrics(tmp_path / 'a')
+    assert [line['epoch'] for line in lines] == [1, 2, 3]
+    assert lines[2]['loss'] < lines[0]['loss']
+    assert all(set(line) == {'epoch', 'loss', 'valid', 'test', 'rate', 'best'} for line in lines)
+    assert {'run.json', 'metrics.jsonl', 'timeline.jsonl', 'last.safetensors', 'best.safetensors'} \
+        <= set(os.listdir(tmp_path / 'a'))
+
+
+def test_evaluations_are_as_rare_as_asked(graph, tmp_path):
+    plimsoll('train', graph, *SMALL, '--epochs', 5, '--eval-every', 2, '--run', tmp_path / 'a')
+    assert [line['epoch'] for line in metrics(tmp_path / 'a') if 'valid' in line] == [2, 4]
+    said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--eval-every', 0, '--run', tmp_path / 'b').stdout
+    assert 'Val' not in said and 'Best' not in said
+    assert not (tmp_path / 'b' / 'best.safetensors').exists()
+    plimsoll('train', graph, *SMALL, '--epochs', 1, '--eval-train', '--run', tmp_path / 'c')
+    assert 'train' in metrics(tmp_path / 'c')[0]
+
+
+def test_other_spellings(graph, tmp_path):
+    ours = ('--hidden', 16, '--layers', 2, '--fanout', '4,3', '--batch', 100, '--weight-decay', 5e-4, '--eval-every', 2,
+            '--microbatch', 34)
+    theirs = ('--hidden_channels', 16, '--num_layers', 2, '--num_neighbors', 4, 3, '--batch_size', 100,
+              '--weight_decay', 5e-4, '--eval_steps', 2, '--gradient_accumulation_steps', 3)
+    plimsoll('train', graph, *ours, '--epochs', 2, '--run', tmp_path / 'ours', '--quiet')
+    plimsoll('train', *theirs, graph, '--epochs', 2, '--run', tmp_path / 'theirs', '--quiet', '--log_steps', 10)
+    assert (tmp_path / 'ours' / 'metrics.jsonl').read_bytes() == (tmp_path / 'theirs' / 'metrics.jsonl').read_bytes()
+
+
+def test_a_run_without_a_name_gets_one(graph, tmp_path):
+    for number in (1, 2):
+        done = plimsoll('train', graph, *SMALL, '--epochs', 1, '--json', cwd=tmp_path)
+        assert objects(done)[-1]['run'] == f'runs/graph-sage-{number}'
+        assert (tmp_path / 'runs' / f'graph-sage-{number}' / 'run.json').exists()
+
+
+def test_memory_lines(graph, tmp_path):
+    said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--memory-every', 5, '--run', tmp_path / 'a', '--memory', '1G').stdout
+    lines = [line for line in said.splitlines() if line.startswith('Step')]
+    assert len(lines) >= 2
+    assert all(re.match(r'^Step \d+: CPU: \d+\.\dMB of \d+\.\dMB$', line) for line in lines)
+    assert [int(line.split()[1][:-1]) for line in lines] == list(range(5, 5 * len(lines) + 1, 5))
+
+
+def test_json_is_an_object_a_line(graph, tmp_path):
+    found = objects(plimsoll('train', graph, *SMALL, '--epochs', 2, '--run', tmp_path / 'a', '--json', '--memory-every', 10))
+    assert [one['event'] for one in found if one['event'] != 'memory'] == ['plan', 'epoch', 'epoch', 'end']
+    assert found[0]['total_bytes'] == sum(one['bytes'] for one in found[0]['accounts'])
+    end = found[-1]
+    assert end['epochs'] == 2 and end['best_epoch'] in (1, 2) and 0 < end['test'] <= 1
+    assert end['rss_peak_bytes'] > 0
+
+
+def test_stages(graph, tmp_path):
+    plimsoll('train', graph, *SMALL, '--epochs', 4, '--run', tmp_path / 'straight')
+    plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', tmp_path / 'stages')
+    plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 3, '--quiet')
+    plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', '+1', '--quiet')
+    assert (tmp_path / 'straight' / 'metrics.jsonl').read_bytes() == (tmp_path / 'stages' / 'metrics.jsonl').read_bytes()
+    done = plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 4, code=2)
+    assert '+4' in done.stderr
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_saves_the_run(graph, tmp_path, number):
+    words = ('--model', 'sage', '--hidden', '64', '--fanout', '10,10', '--batch', '100', '--epochs', '40', '--quiet')
+    process = subprocess.Popen([PLIMSOLL, 'train', graph, *words, '--run', tmp_path / 'a'], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline().startswith('Epoch 001')
+    process.send_signal(number)
+    began = time.monotonic()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 75, said
+    assert time.monotonic() - began < 5
+    assert 'saved' in said
+    done = len(metrics(tmp_path / 'a'))
+    assert done < 40
+    words = [word if word != '40' else str(done + 2) for word in words]
+    plimsoll('train', graph, *words, '--run', tmp_path / 'b')
+    plimsoll('train', '--resume', tmp_path / 'a', '--quiet')
+    wanted = (tmp_path / 'b' / 'metrics.jsonl').read_text()
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_text().startswith(wanted)
+
+
+def test_wrong_use(graph, run, tmp_path):
+    for words, said in [
+            ((), 'a dataset directory is needed'),
+            ((graph, '--model', 'gnn'), '--model is mlp, gcn, sage, gat or gin'),
+            ((graph, '--fanout', '3,x'), '--fanout'),
+            ((graph, '--layers', 3, '--fanout', '3,2'), 'as many fan-outs as layers'),
+            ((graph, '--norm', 'batch', '--microbatch', 5), 'batch norm'),
+            ((graph, '--model', 'gat', '--hidden', 10, '--heads', 3), 'heads'),
+            ((graph, '--model', 'gcn', '--heads', 3), '--heads is for'),
+            ((graph, '--dropout', '1'), '--dropout'),
+            ((graph, '--loss', 'mse'), 'classes'),
+            ((graph, '--epochs', '+3'), '--resume'),
+            ((graph, '--run', run), 'holds a run already'),
+            ((graph, '--run', tmp_path / 'x', '--resume', run), 'one of them'),
+            (('--resume', run, '--hidden', 32), 'hidden'),
+            (('--resume', tmp_path / 'nothing'), 'nothing'),
+    ]:
+        code = 1 if words and words[-1] == tmp_path / 'nothing' else 2
+        done = subprocess.run([PLIMSOLL, 'train', *map(str, words)], check=False, capture_output=True, text=True,
+                              timeout=60, cwd=tmp_path)
+        assert done.returncode in (code, 2), done.stderr
+        assert said in done.stderr, (words, done.stderr)
+
+
+def test_what_does_not_fit_is_refused_first(graph, tmp_path):
+    done = plimsoll('train', graph, *SMALL, '--run', tmp_path / 'a', '--memory', '20M', '--json', code=3)
+    assert objects(done)[-1]['status'] == 'budget'
+    assert not (tmp_path / 'a').exists()
+
+
+def test_another_dataset_is_refused(graph, run, tmp_path):
+    other = tmp_path / 'other'
+    plimsoll('generate', 'free', other, '--nodes', 500, '--edges', 2000, '--features', 24, '--classes', 5)
+    assert 'another dataset' in plimsoll('train', '--resume', run, other, '--epochs', '+1', code=4).stderr
+    assert 'another dataset' in plimsoll('evaluate', run, other, code=4).stderr
+
+
+def test_evaluate(graph, run):
+    best = next(line for line in reversed(metrics(run)) if line['best'])
+    found = objects(plimsoll('evaluate', run, '--json', '--quiet'))[0]
+    assert found['metric'] == 'accuracy' and not found['exact']
+    assert found['valid']['score'] == best['valid'] and found['test']['score'] == best['test']
+    said = plimsoll('evaluate', run, '--split', 'all', '--quiet').stdout.splitlines()
+    assert [line.split(':')[0] for line in said] == ['train', 'valid', 'test']
+    assert re.match(r'^test: accuracy 0\.\d{4}, loss \d+\.\d{4}$', said[2])
+
+
+@pytest.mark.parametrize('how', [[], ['--sampled']])
+def test_predict(graph, run, tmp_path, how):
+    def predicted(split, kind):
+        out = tmp_path / f'{split}-{kind}.npy'
+        plimsoll('predict', run, '--split', split, '--kind', kind, '--out', out, '--quiet', *how)
+        return np.load(out)
+    labels = np.load(graph / 'labels.npy')
+    score = objects(plimsoll('evaluate', run, '--split', 'all', '--json', '--quiet', *(['--exact'] if not how else [])))[0]
+    for split in ('train', 'valid', 'test'):
+        nodes = np.load(graph / f'{split}.npy')
+        logits, classes, embeddings = (predicted(split, kind) for kind in ('logits', 'classes', 'embeddings'))
+        assert logits.shape == (len(nodes), 5) and logits.dtype == np.float32
+        assert classes.dtype == np.int64 and (classes == logits.argmax(1)).all()
+        assert embeddings.shape == (len(nodes), 16) and embeddings.dtype == np.float32
+        assert np.isclose((classes == labels[nodes]).mean(), score[split]['score'])
+    if not how:
+        assert (predicted('all', 'logits')[np.load(graph / 'test.npy')] == predicted('test', 'logits')).all()
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ['.npy'] * len(list(tmp_path.iterdir()))
+
+
+def test_predict_refuses(run, tmp_path):
+    assert '--out' in plimsoll('predict', run, code=2).stderr
+    assert 'one split' in plimsoll('predict', run, '--split', 'all', '--sampled', '--out', tmp_path / 'x.npy', code=2).stderr
+    plimsoll('predict', run, '--out', tmp_path / 'no' / 'x.npy', code=1)
+    assert not list(pathlib.Path(tmp_path).iterdir())
