@@ -12,7 +12,8 @@ typedef struct test_batch_shape {
     int64_t num_features;
     plim_dtype_t row_type;
     int num_hops;
-    int64_t fanout[PLIM_HOPS_MAX]; /* a node draws 0 … fanout neighbours */
+    int64_t fanout[PLIM_HOPS_MAX]; /* a node draws 0 … fanout neighbours, */
+    bool full;                     /* or as many as fanout */
     bool graphs;                   /* seeds are graphs of up to fanout[0] nodes, one block */
 } test_batch_shape_t;
 
