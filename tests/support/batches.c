@@ -38,8 +38,7 @@ static void draw_hop(const test_batch_shape_t *shape, int hop, test_batch_t *mad
     int32_t edges = 0;
     for (int64_t v = 0; v < block->num_dst; v++) {
         const uint64_t node = (uint64_t)made->nodes[v];
-        const int64_t drawn =
-            shape->full ? fanout : below(node, (uint64_t)hop, 1, fanout + 1);
+        const int64_t drawn = shape->full ? fanout : below(node, (uint64_t)hop, 1, fanout + 1);
         for (int64_t k = 0; k < drawn; k++) {
             const int64_t source = below(node, (uint64_t)hop, 2 + (uint64_t)k, shape->num_nodes);
             if (place[source] < 0) {
