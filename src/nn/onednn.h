@@ -22,9 +22,9 @@ struct dnnl_stream;
 
 /* What oneDNN takes from the heap at most: when it is first used (code pages included), for a
  * product, and for a call. */
-#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)64 << 20)
+#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)16 << 20)
 #define PLIM__ONEDNN_PRODUCT_BYTES ((size_t)96 << 10)
-#define PLIM__ONEDNN_CALL_BYTES ((size_t)8 << 10)
+#define PLIM__ONEDNN_CALL_BYTES ((size_t)4 << 10)
 
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
 typedef struct plim__view {

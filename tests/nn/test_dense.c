@@ -6,6 +6,7 @@
 #include "mem/arena.h"
 #include "nn/bf16.h"
 #include "nn/dense.h"
+#include "nn/onednn.h"
 
 #include <dirent.h>
 #include <malloc.h>
@@ -13,6 +14,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What the caller allows OpenMP must stay as it is. */
+extern int omp_get_max_threads(void) __attribute__((weak));
 
 typedef struct shape {
     int64_t rows, in, out;
@@ -203,7 +209,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
     static const int counts[] = {1, 2, 3, 8};
-    const shape_t shape = {20000, 130, 70};
+    const shape_t shape = {5000, 130, 70};
     for (int element = PLIM__F32; element <= PLIM__BF16; element++) {
         bench_t first = bench_make(shape, (plim__element_t)element, 1);
         bench_run(&first);
@@ -221,11 +227,297 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     }
 }
 
-int main(void)
+/* With AVX-512 a row's product is its own, in parts of any size. (oneDNN's kernels for AVX2 treat
+ * the last rows of a tile differently.) */
+static void a_row_does_not_depend_on_its_neighbours(void **state)
 {
-    const struct CMUnitTest tests[] = {
+    (void)state;
+    if (!plim__onednn_has_bf16()) {
+        print_message("SKIPPED: this processor has no AVX-512\n");
+        skip();
+    }
+    for (int element = PLIM__F32; element <= PLIM__BF16; element++) {
+        bench_t whole = bench_make((shape_t){700, 130, 70}, (plim__element_t)element, 1);
+        bench_run(&whole);
+        for (int64_t rows = 1; rows < 700; rows += 111) {
+            bench_t part = bench_make((shape_t){rows, 130, 70}, (plim__element_t)element, 1);
+            bench_run(&part);
+            assert_memory_equal(whole.y, part.y, (size_t)rows * 70 * sizeof(float));
+            assert_memory_equal(whole.dx, part.dx, (size_t)rows * 130 * sizeof(float));
+            bench_end(&part);
+        }
+        bench_end(&whole);
+    }
+}
+
+static int count_threads(void)
+{
+    int count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks))
+        count += entry->d_name[0] != '.';
+    (void)closedir(tasks);
+    return count;
+}
+
+static size_t heap_bytes(void)
+{
+    return mallinfo2().uordblks;
+}
+
+static int64_t resident_bytes(void)
+{
+    long long size = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lld %lld", &size, &resident), 2);
+    (void)fclose(file);
+    return (int64_t)resident * sysconf(_SC_PAGESIZE);
+}
+
+/* Objects, and a team of two, that a test runs again and again. */
+typedef struct rig {
+    plim_job_t job;
+    plim__team_t *team;
+    plim__dense_t *dense;
+    bench_t bench;
+} rig_t;
+
+static rig_t rig_with(bench_t bench)
+{
+    rig_t rig = {.job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO), .bench = bench};
+    assert_ok(plim__dense_library_begin(rig.job.ledger));
+    assert_ok(plim__team_create(rig.job.ledger, 2, &rig.team));
+    assert_ok(plim__dense_create(rig.job.ledger, &rig.bench.params, &rig.dense));
+    return rig;
+}
+
+static rig_t rig_make(shape_t shape, plim__element_t element)
+{
+    return rig_with(bench_make(shape, element, 2));
+}
+
+static void rig_run(rig_t *rig)
+{
+    bench_t *bench = &rig->bench;
+    plim__dense_set_weight(rig->dense, rig->team, 0, bench->params.in, bench->weight);
+    plim__dense_forward(rig->dense, rig->team, &bench->x, bench->y);
+    plim__dense_backward_input(rig->dense, rig->team, &bench->dy, bench->dx);
+    plim__dense_backward_weight(rig->dense, rig->team, &bench->dy, &bench->x);
+    plim__dense_gradient(rig->dense, rig->team, 0, bench->params.in, true, bench->gradient);
+}
+
+static void rig_end(rig_t *rig)
+{
+    plim__dense_destroy(rig->dense);
+    plim__team_destroy(rig->team);
+    plim__dense_library_end(rig->job.ledger);
+    test_job_end(&rig->job);
+}
+
+static void rig_end_all(rig_t *rig)
+{
+    rig_end(rig);
+    bench_end(&rig->bench);
+}
+
+/* The first to use oneDNN in this process. */
+static void first_use_is_within_its_bound(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZED) {
+        print_message("SKIPPED: resident memory is the sanitizer's\n");
+        skip();
+    }
+    const shape_t shape = {3000, 300, 200};
+    bench_t benches[] = {bench_make(shape, PLIM__F32, 2), bench_make(shape, PLIM__BF16, 2)};
+    int64_t most = 0, bound = 0, kept = 0;
+    const int64_t before = resident_bytes();
+    for (int i = 0; i < 2; i++) {
+        rig_t rig = rig_with(benches[i]);
+        rig_run(&rig);
+        most = plim__max_i64(most, resident_bytes() - before);
+        bound = plim__max_i64(bound, (int64_t)plim__dense_estimate(&rig.bench.params));
+        rig_end(&rig);
+        kept = resident_bytes() - before;
+    }
+    const int64_t library = (int64_t)plim__dense_library_bytes();
+    print_message("oneDNN took %lld KiB and kept %lld KiB; reserved: %lld and %lld KiB\n",
+                  (long long)most / 1024, (long long)kept / 1024,
+                  (long long)(bound + library) / 1024, (long long)library / 1024);
+    assert_true(most <= bound + library);
+    assert_true(kept <= library);
+    for (int i = 0; i < 2; i++)
+        bench_end(&benches[i]);
+}
+
+static void openmp_starts_no_thread(void **state)
+{
+    (void)state;
+    const int before = count_threads();
+    const int allowed = omp_get_max_threads != NULL ? omp_get_max_threads() : 1;
+    rig_t rig = rig_make((shape_t){20000, 256, 256}, PLIM__F32);
+    rig_run(&rig);
+    assert_int_equal(count_threads(), before + 1);
+    rig_end_all(&rig);
+    if (!TEST_SANITIZED)
+        assert_int_equal(count_threads(), before);
+    if (omp_get_max_threads != NULL)
+        assert_int_equal(omp_get_max_threads(), allowed);
+}
+
+static void running_takes_no_memory(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZED) {
+        print_message("SKIPPED: the heap is the sanitizer's\n");
+        skip();
+    }
+    for (int element = PLIM__F32; element <= PLIM__BF16; element++) {
+        rig_t rig = rig_make((shape_t){700, 128, 16}, (plim__element_t)element);
+        for (int i = 0; i < 10; i++)
+            rig_run(&rig);
+        const size_t before = heap_bytes();
+        for (int i = 0; i < 1000; i++) {
+            rig_run(&rig);
+            assert_int_equal(heap_bytes(), before);
+        }
+        rig_end_all(&rig);
+    }
+}
+
+/* What primitives take from the heap is on the ledger, and goes when they do. */
+static void the_heap_is_within_the_estimate(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZED) {
+        print_message("SKIPPED: the heap is the sanitizer's\n");
+        skip();
+    }
+    static const shape_t some[] = {
+        {1, 128, 16}, {1, 16, 172}, {1, 1433, 7}, {1, 602, 41}, {1, 512, 256}};
+    rig_t rig = rig_make((shape_t){33, 40, 50}, PLIM__F32);
+    for (int element = PLIM__F32; element <= PLIM__BF16; element++)
+        for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+            for (int workers = 1; workers <= 16; workers *= 4) {
+                plim__dense_params_t params = rig.bench.params;
+                plim__dense_t *dense;
+                plim_account_info_t accounts[16];
+                params.in = some[i].in;
+                params.out = some[i].out;
+                params.element = (plim__element_t)element;
+                params.workers = workers;
+                const int64_t reserved = plim_ledger_reserved(rig.job.ledger);
+                const size_t before = heap_bytes();
+                assert_ok(plim__dense_create(rig.job.ledger, &params, &dense));
+                const size_t taken = heap_bytes() - before;
+                plim__dense_destroy(dense);
+                assert_int_equal(plim_ledger_reserved(rig.job.ledger), reserved);
+                const int count = plim_ledger_accounts(rig.job.ledger, 16, accounts);
+                int64_t held = 0;
+                for (int a = 0; a < count && a < 16; a++)
+                    if (strcmp(accounts[a].name, "oneDNN") == 0)
+                        held = accounts[a].peak - accounts[a].reserved;
+                assert_true((int64_t)taken <= held);
+            }
+    rig_end_all(&rig);
+}
+
+static plim_status_t make_and_end(plim_job_t *job, void *context)
+{
+    plim__dense_t *dense;
+    plim_status_t status = plim__dense_create(job->ledger, context, &dense);
+    if (status == PLIM_OK)
+        plim__dense_destroy(dense);
+    return status;
+}
+
+static void failures_leave_nothing(void **state)
+{
+    (void)state;
+    plim__dense_params_t params = {.in = 100, .out = 50, .backward = true, .workers = 2};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__dense_destroy(NULL);
+    test_fail_each_arena(&job, make_and_end, &params);
+    const int64_t taken = plim_ledger_reserved(job.ledger);
+    test_job_end(&job);
+    bool refused = false, made = false;
+    for (size_t room_bytes = 0; !made; room_bytes += (size_t)256 << 10) {
+        job = test_job_make(taken + ((int64_t)64 << 20), 1, PLIM_IO_AUTO);
+        int account;
+        const int64_t available = plim_ledger_available(job.ledger);
+        assert_true(room_bytes <= plim__dense_estimate(&params) + ((size_t)256 << 10));
+        assert_ok(
+            plim__ledger_reserve(job.ledger, "taken", (size_t)available - room_bytes, &account));
+        const int64_t before = plim_ledger_reserved(job.ledger);
+        plim_status_t status = make_and_end(&job, &params);
+        made = status == PLIM_OK;
+        refused = refused || status == PLIM_ERR_BUDGET;
+        assert_true(made || status == PLIM_ERR_BUDGET);
+        assert_int_equal(plim_ledger_reserved(job.ledger), before);
+        plim__ledger_release(job.ledger, account, (size_t)available - room_bytes);
+        test_job_end(&job);
+    }
+    assert_true(refused);
+}
+
+static void the_library_is_held_once(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t bytes = (int64_t)plim__dense_library_bytes();
+    assert_ok(plim__dense_library_begin(job.ledger));
+    assert_ok(plim__dense_library_begin(job.ledger));
+    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    plim__dense_library_end(job.ledger);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    plim__dense_library_end(job.ledger);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+    assert_non_null(strstr(plim__dense_library_version(), "oneDNN "));
+}
+
+/* oneDNN reads this once, so a process of its own is asked. */
+static void other_processors_give_right_products(void **state)
+{
+    (void)state;
+    static const char *const sets[] = {"SSE41", "AVX2", "AVX512_CORE"};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            (void)setenv("ONEDNN_MAX_CPU_ISA", sets[i], 1);
+            (void)execl("/proc/self/exe", "test_dense", "products", (char *)NULL);
+            _exit(1);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+            fail_msg("products are wrong on %s (wait status %d)", sets[i], status);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest products[] = {
         cmocka_unit_test(products_are_right),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
     };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_use_is_within_its_bound),
+        cmocka_unit_test(products_are_right),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+        cmocka_unit_test(a_row_does_not_depend_on_its_neighbours),
+        cmocka_unit_test(openmp_starts_no_thread),
+        cmocka_unit_test(running_takes_no_memory),
+        cmocka_unit_test(the_heap_is_within_the_estimate),
+        cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(the_library_is_held_once),
+        cmocka_unit_test(other_processors_give_right_products),
+    };
+    if (argc > 1 && strcmp(argv[1], "products") == 0)
+        return cmocka_run_group_tests(products, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
