@@ -204,7 +204,7 @@ PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int
 {
     const int64_t width = forward->finish->width, at_once = forward->at_once;
     const float *bias = forward->finish->norm == PLIM_NORM_NONE ? forward->finish->bias : NULL;
-    float tiles[PLIM__CHUNK];
+    float tiles[PLIM__CHUNK] = {0};
     if (at_once > 1) {
         if (bias != NULL)
             tile(bias, width, tiles);

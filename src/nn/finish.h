@@ -20,8 +20,10 @@ typedef struct plim__finish {
     int64_t width;
     const float *bias; /* (width) or NULL */
     plim_norm_t norm;
-    const float *gamma, *beta;         /* (width) of the norm */
-    float *running_mean, *running_var; /* (width) of batch norm: moved in training, used outside */
+    const float *gamma, *beta; /* (width) of the norm */
+    /* (width) of batch norm: moved in training (NULL: not, as in a pass that is done again), used
+     * outside. */
+    float *running_mean, *running_var;
     plim_activation_t activation;
     float dropout;        /* share of values that become 0, the others are divided by the rest */
     bool training;        /* dropout, and batch norm by the batch's own statistics */
@@ -35,7 +37,8 @@ typedef struct plim__finish_gradients {
 } plim__finish_gradients_t;
 
 /* Bytes that forward keeps for backward (`kept`): statistics of a norm, the normed values. 0
- * without norm. Of scratch in backward (`scratch`): sums over rows. */
+ * without norm; not needed outside training, where `kept` may be NULL. Of scratch in backward
+ * (`scratch`): sums over rows. */
 size_t plim__finish_kept(const plim__finish_t *finish, int64_t rows);
 size_t plim__finish_scratch(const plim__finish_t *finish, int64_t rows);
 

@@ -26,9 +26,10 @@ double plim__schedule_rate(const plim_optimiser_t *optimiser, int64_t epoch, int
     const double pi = 3.14159265358979323846;
     if (optimiser->schedule == PLIM_SCHEDULE_COSINE && epochs > 0)
         return optimiser->rate * (1 + cos(pi * (double)epoch / (double)epochs)) / 2;
-    if (optimiser->schedule == PLIM_SCHEDULE_STEP && optimiser->schedule_epochs > 0)
-        return optimiser->rate *
-               pow(optimiser->schedule_factor, (double)(epoch / optimiser->schedule_epochs));
+    if (optimiser->schedule == PLIM_SCHEDULE_STEP && optimiser->schedule_epochs > 0) {
+        const int64_t times = epoch / optimiser->schedule_epochs;
+        return optimiser->rate * pow(optimiser->schedule_factor, (double)times);
+    }
     return optimiser->rate;
 }
 

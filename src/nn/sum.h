@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) double plim__sum_squares(const floa
             plim__sum_rest(from, count - i, 0.0f, rest);
             from = rest;
         }
-        for (int k = 0; k < 4; k++) {
+        for (int64_t k = 0; k < 4; k++) {
             plim__four_t v;
             memcpy(&v, from + 4 * k, sizeof v);
             const plim__four_wide_t wide = __builtin_convertvector(v, plim__four_wide_t);

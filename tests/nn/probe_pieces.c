@@ -46,9 +46,10 @@ static void probe_optimiser(plim__team_t *team, char **words)
     optimiser.weight_decay = strtod(words[3], NULL);
     optimiser.clip_norm = strtod(words[4], NULL);
     const int64_t count = atoll(words[5]), steps = atoll(words[6]);
-    plim__parameter_t parameter = {.count = count, .value = input((size_t)count, sizeof(float))};
-    for (int i = 0; i < plim__optimiser_moments(&optimiser); i++)
-        parameter.moment[i] = calloc((size_t)count, sizeof(float));
+    float *moments = calloc((size_t)(2 * count), sizeof(float));
+    plim__parameter_t parameter = {.count = count,
+                                   .value = input((size_t)count, sizeof(float)),
+                                   .moment = {moments, moments + count}};
     for (int64_t step = 1; step <= steps; step++) {
         parameter.gradient = input((size_t)count, sizeof(float));
         plim__optimiser_step(team, &optimiser, optimiser.rate, step, &parameter, 1);
@@ -56,8 +57,7 @@ static void probe_optimiser(plim__team_t *team, char **words)
     }
     output(parameter.value, (size_t)count, sizeof(float));
     free(parameter.value);
-    free(parameter.moment[0]);
-    free(parameter.moment[1]);
+    free(moments);
 }
 
 static void probe_schedule(char **words)

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 7, WIDTH = 300 };
+enum { ROWS = 7, WIDTH = 300, VALUES = ROWS * WIDTH };
 
 typedef struct problem {
     plim_loss_t loss;
@@ -51,7 +51,7 @@ static double reference(const problem_t *p, int64_t at, double by)
 
 static void check(plim__team_t *team, const problem_t *p)
 {
-    float doutputs[ROWS * WIDTH];
+    float doutputs[VALUES];
     const float scale = 0.125f;
     const double step = 1e-6, want = reference(p, -1, 0);
     double got = plim__loss(team, p->loss, p->rows, p->width, p->x, p->labels, scale, doutputs);
@@ -66,9 +66,9 @@ static void check(plim__team_t *team, const problem_t *p)
 
 static void classes(void **state)
 {
-    float x[ROWS * WIDTH];
+    float x[VALUES];
     int64_t labels[ROWS];
-    test_numbers(1, ROWS * WIDTH, 6.0f, x);
+    test_numbers(1, VALUES, 6.0f, x);
     static const int64_t widths[] = {1, 2, 16, 37, WIDTH};
     for (int w = 0; w < 5; w++) {
         for (int64_t i = 0; i < ROWS; i++)
@@ -80,10 +80,10 @@ static void classes(void **state)
 
 static void values(void **state)
 {
-    float x[ROWS * WIDTH], labels[ROWS * WIDTH];
-    test_numbers(2, ROWS * WIDTH, 4.0f, x);
+    float x[VALUES], labels[VALUES];
+    test_numbers(2, VALUES, 4.0f, x);
     for (int loss = PLIM_LOSS_BCE; loss <= PLIM_LOSS_MAE; loss++) {
-        for (int i = 0; i < ROWS * WIDTH; i++)
+        for (int i = 0; i < VALUES; i++)
             labels[i] = i % 3 == 1 || i / 5 == 2 ? NAN : (float)(i * 7 % 2);
         const problem_t one = {(plim_loss_t)loss, ROWS, 1, x, labels};
         const problem_t wide = {(plim_loss_t)loss, ROWS, 5, x, labels}; /* row 2 knows nothing */
@@ -117,19 +117,19 @@ static void a_class_out_of_range_counts_for_nothing(void **state)
     assert_true(plim__loss(*state, PLIM_LOSS_CROSS_ENTROPY, 0, 2, x, labels, 1.0f, dx) == 0);
 }
 
-enum { MANY = 9001, COLUMNS = 19 };
+enum { MANY = 9001, COLUMNS = 19, ALL = MANY * COLUMNS };
 
 static void compute_bits(void *context, plim__team_t *team, void *out)
 {
     const plim_loss_t loss = *(const plim_loss_t *)context;
-    static float x[MANY * COLUMNS];
-    static int64_t classes_of[MANY * COLUMNS];
-    test_numbers(3, MANY * COLUMNS, 3.0f, x);
+    static float x[ALL];
+    static int64_t classes_of[ALL];
+    test_numbers(3, ALL, 3.0f, x);
     for (int i = 0; i < MANY; i++)
         classes_of[i] = i % COLUMNS;
     float *labels = (float *)(void *)classes_of;
     if (loss != PLIM_LOSS_CROSS_ENTROPY)
-        test_numbers(4, MANY * COLUMNS, 1.0f, labels);
+        test_numbers(4, ALL, 1.0f, labels);
     double *sum = out;
     *sum = plim__loss(team, loss, MANY, COLUMNS, x, classes_of, 0.5f, (float *)(sum + 1));
 }
@@ -138,7 +138,7 @@ static void any_team_and_processor_give_the_same_bits(void **state)
 {
     (void)state;
     for (int loss = PLIM_LOSS_CROSS_ENTROPY; loss <= PLIM_LOSS_MSE; loss++)
-        test_same_bits(compute_bits, &loss, sizeof(double) + MANY * COLUMNS * sizeof(float));
+        test_same_bits(compute_bits, &loss, sizeof(double) + ALL * sizeof(float));
 }
 
 int main(void)

@@ -154,7 +154,7 @@ static void compute_bits(void *context, plim__team_t *team, void *out)
     plim__parameter_t parameter = {.count = LARGE,
                                    .value = value,
                                    .gradient = gradient,
-                                   .moment = {value + LARGE, value + 2 * LARGE}};
+                                   .moment = {value + LARGE, value + LARGE + LARGE}};
     test_numbers(1, LARGE, 1.0f, value);
     for (int64_t step = 1; step <= 3; step++) {
         test_numbers((uint64_t)step, LARGE, 1.0f, gradient);
@@ -171,7 +171,7 @@ static void any_team_and_processor_give_the_same_bits(void **state)
         optimiser.momentum = 0.9;
         optimiser.weight_decay = 0.01;
         optimiser.clip_norm = 1.0;
-        test_same_bits(compute_bits, &optimiser, 3 * LARGE * sizeof(float));
+        test_same_bits(compute_bits, &optimiser, sizeof(float) * 3 * LARGE);
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { GRAPHS = 6, NODES = 17, WIDTH = 21 };
+enum { IN = NODES * WIDTH, OUT = GRAPHS * WIDTH };
 static const int32_t indptr[GRAPHS + 1] = {0, 3, 3, 4, 11, 15, 17}; /* the second is empty */
 
 static double reference(plim_pool_t pool, const plim__matrix_t *x, int64_t graph, int64_t column,
@@ -29,20 +30,20 @@ static double reference(plim_pool_t pool, const plim__matrix_t *x, int64_t graph
 
 static void every_kind_agrees_with_plain_loops(void **state)
 {
-    float values[NODES * WIDTH], out[GRAPHS * WIDTH], dout[GRAPHS * WIDTH];
-    int32_t chosen[GRAPHS * WIDTH];
-    test_numbers(1, NODES * WIDTH, 2.0f, values);
-    test_numbers(2, GRAPHS * WIDTH, 1.0f, dout);
+    float values[IN], out[OUT], dout[OUT];
+    int32_t chosen[OUT];
+    test_numbers(1, IN, 2.0f, values);
+    test_numbers(2, OUT, 1.0f, dout);
     for (int kind = 0; kind < 6; kind++) {
         const plim_pool_t pool = (plim_pool_t)(kind % 3);
         plim__matrix_t x = test_rows(NODES, WIDTH, WIDTH + 2, kind < 3 ? PLIM__F32 : PLIM__BF16);
-        for (int i = 0; i < NODES * WIDTH; i++)
+        for (int i = 0; i < IN; i++)
             test_value_set(&x, i / WIDTH, i % WIDTH, values[i]);
         plim__matrix_t dx = test_rows(NODES, WIDTH, WIDTH + 1, PLIM__F32);
         memset(dx.data, 0x55, plim__matrix_bytes(NODES, WIDTH + 1, PLIM__F32));
         plim__pool_forward(*state, pool, GRAPHS, indptr, &x, out, chosen);
         plim__pool_backward(*state, pool, GRAPHS, indptr, chosen, dout, &dx);
-        for (int64_t i = 0; i < GRAPHS * WIDTH; i++) {
+        for (int64_t i = 0; i < OUT; i++) {
             const int64_t graph = i / WIDTH, column = i % WIDTH;
             test_close((double)out[i], reference(pool, &x, graph, column, -1, 0), 1e-6, "out", i);
             for (int64_t row = indptr[graph]; row < indptr[graph + 1]; row++) {
@@ -73,12 +74,12 @@ static void the_first_of_equals_is_chosen(void **state)
     assert_true(dx[0] == 0 && dx[1] == 5 && dx[2] == 0 && dx[3] == 7);
 }
 
-enum { MANY = 700, LARGE = 64 };
+enum { MANY = 700, LARGE = 64, POOLED = MANY * LARGE };
 
 static void compute_bits(void *context, plim__team_t *team, void *out)
 {
     const plim_pool_t pool = *(const plim_pool_t *)context;
-    static float x[MANY * 30 * LARGE];
+    static float x[30 * POOLED];
     static int32_t begin[MANY + 1];
     for (int i = 0; i < MANY; i++)
         begin[i + 1] = begin[i] + i * 11 % 30;
@@ -86,8 +87,8 @@ static void compute_bits(void *context, plim__team_t *team, void *out)
     test_numbers(9, nodes * LARGE, 1.0f, x);
     const plim__matrix_t matrix = {x, nodes, LARGE, LARGE, PLIM__F32};
     float *pooled = out;
-    int32_t *chosen = (int32_t *)(pooled + MANY * LARGE);
-    plim__matrix_t dx = {chosen + MANY * LARGE, nodes, LARGE, LARGE, PLIM__F32};
+    int32_t *chosen = (int32_t *)(pooled + POOLED);
+    plim__matrix_t dx = {chosen + POOLED, nodes, LARGE, LARGE, PLIM__F32};
     plim__pool_forward(team, pool, MANY, begin, &matrix, pooled, chosen);
     plim__pool_backward(team, pool, MANY, begin, chosen, pooled, &dx);
 }
@@ -96,7 +97,7 @@ static void any_team_and_processor_give_the_same_bits(void **state)
 {
     (void)state;
     for (int pool = PLIM_POOL_MEAN; pool <= PLIM_POOL_MAX; pool++)
-        test_same_bits(compute_bits, &pool, (size_t)(32 * MANY * LARGE) * 4);
+        test_same_bits(compute_bits, &pool, sizeof(float) * 32 * POOLED);
 }
 
 int main(void)

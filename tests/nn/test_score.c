@@ -56,11 +56,12 @@ static double brute_force(int64_t rows, int64_t width, int64_t column, const flo
 
 static void area_counts_every_pair(void **state)
 {
-    enum { ROWS = 400, WIDTH = 4 };
-    float outputs[ROWS * WIDTH], labels[ROWS * WIDTH];
-    test_numbers(1, ROWS * WIDTH, 1.0f, outputs);
-    test_numbers(2, ROWS * WIDTH, 1.0f, labels);
-    for (int i = 0; i < ROWS * WIDTH; i++) {
+    enum { ROWS = 400, WIDTH = 4, VALUES = ROWS * WIDTH };
+    const int64_t part = 150, rest = ROWS - part;
+    float outputs[VALUES], labels[VALUES];
+    test_numbers(1, VALUES, 1.0f, outputs);
+    test_numbers(2, VALUES, 1.0f, labels);
+    for (int i = 0; i < VALUES; i++) {
         outputs[i] = roundf(outputs[i] * 20) / 20; /* many ties, zeros of both signs */
         labels[i] = i % WIDTH == 2 ? 1.0f : fabsf(labels[i]) < 0.1f ? NAN : labels[i] > 0.3f;
     }
@@ -68,9 +69,9 @@ static void area_counts_every_pair(void **state)
     for (int64_t column = 0; column < WIDTH; column++)
         want += column == 2 ? 0 : brute_force(ROWS, WIDTH, column, outputs, labels) / 3;
     plim__score_t *score = score_of(PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE, ROWS, WIDTH);
-    plim__score_add(score, *state, 150, WIDTH, outputs, labels);
+    plim__score_add(score, *state, part, WIDTH, outputs, labels);
     (void)plim__score_value(score); /* asked in between: nothing is lost */
-    plim__score_add(score, *state, 250, WIDTH, outputs + 150 * WIDTH, labels + 150 * WIDTH);
+    plim__score_add(score, *state, rest, WIDTH, outputs + part * WIDTH, labels + part * WIDTH);
     test_close(plim__score_value(score), want, 1e-14, "area", 0);
     plim__score_add(score, *state, 10, WIDTH, outputs, labels); /* beyond max_rows */
     test_close(plim__score_value(score), want, 1e-14, "area", 1);
@@ -79,11 +80,11 @@ static void area_counts_every_pair(void **state)
 
 static void area_of_two_classes(void **state)
 {
-    enum { ROWS = 300 };
-    float outputs[2 * ROWS], difference[ROWS], as_values[ROWS];
+    enum { ROWS = 300, VALUES = 2 * ROWS };
+    float outputs[VALUES], difference[ROWS], as_values[ROWS];
     int64_t labels[ROWS];
-    test_numbers(3, 2 * ROWS, 1.0f, outputs);
-    for (int i = 0; i < ROWS; i++) {
+    test_numbers(3, VALUES, 1.0f, outputs);
+    for (int64_t i = 0; i < ROWS; i++) {
         labels[i] = i % 7 == 0 ? -1 : i % 3 == 1;
         difference[i] = outputs[2 * i + 1] - outputs[2 * i];
         as_values[i] = labels[i] < 0 ? NAN : (float)labels[i];
