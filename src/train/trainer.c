@@ -79,7 +79,7 @@ static plim_status_t write_timeline(trainer_t *trainer, bool force)
     const plim__position_t *position = &trainer->position;
     const int64_t now = plim__clock_ns();
     const double seconds = (double)(now - trainer->timeline_at) * 1e-9;
-    if (trainer->meter == NULL || (!force && seconds < TIMELINE_SECONDS))
+    if (!force && seconds < TIMELINE_SECONDS)
         return PLIM_OK;
     plim_sample_t sample;
     char line[512];
@@ -104,9 +104,8 @@ static plim_status_t write_timeline(trainer_t *trainer, bool force)
 
 static plim_status_t say_memory(trainer_t *trainer)
 {
-    plim_sample_t sample = {.rss_bytes = -1};
-    if (trainer->meter != NULL)
-        plim_meter_read(trainer->meter, &sample);
+    plim_sample_t sample;
+    plim_meter_read(trainer->meter, &sample);
     const plim_train_event_t event = {.kind = PLIM_EVENT_MEMORY,
                                       .epoch = trainer->position.epoch + 1,
                                       .step = trainer->position.updates,
@@ -357,8 +356,7 @@ static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *p
                                           (size_t)session->num_outputs * sizeof(float), 1);
     if (trainer->doutputs == NULL)
         return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
-    if (plim_meter_open(session->job->ledger, &trainer->meter) != PLIM_OK)
-        trainer->meter = NULL;
+    PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->meter));
     trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
     return PLIM_OK;
 }

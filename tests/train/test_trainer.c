@@ -338,6 +338,72 @@ static void test_what_makes_no_sense_is_refused(void **state)
     test_job_end(&job);
 }
 
+/* A whole run, each time in a directory of its own. */
+typedef struct whole_run {
+    const plim_dataset_t *dataset;
+    const plim_train_plan_t *plan;
+    plim_training_t training;
+    int tries;
+} whole_run_t;
+
+static plim_status_t train_whole(plim_job_t *job, void *context)
+{
+    whole_run_t *whole = context;
+    plim_train_result_t result;
+    char name[32], path[700];
+    (void)snprintf(name, sizeof name, "try-%d", whole->tries++);
+    run_path(name, path);
+    return plim_train(job, whole->dataset, &whole->training, whole->plan, path, NULL, NULL,
+                      &result);
+}
+
+static void test_every_arena_may_fail(void **state)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_dataset_t *dataset;
+    plim_train_plan_t plan;
+    whole_run_t whole = {.training = small_training()};
+    (void)state;
+    whole.training.epochs = 1;
+    whole.training.recipe.batch_size = 3000;
+    assert_ok(plim_dataset_open(&job, dataset_path, &dataset));
+    assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
+    whole.dataset = dataset;
+    whole.plan = &plan;
+    test_fail_each_arena(&job, train_whole, &whole);
+    assert_true(whole.tries > 5);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+}
+
+/* The plan's least line is enough, and what was planned is never exceeded. */
+static void test_the_least_line_is_enough(void **state)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_dataset_t *dataset;
+    plim_train_plan_t plan;
+    whole_run_t whole = {.training = small_training(), .tries = 1000};
+    (void)state;
+    if (TEST_SANITIZED) {
+        test_job_end(&job);
+        print_message("skipped: a sanitizer's own memory counts\n");
+        skip();
+    }
+    assert_ok(plim_dataset_open(&job, dataset_path, &dataset));
+    assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+    job = test_job_make(plan.least + (1 << 20), 2, PLIM_IO_AUTO);
+    assert_ok(plim_dataset_open(&job, dataset_path, &dataset));
+    assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
+    whole.dataset = dataset;
+    whole.plan = &plan;
+    assert_ok(train_whole(&job, &whole));
+    assert_true(plim_ledger_peak(job.ledger) <= plan.total);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+}
+
 /* What the process holds after each epoch. */
 typedef struct memory {
     plim_meter_t *meter;
@@ -422,6 +488,8 @@ int main(void)
         cmocka_unit_test(test_patience_ends_it),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
         cmocka_unit_test(test_evaluation_says_what_training_said),
+        cmocka_unit_test(test_every_arena_may_fail),
+        cmocka_unit_test(test_the_least_line_is_enough),
         cmocka_unit_test(test_memory_is_flat),
     };
     return cmocka_run_group_tests(tests, begin, end);
