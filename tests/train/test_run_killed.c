@@ -45,7 +45,7 @@ static void big_set(big_model_t *model, int64_t updates)
     for (int i = 0; i < 2; i++)
         for (int m = 0; m < 3; m++)
             for (int j = 0; j < BIG; j++)
-                model->values[i][m][j] = (float)(updates * 6 + i * 3 + m);
+                model->values[i][m][j] = (float)(updates * 6 + (int64_t)i * 3 + m);
 }
 
 static void assert_whole(const big_model_t *model, int64_t updates)
@@ -53,7 +53,7 @@ static void assert_whole(const big_model_t *model, int64_t updates)
     for (int i = 0; i < 2; i++)
         for (int m = 0; m < 3; m++)
             for (int j = 0; j < BIG; j++)
-                if (model->values[i][m][j] != (float)(updates * 6 + i * 3 + m))
+                if (model->values[i][m][j] != (float)(updates * 6 + (int64_t)i * 3 + m))
                     fail_msg("value %d of %d.%d is %g after %lld updates", j, i, m,
                              (double)model->values[i][m][j], (long long)updates);
 }
