@@ -1,0 +1,101 @@
+"""A run that was killed, stopped or made longer ends as one that was not; tools/prove-resume says what is checked."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / 'tools'
+FILES = ('last.safetensors', 'best.safetensors', 'metrics.jsonl')
+
+
+def train(*words):
+    return [PLIMSOLL, 'train', *map(str, words), '--memory', '256M', '--threads', '2', '--json']
+
+
+def new(data, run, epochs, *words):
+    return train(data, '--run', run, '--model', 'sage', '--fanout', '5,3', '--hidden', '32', '--batch', '64', '--dropout', '0.5',
+                 '--epochs', epochs, '--checkpoint-minutes', '0', *words)
+
+
+def finish(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def files(run):
+    return {name: (run / name).read_bytes() for name in FILES}
+
+
+def start(command, run):
+    """The command, once it has trained for some steps."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < until and not (run / 'last.safetensors').exists():
+        time.sleep(0.005)
+    assert process.poll() is None, process.stderr.read()
+    return process
+
+
+@pytest.fixture(name='data', scope='module')
+def make_data(tmp_path_factory):
+    path = tmp_path_factory.mktemp('data') / 'graph'
+    subprocess.run([PLIMSOLL, 'generate', 'papers100M', path, '--scale', '0.001', '--memory', '256M', '--quiet'], check=True)
+    return path
+
+
+@pytest.fixture(name='whole', scope='module')
+def make_whole(data, tmp_path_factory):
+    """The files of a run of 25 epochs that nobody disturbed."""
+    run = tmp_path_factory.mktemp('whole') / 'run'
+    finish(new(data, run, 25))
+    return files(run)
+
+
+def test_ten_kills_and_three_stops(tmp_path):
+    done = subprocess.run([sys.executable, TOOLS / 'prove-resume', '10', '--stops', '3', '--dir', tmp_path], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_saves_and_ends_with_75(data, whole, tmp_path, number):
+    process = start(new(data, tmp_path / 'run', 25, '--checkpoint-every', 5), tmp_path / 'run')
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert json.loads(said.splitlines()[-1])['status'] == 'stopped'
+    assert len((tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()) < 25
+    finish(train('--resume', tmp_path / 'run', '--checkpoint-every', 0))
+    assert files(tmp_path / 'run') == whole
+
+
+def test_a_longer_run_is_one_that_was_long_from_the_start(data, whole, tmp_path):
+    finish(new(data, tmp_path / 'run', 7))
+    finish(train('--resume', tmp_path / 'run', '--epochs', '+18'))
+    assert files(tmp_path / 'run') == whole
+
+
+def test_a_second_job_is_kept_out(data, tmp_path):
+    process = start(new(data, tmp_path / 'run', 1000, '--checkpoint-every', 5), tmp_path / 'run')
+    second = subprocess.run(train('--resume', tmp_path / 'run'), capture_output=True, text=True, check=False)
+    process.kill()
+    process.communicate()
+    assert second.returncode == 2
+    assert f'another process is training this run: process {process.pid} on' in second.stdout + second.stderr
+
+
+def test_what_decides_the_result_is_refused(data, tmp_path):
+    finish(new(data, tmp_path / 'run', 2))
+    before = files(tmp_path / 'run')
+    other = subprocess.run(train('--resume', tmp_path / 'run', '--epochs', '+1', '--lr', '0.5'), capture_output=True, text=True,
+                           check=False)
+    assert other.returncode == 2
+    assert 'rate is 0.01 there but 0.5 now' in other.stdout + other.stderr
+    assert files(tmp_path / 'run') == before
