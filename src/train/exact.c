@@ -192,13 +192,16 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
 {
     plim__exact_store_t stores[2] = {{.file = {.fd = -1}}, {.file = {.fd = -1}}};
     plim_status_t status = PLIM_OK;
-    char phase[64];
+    char phase[64], reading[64];
     exact->source = source_of_features(exact);
     exact->phase = phase;
+    exact->reading = reading;
     for (int i = 0; i < exact->num_layers && status == PLIM_OK; i++) {
         plim__exact_store_t *store = &stores[i % 2];
         plim__exact_sink_t sink = {.store = store};
         (void)snprintf(phase, sizeof phase, "exact layer %d of %d", i + 1, exact->num_layers);
+        (void)snprintf(reading, sizeof reading, "exact layer %d of %d, inputs", i + 1,
+                       exact->num_layers);
         if (i == exact->num_layers - 1) {
             sink = *last;
             store = output;

@@ -20,6 +20,7 @@ typedef struct plim__exact_params {
     int num_parameters;
     bool embeddings;     /* what the last layer reads is wanted, not what it gives */
     const char *scratch; /* directory of the nameless files */
+    int64_t most_rows;   /* bytes of a layer's rows in memory at most; 0: all that is left */
 } plim__exact_params_t;
 
 /*

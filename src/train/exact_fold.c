@@ -32,8 +32,9 @@ typedef struct folding {
 typedef struct walk {
     folding_t *folding;
     plim__exact_batch_t *batch, *other;
-    int64_t lines; /* of a row, to be fetched */
-    int64_t most;  /* places of a batch */
+    int64_t lines;  /* of a row, to be fetched */
+    bool straddles; /* rows may end in a line of their own */
+    int64_t most;   /* places of a batch */
 } walk_t;
 
 static void fold_batch(const folding_t *folding, plim__exact_batch_t *batch)
@@ -57,7 +58,8 @@ static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
     const char *row = (const char *)(folding->fold.rows + place * folding->fold.width);
     for (int64_t line = 0; line < walk->lines; line++)
         __builtin_prefetch(row + line * (int64_t)PLIM__LINE);
-    __builtin_prefetch(row + folding->fold.width * (int64_t)sizeof(float) - 1);
+    if (walk->straddles)
+        __builtin_prefetch(row + folding->fold.width * (int64_t)sizeof(float) - 1);
     batch->places[batch->count++] = place;
     if (batch->num_lists == 0 || batch->lists[batch->num_lists - 1].state != state)
         batch->lists[batch->num_lists++] = (plim__fold_list_t){.state = state, .own = own};
@@ -112,7 +114,9 @@ static void fold_lists(void *context, int worker, int64_t piece)
     walk_t walk = {.folding = folding,
                    .batch = &mine->batches[0],
                    .other = &mine->batches[1],
-                   .lines = plim__min_i64((bytes - 1) / (int64_t)PLIM__LINE, FETCH_LINES),
+                   .lines = plim__min_i64((bytes + (int64_t)PLIM__LINE - 1) / (int64_t)PLIM__LINE,
+                                          FETCH_LINES),
+                   .straddles = bytes % (int64_t)PLIM__LINE != 0,
                    .most = plim__max_i64(16, plim__min_i64(PLIM__EXACT_BATCH, 32768 / bytes))};
     const int64_t first = folding->chunk.first + piece * LISTS;
     const int64_t end = plim__min_i64(first + LISTS, folding->chunk.end);
@@ -123,9 +127,11 @@ static void fold_lists(void *context, int worker, int64_t piece)
         const int64_t begin = plim__max_i64(list.start, folding->start);
         const int64_t stop = plim__min_i64(list_end, folding->stop);
         const int64_t state = rank - folding->first_state;
-        bool own_done = begin > list.start ? folding->own_done : !exact->layer->self;
+        /* A list without entries may lie anywhere, also outside of the chunk. */
+        const bool goes_on = list.degree > 0 && begin > list.start;
+        bool own_done = goes_on ? folding->own_done : !exact->layer->self;
         own_done = walk_list(&walk, node, begin, stop, state, own_done);
-        if (stop < list_end) {
+        if (list.degree > 0 && stop < list_end) {
             folding->own_left = own_done; /* the chunk's last list, so one thread's alone */
         } else if (!own_done) {
             const int64_t own = plim__exact_rank(exact->from, node) - folding->first;

@@ -121,7 +121,7 @@ typedef struct plim__exact {
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     const plim__exact_params_t *params;
-    const char *phase;
+    const char *phase, *reading; /* for progress: lists, and inputs */
     plim__exact_sizes_t sizes;
     plim__exact_plan_t plans[PLIM_HOPS_MAX];
     bool stored; /* the last layer's output, before it is put into the order asked for */

@@ -128,10 +128,9 @@ static void make(source_t *source, const plim_model_t *model, int64_t num_featur
     layer->inner = layer->out;
     layer->folds = model->kind != PLIM_MLP;
     layer->finish.width = layer->out;
-    if (!last) {
+    layer->residual = model->residual && layer->in == layer->out;
+    if (!last)
         find_norm(source, model, "norms", index, "", &layer->finish);
-        layer->residual = model->residual && layer->in == layer->out;
-    }
     switch (model->kind) {
     case PLIM_MLP:
         make_linear(source, index, layer);

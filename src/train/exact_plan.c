@@ -29,6 +29,14 @@ static int64_t state_floats(const plim__exact_layer_t *layer)
     return layer->folds ? plim__exact_slice_width(layer, layer->wide) : 0;
 }
 
+/* Of all slices together, at most: attention's scores come with each slice again. */
+static int64_t stored_floats(const plim__exact_layer_t *layer)
+{
+    if (!layer->folds)
+        return 0;
+    return layer->fold == PLIM__FOLD_ATTENTION ? 3 * layer->wide : layer->wide;
+}
+
 void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim__exact_params_t *params,
                               int *num_layers_out, plim__exact_layer_t *layers_out)
 {
@@ -69,7 +77,7 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
 {
     const int64_t rows = sizes->piece_rows, states = state_floats(layer);
     sizes->chunk = most(sizes->chunk, layer->in * (int64_t)sizeof(float));
-    sizes->states = most(sizes->states, piece_bytes(rows, states) +
+    sizes->states = most(sizes->states, piece_bytes(rows, stored_floats(layer)) +
                                             (layer->folds ? plim__exact_slices_most(layer) : 0) *
                                                 (int64_t)PLIM__PAGE);
     sizes->written = most(sizes->written, piece_bytes(rows, most(layer->out, states)));
@@ -188,7 +196,7 @@ int64_t plim__exact_disk(const plim_dataset_t *dataset, const plim__exact_params
     plim__exact_layers_shape(info, params, &num_layers, layers);
     for (int i = 0; i < num_layers; i++) {
         const int64_t in = i > 0 ? layers[i].in : 0;
-        const int64_t row = 4 * (in + layers[i].out + state_floats(&layers[i]));
+        const int64_t row = 4 * (in + layers[i].out + stored_floats(&layers[i]));
         bytes = most(bytes, plim__mul_saturating_i64(row, info->num_nodes));
     }
     /* Pieces end on pages. */
@@ -240,6 +248,7 @@ static plim_status_t plan_layer(plim__exact_t *exact, int index, int64_t availab
     const int64_t output = output_bytes(exact, index);
     const int64_t all = plim__add_saturating_i64(input, output);
     plan->in_memory =
+        exact->params->most_rows == 0 &&
         plim__add_saturating_i64(all, resident_bytes(exact, index)) <= available &&
         plim__add_saturating_i64(output, resident_bytes(exact, index + 1)) <= available;
     int64_t left = available - input - (plan->in_memory || scratch_counts ? output : 0);
@@ -247,13 +256,15 @@ static plim_status_t plan_layer(plim__exact_t *exact, int index, int64_t availab
         return left < 0 ? refuse(exact, available - left) : PLIM_OK;
     const int64_t row =
         index > 0 ? 4 * layer->in : layer->in * (exact->info->feature_type == PLIM_F16 ? 2 : 4);
-    const int64_t states = plim__mul_saturating_i64(to->count, 4 * state_floats(layer));
+    const int64_t states = plim__mul_saturating_i64(to->count, 4 * stored_floats(layer));
     if (scratch_counts && resident_bytes(exact, index) > left)
         left -= states + states / 16;
+    if (exact->params->most_rows > 0)
+        left = plim__min_i64(left, exact->params->most_rows + 2 * (int64_t)PLIM__PAGE);
     const int64_t floats = left / 4 - 2 * (int64_t)(PLIM__PAGE / sizeof(float));
     const int64_t lists = plim__min_i64(exact->info->num_edges, to->edges) *
                           (int64_t)plim__index_bytes(exact->info->index_type);
-    if (floats >= plim__exact_least_floats(layer, from->count))
+    if (floats > 0)
         plan->choice =
             plim__exact_choose(layer, from->count, to->count, to->edges,
                                plim__mul_saturating_i64(from->count, row), lists, floats);
@@ -261,6 +272,13 @@ static plim_status_t plan_layer(plim__exact_t *exact, int index, int64_t availab
         return refuse(exact, available - left + 4 * plim__exact_least_floats(layer, from->count) +
                                  2 * (int64_t)PLIM__PAGE);
     plan_partial(exact, index, plan);
+    plim__log(exact->job, PLIM_LOG_INFO,
+              "exact layer %d: %lld nodes, %lld edges, in %lld passes: %lld of %lld columns, of "
+              "%lld of %lld nodes' rows, at a time",
+              index + 1, (long long)to->count, (long long)to->edges,
+              (long long)(plan->choice.slices * plan->choice.blocks),
+              (long long)plan->choice.columns, (long long)layer->wide, (long long)plan->choice.rows,
+              (long long)from->count);
     return PLIM_OK;
 }
 

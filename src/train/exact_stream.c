@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ size_t plim__exact_stream_bytes(int ahead, int64_t capacity)
 plim_status_t plim__exact_stream_make(plim__exact_stream_t *stream, const plim_job_t *job,
                                       plim__arena_t *arena, int ahead, int64_t capacity)
 {
-    *stream = (plim__exact_stream_t){.job = job, .ahead = ahead};
+    *stream = (plim__exact_stream_t){.job = job, .ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
         stream->buffers[i] = plim__arena_carve(arena, 1, buffer_bytes(capacity), PLIM__PAGE);
     return plim__engine_create(job, ahead, &stream->engine);
@@ -66,6 +67,7 @@ static void fill(plim__exact_stream_t *stream)
             break;
         stream->begun++;
         if (stream->file != NULL && stream->chunks[slot].size > 0) {
+            assert(stream->chunks[slot].size <= stream->capacity);
             submit(stream, slot);
             asked = true;
         }
@@ -125,8 +127,11 @@ plim_status_t plim__exact_store_make(plim__exact_store_t *store, const plim_job_
     plim__file_system_t system;
     *store = (plim__exact_store_t){
         .ledger = job->ledger, .piece_bytes = piece_bytes, .pieces = pieces, .file = {.fd = -1}};
-    if (in_memory)
-        return plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory);
+    if (in_memory) {
+        PLIM_TRY(plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory));
+        plim__arena_want_huge(store->memory.base, store->memory.size);
+        return PLIM_OK;
+    }
     PLIM_TRY(plim__file_system(scratch, &system));
     if (system.memory) {
         PLIM_TRY(plim__ledger_reserve(job->ledger, "exact layers", (size_t)bytes, &store->account));

@@ -24,6 +24,7 @@ typedef struct plim__exact_stream {
     const plim_job_t *job;
     plim__engine_t *engine;
     int ahead;
+    int64_t capacity;
     char *buffers[PLIM__EXACT_AHEAD];
     plim__op_t ops[PLIM__EXACT_AHEAD];
     plim__exact_chunk_t chunks[PLIM__EXACT_AHEAD];
