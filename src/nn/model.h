@@ -6,7 +6,8 @@
  * Every layer computes destinations only. A neighbourhood is summed before it is multiplied, except
  * in GAT. Names and shapes of parameters are PyG's BasicGNN's (MLP's for an MLP):
  * convs.0.lin_l.weight, norms.0.module.weight, …; for graph-level tasks those of jk='last':
- * lin.weight behind the pooling.
+ * lin.weight behind the pooling. With `residual`, every layer as wide as its input adds it, before
+ * the activation; the head does not.
  */
 #ifndef PLIM_NN_MODEL_H
 #define PLIM_NN_MODEL_H
@@ -30,14 +31,20 @@ typedef struct plim__model_params {
     int moments;           /* of the optimiser, for each value */
     int workers;           /* the team's size */
     /* Of the largest part: max_dst[i] destinations of layer i (layer 0 reads the rows), max_src of
-     * layer 0's sources, edges of all layers together. */
+     * layer 0's sources, edges of all blocks together. An MLP reads max_seeds rows, or, of graphs,
+     * max_src. */
     int64_t max_dst[PLIM_HOPS_MAX];
     int64_t max_src;
     int64_t max_edges;
     int64_t max_seeds;
 } plim__model_params_t;
 
+/* The products' memory included; oneDNN's own (plim__dense_library_bytes) is not. SIZE_MAX for
+ * settings that plim__model_create refuses. */
 size_t plim__model_estimate(const plim__model_params_t *params);
+
+/* PLIM_ERR_USAGE for settings that make no model, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * PLIM_ERR_UNSUPPORTED. The team must outlive it. */
 plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
                                  const plim__model_params_t *params, plim__model_t **model_out);
 void plim__model_destroy(plim__model_t *model);

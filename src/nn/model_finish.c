@@ -10,7 +10,7 @@ uint64_t plim__model_key(const plim__model_t *model, int layer, int kind)
 {
     const plim__pass_t *pass = &model->pass;
     return plim__rng_key(pass->seed ^ DROPOUT_STREAM, (uint64_t)pass->epoch, (uint64_t)pass->step,
-                         (uint64_t)(2 * layer + kind));
+                         2 * (uint64_t)layer + (uint64_t)kind);
 }
 
 static float *value_of(const plim__parameter_t *parameter)

@@ -176,7 +176,7 @@ static void step(plim__team_t *team, plim__model_t *model, const plim_batch_t *b
     const plim__pass_t training = {.training = true};
     const plim__pass_t reading = {.training = false};
     const int64_t seeds = batch->num_seeds;
-    float *doutputs = calloc((size_t)(seeds * width), sizeof *doutputs);
+    float *doutputs = calloc((size_t)(seeds * width) + 1, sizeof *doutputs);
     if (doutputs == NULL)
         exit(1);
     must(plim__model_forward(model, batch, &training, &got));

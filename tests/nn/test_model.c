@@ -224,7 +224,7 @@ static float *step_gradients(const setting_t *setting, int threads, int64_t part
     plim__model_gather_gradients(bed.model);
     for (int i = 0; i < bed.count; i++)
         total += bed.parameters[i].count;
-    float *all = calloc((size_t)total, sizeof *all);
+    float *all = calloc((size_t)total + 1, sizeof *all);
     assert_non_null(all);
     int64_t at = 0;
     for (int i = 0; i < bed.count; i++) {
@@ -317,6 +317,15 @@ static void test_outside_training_nothing_is_random(void **state)
     }
 }
 
+static const float *values_of(const bed_t *bed, const char *name)
+{
+    for (int i = 0; i < bed->count; i++)
+        if (strcmp(bed->parameters[i].name, name) == 0)
+            return bed->parameters[i].value;
+    fail_msg("no %s", name);
+    return bed->parameters[0].value;
+}
+
 /* The last layer is linear in what it read: an MLP's outputs follow from its embeddings. */
 static void test_embeddings_are_what_the_last_layer_read(void **state)
 {
@@ -328,20 +337,15 @@ static void test_embeddings_are_what_the_last_layer_read(void **state)
         plim__model_output_t output;
         const plim__pass_t pass = {0};
         assert_ok(plim__model_forward(bed.model, &bed.batch.batch, &pass, &output));
-        const float *weight = NULL;
-        const float *bias = NULL;
-        for (int i = 0; i < bed.count; i++) {
-            weight = strcmp(bed.parameters[i].name, "lins.2.weight") == 0 ? bed.parameters[i].value
-                                                                          : weight;
-            bias =
-                strcmp(bed.parameters[i].name, "lins.2.bias") == 0 ? bed.parameters[i].value : bias;
-        }
+        const float *weight = values_of(&bed, "lins.2.weight");
+        const float *bias = values_of(&bed, "lins.2.bias");
         const int64_t width = output.embedding_width;
+        const int64_t row = 7;
         for (int64_t k = 0; k < OUTPUTS; k++) {
             float sum = bias[k];
             for (int64_t i = 0; i < width; i++)
-                sum += weight[k * width + i] * output.embeddings[7 * width + i];
-            assert_true(fabsf(sum - output.outputs[7 * OUTPUTS + k]) <
+                sum += weight[k * width + i] * output.embeddings[row * width + i];
+            assert_true(fabsf(sum - output.outputs[row * OUTPUTS + k]) <
                         (precision == 0 ? 1e-5f : 2e-2f));
         }
         bed_end(&bed);
