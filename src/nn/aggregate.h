@@ -49,6 +49,11 @@ void plim__aggregate_forward(plim__team_t *team, const plim__hop_t *hop,
                              const plim__scales_t *scales, const plim__matrix_t *x,
                              plim__matrix_t *out, plim__matrix_t *root);
 
+/* Rows [first, end) of the same, by the calling thread. */
+void plim__aggregate_forward_rows(const plim__hop_t *hop, const plim__scales_t *scales,
+                                  const plim__matrix_t *x, plim__matrix_t *out,
+                                  plim__matrix_t *root, int64_t first, int64_t end);
+
 /*
  * dx[u] (num_src rows, F32, overwritten) from dout (num_dst rows, F32), and, with droot (num_dst
  * rows, F32) not NULL, droot[u] added for u < num_dst.
@@ -65,6 +70,9 @@ void plim__aggregate_backward(plim__team_t *team, const plim__hop_t *hop,
 void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
                                  const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,
                                  plim__matrix_t *root);
+void plim__aggregate_max_forward_rows(const plim__hop_t *hop, const plim__matrix_t *x,
+                                      plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
+                                      int64_t first, int64_t end);
 void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
                                   const plim__reverse_t *reverse, const int32_t *chosen,
                                   const plim__matrix_t *dout, const plim__matrix_t *droot,

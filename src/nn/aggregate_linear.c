@@ -25,21 +25,36 @@ static void linear_run(plim__team_t *team, int64_t rows, linear_t *linear)
     plim__team_run(team, linear->cut.pieces, linear->cut.cost, linear_piece, linear);
 }
 
+static plim__row_sums_t forward_sums(const plim__hop_t *hop, const plim__scales_t *scales,
+                                     const plim__matrix_t *x, plim__matrix_t *out,
+                                     plim__matrix_t *root)
+{
+    return (plim__row_sums_t){.indptr = hop->indptr,
+                              .indices = hop->indices,
+                              .num_edges = hop->num_edges,
+                              .num_self = hop->num_dst,
+                              .inner = scales->src,
+                              .outer = scales->dst,
+                              .self = scales->self,
+                              .x = x,
+                              .out = out,
+                              .root = root};
+}
+
 void plim__aggregate_forward(plim__team_t *team, const plim__hop_t *hop,
                              const plim__scales_t *scales, const plim__matrix_t *x,
                              plim__matrix_t *out, plim__matrix_t *root)
 {
-    linear_t linear = {.sums = {.indptr = hop->indptr,
-                                .indices = hop->indices,
-                                .num_edges = hop->num_edges,
-                                .num_self = hop->num_dst,
-                                .inner = scales->src,
-                                .outer = scales->dst,
-                                .self = scales->self,
-                                .x = x,
-                                .out = out,
-                                .root = root}};
+    linear_t linear = {.sums = forward_sums(hop, scales, x, out, root)};
     linear_run(team, hop->num_dst, &linear);
+}
+
+void plim__aggregate_forward_rows(const plim__hop_t *hop, const plim__scales_t *scales,
+                                  const plim__matrix_t *x, plim__matrix_t *out,
+                                  plim__matrix_t *root, int64_t first, int64_t end)
+{
+    const plim__row_sums_t sums = forward_sums(hop, scales, x, out, root);
+    plim__kernels()->sum(&sums, first, end);
 }
 
 void plim__aggregate_backward(plim__team_t *team, const plim__hop_t *hop,

@@ -25,6 +25,20 @@ static void backward_piece(void *context, int worker, int64_t piece)
                                plim__cut_row(&largest->cut, piece + 1));
 }
 
+void plim__aggregate_max_forward_rows(const plim__hop_t *hop, const plim__matrix_t *x,
+                                      plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
+                                      int64_t first, int64_t end)
+{
+    const plim__row_max_t max = {.indptr = hop->indptr,
+                                 .indices = hop->indices,
+                                 .num_edges = hop->num_edges,
+                                 .x = x,
+                                 .out = out,
+                                 .chosen = chosen,
+                                 .root = root};
+    plim__kernels()->max(&max, first, end);
+}
+
 void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
                                  const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,
                                  plim__matrix_t *root)

@@ -15,7 +15,7 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
     layer->mean_of_heads = layer->plain && heads > 1;
     layer->channels = layer->plain ? layer->out : layer->out / heads;
     const int64_t out = plim__mul_saturating_i64(layer->channels, heads);
-    layer->product[0] = (plim__product_t){.in = layer->in, .out = out, .num_weights = 1};
+    layer->product[0] = (plim__linear_t){.in = layer->in, .out = out, .num_weights = 1};
     const plim__initial_t attention = plim__initial_glorot(heads, layer->channels);
     layer->attention_src = plim__table_add(table, attention, "convs", layer->index, "att_src", 1,
                                            heads, layer->channels);
@@ -45,9 +45,11 @@ static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t
                                               width, PLIM__F32);
 }
 
-static void input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x)
+static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end)
 {
-    plim__matrix_convert(model->team, &layer->input, x);
+    (void)model;
+    plim__matrix_convert_rows(&layer->input, x, first, end);
 }
 
 static plim__attention_t attention_of(const plim__model_t *model, const plim__layer_t *layer)
@@ -126,9 +128,8 @@ static void run_heads(plim__model_t *model, const plim__layer_t *layer, float *o
 static void forward(plim__model_t *model, plim__layer_t *layer)
 {
     if (layer->index == 0)
-        input(model, layer, &layer->x);
-    plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &layer->product[0], &layer->x, layer->z.data);
+        plim__layer_input(model, layer, &layer->x);
+    plim__linear_forward(model, &layer->product[0], &layer->x, layer->z.data);
     const plim__attention_t attention = attention_of(model, layer);
     plim__matrix_t out = layer->mean_of_heads ? layer->heads_out
                                               : plim__matrix_make(layer->y, layer->rows,
@@ -176,9 +177,8 @@ static void backward(plim__model_t *model, plim__layer_t *layer)
 {
     if (model->params.model.recompute) {
         if (layer->index == 0)
-            input(model, layer, &layer->again);
-        plim__model_lap(model, &model->sparse_ns);
-        plim__product_forward(model, &layer->product[0], &layer->again, layer->z_again.data);
+            plim__layer_input(model, layer, &layer->again);
+        plim__linear_forward(model, &layer->product[0], &layer->again, layer->z_again.data);
     }
     const plim__attention_t attention = attention_of(model, layer);
     const plim__matrix_t *dout = &layer->dy;
@@ -194,9 +194,13 @@ static void backward(plim__model_t *model, plim__layer_t *layer)
     if (model->element != PLIM__F32)
         plim__matrix_convert(model->team, &layer->dz, &layer->dz_read);
     plim__model_lap(model, &model->sparse_ns);
-    plim__product_backward(model, &layer->product[0], &layer->dz_read, &layer->again,
-                           layer->dinput);
+    plim__linear_backward(model, &layer->product[0], &layer->dz_read, &layer->again, layer->dinput);
     plim__layer_add_residual(model, layer);
 }
 
-const plim__conv_t plim__conv_gat = {parameters, place, input, forward, place_back, backward};
+const plim__conv_t plim__conv_gat = {.parameters = parameters,
+                                     .place = place,
+                                     .rows = rows,
+                                     .forward = forward,
+                                     .place_back = place_back,
+                                     .backward = backward};

@@ -4,7 +4,7 @@
 static void parameters(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer)
 {
     (void)model;
-    layer->product[0] = (plim__product_t){.in = layer->in, .out = layer->out, .num_weights = 1};
+    layer->product[0] = (plim__linear_t){.in = layer->in, .out = layer->out, .num_weights = 1};
     layer->after.bias = plim__table_add(table, (plim__initial_t){0}, "convs", layer->index, "bias",
                                         layer->out, 0, 0);
     layer->product[0].weight[0] =
@@ -27,28 +27,31 @@ static plim__scales_t scales_of(const plim__layer_t *layer)
     return (plim__scales_t){layer->scale_src, layer->scale_dst, layer->scale_self};
 }
 
-static void input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x)
-{
-    const plim__scales_t scales = scales_of(layer);
-    plim__aggregate_forward(model->team, &layer->hop, &scales, &layer->input, x, NULL);
-}
-
-static void forward(plim__model_t *model, plim__layer_t *layer)
+static void prepare(plim__model_t *model, plim__layer_t *layer)
 {
     plim__scales_gcn(&layer->hop, model->degrees, layer->scale_src, layer->scale_dst,
                      layer->scale_self);
-    input(model, layer, &layer->x);
-    plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &layer->product[0], &layer->x, layer->y);
+}
+
+static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end)
+{
+    (void)model;
+    const plim__scales_t scales = scales_of(layer);
+    plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
 }
 
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__product_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
-                           layer->dx.data);
+    plim__linear_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
+                          layer->dx.data);
     const plim__scales_t scales = scales_of(layer);
     plim__sum_backward(model, layer, &scales);
 }
 
-const plim__conv_t plim__conv_gcn = {parameters,           place,   input, forward,
-                                     plim__place_sum_back, backward};
+const plim__conv_t plim__conv_gcn = {.parameters = parameters,
+                                     .place = place,
+                                     .prepare = prepare,
+                                     .rows = rows,
+                                     .place_back = plim__place_sum_back,
+                                     .backward = backward};

@@ -7,8 +7,8 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
     const int64_t out = layer->out;
     const plim__initial_t first = plim__initial_linear(in);
     const plim__initial_t second = plim__initial_linear(out);
-    layer->product[0] = (plim__product_t){.in = in, .out = out, .num_weights = 1};
-    layer->product[1] = (plim__product_t){.in = out, .out = out, .num_weights = 1};
+    layer->product[0] = (plim__linear_t){.in = in, .out = out, .num_weights = 1};
+    layer->product[1] = (plim__linear_t){.in = out, .out = out, .num_weights = 1};
     layer->inner.width = out;
     layer->epsilon = plim__table_add(table, (plim__initial_t){.buffer = true}, "convs",
                                      layer->index, "eps", 1, 0, 0);
@@ -34,31 +34,26 @@ static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t
     layer->inner_kept = plim__place_kept(room, kept, &inner, layer->rows);
     layer->inner_h = plim__place_matrix(room, kept, layer->rows, layer->out, model->element);
     layer->inner_y = layer->inner_h.data;
-    if (model->element != PLIM__F32)
+    if (model->element != PLIM__F32 && !plim__layer_tiled(model))
         layer->inner_y = plim__place_matrix(room, plim__side_temporary(model, layer), layer->rows,
                                             layer->out, PLIM__F32)
                              .data;
 }
 
-static void input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x)
+static void prepare(plim__model_t *model, plim__layer_t *layer)
 {
-    const plim__scales_t scales = {NULL, NULL, layer->scale_self};
-    plim__aggregate_forward(model->team, &layer->hop, &scales, &layer->input, x, NULL);
-}
-
-static void forward(plim__model_t *model, plim__layer_t *layer)
-{
+    (void)model;
     const float own = 1.0f + layer->epsilon->value[0];
     for (int64_t v = 0; v < layer->rows; v++)
         layer->scale_self[v] = own;
-    input(model, layer, &layer->x);
-    plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &layer->product[0], &layer->x, layer->inner_y);
-    const plim__finish_t inner = plim__layer_inner(model, layer);
-    plim__finish_forward(model->team, &inner, layer->inner_y, NULL, &layer->inner_h,
-                         layer->inner_kept);
-    plim__model_lap(model, &model->finish_ns);
-    plim__product_forward(model, &layer->product[1], &layer->inner_h, layer->y);
+}
+
+static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end)
+{
+    (void)model;
+    const plim__scales_t scales = {NULL, NULL, layer->scale_self};
+    plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
 }
 
 static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
@@ -77,16 +72,21 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__r
 
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__product_backward(model, &layer->product[1], &layer->dy, &layer->inner_h, layer->inner_dh);
+    plim__linear_backward(model, &layer->product[1], &layer->dy, &layer->inner_h, layer->inner_dh);
     const plim__finish_t inner = plim__layer_inner(model, layer);
     const plim__finish_gradients_t gradients = plim__model_finish_gradients(&layer->inner);
     plim__finish_backward(model->team, &inner, &layer->inner_h, layer->inner_kept, layer->inner_dh,
                           &layer->inner_dy, NULL, &gradients, layer->inner_scratch);
     plim__model_lap(model, &model->finish_ns);
-    plim__product_backward(model, &layer->product[0], &layer->inner_dy, plim__layer_x(model, layer),
-                           layer->dx.data);
+    plim__linear_backward(model, &layer->product[0], &layer->inner_dy, plim__layer_x(model, layer),
+                          layer->dx.data);
     const plim__scales_t scales = {NULL, NULL, layer->scale_self};
     plim__sum_backward(model, layer, &scales);
 }
 
-const plim__conv_t plim__conv_gin = {parameters, place, input, forward, place_back, backward};
+const plim__conv_t plim__conv_gin = {.parameters = parameters,
+                                     .place = place,
+                                     .prepare = prepare,
+                                     .rows = rows,
+                                     .place_back = place_back,
+                                     .backward = backward};

@@ -5,29 +5,19 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
 {
     (void)model;
     const plim__initial_t linear = plim__initial_linear(layer->in);
-    layer->product[0] = (plim__product_t){.in = layer->in, .out = layer->out, .num_weights = 1};
+    layer->product[0] = (plim__linear_t){.in = layer->in, .out = layer->out, .num_weights = 1};
     layer->product[0].weight[0] =
         plim__table_add(table, linear, "lins", layer->index, "weight", layer->out, layer->in, 0);
     layer->after.bias =
         plim__table_add(table, linear, "lins", layer->index, "bias", layer->out, 0, 0);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end)
 {
-    plim__place_rows(model, layer, room);
-}
-
-static void input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x)
-{
-    plim__matrix_convert(model->team, &layer->input, x);
-}
-
-static void forward(plim__model_t *model, plim__layer_t *layer)
-{
+    (void)model;
     if (layer->index == 0)
-        input(model, layer, &layer->x);
-    plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &layer->product[0], &layer->x, layer->y);
+        plim__matrix_convert_rows(&layer->input, x, first, end);
 }
 
 static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
@@ -42,9 +32,13 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__r
 
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__product_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
-                           layer->dinput);
+    plim__linear_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
+                          layer->dinput);
     plim__layer_add_residual(model, layer);
 }
 
-const plim__conv_t plim__conv_mlp = {parameters, place, input, forward, place_back, backward};
+const plim__conv_t plim__conv_mlp = {.parameters = parameters,
+                                     .place = plim__place_rows,
+                                     .rows = rows,
+                                     .place_back = place_back,
+                                     .backward = backward};

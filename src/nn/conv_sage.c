@@ -10,7 +10,7 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
     const plim__initial_t linear = plim__initial_linear(layer->in);
     const int64_t in = layer->in;
     const int64_t out = layer->out;
-    layer->product[0] = (plim__product_t){.in = 2 * in, .out = out, .num_weights = 2};
+    layer->product[0] = (plim__linear_t){.in = 2 * in, .out = out, .num_weights = 2};
     layer->product[0].weight[0] =
         plim__table_add(table, linear, "convs", layer->index, "lin_l.weight", out, in, 0);
     layer->after.bias =
@@ -40,31 +40,30 @@ static plim__matrix_t half(const plim__matrix_t *both, int64_t first)
     return matrix;
 }
 
-static void input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x)
+static void prepare(plim__model_t *model, plim__layer_t *layer)
+{
+    if (model->params.model.aggregation == PLIM_MEAN)
+        plim__scales_mean(&layer->hop, layer->scale_dst);
+}
+
+static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end)
 {
     plim__matrix_t sum = half(x, 0);
     plim__matrix_t root = half(x, layer->in);
     const plim__scales_t scales = {NULL, layer->scale_dst, NULL};
     if (model->params.model.aggregation == PLIM_MEAN)
-        plim__aggregate_forward(model->team, &layer->hop, &scales, &layer->input, &sum, &root);
+        plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, &sum, &root, first, end);
     else
-        plim__aggregate_max_forward(model->team, &layer->hop, &layer->input, &sum,
-                                    model->pass.training ? layer->chosen : NULL, &root);
-}
-
-static void forward(plim__model_t *model, plim__layer_t *layer)
-{
-    if (model->params.model.aggregation == PLIM_MEAN)
-        plim__scales_mean(&layer->hop, layer->scale_dst);
-    input(model, layer, &layer->x);
-    plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &layer->product[0], &layer->x, layer->y);
+        plim__aggregate_max_forward_rows(&layer->hop, &layer->input, &sum,
+                                         model->pass.training ? layer->chosen : NULL, &root, first,
+                                         end);
 }
 
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__product_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
-                           layer->dx.data);
+    plim__linear_backward(model, &layer->product[0], &layer->dy, plim__layer_x(model, layer),
+                          layer->dx.data);
     if (layer->index == 0)
         return;
     plim__reverse_make(&layer->hop, &layer->reverse);
@@ -87,5 +86,9 @@ static void backward(plim__model_t *model, plim__layer_t *layer)
     plim__model_lap(model, &model->sparse_ns);
 }
 
-const plim__conv_t plim__conv_sage = {parameters,           place,   input, forward,
-                                      plim__place_sum_back, backward};
+const plim__conv_t plim__conv_sage = {.parameters = parameters,
+                                      .place = place,
+                                      .prepare = prepare,
+                                      .rows = rows,
+                                      .place_back = plim__place_sum_back,
+                                      .backward = backward};

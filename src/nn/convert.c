@@ -67,14 +67,21 @@ static size_t row_bytes(const plim__matrix_t *matrix)
     return (size_t)matrix->stride * plim__element_bytes(matrix->element);
 }
 
+void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, int64_t first,
+                               int64_t end)
+{
+    const pair_t pair = {from, to, plim__half_best()};
+    for (int64_t row = first; row < end; row++)
+        convert_row(&pair, (const char *)from->data + (size_t)row * row_bytes(from),
+                    (char *)to->data + (size_t)row * row_bytes(to));
+}
+
 static void convert_chunk(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const pair_t *pair = context;
-    const int64_t end = plim__min_i64((piece + 1) * CHUNK_ROWS, pair->from->rows);
-    for (int64_t row = piece * CHUNK_ROWS; row < end; row++)
-        convert_row(pair, (const char *)pair->from->data + (size_t)row * row_bytes(pair->from),
-                    (char *)pair->to->data + (size_t)row * row_bytes(pair->to));
+    plim__matrix_convert_rows(pair->from, pair->to, piece * CHUNK_ROWS,
+                              plim__min_i64((piece + 1) * CHUNK_ROWS, pair->from->rows));
 }
 
 static void add_chunk(void *context, int worker, int64_t piece)

@@ -27,8 +27,9 @@ enum { FORWARD, INPUT, WEIGHT, KINDS };
 #define TALLEST 512
 
 /* Longer sums pay the transposed copies of dW's tiles; a packed weight is read as fast by any. */
-static const int64_t tile_heights[KINDS][HEIGHTS] = {
-    {256, 128, PLIM__ROWS}, {256, 128, PLIM__ROWS}, {TALLEST, 128, PLIM__ROWS}};
+static const int64_t tile_heights[KINDS][HEIGHTS] = {{PLIM__TILE_ROWS, 128, PLIM__ROWS},
+                                                     {PLIM__TILE_ROWS, 128, PLIM__ROWS},
+                                                     {TALLEST, 128, PLIM__ROWS}};
 
 #define LANES_MAX 8
 
@@ -456,6 +457,38 @@ void plim__dense_forward(plim__dense_t *dense, plim__team_t *team, const plim__m
                          float *y)
 {
     run_rows(dense, team, FORWARD, x, y);
+}
+
+void plim__dense_prepare(plim__dense_t *dense)
+{
+    pack(dense, FORWARD);
+}
+
+int64_t plim__dense_tiles(int64_t rows)
+{
+    return count_tiles(FORWARD, rows);
+}
+
+void plim__dense_tile_rows(int64_t rows, int64_t tile, int64_t *first_out, int64_t *end_out)
+{
+    int h;
+    *first_out = tile_start(FORWARD, rows, tile, &h);
+    *end_out = plim__min_i64(rows, *first_out + tile_heights[FORWARD][h]);
+}
+
+void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matrix_t *x,
+                              int64_t tile, float *y)
+{
+    assert(x->stride == x->width && x->element == dense->params.element);
+    int h;
+    const int64_t start = tile_start(FORWARD, x->rows, tile, &h);
+    const pass_t pass = {.dense = dense, .kind = FORWARD, .rows = x->rows, .matrices = {x}};
+    const plim__call_t *call = &dense->tools[worker].calls[FORWARD][h];
+    const int threads = plim__onednn_alone();
+    plim__call_set(call, PLIM__SOURCE, rows_at(&pass, worker, 0, start, tile_heights[FORWARD][h]));
+    plim__call_set(call, PLIM__TARGET, y);
+    plim__call_run(call);
+    plim__onednn_restore(threads);
 }
 
 void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *dy,

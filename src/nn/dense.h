@@ -59,6 +59,18 @@ void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t fi
 void plim__dense_forward(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *x,
                          float *y);
 
+/*
+ * The same by tiles, for callers that have more to do with a tile's rows while they are in the
+ * cache: prepare once, then each tile, at once, by any of the workers. y is the tile's first row.
+ */
+void plim__dense_prepare(plim__dense_t *dense);
+int64_t plim__dense_tiles(int64_t rows);
+void plim__dense_tile_rows(int64_t rows, int64_t tile, int64_t *first_out, int64_t *end_out);
+void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matrix_t *x,
+                              int64_t tile, float *y);
+/* The most rows of a tile, spare ones included. */
+#define PLIM__TILE_ROWS 256
+
 /* dx (rows, in) = dy (rows, out) W. dx is F32 and dense. */
 void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const plim__matrix_t *dy,
                                 float *dx);

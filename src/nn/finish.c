@@ -171,7 +171,8 @@ PLIM__KERNEL void store(const plim__matrix_t *matrix, int64_t row, int64_t first
 typedef struct forward {
     const plim__finish_t *finish;
     dropping_t dropping;
-    float *y;
+    float *y; /* row y_row */
+    int64_t y_row;
     const plim__matrix_t *residual;
     plim__matrix_t *h;
     float *kept;
@@ -186,7 +187,7 @@ PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t f
     const bool drop = forward->dropping.any;
     draws_t draws;
     float out[PLIM__CHUNK], sum[PLIM__CHUNK], room[PLIM__CHUNK];
-    const float *y = forward->y + row * finish->width + first;
+    const float *y = forward->y + (row - forward->y_row) * finish->width + first;
     if (forward->residual != NULL) {
         const float *more = load(forward->residual, row, first, count, room);
         for (int64_t i = 0; i < count; i++)
@@ -222,16 +223,32 @@ PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int
 PLIM__VECTORISED(forward_rows, (const forward_t *forward, int64_t begin, int64_t end),
                  (forward, begin, end))
 
+static void forward_range(const forward_t *forward, int64_t begin, int64_t end)
+{
+    float *y = forward->y + (begin - forward->y_row) * forward->finish->width;
+    if (forward->finish->norm != PLIM_NORM_NONE)
+        plim__norm_rows(forward->finish, forward->h->rows, begin, end, y, forward->kept);
+    forward_rows(forward, begin, end);
+}
+
 static void forward_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const forward_t *forward = context;
-    const int64_t rows = forward->h->rows;
     const int64_t begin = piece * forward->rows_a_piece;
-    const int64_t end = plim__min_i64(rows, begin + forward->rows_a_piece);
-    if (forward->finish->norm != PLIM_NORM_NONE)
-        plim__norm_rows(forward->finish, rows, begin, end, forward->y, forward->kept);
-    forward_rows(forward, begin, end);
+    forward_range(forward, begin, plim__min_i64(forward->h->rows, begin + forward->rows_a_piece));
+}
+
+static forward_t forward_make(const plim__finish_t *finish, float *y,
+                              const plim__matrix_t *residual, plim__matrix_t *h, void *kept)
+{
+    const int64_t width = finish->width;
+    forward_t forward = {finish, dropping_of(finish), y, 0, residual, h, kept, 0, 0};
+    forward.at_once =
+        rows_at_once(finish, h->stride == width && (residual == NULL || residual->stride == width));
+    /* A piece stays in the second-level cache between norm and activation. */
+    forward.rows_a_piece = plim__max_i64(1, 32768 / width);
+    return forward;
 }
 
 void plim__finish_forward(plim__team_t *team, const plim__finish_t *finish, float *y,
@@ -239,18 +256,22 @@ void plim__finish_forward(plim__team_t *team, const plim__finish_t *finish, floa
 {
     if (h->rows == 0 || finish->width == 0)
         return;
-    const int64_t width = finish->width;
-    forward_t forward = {finish, dropping_of(finish), y, residual, h, kept, 0, 0};
-    forward.at_once =
-        rows_at_once(finish, h->stride == width && (residual == NULL || residual->stride == width));
-    /* A piece stays in the second-level cache between norm and activation. */
-    forward.rows_a_piece = plim__max_i64(1, 32768 / width);
+    forward_t forward = forward_make(finish, y, residual, h, kept);
     if (finish->norm == PLIM_NORM_BATCH && finish->training)
         plim__norm_statistics(team, finish, h->rows, y, kept);
     const int64_t pieces = (h->rows - 1) / forward.rows_a_piece + 1;
     const int64_t rows = plim__min_i64(h->rows, forward.rows_a_piece);
-    const int64_t cost = rows * width * (forward.dropping.any ? 2 : 1) / 2;
+    const int64_t cost = rows * finish->width * (forward.dropping.any ? 2 : 1) / 2;
     plim__team_run(team, pieces, cost, forward_piece, &forward);
+}
+
+void plim__finish_forward_rows(const plim__finish_t *finish, float *y,
+                               const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
+                               int64_t first, int64_t end)
+{
+    forward_t forward = forward_make(finish, y, residual, h, kept);
+    forward.y_row = first;
+    forward_range(&forward, first, end);
 }
 
 size_t plim__finish_kept(const plim__finish_t *finish, int64_t rows)

@@ -47,6 +47,12 @@ size_t plim__finish_scratch(const plim__finish_t *finish, int64_t rows);
 void plim__finish_forward(plim__team_t *team, const plim__finish_t *finish, float *y,
                           const plim__matrix_t *residual, plim__matrix_t *h, void *kept);
 
+/* Rows [first, end) of the same, by the calling thread; y is row `first`. Not for batch norm in
+ * training, which looks at all rows. */
+void plim__finish_forward_rows(const plim__finish_t *finish, float *y,
+                               const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
+                               int64_t first, int64_t end);
+
 /*
  * From dh (rows, width) F32 to dy, F32 or BF16 (may be dh's own memory when F32); dresidual
  * (F32, rows x width) is overwritten when not NULL. h is what forward gave.

@@ -68,7 +68,8 @@ size_t plim__norm_kept(const plim__finish_t *finish, int64_t rows);
 void plim__norm_statistics(plim__team_t *team, const plim__finish_t *finish, int64_t rows,
                            const float *y, float *kept);
 
-/* Rows [begin, end) of y become norm(y + bias). kept may be NULL outside training. */
+/* Rows [begin, end), of which y is the first, become norm(y + bias). kept may be NULL outside
+ * training. */
 void plim__norm_rows(const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end,
                      float *y, float *kept);
 

@@ -51,7 +51,7 @@ static void shape_model(plim__model_t *model, const plim__model_params_t *params
     model->layers[0].input.element = params->row_type == PLIM_F16 ? PLIM__F16 : PLIM__F32;
     model->layers[0].input.width = model->layers[0].input.stride = params->num_features;
     model->head.product =
-        (plim__product_t){.in = settings->hidden, .out = params->num_outputs, .num_weights = 1};
+        (plim__linear_t){.in = settings->hidden, .out = params->num_outputs, .num_weights = 1};
     model->head.after.width = params->num_outputs;
 }
 
@@ -61,7 +61,7 @@ static int copies_of(const plim__model_params_t *params)
 }
 
 /* Products of all layers and of the head, one after the other; NULL behind the last. */
-static plim__product_t *product_at(plim__model_t *model, int place)
+static plim__linear_t *product_at(plim__model_t *model, int place)
 {
     const int each = model->params.model.kind == PLIM_GIN ? 2 : 1;
     const int count = each * model->params.model.num_layers;
@@ -71,7 +71,7 @@ static plim__product_t *product_at(plim__model_t *model, int place)
 }
 
 /* Whether the gradient of a product's input is wanted: of all but layer 0's first. */
-static plim__dense_params_t dense_params(const plim__model_t *model, const plim__product_t *product)
+static plim__dense_params_t dense_params(const plim__model_t *model, const plim__linear_t *product)
 {
     return (plim__dense_params_t){
         .in = product->in,
@@ -83,13 +83,23 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
     };
 }
 
+/* Room for a tile of the widest product. */
+static int64_t tile_floats(plim__model_t *model)
+{
+    int64_t widest = 0;
+    plim__linear_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++)
+        widest = plim__max_i64(widest, product->out);
+    return model->element == PLIM__F32 ? 0 : plim__mul_saturating_i64(widest, PLIM__TILE_ROWS);
+}
+
 /* The arena's size; what the products take beside it goes to *dense_out. */
 static size_t reckon(plim__model_t *model, size_t *dense_out)
 {
     plim__table_t table = {.copies = copies_of(&model->params)};
     plim__model_describe(model, &table);
     size_t dense = 0;
-    plim__product_t *product;
+    plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const plim__dense_params_t params = dense_params(model, product);
         dense = plim__add_saturating_size(dense, plim__dense_estimate(&params));
@@ -101,6 +111,10 @@ static size_t reckon(plim__model_t *model, size_t *dense_out)
         plim__arena_piece(count, sizeof(plim__parameter_t), PLIM__LINE),
         plim__arena_piece(count, sizeof(plim__initial_t), PLIM__LINE),
         table.bytes,
+        plim__arena_piece((size_t)model->params.workers, sizeof(plim__worker_times_t), PLIM__LINE),
+        plim__arena_piece(
+            plim__mul_saturating_size((size_t)model->params.workers, (size_t)tile_floats(model)),
+            sizeof(float), PLIM__LINE),
         plim__arena_piece(plim__model_room_bytes(model), 1, PLIM__LINE),
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -146,6 +160,11 @@ static void carve(plim__model_t *model, size_t room_bytes)
     model->table.initial = plim__arena_carve(arena, count, sizeof(plim__initial_t), PLIM__LINE);
     plim__model_describe(model, &model->table);
     carve_values(model);
+    const size_t workers = (size_t)model->params.workers;
+    model->times = plim__arena_carve(arena, workers, sizeof(plim__worker_times_t), PLIM__LINE);
+    model->tile_floats = tile_floats(model);
+    model->tiles =
+        plim__arena_carve(arena, workers * (size_t)model->tile_floats, sizeof(float), PLIM__LINE);
     model->room.size = plim__round_up(room_bytes, PLIM__LINE);
     model->room.base = plim__arena_carve(arena, model->room.size, 1, PLIM__LINE);
 }
@@ -156,7 +175,7 @@ static plim_status_t create_products(plim__model_t *model)
     if (status != PLIM_OK)
         return status;
     model->library = true;
-    plim__product_t *product;
+    plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const plim__dense_params_t params = dense_params(model, product);
         status = plim__dense_create(model->ledger, &params, &product->dense);
@@ -172,6 +191,9 @@ plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
     plim_status_t status = check_params(params);
     if (status != PLIM_OK)
         return status;
+    if (plim__team_size(team) > params->workers)
+        return plim__fail(PLIM_ERR_USAGE, "a model for %d threads cannot serve %d", params->workers,
+                          plim__team_size(team));
     plim__model_t shape;
     shape_model(&shape, params);
     size_t dense;
@@ -200,7 +222,7 @@ void plim__model_destroy(plim__model_t *model)
 {
     if (model == NULL)
         return;
-    plim__product_t *product;
+    plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++)
         plim__dense_destroy(product->dense);
     if (model->library)
@@ -211,7 +233,7 @@ void plim__model_destroy(plim__model_t *model)
 
 void plim__model_changed(plim__model_t *model)
 {
-    plim__product_t *product;
+    plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const int64_t width = product->in / product->num_weights;
         for (int k = 0; k < product->num_weights; k++)
@@ -223,7 +245,7 @@ void plim__model_changed(plim__model_t *model)
 void plim__model_gather_gradients(plim__model_t *model)
 {
     model->lap_ns = plim__clock_ns();
-    plim__product_t *product;
+    plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const int64_t width = product->in / product->num_weights;
         for (int k = 0; k < product->num_weights; k++)

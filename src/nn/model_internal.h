@@ -49,7 +49,7 @@ typedef struct plim__product {
     int64_t out;
     int num_weights;
     plim__parameter_t *weight[2];
-} plim__product_t;
+} plim__linear_t;
 
 /* The learnt part of a finish; entries are NULL where there is none. */
 typedef struct plim__finishing {
@@ -66,7 +66,7 @@ typedef struct plim__layer {
     int64_t channels;   /* GAT: of one head */
     int heads;          /* GAT */
     bool mean_of_heads; /* GAT: instead of one beside the other */
-    plim__product_t product[2];
+    plim__linear_t product[2];
     plim__parameter_t *attention_src, *attention_dst; /* GAT */
     plim__parameter_t *epsilon;                       /* GIN */
     plim__finishing_t inner;                          /* GIN: between its products */
@@ -113,7 +113,7 @@ typedef struct plim__layer {
 
 /* Graph-level tasks: pooling, then one product. */
 typedef struct plim__head {
-    plim__product_t product;
+    plim__linear_t product;
     plim__finishing_t after;
     float *pooled; /* (num_graphs, hidden) */
     int32_t *chosen;
@@ -128,6 +128,12 @@ typedef struct plim__head {
 
 typedef struct plim__conv plim__conv_t;
 
+/* Of one worker, in a pass by tiles; on a line of its own. */
+typedef struct plim__worker_times {
+    _Alignas(64) int64_t dense_ns;
+    int64_t sparse_ns, finish_ns;
+} plim__worker_times_t;
+
 struct plim__model {
     plim__arena_t arena;
     plim__model_params_t params;
@@ -140,6 +146,9 @@ struct plim__model {
     plim__layer_t layers[PLIM_HOPS_MAX];
     plim__head_t head;
     plim__room_t room;
+    plim__worker_times_t *times; /* (workers) */
+    float *tiles;                /* (workers, tile_floats): products that do not stay */
+    int64_t tile_floats;
     float *embeddings;      /* in another form than the last layer reads them */
     plim__pass_t pass;      /* under way */
     const int32_t *nodes;   /* of the part */
@@ -150,11 +159,18 @@ struct plim__model {
     double dense_flops;
 };
 
-/* What differs between kinds of layers. `place` and `place_back` take memory and touch none. */
+/*
+ * What differs between kinds of layers. `place` and `place_back` take memory and touch none.
+ * `prepare` comes before the first of `rows`, which computes rows [first, end) of x by the calling
+ * thread; NULL where there is nothing to do. `forward`, up to y, is for a layer that is more than a
+ * product of x; NULL for the others.
+ */
 struct plim__conv {
     void (*parameters)(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer);
     void (*place)(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
-    void (*input)(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x);
+    void (*prepare)(plim__model_t *model, plim__layer_t *layer);
+    void (*rows)(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
+                 int64_t end);
     void (*forward)(plim__model_t *model, plim__layer_t *layer);
     void (*place_back)(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
     void (*backward)(plim__model_t *model, plim__layer_t *layer);
@@ -218,7 +234,18 @@ plim__finish_gradients_t plim__model_finish_gradients(const plim__finishing_t *f
 /* Of a dropout: kind 0 behind a layer, 1 of its attention. */
 uint64_t plim__model_key(const plim__model_t *model, int layer, int kind);
 
+/* model_tiles.c */
+
+/* Whether layers go forward by tiles in this pass. */
+bool plim__layer_tiled(const plim__model_t *model);
+void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
+                               const plim__matrix_t *residual);
+/* All rows of x. */
+void plim__layer_input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x);
+
 /* convert.c: rows in another element; rows of `from` added to the first ones of `to` (both F32). */
+void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, int64_t first,
+                               int64_t end);
 void plim__matrix_convert(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
 void plim__matrix_add(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
 
@@ -231,10 +258,10 @@ static inline void plim__model_lap(plim__model_t *model, int64_t *part)
 }
 
 /* A product forward, and back, timed and counted. */
-void plim__product_forward(plim__model_t *model, plim__product_t *product, const plim__matrix_t *x,
-                           float *y);
-void plim__product_backward(plim__model_t *model, plim__product_t *product, plim__matrix_t *dy,
-                            plim__matrix_t *x, float *dx);
+void plim__linear_forward(plim__model_t *model, plim__linear_t *product, const plim__matrix_t *x,
+                          float *y);
+void plim__linear_backward(plim__model_t *model, plim__linear_t *product, plim__matrix_t *dy,
+                           plim__matrix_t *x, float *dx);
 
 /* x for the backward pass, computed again where it was not kept. */
 plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer);

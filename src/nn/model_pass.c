@@ -3,16 +3,16 @@
 
 #include "base/fail.h"
 
-void plim__product_forward(plim__model_t *model, plim__product_t *product, const plim__matrix_t *x,
-                           float *y)
+void plim__linear_forward(plim__model_t *model, plim__linear_t *product, const plim__matrix_t *x,
+                          float *y)
 {
     plim__dense_forward(product->dense, model->team, x, y);
     model->dense_flops += 2.0 * (double)x->rows * (double)product->in * (double)product->out;
     plim__model_lap(model, &model->dense_ns);
 }
 
-void plim__product_backward(plim__model_t *model, plim__product_t *product, plim__matrix_t *dy,
-                            plim__matrix_t *x, float *dx)
+void plim__linear_backward(plim__model_t *model, plim__linear_t *product, plim__matrix_t *dy,
+                           plim__matrix_t *x, float *dx)
 {
     plim__dense_backward_weight(product->dense, model->team, dy, x);
     if (dx != NULL)
@@ -113,19 +113,44 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
     return PLIM_OK;
 }
 
+/* One thing after the other, each over all rows. */
+static void forward_steps(plim__model_t *model, plim__layer_t *layer,
+                          const plim__matrix_t *residual)
+{
+    if (model->conv->forward != NULL) {
+        model->conv->forward(model, layer);
+    } else {
+        plim__layer_input(model, layer, &layer->x);
+        const bool two = layer->product[1].dense != NULL;
+        plim__linear_forward(model, &layer->product[0], &layer->x, two ? layer->inner_y : layer->y);
+        if (two) {
+            const plim__finish_t inner = plim__layer_inner(model, layer);
+            plim__finish_forward(model->team, &inner, layer->inner_y, NULL, &layer->inner_h,
+                                 layer->inner_kept);
+            plim__model_lap(model, &model->finish_ns);
+            plim__linear_forward(model, &layer->product[1], &layer->inner_h, layer->y);
+        }
+    }
+    const plim__finish_t finish = plim__layer_finish(model, layer);
+    plim__finish_forward(model->team, &finish, layer->y, layer->residual ? residual : NULL,
+                         &layer->h, layer->kept);
+    plim__model_lap(model, &model->finish_ns);
+}
+
 static void forward_layer(plim__model_t *model, plim__layer_t *layer)
 {
-    model->conv->forward(model, layer);
-    const plim__finish_t finish = plim__layer_finish(model, layer);
     plim__matrix_t residual = layer->input;
     residual.rows = layer->rows;
     if (layer->residual && residual.element == PLIM__F16) {
         plim__matrix_convert(model->team, &residual, &layer->converted);
         residual = layer->converted;
     }
-    plim__finish_forward(model->team, &finish, layer->y, layer->residual ? &residual : NULL,
-                         &layer->h, layer->kept);
-    plim__model_lap(model, &model->finish_ns);
+    if (model->conv->prepare != NULL)
+        model->conv->prepare(model, layer);
+    if (plim__layer_tiled(model))
+        plim__layer_forward_tiles(model, layer, &residual);
+    else
+        forward_steps(model, layer, &residual);
 }
 
 static void forward_head(plim__model_t *model, const plim_batch_t *batch)
@@ -140,7 +165,7 @@ static void forward_head(plim__model_t *model, const plim_batch_t *batch)
         plim__matrix_convert(model->team, &pooled, &head->x);
     }
     plim__model_lap(model, &model->sparse_ns);
-    plim__product_forward(model, &head->product, &head->x, head->y);
+    plim__linear_forward(model, &head->product, &head->x, head->y);
     const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
     plim__finish_forward(model->team, &finish, head->y, NULL, &head->h, head->kept);
     plim__model_lap(model, &model->finish_ns);
@@ -194,7 +219,7 @@ static void backward_head(plim__model_t *model, const plim_batch_t *batch, const
     plim__finish_backward(model->team, &finish, &head->h, head->kept, doutputs, &head->dy, NULL,
                           &gradients, head->scratch);
     plim__model_lap(model, &model->finish_ns);
-    plim__product_backward(model, &head->product, &head->dy, &head->x, head->dpooled);
+    plim__linear_backward(model, &head->product, &head->dy, &head->x, head->dpooled);
     plim__matrix_t dh = plim__matrix_make((void *)last->dh, last->rows, last->out, PLIM__F32);
     plim__pool_backward(model->team, model->params.model.pool, batch->num_seeds,
                         batch->graph_indptr, head->chosen, head->dpooled, &dh);

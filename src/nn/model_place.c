@@ -86,10 +86,8 @@ void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__r
 
 plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer)
 {
-    if (!x_is_kept(model, layer)) {
-        model->conv->input(model, layer, &layer->again);
-        plim__model_lap(model, &model->sparse_ns);
-    }
+    if (!x_is_kept(model, layer))
+        plim__layer_input(model, layer, &layer->again);
     return &layer->again;
 }
 
@@ -131,7 +129,7 @@ static void place_forward(plim__model_t *model, plim__layer_t *layer, plim__room
     const plim__finish_t finish = plim__layer_finish(model, layer);
     layer->kept = plim__place_kept(room, kept, &finish, layer->rows);
     const plim__element_t element = layer->plain ? PLIM__F32 : model->element;
-    if (element != PLIM__F32)
+    if (element != PLIM__F32 && !plim__layer_tiled(model))
         layer->y = plim__place_matrix(room, temporary, layer->rows, layer->out, PLIM__F32).data;
     layer->before_h = room->used[side];
     layer->h = plim__place_matrix(room, side, layer->rows, layer->out, element);

@@ -61,7 +61,7 @@ PLIM__KERNEL void layer_rows_body(const plim__finish_t *finish, int64_t rows, in
 {
     for (int64_t row = begin; row < end; row++) {
         float *normed = kept != NULL ? kept + row * finish->width : NULL;
-        const float inverse = layer_row(finish, y + row * finish->width, normed);
+        const float inverse = layer_row(finish, y + (row - begin) * finish->width, normed);
         if (kept != NULL)
             kept[inverse_at(finish, rows) + row] = inverse;
     }
@@ -80,7 +80,7 @@ PLIM__KERNEL void batch_rows_body(const plim__finish_t *finish, int64_t rows, in
     const float *mean = kept + mean_at(finish, rows);
     const float *inverse = kept + inverse_at(finish, rows);
     for (int64_t row = begin; row < end; row++) {
-        float *values = y + row * width;
+        float *values = y + (row - begin) * width;
         float *normed = kept + row * width;
         if (finish->bias != NULL)
             for (int64_t i = 0; i < width; i++)
@@ -103,7 +103,7 @@ PLIM__KERNEL void running_rows_body(const plim__finish_t *finish, int64_t begin,
 {
     const int64_t width = finish->width;
     for (int64_t row = begin; row < end; row++) {
-        float *values = y + row * width;
+        float *values = y + (row - begin) * width;
         if (finish->bias != NULL)
             for (int64_t i = 0; i < width; i++)
                 values[i] += finish->bias[i];

@@ -448,16 +448,20 @@ static void test_wrong_settings_are_refused(void **state)
     plim__team_t *team;
     plim__model_t *model = NULL;
     assert_ok(plim__team_create(job.ledger, 1, &team));
-    const plim__model_params_t good = {
-        .model = PLIM_MODEL_INIT, .num_features = 4, .num_outputs = 2, .max_seeds = 1};
-    plim__model_params_t bad[5] = {good, good, good, good, good};
+    const plim__model_params_t good = {.model = PLIM_MODEL_INIT,
+                                       .num_features = 4,
+                                       .num_outputs = 2,
+                                       .max_seeds = 1,
+                                       .workers = 1};
+    plim__model_params_t bad[6] = {good, good, good, good, good, good};
     bad[0].model.num_layers = 0;
     bad[1].model.num_layers = PLIM_HOPS_MAX + 1;
     bad[2].model.kind = PLIM_GAT;
     bad[2].model.heads = 3;
     bad[3].model.dropout = 1;
     bad[4].num_outputs = 0;
-    for (int i = 0; i < 5; i++)
+    bad[5].workers = 0;
+    for (int i = 0; i < 6; i++)
         assert_int_equal(plim__model_create(job.ledger, team, &bad[i], &model), PLIM_ERR_USAGE);
     assert_null(model);
     plim__team_destroy(team);
