@@ -59,9 +59,9 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
     json_t *root = root_of(about, settings);
     if (root == NULL)
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
-    size_t size =
-        json_dumpb(root, text, TEXT_MAX - 1,
-                   JSON_INDENT(2) | JSON_REAL_PRECISION(plim__settings_digits(&about->training)));
+    size_t size = json_dumpb(
+        root, text, TEXT_MAX - 1,
+        JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)plim__settings_digits(&about->training)));
     json_decref(root);
     if (size == 0 || size >= TEXT_MAX)
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
@@ -216,8 +216,9 @@ plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training
     PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, JSON_MAX, &account));
     plim_status_t status = settings_of(training, &settings);
     if (status == PLIM_OK)
-        used = json_dumpb(settings, text_out, size - 1,
-                          JSON_COMPACT | JSON_REAL_PRECISION(plim__settings_digits(training)));
+        used =
+            json_dumpb(settings, text_out, size - 1,
+                       JSON_COMPACT | JSON_REAL_PRECISION((size_t)plim__settings_digits(training)));
     json_decref(settings);
     plim__ledger_release(job->ledger, account, JSON_MAX);
     PLIM_TRY(status);
