@@ -1,7 +1,7 @@
 /* Training: it learns, and nothing but its settings decides what it learns. */
 #include "support/harness.h"
 
-#include "base/check.h"
+#include "mem/arena.h"
 
 #include <plimsoll/plimsoll.h>
 
@@ -426,6 +426,54 @@ static void weigh(void *user, const plim_train_event_t *event)
     memory->heap = (int64_t)heap.uordblks;
 }
 
+/* Between the steps of an epoch any arena would fail, and the heap does not change. */
+typedef struct steps {
+    int64_t heap, count, changes;
+    bool broken;
+} steps_t;
+
+static void watch_steps(void *user, const plim_train_event_t *event)
+{
+    steps_t *steps = user;
+    if (event->kind != PLIM_EVENT_STEP)
+        return;
+    const int64_t heap = (int64_t)mallinfo2().uordblks;
+    if (event->step == 2)
+        plim__arena_fail_at(1);
+    if (event->step > 2) {
+        steps->count++;
+        steps->changes += heap != steps->heap;
+        steps->broken = steps->broken || plim__arena_fail_pending() == 0;
+    }
+    if (event->step == event->steps)
+        plim__arena_fail_at(0);
+    steps->heap = heap;
+}
+
+static void test_a_step_allocates_nothing(void **state)
+{
+    static const plim_model_kind_t kinds[] = {PLIM_GCN, PLIM_SAGE, PLIM_GAT, PLIM_GIN};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        plim_training_t training = small_training();
+        plim_train_result_t result;
+        steps_t steps = {.count = 0};
+        char name[32];
+        way_t way = plain;
+        (void)snprintf(name, sizeof name, "steps-%zu", i);
+        way.events = watch_steps;
+        way.user = &steps;
+        training.model.kind = kinds[i];
+        training.model.norm = PLIM_NORM_LAYER;
+        training.microbatch = i % 2 == 0 ? 0 : 30;
+        assert_ok(run(name, &training, &way, &result));
+        assert_true(steps.count > 20);
+        assert_false(steps.broken);
+        if (!TEST_SANITIZED)
+            assert_int_equal(steps.changes, 0);
+    }
+}
+
 static void test_memory_is_flat(void **state)
 {
     plim_training_t training = small_training();
@@ -490,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_evaluation_says_what_training_said),
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_the_least_line_is_enough),
+        cmocka_unit_test(test_a_step_allocates_nothing),
         cmocka_unit_test(test_memory_is_flat),
     };
     return cmocka_run_group_tests(tests, begin, end);
