@@ -173,18 +173,18 @@ json_t *plim__settings_render(const plim_training_t *training)
     return object;
 }
 
-int plim__settings_digits(const plim_training_t *training)
+unsigned plim__settings_digits(const plim_training_t *training)
 {
-    int digits = 15;
+    unsigned digits = 15;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         if (settings[i].kind != REAL && settings[i].kind != FLOAT)
             continue;
         const void *from = at(training, &settings[i]);
         double value = settings[i].kind == REAL ? get_double(from) : plain(*(const float *)from);
         char text[40];
-        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        (void)snprintf(text, sizeof text, "%.*g", (int)digits, value);
         while (digits < 17 && strtod(text, NULL) != value)
-            (void)snprintf(text, sizeof text, "%.*g", ++digits, value);
+            (void)snprintf(text, sizeof text, "%.*g", (int)++digits, value);
     }
     return digits;
 }

@@ -14,7 +14,7 @@ json_t *plim__settings_render(const plim_training_t *training);
 
 /* The fewest digits, 15 to 17, with which all its numbers come back exactly: 0.9, not
  * 0.90000000000000002. */
-int plim__settings_digits(const plim_training_t *training);
+unsigned plim__settings_digits(const plim_training_t *training);
 
 /* Every setting must be there and possible: PLIM_ERR_DATA. `name` is the file's, for messages. What
  * the trainer sets in a recipe is as in PLIM_RECIPE_INIT. */
