@@ -101,6 +101,7 @@ static void make_table(table_t *table, const plim_model_t *model, int64_t in, in
         add(table, list, i, "att_dst", wide, 1);
         add(table, list, i, "nn.lins.1.weight", out * out, 2 / sqrt((double)out));
         add(table, list, i, "nn.lins.1.bias", out, 0.1);
+        add(table, list, i, "eps", 1, 0);
         in = out;
     }
 }

@@ -98,8 +98,14 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
     layer->finish.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
     layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
     layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
-    place_weight(layer, find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in),
-                 true);
+    const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
+    place_weight(layer, weight, true);
+    /* The node itself counts 1 + epsilon: the epsilon comes through a product of its own, if it is
+     * not zero, as it is unless somebody has set it. */
+    const float *epsilon = find(source, "convs", index, "eps", 1);
+    if (source->parameters == NULL || (epsilon != NULL && *epsilon != 0.0f))
+        layer->root = weight;
+    layer->root_scale = epsilon != NULL ? *epsilon : 0.0f;
 }
 
 static void make_gat(source_t *source, const plim_model_t *model, int index, bool last,
@@ -126,6 +132,7 @@ static void make(source_t *source, const plim_model_t *model, int64_t num_featur
     layer->in = index == 0 ? num_features : model->hidden;
     layer->out = last ? num_outputs : model->hidden;
     layer->inner = layer->out;
+    layer->root_scale = 1.0f;
     layer->folds = model->kind != PLIM_MLP;
     layer->finish.width = layer->out;
     layer->residual = model->residual && layer->in == layer->out;

@@ -50,7 +50,8 @@ typedef struct plim__exact_layer {
 
     int64_t inner;       /* columns before the first finish */
     const float *behind; /* (inner, wide); NULL: what was folded is it */
-    const float *root;   /* (inner, in) or NULL */
+    const float *root;   /* (inner, in) or NULL; */
+    float root_scale;    /* times this */
     bool residual;
     plim__exact_finish_t finish;
     const float *second; /* (out, inner) or NULL */

@@ -130,8 +130,12 @@ static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
 {
     if (layer->behind != NULL)
         plim__tile_pack(layer->behind, layer->wide, 0, layer->inner, exact->packed_behind);
-    if (layer->root != NULL)
+    if (layer->root != NULL) {
         plim__tile_pack(layer->root, layer->in, 0, layer->inner, exact->packed_root);
+        const size_t values = plim__tile_bytes(layer->in, layer->inner) / sizeof(float);
+        for (size_t i = 0; i < values && layer->root_scale != 1.0f; i++)
+            exact->packed_root[i] *= layer->root_scale;
+    }
     if (layer->second != NULL)
         plim__tile_pack(layer->second, layer->inner, 0, layer->out, exact->packed_second);
     if (layer->fold == PLIM__FOLD_ATTENTION)

@@ -91,6 +91,7 @@ static weights_t make_weights(const plim_model_t *model, int64_t num_features)
             add(&weights, "convs", i, "bias", out, -0.5, 0.5);
             break;
         case PLIM_GIN:
+            add(&weights, "convs", i, "eps", 1, i == 0 ? 0.25 : 0, i == 0 ? 0.25 : 0);
             add(&weights, "convs", i, "nn.lins.0.weight", out * in, -0.2, 0.2);
             add(&weights, "convs", i, "nn.lins.0.bias", out, -0.5, 0.5);
             add_norm(&weights, "convs", i, "nn.norms.0.", out);
@@ -207,8 +208,8 @@ static void attend(const weights_t *weights, const test_loader_t *world, int lay
 }
 
 /* What is folded over the neighbours of v, as PyG has it. */
-static void fold(const weights_t *weights, const test_loader_t *world, int64_t v, int64_t in,
-                 const double *x, double *sum)
+static void fold(const weights_t *weights, const test_loader_t *world, int layer, int64_t v,
+                 int64_t in, const double *x, double *sum)
 {
     const plim_model_kind_t kind = weights->model.kind;
     const bool max = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MAX;
@@ -228,7 +229,7 @@ static void fold(const weights_t *weights, const test_loader_t *world, int64_t v
         if (kind == PLIM_GCN)
             value_here += x[v * in + k] / (degree + 1);
         if (kind == PLIM_GIN)
-            value_here += x[v * in + k];
+            value_here += x[v * in + k] * (1 + (double)value(weights, "convs", layer, "eps")[0]);
         sum[k] = value_here;
     }
 }
@@ -240,7 +241,7 @@ static void compute_row(const weights_t *weights, const test_loader_t *world, in
     const plim_model_kind_t kind = weights->model.kind;
     memset(y, 0, (size_t)out * sizeof *y);
     if (kind != PLIM_MLP && kind != PLIM_GAT)
-        fold(weights, world, v, in, x, sum);
+        fold(weights, world, layer, v, in, x, sum);
     switch (kind) {
     case PLIM_MLP:
         multiply(value(weights, "lins", layer, "weight"), out, in, x + v * in, y);
