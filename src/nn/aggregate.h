@@ -65,7 +65,8 @@ void plim__aggregate_backward(plim__team_t *team, const plim__hop_t *hop,
 
 /*
  * The largest of each column over the neighbours; 0 where there are none. `chosen` (num_dst, width)
- * is the edge that gave it, the first of equals, or -1; NULL when no backward pass follows.
+ * is the edge that gave it, the first of equals, or -1; NULL when no backward pass follows. A NaN
+ * is larger than all.
  */
 void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
                                  const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,

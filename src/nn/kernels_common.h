@@ -19,7 +19,7 @@
 #endif
 
 /* How far ahead, in bytes of rows, the sources of coming edges are fetched into the cache. */
-#define AHEAD_BYTES 4096
+#define AHEAD_BYTES 2048
 
 /* Where a block of columns begins in a row. */
 LANES_INLINE const char *place(const plim__matrix_t *matrix, int64_t row, int64_t column)
