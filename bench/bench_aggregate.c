@@ -52,7 +52,7 @@ static void *take(size_t bytes)
 {
     void *memory = aligned_alloc(64, plim__round_up(bytes + 1, 64));
     if (memory == NULL) {
-        fprintf(stderr, "no memory\n");
+        (void)fprintf(stderr, "no memory\n");
         exit(1);
     }
     memset(memory, 0, plim__round_up(bytes + 1, 64));
@@ -204,8 +204,9 @@ static double median_us(set_t *sets, const shape_t *shape, void (*run)(set_t *se
         times[i] = plim__clock_ns() - start;
     }
     qsort(times, (size_t)shape->calls, sizeof times[0], by_size);
+    const int middle = shape->calls / 2;
     *least_out = (double)times[0] * 1e-3;
-    return (double)times[shape->calls / 2] * 1e-3;
+    return (double)times[middle] * 1e-3;
 }
 
 static double copy_us(int64_t bytes, int calls)
@@ -287,7 +288,7 @@ int main(int argc, char **argv)
     plim_ledger_t *ledger;
     if (plim_ledger_create(PLIM_LINE_NONE, &ledger) != PLIM_OK ||
         plim__team_create(ledger, threads, &team) != PLIM_OK) {
-        fprintf(stderr, "%s\n", plim_last_error());
+        (void)fprintf(stderr, "%s\n", plim_last_error());
         return 1;
     }
     const char *wanted = argc > 3 ? argv[3] : "";

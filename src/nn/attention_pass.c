@@ -15,7 +15,7 @@ void plim__attention_drop(const plim__attention_t *attention, int64_t v, int64_t
     const float scale = 1.0f / (1.0f - attention->dropout);
     for (int i = 0; i < count; i++) {
         const bool dropped =
-            plim__rng_double(key, (uint64_t)(first + i)) < (double)attention->dropout;
+            plim__rng_double(key, (uint64_t)first + (uint64_t)i) < (double)attention->dropout;
         values[i] = dropped ? 0.0f : values[i] * scale;
     }
 }

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #include <string.h>
 
-#define LANES 4
+#define LANES ((int64_t)4)
 #define LANES_BLOCK 8 /* vectors of sums that fit the registers */
 #define LANES_TARGET
 #define LANES_INLINE static inline __attribute__((always_inline))

@@ -6,7 +6,7 @@
 
 #include <immintrin.h>
 
-#define LANES 8
+#define LANES ((int64_t)8)
 #define LANES_BLOCK 8 /* vectors of sums that fit the registers */
 #define LANES_TARGET __attribute__((target("avx2,f16c")))
 #define LANES_INLINE LANES_TARGET static inline __attribute__((always_inline))

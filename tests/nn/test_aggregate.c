@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NUM_DST 23
-#define NUM_SRC 61
+#define NUM_DST ((int64_t)23)
+#define NUM_SRC ((int64_t)61)
 
 static plim__vector_path_t best;
 static plim_job_t job;
@@ -283,8 +283,8 @@ static void max_of_equals_nan_and_infinity(void **state)
     plim__matrix_t x = test_matrix_make(1, NUM_SRC, 33, 33, PLIM__F32);
     plim__matrix_t out = test_matrix_make(2, NUM_DST, 33, 33, PLIM__F32);
     static int32_t chosen[NUM_DST * 33];
-    for (uint64_t i = 0; i < NUM_SRC * 33; i++)
-        ((float *)x.data)[i] = values[plim__rng_u64(20, i) % 7];
+    for (int64_t i = 0; i < NUM_SRC * 33; i++)
+        ((float *)x.data)[i] = values[plim__rng_u64(20, (uint64_t)i) % 7];
     for (int path = 0; path <= (int)best; path++) {
         plim__vector_limit((plim__vector_path_t)path);
         plim__aggregate_max_forward(team, &hop.hop, &x, &out, chosen, NULL);
@@ -331,9 +331,9 @@ static void nothing_drawn_gives_zeros(void **state)
     const plim__scales_t scales = {0};
     plim__aggregate_forward(team, &hop, &scales, &x, &out, NULL);
     plim__aggregate_backward(team, &hop, &reverse, &scales, &out, NULL, &dx);
-    for (int64_t i = 0; i < 3 * 33; i++)
+    for (int64_t i = 0; i < out.rows * out.width; i++)
         assert_true(((float *)out.data)[i] == 0);
-    for (int64_t i = 0; i < 5 * 33; i++)
+    for (int64_t i = 0; i < dx.rows * dx.width; i++)
         assert_true(((float *)dx.data)[i] == 0);
     const plim__hop_t nobody = {0, 0, 0, indptr, none};
     plim__reverse_make(&nobody, &reverse);
@@ -356,8 +356,8 @@ static void scales_are_the_formulas(void **state)
     test_hop_t hop;
     test_hop_make(14, NUM_DST, NUM_SRC, 4, &hop);
     int32_t degrees[NUM_SRC];
-    for (uint64_t i = 0; i < NUM_SRC; i++)
-        degrees[i] = (int32_t)(plim__rng_u64(8, i) % 1000);
+    for (int64_t i = 0; i < NUM_SRC; i++)
+        degrees[i] = (int32_t)(plim__rng_u64(8, (uint64_t)i) % 1000);
     degrees[3] = INT32_MAX;
     degrees[1] = 0;
     for (int path = 0; path <= (int)best; path++) {
