@@ -15,7 +15,7 @@
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL _Pragma("GCC unroll 8")
 #endif
 
 /* How far ahead, in bytes of rows, the sources of coming edges are fetched into the cache. */
@@ -83,30 +83,23 @@ LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block
                    load_part(from + i * width, element, block.part));
 }
 
-/* Calls a kernel for each block of each row: those of `most` vectors first, the rest by halves. */
+/*
+ * Calls a kernel for each block of each row: of `most` vectors while there are so many columns,
+ * then of half as many, then of one. The last one overlaps the one before when columns are left
+ * over. Three sizes are enough, and each is a copy of the kernel.
+ */
 #define FOR_EACH_BLOCK(kernel, argument, element, most, width, first, last)                        \
     for (int64_t row = (first); row < (last); row++) {                                             \
         int64_t at = 0;                                                                            \
         for (; at + (most)*LANES <= (width); at += (most)*LANES)                                   \
             kernel(argument, (block_t){row, at, 0}, element, most);                                \
-        if ((most) > 8 && at + 8 * LANES <= (width)) {                                             \
-            kernel(argument, (block_t){row, at, 0}, element, 8);                                   \
-            at += 8 * LANES;                                                                       \
+        for (; at + (most) / 2 * LANES <= (width); at += (most) / 2 * LANES)                       \
+            kernel(argument, (block_t){row, at, 0}, element, (most) / 2);                          \
+        for (; at < (width); at += LANES) {                                                        \
+            const int64_t left_over = plim__max_i64(0, (width)-LANES);                             \
+            const int64_t part = (width) < LANES ? (width) : 0;                                    \
+            kernel(argument, (block_t){row, plim__min_i64(at, left_over), part}, element, 1);      \
         }                                                                                          \
-        if ((most) > 4 && at + 4 * LANES <= (width)) {                                             \
-            kernel(argument, (block_t){row, at, 0}, element, 4);                                   \
-            at += 4 * LANES;                                                                       \
-        }                                                                                          \
-        if (at + 2 * LANES <= (width)) {                                                           \
-            kernel(argument, (block_t){row, at, 0}, element, 2);                                   \
-            at += 2 * LANES;                                                                       \
-        }                                                                                          \
-        for (; at + LANES <= (width); at += LANES)                                                 \
-            kernel(argument, (block_t){row, at, 0}, element, 1);                                   \
-        if (at < (width) && (width) >= LANES)                                                      \
-            kernel(argument, (block_t){row, (width)-LANES, 0}, element, 1);                        \
-        else if (at < (width))                                                                     \
-            kernel(argument, (block_t){row, 0, (width)}, element, 1);                              \
     }
 
 #endif

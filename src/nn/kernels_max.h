@@ -81,15 +81,19 @@ LANES_INLINE void max_block(const plim__row_max_t *max, block_t block, plim__ele
         copy_root(max->x, max->root, block, element, vectors);
 }
 
-LANES_TARGET static void max_f32(const plim__row_max_t *max, int64_t first, int64_t last){
-    FOR_EACH_BLOCK(max_block, max, PLIM__F32, MAX_BLOCK, max->x->width, first, last)}
+LANES_TARGET static void max_f32(const plim__row_max_t *max, int64_t first, int64_t last)
+{
+    FOR_EACH_BLOCK(max_block, max, PLIM__F32, MAX_BLOCK, max->x->width, first, last);
+}
 
-LANES_TARGET static void max_bf16(const plim__row_max_t *max, int64_t first, int64_t last){
-    FOR_EACH_BLOCK(max_block, max, PLIM__BF16, MAX_BLOCK, max->x->width, first, last)}
+LANES_TARGET static void max_bf16(const plim__row_max_t *max, int64_t first, int64_t last)
+{
+    FOR_EACH_BLOCK(max_block, max, PLIM__BF16, MAX_BLOCK, max->x->width, first, last);
+}
 
 LANES_TARGET static void max_f16(const plim__row_max_t *max, int64_t first, int64_t last)
 {
-    FOR_EACH_BLOCK(max_block, max, PLIM__F16, MAX_BLOCK, max->x->width, first, last)
+    FOR_EACH_BLOCK(max_block, max, PLIM__F16, MAX_BLOCK, max->x->width, first, last);
 }
 
 static void max_rows(const plim__row_max_t *max, int64_t first, int64_t last)
@@ -141,7 +145,7 @@ LANES_INLINE void max_back_block(const plim__row_max_back_t *back, block_t block
 LANES_TARGET static void max_back_rows(const plim__row_max_back_t *back, int64_t first,
                                        int64_t last)
 {
-    FOR_EACH_BLOCK(max_back_block, back, PLIM__F32, MAX_BLOCK, back->dout->width, first, last)
+    FOR_EACH_BLOCK(max_back_block, back, PLIM__F32, MAX_BLOCK, back->dout->width, first, last);
 }
 
 #endif

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 
 #define LANES ((int64_t)16)
-#define LANES_BLOCK 16 /* vectors of sums that fit the registers */
+#define LANES_BLOCK 8 /* vectors of sums that fit the registers */
 #define LANES_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define LANES_INLINE LANES_TARGET static inline __attribute__((always_inline))
 
