@@ -206,7 +206,7 @@ void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
     team->context = context;
     team->pieces = pieces;
     team->handful = plim__max_i64(
-        1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), pieces / (4 * team->size)));
+        1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), pieces / ((int64_t)4 * team->size)));
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     /* Nobody is inside: the run before has been waited for. */
     atomic_store(&team->state, (atomic_load(&team->state) / RUN + 1) * RUN + OPEN);
