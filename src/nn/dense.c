@@ -10,319 +10,60 @@
  *
  * Where oneDNN has no bfloat16 product, tiles are widened to float before it sees them.
  */
-#include "nn/dense.h"
+#include "nn/dense_object.h"
 
-#include "base/fail.h"
-#include "mem/arena.h"
 #include "nn/bf16.h"
-#include "nn/onednn.h"
 #include "nn/vector.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <string.h>
 
-enum { FORWARD, INPUT, WEIGHT, KINDS };
+typedef struct meeting {
+    plim__dense_t *dense;
+    pthread_mutex_t lock; /* of the object's zeros */
+} meeting_t;
 
-#define HEIGHTS 3
-#define TALLEST 512
-
-/* Longer sums pay the transposed copies of dW's tiles; a packed weight is read as fast by any. */
-static const int64_t tile_heights[KINDS][HEIGHTS] = {{PLIM__TILE_ROWS, 128, PLIM__ROWS},
-                                                     {PLIM__TILE_ROWS, 128, PLIM__ROWS},
-                                                     {TALLEST, 128, PLIM__ROWS}};
-
-#define LANES_MAX 8
-
-/* Of one worker. */
-typedef struct tools {
-    plim__call_t calls[KINDS][HEIGHTS];
-    float *wide[2]; /* (TALLEST, out) of dy and (TALLEST, in) of x, when they must be widened */
-} tools_t;
-
-/* A weight in the layout of the products of one kind. */
-typedef struct packed {
-    plim__product_t packing;
-    plim__call_t call;
-    void *data;
-    bool stale; /* older than `plain` */
-} packed_t;
-
-struct plim__dense {
-    plim__arena_t arena;
-    plim__dense_params_t params;
-    bool widens;
-    size_t foreign;
-    int foreign_account;
-    struct dnnl_engine *engine;
-    plim__product_t products[KINDS][HEIGHTS];
-    packed_t packed[WEIGHT]; /* for FORWARD and INPUT */
-    float *plain;            /* (out, in) */
-    float *lanes;            /* (LANES_MAX, out, in) */
-    int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
-    tools_t *tools;          /* (workers) */
-};
-
-static bool widens(const plim__dense_params_t *params)
+/* A thread's first calls take memory for good (OpenMP's settings, the heap's own caches): they are
+ * made before the first step, each kind once, of zeros, which stay zeros. */
+static void first_calls(void *context, int worker, int64_t piece)
 {
-    return params->element == PLIM__BF16 && !plim__onednn_has_bf16();
-}
-
-static bool wanted(const plim__dense_params_t *params, int kind)
-{
-    return kind == FORWARD || (kind == INPUT ? params->input_gradient : params->backward);
-}
-
-/* Three sizes multiplied, in bytes of an arena. */
-static size_t piece(size_t a, size_t b, size_t c, size_t align)
-{
-    return plim__arena_piece(plim__mul_saturating_size(a, b), c, align);
-}
-
-/* What is carved apart from packed weights and scratch, on whose sizes oneDNN decides. */
-static size_t own_bytes(const plim__dense_params_t *params)
-{
-    const size_t in = (size_t)params->in, out = (size_t)params->out;
-    const size_t workers = (size_t)params->workers;
-    size_t bytes = piece(1, 1, sizeof(plim__dense_t), 1);
-    bytes = plim__add_saturating_size(bytes, piece(workers, 1, sizeof(tools_t), 1));
-    bytes = plim__add_saturating_size(bytes, piece(out, in, sizeof(float), 1));
-    if (params->backward)
-        bytes = plim__add_saturating_size(bytes, piece(out, in, LANES_MAX * sizeof(float), 1));
-    if (widens(params))
-        bytes = plim__add_saturating_size(
-            bytes,
-            plim__mul_saturating_size(workers, piece(plim__add_saturating_size(in, out), TALLEST,
-                                                     sizeof(float), 2 * PLIM__LINE)));
-    return bytes;
-}
-
-/* What oneDNN takes from the heap. */
-static size_t foreign_bytes(const plim__dense_params_t *params)
-{
-    size_t products = 0, calls = 0;
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (!wanted(params, kind))
-            continue;
-        products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
-        calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
-    }
-    return products * PLIM__ONEDNN_PRODUCT_BYTES + calls * PLIM__ONEDNN_CALL_BYTES;
-}
-
-/* Copies of all that a tile reads and writes, its sides rounded up to blocks. */
-static size_t scratch_bound(const plim__dense_params_t *params)
-{
-    const size_t in = plim__round_up((size_t)params->in, 64);
-    const size_t out = plim__round_up((size_t)params->out, 64);
-    const size_t sides = piece(plim__add_saturating_size(in, out), TALLEST, sizeof(float), 1);
-    return plim__add_saturating_size(plim__add_saturating_size(sides, (size_t)256 << 10),
-                                     piece(in, out, sizeof(float), 1));
-}
-
-static size_t packed_bound(const plim__dense_params_t *params)
-{
-    return piece(plim__round_up((size_t)params->in, 64), plim__round_up((size_t)params->out, 64),
-                 widens(params) ? sizeof(float) : plim__element_bytes(params->element), PLIM__PAGE);
-}
-
-size_t plim__dense_estimate(const plim__dense_params_t *params)
-{
-    const size_t packings = params->input_gradient ? 2 : 1;
-    size_t bytes = plim__add_saturating_size(own_bytes(params), foreign_bytes(params));
-    bytes = plim__add_saturating_size(bytes, packings * PLIM__PAGE);
-    bytes =
-        plim__add_saturating_size(bytes, plim__mul_saturating_size(packings, packed_bound(params)));
-    bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size((size_t)params->workers,
-                                         piece(1, 1, scratch_bound(params), PLIM__PAGE)));
-    return plim__round_up(bytes, PLIM__PAGE);
-}
-
-/* The matrices of a product, by kind; the weight of the first two in a layout of oneDNN's choice.
- */
-static void product_views(const plim__dense_t *dense, int kind, int64_t rows, plim__view_t views[3])
-{
-    const int64_t in = dense->params.in, out = dense->params.out;
-    const plim__element_t element = dense->widens ? PLIM__F32 : dense->params.element;
-    if (kind == WEIGHT) {
-        views[PLIM__SOURCE] = (plim__view_t){out, rows, 1, out, element};
-        views[PLIM__WEIGHTS] = (plim__view_t){rows, in, in, 1, element};
-        views[PLIM__TARGET] = (plim__view_t){out, in, in, 1, PLIM__F32};
-        return;
-    }
-    const int64_t from = kind == FORWARD ? in : out;
-    const int64_t to = kind == FORWARD ? out : in;
-    views[PLIM__SOURCE] = (plim__view_t){rows, from, from, 1, element};
-    views[PLIM__WEIGHTS] = (plim__view_t){from, to, 0, 0, element};
-    views[PLIM__TARGET] = (plim__view_t){rows, to, to, 1, PLIM__F32};
-}
-
-/* `plain` as a product of the kind sees it: (in, out) or (out, in). */
-static plim__view_t plain_view(const plim__dense_params_t *params, int kind)
-{
-    if (kind == FORWARD)
-        return (plim__view_t){params->in, params->out, 1, params->in, PLIM__F32};
-    return (plim__view_t){params->out, params->in, params->in, 1, PLIM__F32};
-}
-
-static plim_status_t make_kind(plim__dense_t *dense, int kind)
-{
-    plim__product_t *products = dense->products[kind];
-    plim__view_t views[3];
-    for (int h = 0; h < HEIGHTS; h++) {
-        /* One packing serves all heights. */
-        const plim__product_t *like = h > 0 && kind != WEIGHT ? &products[0] : NULL;
-        product_views(dense, kind, tile_heights[kind][h], views);
-        PLIM_TRY(plim__product_make(dense->engine, &views[PLIM__SOURCE], &views[PLIM__WEIGHTS],
-                                    &views[PLIM__TARGET], like, kind == WEIGHT, &products[h]));
-    }
-    if (kind == WEIGHT)
-        return PLIM_OK;
-    const plim__view_t plain = plain_view(&dense->params, kind);
-    return plim__packing_make(dense->engine, &plain, &products[0], &dense->packed[kind].packing);
-}
-
-static plim_status_t make_products(plim__dense_t *dense)
-{
-    PLIM_TRY(plim__onednn_engine(&dense->engine));
-    for (int kind = 0; kind < KINDS; kind++)
-        if (wanted(&dense->params, kind))
-            PLIM_TRY(make_kind(dense, kind));
-    return PLIM_OK;
-}
-
-/* The most that any call needs: they share it, for a thread makes one at a time. */
-static size_t scratch_bytes(const plim__dense_t *dense)
-{
-    int64_t most = 0;
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int h = 0; h < HEIGHTS; h++)
-            most = plim__max_i64(most, (int64_t)dense->products[kind][h].scratch);
-    for (int kind = 0; kind < WEIGHT; kind++)
-        most = plim__max_i64(most, (int64_t)dense->packed[kind].packing.scratch);
-    return (size_t)most;
-}
-
-/* Moves the object into an arena of the size that its products ask for. */
-static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__dense_t **dense_out)
-{
-    const plim__dense_params_t *params = &draft->params;
-    const size_t workers = (size_t)params->workers;
-    size_t bytes = own_bytes(params);
-    for (int kind = 0; kind < WEIGHT; kind++)
-        bytes = plim__add_saturating_size(
-            bytes, piece(1, 1, draft->products[kind][0].weights, PLIM__PAGE));
-    bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size(workers, piece(1, 1, scratch_bytes(draft), PLIM__PAGE)));
-    PLIM_TRY(plim__arena_create(ledger, "products", bytes, &draft->arena));
-    const size_t values = (size_t)params->out * (size_t)params->in;
-    plim__dense_t *dense = plim__arena_carve(&draft->arena, 1, sizeof *dense, 1);
-    draft->tools = plim__arena_carve(&draft->arena, workers, sizeof(tools_t), 1);
-    draft->plain = plim__arena_carve(&draft->arena, values, sizeof(float), 1);
-    if (params->backward)
-        draft->lanes = plim__arena_carve(&draft->arena, LANES_MAX * values, sizeof(float), 1);
-    for (int kind = 0; kind < WEIGHT; kind++)
-        if (wanted(params, kind))
-            draft->packed[kind].data =
-                plim__arena_carve(&draft->arena, 1, draft->products[kind][0].weights, PLIM__PAGE);
-    *dense = *draft;
-    *dense_out = dense;
-    return PLIM_OK;
-}
-
-static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scratch)
-{
-    packed_t *packed = &dense->packed[kind];
-    packed->stale = true;
-    PLIM_TRY(plim__call_make(dense->engine, &packed->packing, true, &packed->call));
-    plim__call_set(&packed->call, PLIM__SOURCE, dense->plain);
-    plim__call_set(&packed->call, PLIM__TARGET, packed->data);
-    plim__call_set(&packed->call, PLIM__SCRATCH, scratch);
-    return PLIM_OK;
-}
-
-/* Everything that a worker holds; what differs from tile to tile is set later. */
-static plim_status_t make_tools(plim__dense_t *dense, int worker)
-{
-    tools_t *tools = &dense->tools[worker];
-    void *scratch = plim__arena_carve(&dense->arena, 1, scratch_bytes(dense), PLIM__PAGE);
-    if (dense->widens) {
-        tools->wide[0] =
-            plim__arena_carve(&dense->arena, (size_t)dense->params.out, TALLEST * sizeof(float), 1);
-        tools->wide[1] =
-            plim__arena_carve(&dense->arena, (size_t)dense->params.in, TALLEST * sizeof(float), 1);
-    }
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (!wanted(&dense->params, kind))
-            continue;
-        for (int h = 0; h < HEIGHTS; h++) {
-            plim__call_t *call = &tools->calls[kind][h];
-            PLIM_TRY(plim__call_make(dense->engine, &dense->products[kind][h], false, call));
-            plim__call_set(call, PLIM__SCRATCH, scratch);
-            if (kind != WEIGHT)
-                plim__call_set(call, PLIM__WEIGHTS, dense->packed[kind].data);
-        }
-        if (kind != WEIGHT && worker == 0)
-            PLIM_TRY(make_packing_call(dense, kind, scratch));
-    }
-    return PLIM_OK;
-}
-
-/* Ends what oneDNN holds, of an object that may be half made; its arena stays. */
-static void end_foreign(plim__dense_t *dense)
-{
-    for (int worker = 0; dense->tools != NULL && worker < dense->params.workers; worker++)
-        for (int kind = 0; kind < KINDS; kind++)
-            for (int h = 0; h < HEIGHTS; h++)
-                plim__call_end(&dense->tools[worker].calls[kind][h]);
-    for (int kind = 0; kind < WEIGHT; kind++) {
-        plim__call_end(&dense->packed[kind].call);
-        plim__product_end(&dense->packed[kind].packing);
-    }
-    for (int kind = 0; kind < KINDS; kind++)
-        for (int h = 0; h < HEIGHTS; h++)
-            plim__product_end(&dense->products[kind][h]);
-    plim__onednn_engine_end(dense->engine);
-}
-
-plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
-                                 plim__dense_t **dense_out)
-{
-    plim__dense_t draft = {
-        .params = *params, .widens = widens(params), .foreign = foreign_bytes(params)};
-    plim__dense_t *dense = NULL;
-    PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", draft.foreign, &draft.foreign_account));
+    (void)piece;
+    meeting_t *meeting = context;
+    plim__dense_t *dense = meeting->dense;
+    void *const operands[KINDS][3] = {{dense->zero_x, dense->packed[FORWARD].data, dense->zero_y},
+                                      {dense->zero_y, dense->packed[INPUT].data, dense->zero_x},
+                                      {dense->zero_y, dense->zero_x, dense->lanes}};
+    pthread_mutex_lock(&meeting->lock);
     const int threads = plim__onednn_alone();
-    plim_status_t status = make_products(&draft);
-    if (status == PLIM_OK)
-        status = settle(ledger, &draft, &dense);
-    for (int worker = 0; worker < params->workers && status == PLIM_OK; worker++)
-        status = make_tools(dense, worker);
-    plim__onednn_restore(threads);
-    if (status == PLIM_OK) {
-        *dense_out = dense;
-        return PLIM_OK;
+    for (int kind = 0; kind < KINDS; kind++) {
+        const plim__call_t *call = &dense->tools[worker].calls[kind][HEIGHTS - 1];
+        if (!plim__dense_wanted(&dense->params, kind))
+            continue;
+        plim__call_set(call, PLIM__SOURCE, operands[kind][PLIM__SOURCE]);
+        plim__call_set(call, PLIM__WEIGHTS, operands[kind][PLIM__WEIGHTS]);
+        plim__call_set(call, PLIM__TARGET, operands[kind][PLIM__TARGET]);
+        plim__call_run(call);
     }
-    end_foreign(dense != NULL ? dense : &draft);
-    plim__arena_destroy(&draft.arena);
-    plim__ledger_release(ledger, draft.foreign_account, draft.foreign);
-    return status;
+    plim__onednn_restore(threads);
+    pthread_mutex_unlock(&meeting->lock);
 }
 
-void plim__dense_destroy(plim__dense_t *dense)
+static void meet(plim__dense_t *dense, plim__team_t *team)
 {
-    if (dense == NULL)
+    meeting_t meeting = {dense, PTHREAD_MUTEX_INITIALIZER};
+    if (dense->met)
         return;
-    end_foreign(dense);
-    plim__ledger_release(dense->arena.ledger, dense->foreign_account, dense->foreign);
-    plim__arena_destroy(&dense->arena);
+    plim__team_each(team, first_calls, &meeting);
+    (void)pthread_mutex_destroy(&meeting.lock);
+    dense->met = true;
 }
 
 void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
                             const float *weight)
 {
-    (void)team; /* it is a few microseconds' work, also where the weight is large */
     const int64_t in = dense->params.in;
+    meet(dense, team);
     for (int64_t row = 0; row < dense->params.out; row++) {
         float *to = dense->plain + row * in + first;
         memcpy(to, weight + row * width, (size_t)width * sizeof(float));
@@ -350,7 +91,7 @@ static int64_t tile_start(int kind, int64_t rows, int64_t tile, int *height_out)
 {
     int64_t start = 0;
     for (int h = 0;; h++) {
-        const int64_t height = tile_heights[kind][h];
+        const int64_t height = plim__tile_heights[kind][h];
         const int64_t count = (rows - start) / height;
         if (h == HEIGHTS - 1 || tile < count) {
             *height_out = h;
@@ -365,8 +106,8 @@ static int64_t count_tiles(int kind, int64_t rows)
 {
     int64_t tiles = 0;
     for (int h = 0; h < HEIGHTS; h++) {
-        tiles += rows / tile_heights[kind][h];
-        rows %= tile_heights[kind][h];
+        tiles += rows / plim__tile_heights[kind][h];
+        rows %= plim__tile_heights[kind][h];
     }
     return tiles + (rows > 0);
 }
@@ -407,7 +148,7 @@ static void run_tile(const pass_t *pass, int worker, int64_t tile, float *sum)
 {
     int h;
     const int64_t start = tile_start(pass->kind, pass->rows, tile, &h);
-    const int64_t height = tile_heights[pass->kind][h];
+    const int64_t height = plim__tile_heights[pass->kind][h];
     const plim__call_t *call = &pass->dense->tools[worker].calls[pass->kind][h];
     plim__call_set(call, PLIM__SOURCE, rows_at(pass, worker, 0, start, height));
     if (pass->kind == WEIGHT) {
@@ -473,7 +214,7 @@ void plim__dense_tile_rows(int64_t rows, int64_t tile, int64_t *first_out, int64
 {
     int h;
     *first_out = tile_start(FORWARD, rows, tile, &h);
-    *end_out = plim__min_i64(rows, *first_out + tile_heights[FORWARD][h]);
+    *end_out = plim__min_i64(rows, *first_out + plim__tile_heights[FORWARD][h]);
 }
 
 void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matrix_t *x,
@@ -485,7 +226,8 @@ void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matr
     const pass_t pass = {.dense = dense, .kind = FORWARD, .rows = x->rows, .matrices = {x}};
     const plim__call_t *call = &dense->tools[worker].calls[FORWARD][h];
     const int threads = plim__onednn_alone();
-    plim__call_set(call, PLIM__SOURCE, rows_at(&pass, worker, 0, start, tile_heights[FORWARD][h]));
+    plim__call_set(call, PLIM__SOURCE,
+                   rows_at(&pass, worker, 0, start, plim__tile_heights[FORWARD][h]));
     plim__call_set(call, PLIM__TARGET, y);
     plim__call_run(call);
     plim__onednn_restore(threads);
@@ -504,7 +246,7 @@ static void lane_work(void *context, int worker, int64_t lane)
     const pass_t *pass = context;
     const plim__dense_params_t *params = &pass->dense->params;
     float *sum = pass->dense->lanes + lane * params->out * params->in;
-    const int64_t tall = pass->rows / tile_heights[WEIGHT][0];
+    const int64_t tall = pass->rows / plim__tile_heights[WEIGHT][0];
     const int64_t end = (lane + 1) * tall / pass->lanes;
     const int threads = plim__onednn_alone();
     for (int64_t tile = lane * tall / pass->lanes; tile < end; tile++)

@@ -1,0 +1,56 @@
+/* The inside of a plim__dense, for the files that make it and use it. */
+#ifndef PLIM_NN_DENSE_OBJECT_H
+#define PLIM_NN_DENSE_OBJECT_H
+
+#include "mem/arena.h"
+#include "nn/dense.h"
+#include "nn/onednn.h"
+
+enum { FORWARD, INPUT, WEIGHT, KINDS };
+
+#define HEIGHTS 3
+#define TALLEST 512
+
+/* Rows of a tile, the last one's being PLIM__ROWS. */
+extern const int64_t plim__tile_heights[KINDS][HEIGHTS];
+
+#define LANES_MAX 8
+
+/* Of one worker. */
+typedef struct tools {
+    plim__call_t calls[KINDS][HEIGHTS];
+    float *wide[2]; /* (TALLEST, out) of dy and (TALLEST, in) of x, when they must be widened */
+} tools_t;
+
+/* A weight in the layout of the products of one kind. */
+typedef struct packed {
+    plim__product_t packing;
+    plim__call_t call;
+    void *data;
+    bool stale; /* older than `plain` */
+} packed_t;
+
+struct plim__dense {
+    plim__arena_t arena;
+    plim__dense_params_t params;
+    bool widens;
+    size_t foreign;
+    int foreign_account;
+    struct dnnl_engine *engine;
+    plim__product_t products[KINDS][HEIGHTS];
+    packed_t packed[WEIGHT]; /* for FORWARD and INPUT */
+    float *plain;            /* (out, in) */
+    float *lanes;            /* (LANES_MAX, out, in) */
+    int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
+    tools_t *tools;          /* (workers) */
+    float *zero_x, *zero_y;  /* (PLIM__ROWS, in) and (PLIM__ROWS, out) for threads' first calls */
+    bool met;                /* all threads of the team have made them */
+};
+
+/* Whether products of the kind are made. */
+static inline bool plim__dense_wanted(const plim__dense_params_t *params, int kind)
+{
+    return kind == FORWARD || (kind == INPUT ? params->input_gradient : params->backward);
+}
+
+#endif
