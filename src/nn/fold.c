@@ -31,7 +31,7 @@ void plim__fold_begin(const plim__fold_t *fold, int64_t count, float *states)
         float *state = states + i * fold->width;
         memset(state, 0, (size_t)fold->width * sizeof *state);
         for (int head = 0; head < fold->heads; head++)
-            state[2 * head] = -INFINITY;
+            state[(int64_t)2 * head] = -INFINITY;
     }
 }
 
@@ -130,7 +130,7 @@ PLIM__KERNEL void attend_rows(const plim__fold_t *fold, const int64_t *places, i
         const int64_t end = ahead < columns ? ahead : columns;
         for (int64_t i = 0; i < count; i++) {
             const float *row = fold->rows + places[i] * fold->width;
-            const float sum = row[2 * head] + own[2 * head + 1];
+            const float sum = row[(int64_t)2 * head] + own[(int64_t)2 * head + 1];
             attend(sum > 0 ? sum : sum * SLOPE, end - begin, row + scores + begin,
                    state + (int64_t)2 * head, state + scores + begin);
         }

@@ -24,7 +24,7 @@ static void pack_front(plim__exact_t *exact, const plim__exact_slice_t *slice)
     const plim__exact_layer_t *layer = exact->layer;
     const int64_t scores = 2 * (int64_t)slice->heads;
     if (scores > 0)
-        plim__tile_pack(exact->scores + 2 * slice->head * layer->in, layer->in, 0, scores,
+        plim__tile_pack(exact->scores + (int64_t)2 * slice->head * layer->in, layer->in, 0, scores,
                         exact->packed_front);
     plim__tile_pack(layer->front + slice->first * layer->in, layer->in, scores, slice->count,
                     exact->packed_front);

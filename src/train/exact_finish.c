@@ -1,4 +1,3 @@
-/* A file of its own: nn/matrix.h and io/npy.h have names in common. */
 #include "train/exact_finish.h"
 
 #include "nn/finish.h"

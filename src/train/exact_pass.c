@@ -81,7 +81,7 @@ static plim_status_t run_piece(pass_t *pass, int64_t piece)
         PLIM_TRY(plim__exact_stream_take(&exact->states, &chunk, &read));
     if (pass->begins)
         plim__fold_begin(&fold, rows, states);
-    else
+    else if (read != NULL)
         memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
     PLIM_TRY(plim__exact_fold_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
     if (pass->ends)

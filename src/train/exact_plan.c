@@ -190,7 +190,7 @@ static int64_t pieces_of(int64_t count, int64_t piece_rows)
 int64_t plim__exact_disk(const plim_dataset_t *dataset, const plim__exact_params_t *params)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__exact_layer_t layers[PLIM_HOPS_MAX];
+    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     int num_layers;
     int64_t bytes = 0;
     plim__exact_layers_shape(info, params, &num_layers, layers);
@@ -272,11 +272,11 @@ static plim_status_t plan_layer(plim__exact_t *exact, int index, int64_t availab
         return refuse(exact, available - left + 4 * plim__exact_least_floats(layer, from->count) +
                                  2 * (int64_t)PLIM__PAGE);
     plan_partial(exact, index, plan);
+    const int64_t passes = plan->choice.slices * plan->choice.blocks;
     plim__log(exact->job, PLIM_LOG_INFO,
               "exact layer %d: %lld nodes, %lld edges, in %lld passes: %lld of %lld columns, of "
               "%lld of %lld nodes' rows, at a time",
-              index + 1, (long long)to->count, (long long)to->edges,
-              (long long)(plan->choice.slices * plan->choice.blocks),
+              index + 1, (long long)to->count, (long long)to->edges, (long long)passes,
               (long long)plan->choice.columns, (long long)layer->wide, (long long)plan->choice.rows,
               (long long)from->count);
     return PLIM_OK;

@@ -560,7 +560,7 @@ static void test_nodes_in_the_order_asked_for(void **state)
     (void)state;
     small_t *small = small_make();
     int64_t nodes[2 * NODES];
-    const int64_t counts[] = {0, 1, 2, 40, NODES, 2 * NODES};
+    const int64_t counts[] = {0, 1, 2, 40, NODES, (int64_t)2 * NODES};
     for (int order = 0; order < 3; order++)
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
             for (int64_t k = 0; k < counts[i]; k++)
