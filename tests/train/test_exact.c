@@ -5,10 +5,10 @@
 #include "support/harness.h"
 #include "support/lists.h"
 #include "support/loader.h"
+#include "support/reference.h"
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/half.h"
 #include "base/rng.h"
 #include "mem/arena.h"
 #include "nn/vector.h"
@@ -24,282 +24,6 @@
 #define FEATURES 24
 #define LINE ((int64_t)1 << 30)
 #define CLASSES 5
-#define PARAMETERS_MAX 64
-
-/* A model with weights of all names that PyG would give it. */
-typedef struct weights {
-    plim_model_t model;
-    int64_t num_features;
-    int count;
-    plim__parameter_t table[PARAMETERS_MAX];
-} weights_t;
-
-static void add(weights_t *weights, const char *list, int index, const char *rest, int64_t count,
-                double low, double high)
-{
-    plim__parameter_t *parameter = &weights->table[weights->count];
-    const uint64_t key = plim__rng_key(5, (uint64_t)weights->count, 0, 0);
-    assert_true(weights->count < PARAMETERS_MAX);
-    (void)snprintf(parameter->name, sizeof parameter->name, "%s.%d.%s", list, index, rest);
-    parameter->count = count;
-    parameter->value = calloc((size_t)count, sizeof(float));
-    for (int64_t i = 0; i < count; i++)
-        parameter->value[i] = (float)(low + (high - low) * plim__rng_double(key, (uint64_t)i));
-    weights->count++;
-}
-
-static void add_norm(weights_t *weights, const char *list, int index, const char *prefix,
-                     int64_t width)
-{
-    const bool batch = weights->model.norm == PLIM_NORM_BATCH;
-    char name[64];
-    if (weights->model.norm == PLIM_NORM_NONE)
-        return;
-    static const char *const parts[] = {"weight", "bias", "running_mean", "running_var"};
-    for (int i = 0; i < (batch ? 4 : 2); i++) {
-        (void)snprintf(name, sizeof name, "%s%s%s", prefix, batch ? "module." : "", parts[i]);
-        add(weights, list, index, name, width, i == 0 || i == 3 ? 0.5 : -0.3, i == 3 ? 2.0 : 1.0);
-    }
-}
-
-static weights_t make_weights(const plim_model_t *model, int64_t num_features)
-{
-    weights_t weights = {.model = *model, .num_features = num_features};
-    for (int i = 0; i < model->num_layers; i++) {
-        const bool last = i == model->num_layers - 1;
-        const int64_t in = i == 0 ? num_features : model->hidden;
-        const int64_t out = last ? CLASSES : model->hidden;
-        const int64_t wide = model->kind == PLIM_GAT && last ? out * model->heads : out;
-        switch (model->kind) {
-        case PLIM_MLP:
-            add(&weights, "lins", i, "weight", out * in, -0.5, 0.5);
-            add(&weights, "lins", i, "bias", out, -0.5, 0.5);
-            break;
-        case PLIM_GCN:
-            add(&weights, "convs", i, "lin.weight", out * in, -0.5, 0.5);
-            add(&weights, "convs", i, "bias", out, -0.5, 0.5);
-            break;
-        case PLIM_SAGE:
-            add(&weights, "convs", i, "lin_l.weight", out * in, -0.5, 0.5);
-            add(&weights, "convs", i, "lin_l.bias", out, -0.5, 0.5);
-            add(&weights, "convs", i, "lin_r.weight", out * in, -0.5, 0.5);
-            break;
-        case PLIM_GAT:
-            add(&weights, "convs", i, "lin.weight", wide * in, -0.5, 0.5);
-            add(&weights, "convs", i, "att_src", wide, -1, 1);
-            add(&weights, "convs", i, "att_dst", wide, -1, 1);
-            add(&weights, "convs", i, "bias", out, -0.5, 0.5);
-            break;
-        case PLIM_GIN:
-            add(&weights, "convs", i, "eps", 1, i == 0 ? 0.25 : 0, i == 0 ? 0.25 : 0);
-            add(&weights, "convs", i, "nn.lins.0.weight", out * in, -0.2, 0.2);
-            add(&weights, "convs", i, "nn.lins.0.bias", out, -0.5, 0.5);
-            add_norm(&weights, "convs", i, "nn.norms.0.", out);
-            add(&weights, "convs", i, "nn.lins.1.weight", out * out, -0.5, 0.5);
-            add(&weights, "convs", i, "nn.lins.1.bias", out, -0.5, 0.5);
-            break;
-        }
-        if (!last)
-            add_norm(&weights, "norms", i, "", out);
-    }
-    return weights;
-}
-
-static void free_weights(weights_t *weights)
-{
-    for (int i = 0; i < weights->count; i++)
-        free(weights->table[i].value);
-}
-
-static const float *value(const weights_t *weights, const char *list, int index, const char *rest)
-{
-    char name[PLIM__NAME_MAX];
-    (void)snprintf(name, sizeof name, "%s.%d.%s", list, index, rest);
-    for (int i = 0; i < weights->count; i++)
-        if (strcmp(weights->table[i].name, name) == 0)
-            return weights->table[i].value;
-    fail_msg("no %s", name);
-    return NULL;
-}
-
-/* y (out) += W (out, in) x (in). */
-static void multiply(const float *weight, int64_t out, int64_t in, const double *x, double *y)
-{
-    for (int64_t i = 0; i < out; i++)
-        for (int64_t k = 0; k < in; k++)
-            y[i] += (double)weight[i * in + k] * x[k];
-}
-
-static void plus(const float *bias, int64_t count, double *y)
-{
-    for (int64_t i = 0; i < count; i++)
-        y[i] += (double)bias[i];
-}
-
-static void norm_row(const weights_t *weights, const char *list, int index, const char *prefix,
-                     int64_t width, double *y)
-{
-    char name[64];
-    const bool batch = weights->model.norm == PLIM_NORM_BATCH;
-    const char *module = batch ? "module." : "";
-    double mean = 0, variance = 0;
-    if (weights->model.norm == PLIM_NORM_NONE)
-        return;
-    (void)snprintf(name, sizeof name, "%s%sweight", prefix, module);
-    const float *gamma = value(weights, list, index, name);
-    (void)snprintf(name, sizeof name, "%s%sbias", prefix, module);
-    const float *beta = value(weights, list, index, name);
-    for (int64_t i = 0; i < width; i++)
-        mean += y[i] / (double)width;
-    for (int64_t i = 0; i < width; i++)
-        variance += (y[i] - mean) * (y[i] - mean) / (double)width;
-    for (int64_t i = 0; i < width; i++) {
-        if (batch) {
-            (void)snprintf(name, sizeof name, "%smodule.running_mean", prefix);
-            mean = (double)value(weights, list, index, name)[i];
-            (void)snprintf(name, sizeof name, "%smodule.running_var", prefix);
-            variance = (double)value(weights, list, index, name)[i];
-        }
-        y[i] = (y[i] - mean) / sqrt(variance + 1e-5) * (double)gamma[i] + (double)beta[i];
-    }
-}
-
-static void activate(const weights_t *weights, int64_t width, double *y)
-{
-    for (int64_t i = 0; i < width; i++)
-        if (y[i] < 0 && weights->model.activation != PLIM_ACTIVATION_NONE)
-            y[i] = weights->model.activation == PLIM_ELU ? expm1(y[i]) : 0;
-}
-
-static double degree_of(const test_loader_t *world, int64_t v)
-{
-    return (double)(world->indptr[v + 1] - world->indptr[v]);
-}
-
-static void attend(const weights_t *weights, const test_loader_t *world, int layer, int64_t v,
-                   int64_t in, int64_t channels, bool mean, const double *x, double *y)
-{
-    const float *weight = value(weights, "convs", layer, "lin.weight");
-    const float *att_src = value(weights, "convs", layer, "att_src");
-    const float *att_dst = value(weights, "convs", layer, "att_dst");
-    for (int head = 0; head < weights->model.heads; head++) {
-        const float *mine = weight + head * channels * in;
-        double own[64] = {0}, sums[64] = {0}, dst = 0, total = 0;
-        multiply(mine, channels, in, x + v * in, own);
-        for (int64_t j = 0; j < channels; j++)
-            dst += own[j] * (double)att_dst[head * channels + j];
-        for (int64_t e = world->indptr[v]; e <= world->indptr[v + 1]; e++) {
-            const int64_t u = e < world->indptr[v + 1] ? world->indices[e] : v;
-            double z[64] = {0}, score = dst;
-            if (u == v && e < world->indptr[v + 1])
-                continue;
-            multiply(mine, channels, in, x + u * in, z);
-            for (int64_t j = 0; j < channels; j++)
-                score += z[j] * (double)att_src[head * channels + j];
-            const double a = exp(score > 0 ? score : 0.2 * score);
-            total += a;
-            for (int64_t j = 0; j < channels; j++)
-                sums[j] += a * z[j];
-        }
-        for (int64_t j = 0; j < channels; j++)
-            y[mean ? j : head * channels + j] +=
-                sums[j] / total / (mean ? weights->model.heads : 1);
-    }
-}
-
-/* What is folded over the neighbours of v, as PyG has it. */
-static void fold(const weights_t *weights, const test_loader_t *world, int layer, int64_t v,
-                 int64_t in, const double *x, double *sum)
-{
-    const plim_model_kind_t kind = weights->model.kind;
-    const bool max = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MAX;
-    const double degree = degree_of(world, v);
-    for (int64_t k = 0; k < in; k++) {
-        double value_here = max && degree > 0 ? -INFINITY : 0;
-        for (int64_t e = world->indptr[v]; e < world->indptr[v + 1]; e++) {
-            const int64_t u = world->indices[e];
-            const double one = x[u * in + k];
-            if (max)
-                value_here = one > value_here ? one : value_here;
-            else if (kind == PLIM_GCN)
-                value_here += one / sqrt((degree_of(world, u) + 1) * (degree + 1));
-            else
-                value_here += kind == PLIM_SAGE ? one / degree : one;
-        }
-        if (kind == PLIM_GCN)
-            value_here += x[v * in + k] / (degree + 1);
-        if (kind == PLIM_GIN)
-            value_here += x[v * in + k] * (1 + (double)value(weights, "convs", layer, "eps")[0]);
-        sum[k] = value_here;
-    }
-}
-
-static void compute_row(const weights_t *weights, const test_loader_t *world, int layer, int64_t v,
-                        int64_t in, int64_t out, bool last, const double *x, double *y)
-{
-    double sum[128], inner[128] = {0};
-    const plim_model_kind_t kind = weights->model.kind;
-    memset(y, 0, (size_t)out * sizeof *y);
-    if (kind != PLIM_MLP && kind != PLIM_GAT)
-        fold(weights, world, layer, v, in, x, sum);
-    switch (kind) {
-    case PLIM_MLP:
-        multiply(value(weights, "lins", layer, "weight"), out, in, x + v * in, y);
-        plus(value(weights, "lins", layer, "bias"), out, y);
-        break;
-    case PLIM_GCN:
-        multiply(value(weights, "convs", layer, "lin.weight"), out, in, sum, y);
-        plus(value(weights, "convs", layer, "bias"), out, y);
-        break;
-    case PLIM_SAGE:
-        multiply(value(weights, "convs", layer, "lin_l.weight"), out, in, sum, y);
-        plus(value(weights, "convs", layer, "lin_l.bias"), out, y);
-        multiply(value(weights, "convs", layer, "lin_r.weight"), out, in, x + v * in, y);
-        break;
-    case PLIM_GAT:
-        attend(weights, world, layer, v, in, last ? out : out / weights->model.heads, last, x, y);
-        plus(value(weights, "convs", layer, "bias"), out, y);
-        break;
-    case PLIM_GIN:
-        multiply(value(weights, "convs", layer, "nn.lins.0.weight"), out, in, sum, inner);
-        plus(value(weights, "convs", layer, "nn.lins.0.bias"), out, inner);
-        norm_row(weights, "convs", layer, "nn.norms.0.", out, inner);
-        activate(weights, out, inner);
-        multiply(value(weights, "convs", layer, "nn.lins.1.weight"), out, out, inner, y);
-        plus(value(weights, "convs", layer, "nn.lins.1.bias"), out, y);
-        break;
-    }
-    if (!last)
-        norm_row(weights, "norms", layer, "", out, y);
-    if (weights->model.residual && in == out)
-        for (int64_t i = 0; i < out; i++)
-            y[i] += x[v * in + i];
-    if (!last)
-        activate(weights, out, y);
-}
-
-/* (nodes, width) after so many layers; the caller's. */
-static double *reference(const weights_t *weights, const test_loader_t *world, int layers)
-{
-    const int64_t n = world->info->num_nodes;
-    int64_t in = weights->num_features;
-    double *x = calloc((size_t)(n * in), sizeof *x);
-    for (int64_t i = 0; i < n * in; i++)
-        x[i] = world->info->feature_type == PLIM_F16
-                   ? (double)plim__f32_from_f16(((const uint16_t *)(void *)world->features)[i])
-                   : (double)((const float *)(void *)world->features)[i];
-    for (int layer = 0; layer < layers; layer++) {
-        const bool last = layer == weights->model.num_layers - 1;
-        const int64_t out = last ? CLASSES : weights->model.hidden;
-        double *y = calloc((size_t)(n * out), sizeof *y);
-        for (int64_t v = 0; v < n; v++)
-            compute_row(weights, world, layer, v, in, out, last, x, y + v * out);
-        free(x);
-        x = y;
-        in = out;
-    }
-    return x;
-}
 
 /* Where outputs go. */
 typedef struct sheet {
@@ -327,7 +51,7 @@ static char scratch[512];
 /* One run. */
 typedef struct trial {
     const test_loader_t *world;
-    const weights_t *weights;
+    const test_weights_t *weights;
     bool embeddings;
     int64_t most_rows;
     const int64_t *nodes;
@@ -405,8 +129,8 @@ static void count_cuts(void *user, plim_log_level_t level, const char *message)
 static void check_model(const plim_model_t *model, const test_graph_t *graph, const char *name)
 {
     test_loader_t world = test_loader_open(name, graph, 2, PLIM_IO_AUTO);
-    weights_t weights = make_weights(model, graph->num_features);
-    double *expected = reference(&weights, &world, model->num_layers);
+    test_weights_t weights = test_weights_make(model, graph->num_features, CLASSES);
+    double *expected = test_reference(&weights, &world, model->num_layers);
     const size_t values = (size_t)graph->num_nodes * CLASSES;
     trial_t trial = {.world = &world,
                      .weights = &weights,
@@ -443,7 +167,7 @@ static void check_model(const plim_model_t *model, const test_graph_t *graph, co
     free(first);
     free(trial.sheet.values);
     free(expected);
-    free_weights(&weights);
+    test_weights_free(&weights);
     test_loader_close(&world);
 }
 
@@ -526,7 +250,7 @@ static void test_mlp(void **state)
 /* A world for what is not about models: GCN of two layers. */
 typedef struct small {
     test_loader_t world;
-    weights_t weights;
+    test_weights_t weights;
     double *expected;
     float values[2 * NODES * FEATURES];
     trial_t trial;
@@ -538,8 +262,8 @@ static small_t *small_make(void)
     plim_model_t model = base_model;
     model.hidden = 16;
     small->world = test_loader_open("half", &half_graph, 2, PLIM_IO_AUTO);
-    small->weights = make_weights(&model, FEATURES);
-    small->expected = reference(&small->weights, &small->world, 2);
+    small->weights = test_weights_make(&model, FEATURES, CLASSES);
+    small->expected = test_reference(&small->weights, &small->world, 2);
     small->trial = (trial_t){.world = &small->world,
                              .weights = &small->weights,
                              .sheet = {.values = small->values, .width = CLASSES}};
@@ -549,7 +273,7 @@ static small_t *small_make(void)
 static void small_end(small_t *small)
 {
     free(small->expected);
-    free_weights(&small->weights);
+    test_weights_free(&small->weights);
     test_loader_close(&small->world);
     free(small);
 }
@@ -591,10 +315,10 @@ static void test_embeddings(void **state)
         plim_model_t model = base_model;
         model.hidden = 16;
         model.num_layers = layers;
-        free_weights(&small->weights);
+        test_weights_free(&small->weights);
         free(small->expected);
-        small->weights = make_weights(&model, FEATURES);
-        small->expected = reference(&small->weights, &small->world, layers - 1);
+        small->weights = test_weights_make(&model, FEATURES, CLASSES);
+        small->expected = test_reference(&small->weights, &small->world, layers - 1);
         small->trial.embeddings = true;
         small->trial.sheet.width = layers == 1 ? FEATURES : 16;
         assert_ok(run(&small->world.job, &small->trial));

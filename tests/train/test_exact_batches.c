@@ -25,9 +25,10 @@ typedef struct world {
     plim_loader_t *loader;
 } world_t;
 
-static world_t world_make(const plim_model_t *model)
+/* In place: the loader keeps the job's address. */
+static void world_make(world_t *world, const plim_model_t *model)
 {
-    world_t world = {.data = test_loader_open("batches", &graph, 2, PLIM_IO_AUTO)};
+    *world = (world_t){.data = test_loader_open("batches", &graph, 2, PLIM_IO_AUTO)};
     plim_recipe_t recipe = test_two_hops;
     recipe.batch_size = BATCH;
     recipe.num_hops = model->kind == PLIM_MLP ? 0 : model->num_layers;
@@ -35,7 +36,7 @@ static world_t world_make(const plim_model_t *model)
     recipe.row_type = PLIM_F16;
     for (int i = 0; i < recipe.num_hops; i++)
         recipe.fanout[i] = -1;
-    const plim_load_plan_t plan = test_plan_memory(world.data.info, &recipe, 2);
+    const plim_load_plan_t plan = test_plan_memory(world->data.info, &recipe, 2);
     plim__model_params_t params = {.model = *model,
                                    .num_features = FEATURES,
                                    .num_outputs = CLASSES,
@@ -46,11 +47,10 @@ static world_t world_make(const plim_model_t *model)
                                    .max_seeds = BATCH};
     for (int i = 0; i < model->num_layers; i++)
         params.max_dst[i] = NODES;
-    assert_ok(plim__team_create(world.data.job.ledger, 2, &world.team));
-    assert_ok(plim__model_create(world.data.job.ledger, world.team, &params, &world.model));
-    plim__model_initialise(world.model, 5);
-    assert_ok(plim_loader_create(&world.data.job, world.data.dataset, &plan, &world.loader));
-    return world;
+    assert_ok(plim__team_create(world->data.job.ledger, 2, &world->team));
+    assert_ok(plim__model_create(world->data.job.ledger, world->team, &params, &world->model));
+    plim__model_initialise(world->model, 5);
+    assert_ok(plim_loader_create(&world->data.job, world->data.dataset, &plan, &world->loader));
 }
 
 static void world_end(world_t *world)
@@ -128,12 +128,13 @@ static void compare(const sheet_t *exact, const float *expected, const char *wha
 
 static void check(const plim_model_t *model, const char *what)
 {
-    world_t world = world_make(model);
+    world_t world;
     float *outputs = calloc((size_t)NODES * CLASSES, sizeof *outputs);
     float *embeddings = calloc((size_t)NODES * 64, sizeof *embeddings);
     float *values = calloc((size_t)NODES * 64, sizeof *values);
     plim__exact_params_t params = {
         .model = *model, .num_outputs = CLASSES, .scratch = scratch, .most_rows = 40000};
+    world_make(&world, model);
     params.parameters = plim__model_parameters(world.model, &params.num_parameters);
     move_parameters(&world);
     const int64_t rows = by_batches(&world, outputs, embeddings);
