@@ -21,7 +21,7 @@
 /* Measured on two cores: bytes a second from disk, cache lines fetched at random and entries looked
  * at by all threads. Only their ratio counts here. */
 #define DISK_RATE 2.5e9
-#define FETCH_RATE 150e6
+#define FETCH_RATE 80e6
 #define ENTRY_RATE 800e6
 
 #define BLOCKS_MOST 4096
