@@ -14,17 +14,14 @@
 #include "plan/settings.h"
 #include "train/run.h"
 #include "train/session.h"
+#include "train/timeline.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <plimsoll/meter.h>
 #include <stdio.h>
 
 /* Saving after an epoch may take this share of the time: short epochs are not all saved. */
 #define SAVE_SHARE 0.05
-
-/* Lines of the timeline are at least this far apart. */
-#define TIMELINE_SECONDS 1.0
 
 typedef struct trainer {
     plim__session_t session;
@@ -32,7 +29,7 @@ typedef struct trainer {
     float *doutputs; /* (seeds of the largest part, num_outputs) */
     plim__run_t *run;
     const char *path; /* of the run */
-    plim_meter_t *meter;
+    plim__timeline_t timeline;
     plim__position_t position;
     int64_t steps;         /* of an epoch */
     double part_loss;      /* of the batch under way, summed over its parts */
@@ -42,8 +39,6 @@ typedef struct trainer {
     double save_seconds;   /* what it took */
     int64_t saved_updates; /* position at that time: epoch and updates say it all */
     int64_t saved_epoch;
-    int64_t timeline_at; /* clock */
-    int64_t timeline_updates;
     bool warned; /* that the loss is no number */
 } trainer_t;
 
@@ -55,6 +50,7 @@ static plim_status_t save(trainer_t *trainer)
                             &trainer->position));
     trainer->saved_at = plim__clock_ns();
     trainer->save_seconds = (double)(trainer->saved_at - began) * 1e-9;
+    trainer->timeline.saving_seconds += trainer->save_seconds;
     trainer->saved_updates = trainer->position.updates;
     trainer->saved_epoch = trainer->position.epoch;
     const plim_train_event_t event = {.kind = PLIM_EVENT_CHECKPOINT,
@@ -73,39 +69,10 @@ static bool is_saved(const trainer_t *trainer)
            trainer->saved_epoch == trainer->position.epoch;
 }
 
-/* What the kernel says of memory, beside speed; `force` even when the last line is new. */
-static plim_status_t write_timeline(trainer_t *trainer, bool force)
-{
-    const plim__position_t *position = &trainer->position;
-    const int64_t now = plim__clock_ns();
-    const double seconds = (double)(now - trainer->timeline_at) * 1e-9;
-    if (!force && seconds < TIMELINE_SECONDS)
-        return PLIM_OK;
-    plim_sample_t sample;
-    char line[512];
-    const int64_t line_bytes = plim_ledger_line(trainer->session.job->ledger);
-    const double rate =
-        seconds > 0 ? (double)(position->updates - trainer->timeline_updates) / seconds : 0;
-    plim_meter_read(trainer->meter, &sample);
-    (void)snprintf(line, sizeof line,
-                   "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
-                   ",\"seconds\":%.3f,\"steps_per_s\":%.1f,\"rss_bytes\":%" PRId64
-                   ",\"anonymous_bytes\":%" PRId64 ",\"group_bytes\":%" PRId64
-                   ",\"group_cache_bytes\":%" PRId64 ",\"line_bytes\":%" PRId64
-                   ",\"reserved_bytes\":%" PRId64 "}",
-                   position->epoch + 1, position->step, position->updates, seconds, rate,
-                   sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
-                   sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim_ledger_reserved(trainer->session.job->ledger));
-    trainer->timeline_at = now;
-    trainer->timeline_updates = position->updates;
-    return plim__run_timeline(trainer->run, line);
-}
-
 static plim_status_t say_memory(trainer_t *trainer)
 {
     plim_sample_t sample;
-    plim_meter_read(trainer->meter, &sample);
+    plim_meter_read(trainer->timeline.meter, &sample);
     const plim_train_event_t event = {.kind = PLIM_EVENT_MEMORY,
                                       .epoch = trainer->position.epoch + 1,
                                       .step = trainer->position.updates,
@@ -115,7 +82,8 @@ static plim_status_t say_memory(trainer_t *trainer)
                                       .resident_bytes = sample.rss_bytes,
                                       .line_bytes = plim_ledger_line(trainer->session.job->ledger)};
     plim__session_tell(&trainer->session, &event);
-    return write_timeline(trainer, true);
+    return plim__timeline_write(&trainer->timeline, &trainer->session, trainer->run,
+                                &trainer->position, true);
 }
 
 /* Forward and back through a batch, or a part of one. */
@@ -133,9 +101,11 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
             "layer norm",
             (long long)batch->step, (long long)batch->epoch + 1);
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
+    const int64_t began = plim__clock_ns();
     trainer->part_loss += plim__loss(session->team, training->loss, batch->num_seeds,
                                      session->num_outputs, output.outputs, batch->labels,
                                      1.0f / (float)batch->batch_seeds, trainer->doutputs);
+    trainer->timeline.loss_seconds += plim__clock_seconds_since(began);
     plim__model_backward(session->model, batch, trainer->doutputs);
     return PLIM_OK;
 }
@@ -146,8 +116,10 @@ static void end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
     plim__session_t *session = &trainer->session;
     plim__position_t *position = &trainer->position;
     plim__model_gather_gradients(session->model);
+    const int64_t began = plim__clock_ns();
     plim__optimiser_step(session->team, &session->training.optimiser, rate, position->updates + 1,
                          session->parameters, session->num_parameters);
+    trainer->timeline.update_seconds += plim__clock_seconds_since(began);
     plim__model_changed(session->model);
     position->step++;
     position->updates++;
@@ -275,7 +247,9 @@ static plim_status_t end_epoch(trainer_t *trainer)
         .loss = position->loss_sum / (double)position->loss_seeds,
         .score = {NAN, NAN, NAN},
     };
+    const int64_t began = plim__clock_ns();
     PLIM_TRY(evaluate(trainer, &event));
+    trainer->timeline.evaluation_seconds += plim__clock_seconds_since(began);
     PLIM_TRY(write_metrics(trainer, &event));
     position->epoch++;
     position->step = 0;
@@ -297,7 +271,7 @@ static plim_status_t end_epoch(trainer_t *trainer)
         PLIM_TRY(save(trainer));
     event.seconds = plim__clock_seconds_since(trainer->epoch_began);
     plim__session_tell(session, &event);
-    return write_timeline(trainer, false);
+    return plim__timeline_write(&trainer->timeline, session, trainer->run, position, false);
 }
 
 static plim_status_t train_epochs(trainer_t *trainer)
@@ -356,14 +330,14 @@ static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *p
                                           (size_t)session->num_outputs * sizeof(float), 1);
     if (trainer->doutputs == NULL)
         return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
-    PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->meter));
+    PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->timeline.meter));
     trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
     return PLIM_OK;
 }
 
 static void end_trainer(trainer_t *trainer)
 {
-    plim_meter_close(trainer->meter);
+    plim_meter_close(trainer->timeline.meter);
     plim__arena_destroy(&trainer->arena);
     plim__session_end(&trainer->session);
     plim__run_close(trainer->run);
@@ -377,7 +351,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     plim__position_t *position = &trainer->position;
     bool found = false;
     PLIM_TRY(open_trainer(trainer, plan));
-    trainer->saved_at = trainer->timeline_at = plim__clock_ns();
+    trainer->saved_at = trainer->timeline.at = plim__clock_ns();
     trainer->saved_updates = -1;
     if (resume)
         PLIM_TRY(plim__run_load(trainer->run, session->parameters, session->num_parameters,
@@ -388,7 +362,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
     }
-    trainer->timeline_updates = position->updates;
+    trainer->timeline.updates = position->updates;
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));
     PLIM_TRY(score_training(trainer));

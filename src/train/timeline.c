@@ -1,0 +1,65 @@
+#include "train/timeline.h"
+
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Lines are at least this far apart. */
+#define LINE_SECONDS 1.0
+
+static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
+                                     const plim__session_t *session)
+{
+    plim__model_times_t model;
+    plim_load_stats_t load;
+    plim__model_times(session->model, &model);
+    plim_loader_stats(session->loader, &load);
+    return (plim__spent_t){.waiting = load.starved_seconds,
+                           .sparse = model.sparse,
+                           .dense = model.dense,
+                           .finish = model.finish,
+                           .loss = timeline->loss_seconds,
+                           .update = timeline->update_seconds,
+                           .evaluation = timeline->evaluation_seconds,
+                           .saving = timeline->saving_seconds,
+                           .dense_flops = model.dense_flops};
+}
+
+plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__session_t *session,
+                                   plim__run_t *run, const plim__position_t *position, bool force)
+{
+    const int64_t now = plim__clock_ns();
+    const double seconds = (double)(now - timeline->at) * 1e-9;
+    if (timeline->meter == NULL || (!force && seconds < LINE_SECONDS))
+        return PLIM_OK;
+    plim_sample_t sample;
+    char line[1024];
+    const int64_t line_bytes = plim_ledger_line(session->job->ledger);
+    const plim__spent_t all = spent_until_now(timeline, session);
+    const plim__spent_t *last = &timeline->spent;
+    const double training = seconds - (all.evaluation - last->evaluation);
+    const double dense = all.dense - last->dense;
+    plim_meter_read(timeline->meter, &sample);
+    (void)snprintf(line, sizeof line,
+                   "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
+                   ",\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,\"sparse_s\":%.4f"
+                   ",\"dense_s\":%.4f,\"finish_s\":%.4f,\"loss_s\":%.4f,\"update_s\":%.4f"
+                   ",\"evaluation_s\":%.4f,\"saving_s\":%.4f,\"dense_gflop_per_s\":%.1f"
+                   ",\"rss_bytes\":%" PRId64 ",\"anonymous_bytes\":%" PRId64
+                   ",\"group_bytes\":%" PRId64 ",\"group_cache_bytes\":%" PRId64
+                   ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64 "}",
+                   position->epoch + 1, position->step, position->updates, seconds,
+                   training > 0 ? (double)(position->updates - timeline->updates) / training : 0.0,
+                   all.waiting - last->waiting, all.sparse - last->sparse, dense,
+                   all.finish - last->finish, all.loss - last->loss, all.update - last->update,
+                   all.evaluation - last->evaluation, all.saving - last->saving,
+                   dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
+                   sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
+                   sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
+                   plim_ledger_reserved(session->job->ledger));
+    timeline->at = now;
+    timeline->updates = position->updates;
+    timeline->spent = all;
+    return plim__run_timeline(run, line);
+}
