@@ -80,11 +80,12 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
                                   plim__matrix_t *dx);
 
 /*
- * GCN's scales from degrees in the whole graph: src 1/sqrt(d_u+1); dst (d_v/k_v)/sqrt(d_v+1), k_v
- * being the edges drawn; self 1/(d_v+1).
+ * GCN's scales by degrees of the whole graph, which count up to the fan-out (0 or less: all):
+ * src 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), k_v being the edges drawn; self the
+ * product of the two. With whole neighbourhoods these are GCN's own.
  */
-void plim__scales_gcn(const plim__hop_t *hop, const int32_t *degrees, float *src, float *dst,
-                      float *self);
+void plim__scales_gcn(const plim__hop_t *hop, const int32_t *degrees, int64_t fanout, float *src,
+                      float *dst, float *self);
 
 /* dst 1/k_v, 0 for none. */
 void plim__scales_mean(const plim__hop_t *hop, float *dst);

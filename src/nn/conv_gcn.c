@@ -1,4 +1,4 @@
-/* GCN: the neighbourhood weighed by whole-graph degrees, then one product. */
+/* GCN: the neighbourhood weighed by degrees, up to the fan-out, then one product. */
 #include "nn/model_internal.h"
 
 static void parameters(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer)
@@ -29,8 +29,8 @@ static plim__scales_t scales_of(const plim__layer_t *layer)
 
 static void prepare(plim__model_t *model, plim__layer_t *layer)
 {
-    plim__scales_gcn(&layer->hop, model->degrees, layer->scale_src, layer->scale_dst,
-                     layer->scale_self);
+    plim__scales_gcn(&layer->hop, model->degrees, model->params.fanout[layer->index],
+                     layer->scale_src, layer->scale_dst, layer->scale_self);
 }
 
 static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,

@@ -58,7 +58,7 @@ typedef struct plim__kernels {
     void (*sum)(const plim__row_sums_t *sums, int64_t first, int64_t last);
     void (*max)(const plim__row_max_t *max, int64_t first, int64_t last);
     void (*max_back)(const plim__row_max_back_t *back, int64_t first, int64_t last);
-    void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t num_dst,
+    void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t most, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
     void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);
     /* Of a, b, x and y (heads, channels): out[h] = a[h]·b[h]; y[h] += scales[h] x[h]. */

@@ -28,22 +28,24 @@ LANES_INLINE lanes_t load_drawn(const int32_t *indptr, int64_t count)
     return lanes_from_int32(drawn);
 }
 
-LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degrees, int64_t num_dst,
-                                    int64_t num_src, float *src, float *dst, float *self)
+LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degrees, int64_t most,
+                                    int64_t num_dst, int64_t num_src, float *src, float *dst,
+                                    float *self)
 {
     const lanes_t one = lanes_set(1);
+    const lanes_t cap = lanes_set((float)most);
     for (int64_t u = 0; u < num_src; u += LANES) {
-        const lanes_t degree = lanes_add(load_int32(degrees + u, num_src - u), one);
-        store_count(src + u, num_src - u, lanes_div(one, lanes_sqrt(degree)));
+        const lanes_t whole = load_int32(degrees + u, num_src - u);
+        const lanes_t degree = lanes_choose(lanes_exceeds(whole, cap), cap, whole);
+        store_count(src + u, num_src - u, lanes_div(one, lanes_sqrt(lanes_add(degree, one))));
     }
     for (int64_t v = 0; v < num_dst; v += LANES) {
         const int64_t count = num_dst - v;
-        const lanes_t degree = load_int32(degrees + v, count);
-        const lanes_t more = lanes_add(degree, one);
-        const lanes_t drawn = load_drawn(indptr + v, count);
-        const lanes_t share = lanes_where_positive(drawn, lanes_div(degree, drawn));
-        store_count(dst + v, count, lanes_div(share, lanes_sqrt(more)));
-        store_count(self + v, count, lanes_div(one, more));
+        const lanes_t drawn = lanes_add(load_drawn(indptr + v, count), one);
+        const lanes_t scale = lanes_div(one, lanes_sqrt(drawn));
+        store_count(dst + v, count, scale);
+        store_count(self + v, count,
+                    lanes_mul(scale, load_part(src + v, PLIM__F32, count >= LANES ? 0 : count)));
     }
 }
 

@@ -36,6 +36,7 @@ typedef struct plim__model_params {
     int64_t max_dst[PLIM_HOPS_MAX];
     int64_t max_src;
     int64_t max_edges;
+    int64_t fanout[PLIM_HOPS_MAX]; /* of layer i; 0 or less: whole neighbourhoods */
     int64_t max_seeds;
 } plim__model_params_t;
 

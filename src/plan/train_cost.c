@@ -48,6 +48,8 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
     };
     /* Layer i reads block num_layers-1-i, whose destinations are what the hops before it reached;
      * in a dataset of many graphs every layer computes all nodes. */
+    for (int i = 0; i < num_layers && plan->recipe.num_hops > 0; i++)
+        params.fanout[i] = plan->recipe.fanout[num_layers - 1 - i];
     for (int i = 0; i < num_layers; i++)
         params.max_dst[i] = graph_level
                                 ? plan->slot_nodes

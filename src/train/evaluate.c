@@ -80,12 +80,15 @@ static plim_status_t open_exact(plim__session_t *session, const char *run,
 static plim__exact_params_t exact_params(const plim__session_t *session, const char *run,
                                          const plim_inference_t *inference, bool embeddings)
 {
-    return (plim__exact_params_t){.model = session->training.model,
-                                  .num_outputs = session->num_outputs,
-                                  .parameters = session->parameters,
-                                  .num_parameters = session->num_parameters,
-                                  .embeddings = embeddings,
-                                  .scratch = inference->scratch != NULL ? inference->scratch : run};
+    plim__exact_params_t params = {.model = session->training.model,
+                                   .num_outputs = session->num_outputs,
+                                   .parameters = session->parameters,
+                                   .num_parameters = session->num_parameters,
+                                   .embeddings = embeddings,
+                                   .scratch =
+                                       inference->scratch != NULL ? inference->scratch : run};
+    memcpy(params.fanout, session->training.recipe.fanout, sizeof params.fanout);
+    return params;
 }
 
 /* Nodes of the wanted splits one after the other, and their labels. */

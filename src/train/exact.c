@@ -102,10 +102,13 @@ static plim_status_t make_layers(plim__exact_t *exact)
     const plim__exact_params_t *params = exact->params;
     plim__exact_layers_shape(exact->info, params, &exact->num_layers, exact->layers);
     const int count = params->model.num_layers - (params->embeddings ? 1 : 0);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        const int64_t fanout = params->fanout[params->model.num_layers - 1 - i];
         PLIM_TRY(plim__exact_layer_make(&params->model, exact->info->num_features,
                                         params->num_outputs, params->parameters,
                                         params->num_parameters, i, &exact->layers[i]));
+        exact->layers[i].fanout = fanout > 0 ? fanout : INT64_MAX - 1;
+    }
     return PLIM_OK;
 }
 

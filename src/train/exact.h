@@ -15,6 +15,8 @@
 
 typedef struct plim__exact_params {
     plim_model_t model;
+    int64_t fanout[PLIM_HOPS_MAX]; /* drawn in training, as the recipe has it: GCN's degrees count
+                                      up to it; 0 or less: all */
     int64_t num_outputs;
     const plim__parameter_t *parameters; /* values by PyG's names */
     int num_parameters;

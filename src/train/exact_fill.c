@@ -50,14 +50,14 @@ static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, 
     }
 }
 
-/* Each row times 1/sqrt(d+1), the source's share of GCN's weights. */
+/* Each row times the source's share of GCN's weights. */
 static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to)
 {
     const plim__exact_t *exact = fill->exact;
     int64_t node = plim__exact_node_at(exact->from, rank);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t degree = plim__offsets_list(exact->offsets, node).degree;
-        const float scale = 1.0f / sqrtf((float)(degree + 1));
+        const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
         float *row = to + i * fill->slice->width;
         for (int64_t j = 0; j < fill->slice->width; j++)
             row[j] *= scale;

@@ -19,7 +19,9 @@
 
 typedef enum plim__exact_scale {
     PLIM__EXACT_PLAIN = 0,
-    PLIM__EXACT_GCN, /* 1/sqrt((d_u+1)(d_v+1)), the node itself among its neighbours */
+    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), the node itself among its neighbours; k is the degree up
+     * to the fan-out, so with all of it GCN's own 1/sqrt((d_u+1)(d_v+1)) */
+    PLIM__EXACT_GCN,
     PLIM__EXACT_MEAN /* 1/d_v */
 } plim__exact_scale_t;
 
@@ -38,6 +40,7 @@ typedef struct plim__exact_layer {
     bool folds; /* false in an MLP */
     plim__fold_kind_t fold;
     plim__exact_scale_t scale;
+    int64_t fanout;     /* GCN: degrees count up to it */
     bool self;          /* the node's own row is folded with its neighbours' */
     bool skips_loops;   /* edges from a node to itself are left out */
     int64_t wide;       /* columns that are folded */

@@ -62,7 +62,8 @@ static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
 {
     switch (layer->scale) {
     case PLIM__EXACT_GCN:
-        return 1.0f / sqrtf((float)(degree + 1));
+        /* The mean over neighbours and node, times what so many drawn ones would give. */
+        return sqrtf((float)(plim__min_i64(degree, layer->fanout) + 1)) / (float)(degree + 1);
     case PLIM__EXACT_MEAN:
         return degree == 0 ? 0.0f : 1.0f / (float)degree;
     case PLIM__EXACT_PLAIN:

@@ -83,6 +83,9 @@ static void set(settings_t *settings, const char *word)
         model->pool = (plim_pool_t)value;
     else if (named(word, "bf16", &value))
         model->precision = (plim_precision_t)value;
+    else if (named(word, "fanout", &value))
+        for (int i = 0; i < PLIM_HOPS_MAX; i++)
+            params->fanout[i] = value;
     else if (named(word, "features", &value))
         params->num_features = value;
     else if (named(word, "outputs", &value))

@@ -23,7 +23,7 @@ class Case:
     """Settings of a model, and a batch drawn for it."""
 
     def __init__(self, kind, layers=2, hidden=24, features=19, heads=1, norm=None, act='relu', residual=False, max=False,
-                 pool=None, half=False, bf16=False, seed=1):
+                 pool=None, half=False, bf16=False, fanout=20, seed=1):
         self.__dict__.update(locals())
         self.rng = np.random.default_rng(seed)
         self.blocks = []
@@ -62,7 +62,7 @@ class Case:
                       norm=NORMS[self.norm], activation=ACTIVATIONS[self.act], residual=int(self.residual),
                       pool=POOLS[self.pool][0] if self.pool else 0, bf16=int(self.bf16), features=self.features,
                       outputs=OUTPUTS, graphs=int(bool(self.pool)), half=int(self.half), seeds=self.seeds, nodes=self.nodes,
-                      blocks=len(self.blocks))
+                      blocks=len(self.blocks), fanout=self.fanout)
         return [f'{name}={value}' for name, value in values.items()]
 
     def layer(self, i):
@@ -92,12 +92,12 @@ def make_model(case):
 
 
 def gcn_edges(case, num_dst, indptr, sources, targets):
-    """Drawn edges and the nodes themselves, weighed by degrees of the whole graph."""
+    """Drawn edges and the nodes themselves, weighed by degrees of the whole graph, up to the fan-out, and by edges drawn."""
     drawn = np.diff(indptr)
-    d = case.degrees.astype(np.float64)
-    weights = d[targets] / drawn[targets] / np.sqrt((d[sources] + 1) * (d[targets] + 1))
+    d = np.minimum(case.degrees, case.fanout).astype(np.float64)
     own = np.arange(num_dst)
-    weights = np.concatenate([weights, 1 / (d[:num_dst] + 1)]).astype(np.float32)
+    weights = np.concatenate([1 / np.sqrt((d[sources] + 1) * (drawn[targets] + 1)), 1 / np.sqrt((d[own] + 1) * (drawn + 1))])
+    weights = weights.astype(np.float32)
     edges = np.stack([np.concatenate([sources, own]), np.concatenate([targets, own])])
     return torch.tensor(edges), torch.tensor(weights)
 
