@@ -11,6 +11,7 @@ import argparse
 import json
 import pathlib
 import time
+import warnings
 
 import numpy as np
 import torch
@@ -200,6 +201,7 @@ def train(data, options, seed):
 
 def main():
     options = options_of()
+    warnings.filterwarnings('ignore', 'Sparse')
     torch.set_num_threads(options.threads)
     data = Dataset(options.dataset)
     began = time.monotonic()

@@ -195,8 +195,8 @@ static void the_least_line_is_exact(void **state)
         assert_in_range(least.total, plan.least - (int64_t)PLIM__PAGE, plan.least);
         assert_int_equal(plan_under(&place, &training, plan.least - 1, &least), PLIM_ERR_BUDGET);
         char text[64];
-        (void)snprintf(text, sizeof text, "--memory %lldM",
-                       (long long)((plan.least - 1) / MIB + 2));
+        const int64_t given = (plan.least - 1) / MIB + 2;
+        (void)snprintf(text, sizeof text, "--memory %lldM", (long long)given);
         assert_non_null(strstr(plim_last_error(), text));
         if (norm == PLIM_NORM_BATCH)
             assert_non_null(strstr(plim_last_error(), "whole batches"));
