@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,81 +93,70 @@ static const struct option long_options[] = {
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     CLI_COMMON_OPTIONS};
 
-/* In the order of plim_model_kind_t. */
-static const char *const model_names[] = {"mlp", "gcn", "sage", "gat", "gin", NULL};
+static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
+                                     [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
+static const char *const aggregations[] = {[PLIM_MEAN] = "mean", [PLIM_MAX] = "max", NULL};
+static const char *const norms[] = {
+    [PLIM_NORM_NONE] = "none", [PLIM_NORM_LAYER] = "layer", [PLIM_NORM_BATCH] = "batch", NULL};
+static const char *const activations[] = {
+    [PLIM_ACTIVATION_NONE] = "none", [PLIM_RELU] = "relu", [PLIM_ELU] = "elu", NULL};
+static const char *const pools[] = {
+    [PLIM_POOL_MEAN] = "mean", [PLIM_POOL_ADD] = "add", [PLIM_POOL_MAX] = "max", NULL};
+static const char *const precisions[] = {
+    [PLIM_PRECISION_F32] = "f32", [PLIM_PRECISION_BF16] = "bf16", NULL};
+static const char *const optimisers[] = {
+    [PLIM_ADAM] = "adam", [PLIM_ADAMW] = "adamw", [PLIM_SGD] = "sgd", NULL};
+static const char *const schedules[] = {[PLIM_SCHEDULE_NONE] = "none",
+                                        [PLIM_SCHEDULE_COSINE] = "cosine",
+                                        [PLIM_SCHEDULE_STEP] = "step",
+                                        NULL};
+static const char *const losses[] = {
+    [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross-entropy",
+    [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
+    [PLIM_LOSS_MAE] = "mae",   NULL};
+static const char *const metrics[] = {
+    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
+    [PLIM_METRIC_ROC_AUC] = "roc-auc", [PLIM_METRIC_MAE] = "mae",
+    [PLIM_METRIC_RMSE] = "rmse",       NULL};
+
+#define AT(field) offsetof(plim_training_t, field)
+
+/* Options that are one of a few words, and the enumeration that they set. */
+static const struct {
+    int code;
+    const char *option;
+    const char *const *words;
+    size_t offset;
+} word_options[] = {
+    {OPTION_MODEL, "--model", models, AT(model.kind)},
+    {OPTION_AGGR, "--aggr", aggregations, AT(model.aggregation)},
+    {OPTION_NORM, "--norm", norms, AT(model.norm)},
+    {OPTION_ACT, "--act", activations, AT(model.activation)},
+    {OPTION_POOL, "--pool", pools, AT(model.pool)},
+    {OPTION_PRECISION, "--precision", precisions, AT(model.precision)},
+    {OPTION_OPTIMIZER, "--optimizer", optimisers, AT(optimiser.kind)},
+    {OPTION_SCHEDULE, "--schedule", schedules, AT(optimiser.schedule)},
+    {OPTION_LOSS, "--loss", losses, AT(loss)},
+    {OPTION_METRIC, "--metric", metrics, AT(metric)},
+};
+
+_Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t) == sizeof(int),
+               "enumerations are written as int");
 
 const char *train_model_name(plim_model_kind_t kind)
 {
-    return model_names[kind];
+    return models[kind];
 }
 
-/* Options that are one of a few words, each in the order of its enumeration. */
 static bool take_word(int code, train_t *train)
 {
-    static const char *const aggregations[] = {"mean", "max", NULL};
-    static const char *const norms[] = {"none", "layer", "batch", NULL};
-    static const char *const activations[] = {"none", "relu", "elu", NULL};
-    static const char *const pools[] = {"mean", "add", "max", NULL};
-    static const char *const precisions[] = {"f32", "bf16", NULL};
-    static const char *const optimisers[] = {"adam", "adamw", "sgd", NULL};
-    static const char *const schedules[] = {"none", "cosine", "step", NULL};
-    static const char *const losses[] = {"auto", "cross-entropy", "bce", "mse", "mae", NULL};
-    static const char *const metrics[] = {"auto", "accuracy", "roc-auc", "mae", "rmse", NULL};
-    const struct {
-        int code;
-        const char *option;
-        const char *const *words;
-    } tables[] = {
-        {OPTION_MODEL, "--model", model_names},
-        {OPTION_AGGR, "--aggr", aggregations},
-        {OPTION_NORM, "--norm", norms},
-        {OPTION_ACT, "--act", activations},
-        {OPTION_POOL, "--pool", pools},
-        {OPTION_PRECISION, "--precision", precisions},
-        {OPTION_OPTIMIZER, "--optimizer", optimisers},
-        {OPTION_SCHEDULE, "--schedule", schedules},
-        {OPTION_LOSS, "--loss", losses},
-        {OPTION_METRIC, "--metric", metrics},
-    };
-    plim_training_t *training = &train->training;
     size_t i = 0;
-    while (i + 1 < sizeof tables / sizeof tables[0] && tables[i].code != code)
+    while (i + 1 < sizeof word_options / sizeof word_options[0] && word_options[i].code != code)
         i++;
-    const int word = cli_parse_word(&train->common, tables[i].option, tables[i].words);
+    const int word = cli_parse_word(&train->common, word_options[i].option, word_options[i].words);
     if (word < 0)
         return false;
-    switch (code) {
-    case OPTION_MODEL:
-        training->model.kind = (plim_model_kind_t)word;
-        break;
-    case OPTION_AGGR:
-        training->model.aggregation = (plim_aggregation_t)word;
-        break;
-    case OPTION_NORM:
-        training->model.norm = (plim_norm_t)word;
-        break;
-    case OPTION_ACT:
-        training->model.activation = (plim_activation_t)word;
-        break;
-    case OPTION_POOL:
-        training->model.pool = (plim_pool_t)word;
-        break;
-    case OPTION_PRECISION:
-        training->model.precision = (plim_precision_t)word;
-        break;
-    case OPTION_OPTIMIZER:
-        training->optimiser.kind = (plim_optimiser_kind_t)word;
-        break;
-    case OPTION_SCHEDULE:
-        training->optimiser.schedule = (plim_schedule_t)word;
-        break;
-    case OPTION_LOSS:
-        training->loss = (plim_loss_t)word;
-        break;
-    default:
-        training->metric = (plim_metric_t)word;
-        break;
-    }
+    memcpy((char *)&train->training + word_options[i].offset, &word, sizeof word);
     return true;
 }
 
