@@ -25,11 +25,7 @@ typedef struct plim__exact_params {
     int64_t most_rows;   /* bytes of a layer's rows in memory at most; 0: all that is left */
 } plim__exact_params_t;
 
-/*
- * Disk space that the layers between take at most (for all nodes; for few it is less), and the
- * least memory: everything beyond what the ledger holds now.
- */
-int64_t plim__exact_disk(const plim_dataset_t *dataset, const plim__exact_params_t *params);
+/* The least memory: everything beyond what the ledger holds now. */
 size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
                          const plim__exact_params_t *params);
 

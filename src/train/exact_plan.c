@@ -187,22 +187,6 @@ static int64_t pieces_of(int64_t count, int64_t piece_rows)
     return (count + piece_rows - 1) / piece_rows;
 }
 
-int64_t plim__exact_disk(const plim_dataset_t *dataset, const plim__exact_params_t *params)
-{
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
-    int num_layers;
-    int64_t bytes = 0;
-    plim__exact_layers_shape(info, params, &num_layers, layers);
-    for (int i = 0; i < num_layers; i++) {
-        const int64_t in = i > 0 ? layers[i].in : 0;
-        const int64_t row = 4 * (in + layers[i].out + stored_floats(&layers[i]));
-        bytes = most(bytes, plim__mul_saturating_i64(row, info->num_nodes));
-    }
-    /* Pieces end on pages. */
-    return plim__add_saturating_i64(bytes, bytes / 16 + ((int64_t)1 << 20));
-}
-
 static plim_status_t refuse(const plim__exact_t *exact, int64_t needed)
 {
     return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
