@@ -1,7 +1,7 @@
 /*
  * Scores and predictions of a finished run's weights: by batches drawn as in training, or exactly.
  * A dataset of many graphs, and a model that looks at no neighbours, have nothing to draw: there
- * batches are exact.
+ * batches are exact. But batches are of a split: all nodes of a graph always go the exact way.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -277,13 +277,12 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
                           path);
-    if (split == -1 && !draws(session))
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "%s: predictions of all are there for one graph and whole neighbourhoods; "
-            "ask for train, valid or test",
-            path);
-    if (split == -1 && !inference->exact)
+    if (split == -1 && info->num_graphs > 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a dataset of many graphs is predicted by its splits; ask for train, "
+                          "valid or test",
+                          path);
+    if (split == -1 && !inference->exact && draws(session))
         return plim__fail(PLIM_ERR_USAGE,
                           "neighbourhoods are drawn for the nodes of a split; predict all of them "
                           "exactly, or one split");
@@ -311,7 +310,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
     output.logits = session.num_outputs;
     if (status == PLIM_OK)
-        status = inference->exact && draws(&session)
+        status = split == -1 || (inference->exact && draws(&session))
                      ? predict_exact(&session, run, inference, split, &output)
                      : predict_sampled(&session, run, inference, split, &output);
     if (status == PLIM_OK)
