@@ -80,7 +80,7 @@ static json_t *json_epoch(const plim_train_event_t *event)
     for (int split = 0; split < 3; split++)
         if (!isnan(event->score[split]))
             (void)json_object_set_new(object, train_split_name(split),
-                                      json_real(event->score[split]));
+                                      train_json_score(event->score[split]));
     (void)json_object_set_new(object, "best", json_boolean(event->best));
     (void)json_object_set_new(object, "seconds", json_real(event->seconds));
     return object;
@@ -143,7 +143,7 @@ void train_say_result(const train_t *train, const plim_train_result_t *result, j
         for (int split = 0; split < 3; split++)
             if (!isnan(result->score[split]))
                 (void)json_object_set_new(object, train_split_name(split),
-                                          json_real(result->score[split]));
+                                          train_json_score(result->score[split]));
         (void)json_object_set_new(object, "early", json_boolean(result->early));
         return;
     }

@@ -22,6 +22,12 @@ static const char *metric_name(const plim_training_t *training, const plim_datas
     return names[metric];
 }
 
+/* A NaN, which some sums give a sign, prints as "nan". */
+static double without_sign(double value)
+{
+    return isnan(value) ? (double)NAN : value;
+}
+
 static json_t *describe(const infer_t *infer, const char *metric, unsigned splits,
                         const double score[3], const double loss[3])
 {
@@ -62,7 +68,7 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
         for (int split = 0; split < 3; split++)
             if ((splits >> split & 1) != 0)
                 (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric,
-                             score[split], loss[split]);
+                             without_sign(score[split]), without_sign(loss[split]));
     (void)fflush(stdout);
     cli_job_report(job, object);
     if (object != NULL)

@@ -32,7 +32,8 @@ static bool make_parents(const train_t *train, const char *path)
     return true;
 }
 
-/* runs/DATASET-MODEL-N, the first that is not there. */
+/* Makes runs/DATASET-MODEL-N, the first that is not there: of two jobs that begin together only one
+ * gets a name. */
 static bool choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
 {
     char name[256];
@@ -46,13 +47,19 @@ static bool choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
                    train->dataset + begin);
     if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         (void)snprintf(name, sizeof name, "run");
-    for (int number = 1; number < 1000000; number++) {
-        (void)snprintf(run_out, PLIM_PATH_MAX, "runs/%s-%s-%d", name,
-                       train_model_name(train->training.model.kind), number);
-        if (access(run_out, F_OK) != 0)
-            return true;
-    }
-    (void)cli_wrong_use(&train->common, "runs/ is full; name a directory with --run");
+    if (mkdir("runs", 0777) == 0 || errno == EEXIST)
+        for (int number = 1; number < 1000000; number++) {
+            (void)snprintf(run_out, PLIM_PATH_MAX, "runs/%s-%s-%d", name,
+                           train_model_name(train->training.model.kind), number);
+            if (mkdir(run_out, 0777) == 0)
+                return true;
+            if (errno != EEXIST)
+                break;
+        }
+    (void)cli_wrong_use(&train->common,
+                        "no directory for it can be made in runs/: %s; name one with "
+                        "--run",
+                        strerror(errno));
     return false;
 }
 
@@ -101,9 +108,9 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     if (run == NULL) {
         *said_out = !choose_run(train, chosen);
         run = chosen;
-    }
-    if (!*said_out && train->resume == NULL)
+    } else if (train->resume == NULL) {
         *said_out = !make_parents(train, run);
+    }
     if (*said_out)
         return PLIM_OK;
     *run_out = run;
@@ -113,8 +120,11 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
                                    : plim_train(job, dataset, &train->training, &plan, run,
                                                 train_say_event, &train->common, &result);
     cli_leave_phase();
-    if (status != PLIM_OK)
+    if (status != PLIM_OK) {
+        if (run == chosen)
+            (void)rmdir(run); /* where nothing could begin, it is empty */
         return status;
+    }
     json_t *object = train->common.json
                          ? json_pack("{s:s, s:o}", "event", "end", "run", cli_json_text(run))
                          : NULL;
@@ -208,7 +218,7 @@ const cli_verb_t cli_verb_train = {
         "                   default 10 at each; none in a dataset of many graphs\n"
         "  --seed S         of weights, order, draws and dropout; default 0\n\n"
         "How it is trained:\n"
-        "  --epochs N       in all; default 10; with --resume also +N: N more than before\n"
+        "  --epochs N       in all; default 10; with --resume also +N: N more than it was to have\n"
         "  --lr RATE        default 0.01\n"
         "  --optimizer KIND adam (default), adamw or sgd\n"
         "  --momentum M     of sgd; default 0\n"
@@ -221,7 +231,8 @@ const cli_verb_t cli_verb_train = {
         "  --metric KIND    auto (default), accuracy, roc-auc, mae or rmse\n"
         "  --eval-every N   epochs between evaluations (also --eval_steps), 0: none; default 1\n"
         "  --eval-train     evaluate the training split as often, not only at the end\n"
-        "  --patience N     end after so many evaluations without a better one; default: never\n\n"
+        "  --patience N     end after so many evaluations without a better one; default: never;\n"
+        "                   with --resume it may grow\n\n"
         "Less memory, the same result:\n"
         "  --microbatch K   K seeds at a time, gradients added up\n"
         "                   (also --gradient_accumulation_steps N: in N such parts)\n"
@@ -230,7 +241,8 @@ const cli_verb_t cli_verb_train = {
         "  --run DIR        a new directory for it; default runs/DATASET-MODEL-N\n"
         "  --resume RUN     go on where this one stands, up to its epochs or --epochs\n"
         "  --checkpoint-every STEPS\n"
-        "                   save every so many steps; default: after epochs\n"
+        "                   save every so many steps, not only after epochs (of which short ones\n"
+        "                   are not all saved: it takes a twentieth of the time at most)\n"
         "  --checkpoint-minutes M\n"
         "                   save at least this often; default 5; 0: by steps and epochs alone\n"
         "  --memory-every STEPS\n"

@@ -94,7 +94,8 @@ typedef struct plim_optimiser {
 /* All that decides a run's result. */
 typedef struct plim_training {
     plim_model_t model;
-    plim_recipe_t recipe; /* batch_size, fanout, seed; the rest is set by the trainer */
+    plim_recipe_t recipe; /* batch_size, fanout, seed; replace is refused, the rest is set by the
+                             trainer */
     plim_optimiser_t optimiser;
     plim_loss_t loss;
     plim_metric_t metric;
@@ -102,10 +103,12 @@ typedef struct plim_training {
     int64_t eval_every; /* epochs; 0: never */
     int64_t patience;   /* evaluations without a better one that end the run; 0: none do */
     bool eval_train;    /* evaluate the training split as often as the others */
-    /* Below: changes speed and memory, not the result (microbatch: only its last bits). */
+    /* Below: changes speed and memory, not the result (microbatch: only its last bits). A run is
+     * saved when it ends, at the end of an epoch where saving takes at most a twentieth of the time
+     * since the last, and as often as these say. */
     int64_t microbatch;        /* seeds at a time; 0: the whole batch */
-    int64_t checkpoint_steps;  /* save every so many steps; 0: at the end of each epoch only */
-    double checkpoint_seconds; /* save at least this often; 0: by steps alone */
+    int64_t checkpoint_steps;  /* save every so many steps; 0: not by steps */
+    double checkpoint_seconds; /* save at least this often; 0: not by time */
     int64_t memory_steps;      /* a line about memory every so many steps; 0: none */
 } plim_training_t;
 
@@ -165,8 +168,9 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
 
 /*
  * Trains in a new run directory (PLIM_ERR_USAGE when it exists and holds a run). Stopped by
- * job->stop: PLIM_ERR_STOPPED, and everything is saved. `path` is the dataset's, kept in run.json.
- * `events` may be NULL.
+ * job->stop: PLIM_ERR_STOPPED, and everything is saved. PLIM_ERR_USAGE when the plan was made for
+ * other settings; PLIM_ERR_DATA when loss or weights are no longer finite: then last.safetensors is
+ * left as it was saved before. What could not begin leaves no run behind. `events` may be NULL.
  */
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, const plim_train_plan_t *plan,
@@ -184,10 +188,11 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
 
 /*
- * Goes on where last.safetensors ends, up to training->epochs in all (which may be more than
- * before; what decides the result must be as in run.json: PLIM_ERR_USAGE names what is not).
- * PLIM_ERR_DATA on another dataset. On another kind of processor, or with other library versions,
- * it goes on and logs that bits may differ.
+ * Goes on where last.safetensors ends, up to training->epochs in all. These may be others than
+ * before, but no fewer than were begun, and patience may grow; else what decides the result must be
+ * as in run.json: PLIM_ERR_USAGE names what is not, or says that patience ended the run. As
+ * plim_train besides. PLIM_ERR_DATA on another dataset. On another kind of processor, or with other
+ * library versions, it goes on and logs that bits may differ.
  */
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,

@@ -1,6 +1,7 @@
 #include "plan/settings.h"
 
 #include "base/fail.h"
+#include "load/recipe.h"
 
 #include <math.h>
 
@@ -133,6 +134,11 @@ plim_status_t plim__settings_check(const plim_dataset_t *dataset, const plim_tra
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     PLIM_TRY(check_dataset(dataset));
     PLIM_TRY(check_model(info, training));
+    const plim_recipe_t recipe = plim__settings_recipe(info, training);
+    PLIM_TRY(plim__load_recipe_check(dataset, &recipe));
+    if (training->recipe.replace)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "training draws without replacement; leave recipe.replace false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY(check_task(dataset, training));
     if (training->epochs < 1 || training->epochs > INT32_MAX)

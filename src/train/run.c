@@ -195,26 +195,47 @@ static plim_status_t refuse_existing(const char *path)
     return PLIM_OK;
 }
 
-/* Everything in the directory, run.json last: only with it there is a run. */
-static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
+void plim__run_discard(const plim__run_t *run)
 {
-    plim__run_json_t about = {.machine = run->machine, .training = run->training};
+    static const char *const names[] = {RUN_JSON, "metrics.jsonl", "timeline.jsonl", LOCK_FILE};
+    char path[PLIM__RUN_PATH];
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (plim__run_path(run->path, names[i], path) == PLIM_OK)
+            (void)unlink(path);
+    if (run->made)
+        (void)rmdir(run->path);
+}
+
+/* All files of a new run, run.json last: only with it there is one. */
+static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about)
+{
     char path[PLIM__RUN_PATH], parent[PLIM__RUN_PATH];
-    memcpy(about.fingerprint, run->fingerprint, sizeof about.fingerprint);
-    if (realpath(dataset_path, about.dataset) == NULL)
-        return plim__fail_errno(errno, "cannot find the dataset %s", dataset_path);
-    if (mkdir(run->path, 0777) != 0 && errno != EEXIST)
-        return plim__fail_errno(errno, "cannot create the directory %s", run->path);
-    PLIM_TRY(refuse_existing(run->path));
-    PLIM_TRY(lock(run->job, run->path, &run->lock_fd));
-    PLIM_TRY(refuse_existing(run->path)); /* another job may have made it before we had the lock */
     PLIM_TRY(open_lines(run));
     PLIM_TRY(plim__run_lines_cut(&run->metrics, 0));
     PLIM_TRY(plim__run_lines_cut(&run->timeline, 0));
     PLIM_TRY(plim__run_path(run->path, RUN_JSON, path));
-    PLIM_TRY(plim__run_json_write(run->job, path, &about));
+    PLIM_TRY(plim__run_json_write(run->job, path, about));
     PLIM_TRY(plim__run_path(run->path, "..", parent));
     return sync_directory(parent);
+}
+
+/* The directory, once it is known to be nobody else's. */
+static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
+{
+    plim__run_json_t about = {.machine = run->machine, .training = run->training};
+    memcpy(about.fingerprint, run->fingerprint, sizeof about.fingerprint);
+    if (realpath(dataset_path, about.dataset) == NULL)
+        return plim__fail_errno(errno, "cannot find the dataset %s", dataset_path);
+    run->made = mkdir(run->path, 0777) == 0;
+    if (!run->made && errno != EEXIST)
+        return plim__fail_errno(errno, "cannot create the directory %s", run->path);
+    PLIM_TRY(refuse_existing(run->path));
+    PLIM_TRY(lock(run->job, run->path, &run->lock_fd));
+    PLIM_TRY(refuse_existing(run->path)); /* another job may have made it before we had the lock */
+    const plim_status_t status = write_files(run, &about);
+    if (status != PLIM_OK)
+        plim__run_discard(run);
+    return status;
 }
 
 plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
@@ -229,6 +250,26 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
         return status;
     }
     *run_out = run;
+    return PLIM_OK;
+}
+
+/* Whether the run may go on from where it stands. */
+static plim_status_t compare(const plim__run_t *run, const plim_training_t *before,
+                             const char *path)
+{
+    const plim_training_t *now = &run->training;
+    plim__position_t position = PLIM__POSITION_INIT;
+    bool found;
+    PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
+    PLIM_TRY(
+        plim__settings_compare(before, now, plim__position_begun(&position), PLIM_ERR_USAGE, path));
+    if (now->epochs > before->epochs && plim__position_ends(&position, now))
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: patience ended the run at epoch %lld, after %lld evaluations without "
+            "a better one, so more epochs alone change nothing; give it more "
+            "patience, or 0 for no such end",
+            run->path, (long long)position.epoch, (long long)position.waited);
     return PLIM_OK;
 }
 
@@ -249,7 +290,7 @@ static plim_status_t open_files(plim__run_t *run)
             "%s was trained on another dataset: its fingerprint is %s, this one's %s; "
             "give the dataset that was at %s",
             run->path, about.fingerprint, run->fingerprint, about.dataset);
-    PLIM_TRY(plim__settings_compare(&about.training, &run->training, PLIM_ERR_USAGE, path));
+    PLIM_TRY(compare(run, &about.training, path));
     plim__machine_compare(run->job, run->path, &about.machine, &run->machine);
     remove_leftovers(run->path);
     PLIM_TRY(open_lines(run));
@@ -289,7 +330,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out)
 {
     plim__run_json_t about;
-    plim__position_t position = {.epoch = 0};
+    plim__position_t position = PLIM__POSITION_INIT;
     char path[PLIM__RUN_PATH];
     bool found = false;
     PLIM_TRY(plim__run_path(run, RUN_JSON, path));

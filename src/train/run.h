@@ -11,6 +11,7 @@
 
 #include "nn/optimiser.h"
 
+#include <math.h>
 #include <plimsoll/train.h>
 
 typedef struct plim__run plim__run_t;
@@ -22,13 +23,26 @@ typedef struct plim__position {
     int64_t updates; /* optimiser's steps in all */
     double loss_sum; /* over the seeds of the epoch under way */
     int64_t loss_seeds;
-    double epoch_loss;  /* of the last whole epoch */
-    int64_t best_epoch; /* 0: none */
-    double best_score[3];
+    double epoch_loss;     /* of the last whole epoch */
+    int64_t best_epoch;    /* 0: none */
+    double best_score[3];  /* NAN where there is none */
     int64_t waited;        /* evaluations since */
     int64_t metrics_bytes; /* length of metrics.jsonl */
     bool ended;            /* by patience */
 } plim__position_t;
+
+/* Of a run that has not begun. */
+#define PLIM__POSITION_INIT                                                                        \
+    {                                                                                              \
+        .best_score = { NAN, NAN, NAN }                                                            \
+    }
+
+/* Whether patience ends the run here. */
+static inline bool plim__position_ends(const plim__position_t *position,
+                                       const plim_training_t *training)
+{
+    return training->patience > 0 && position->waited >= training->patience;
+}
 
 /* Memory of an open run: tables, and what a checkpoint takes while it is written. */
 size_t plim__run_estimate(void);
@@ -41,17 +55,21 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
 
 /*
  * Locks an existing run and compares: PLIM_ERR_DATA for another dataset; PLIM_ERR_USAGE naming what
- * decides the result and is not as in run.json, or that another process has the run. Other
- * processors, threads or library versions are logged.
+ * decides the result and is not as in run.json, for more epochs of a run that patience ended, or
+ * that another process has the run. Other processors, threads or library versions are logged.
  */
 plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              const plim_dataset_info_t *dataset, const plim_training_t *training,
                              plim__run_t **run_out);
 void plim__run_close(plim__run_t *run);
 
+/* Takes a run that was made and could not begin away again, and its directory where that was made
+ * with it; it is still to be closed. */
+void plim__run_discard(const plim__run_t *run);
+
 /*
  * last.safetensors into parameters, moments and position, and metrics.jsonl cut back to it. A run
- * that has none yet starts anew: position_out is zero, metrics.jsonl empty, *found_out false.
+ * that has none yet starts anew: the position is the first, metrics.jsonl empty, *found_out false.
  */
 plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
                              plim__position_t *position_out, bool *found_out);
@@ -65,6 +83,11 @@ plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *paramete
  * whose position counts it, or a kill between the two would lose it. */
 plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                   const plim__position_t *position);
+
+/* best.safetensors back into the values of parameters. PLIM_ERR_DATA when it is of another epoch
+ * than `epoch`, PLIM_ERR_IO when there is none. */
+plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
+                                  plim__parameter_t *parameters, int count);
 
 /* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. */
 plim_status_t plim__run_metrics(plim__run_t *run, const char *line);

@@ -16,6 +16,7 @@ struct plim__run {
     plim__arena_t arena;
     const plim_job_t *job;
     char path[PLIM_PATH_MAX];
+    bool made;   /* the directory, by this job */
     int lock_fd; /* -1 where the file system has no locks */
     plim__run_lines_t metrics;
     plim__run_lines_t timeline;
@@ -29,6 +30,12 @@ struct plim__run {
 /* directory/name; PLIM_ERR_USAGE when that is too long. */
 plim_status_t plim__run_path(const char *directory, const char *name,
                              char path_out[PLIM__RUN_PATH]);
+
+/* Epochs done, and the one under way. */
+static inline int64_t plim__position_begun(const plim__position_t *position)
+{
+    return position->epoch + (position->step > 0);
+}
 
 /* Where last.safetensors of a run stands; *found_out is false when there is none yet. */
 plim_status_t plim__run_position(const plim_job_t *job, const char *path,

@@ -180,13 +180,13 @@ plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *par
                                   const plim__position_t *position)
 {
     static const char *const keys[] = {"train", "valid", "test"};
-    char threads[NOTE_TEXT], epoch[NOTE_TEXT], scores[3][NOTE_TEXT];
+    char threads[NOTE_TEXT], epoch[NOTE_TEXT], scores[3][PLIM__REAL_TEXT];
     plim__note_t notes[NUM_FACTS + 4];
     describe_run(run, threads, notes);
     (void)snprintf(epoch, sizeof epoch, "%lld", (long long)position->best_epoch);
     notes[NUM_FACTS] = (plim__note_t){"epoch", epoch};
     for (int i = 0; i < 3; i++) {
-        (void)snprintf(scores[i], NOTE_TEXT, "%.17g", position->best_score[i]);
+        (void)plim__settings_real(position->best_score[i], scores[i]);
         notes[NUM_FACTS + 1 + i] = (plim__note_t){keys[i], scores[i]};
     }
     return write_tensors(run, PLIM__RUN_BEST, notes, NUM_FACTS + 4,
@@ -220,7 +220,7 @@ plim_status_t plim__run_position(const plim_job_t *job, const char *path,
 /* A checkpoint that was put here from another run would be gone on with as if it were this one's.
  */
 static plim_status_t check_facts(const plim__run_t *run, const plim__safetensors_t *file,
-                                 const char *path)
+                                 const char *path, const plim__position_t *position)
 {
     const char *fingerprint = plim__safetensors_note(file, "fingerprint");
     const char *settings = plim__safetensors_note(file, "settings");
@@ -233,7 +233,8 @@ static plim_status_t check_facts(const plim__run_t *run, const plim__safetensors
                           "%s: from the dataset of fingerprint %.16s, but the run is on %s", path,
                           fingerprint, run->fingerprint);
     PLIM_TRY(plim__run_json_settings_of(run->job, settings, path, &before));
-    return plim__settings_compare(&before, &run->training, PLIM_ERR_DATA, path);
+    return plim__settings_compare(&before, &run->training, plim__position_begun(position),
+                                  PLIM_ERR_DATA, path);
 }
 
 static plim_status_t read_values(plim__safetensors_t *file, const plim_optimiser_t *optimiser,
@@ -254,14 +255,14 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
 {
     char path[PLIM__RUN_PATH];
     plim__safetensors_t *file;
-    plim__position_t position = {.epoch = 0};
+    plim__position_t position = PLIM__POSITION_INIT;
     bool found;
     PLIM_TRY(find_file(run->path, PLIM__RUN_LAST, path, &found));
     if (found) {
         PLIM_TRY(plim__safetensors_open(run->job, path, &file));
-        plim_status_t status = check_facts(run, file, path);
+        plim_status_t status = get_position(file, path, &position);
         if (status == PLIM_OK)
-            status = get_position(file, path, &position);
+            status = check_facts(run, file, path, &position);
         if (status == PLIM_OK)
             status = read_values(file, &run->training.optimiser, parameters, count, true);
         plim__safetensors_close(file);
@@ -271,6 +272,25 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
     *position_out = position;
     *found_out = found;
     return PLIM_OK;
+}
+
+plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
+                                  plim__parameter_t *parameters, int count)
+{
+    char path[PLIM__RUN_PATH], wanted[NOTE_TEXT];
+    plim__safetensors_t *file;
+    plim_status_t status;
+    PLIM_TRY(plim__run_path(run->path, PLIM__RUN_BEST, path));
+    PLIM_TRY(plim__safetensors_open(run->job, path, &file));
+    const char *found = plim__safetensors_note(file, "epoch");
+    (void)snprintf(wanted, sizeof wanted, "%lld", (long long)epoch);
+    if (found == NULL || strcmp(found, wanted) != 0)
+        status = plim__fail(PLIM_ERR_DATA, "%s: it is of epoch %.20s, but the best is of %s", path,
+                            found != NULL ? found : "unknown", wanted);
+    else
+        status = read_values(file, NULL, parameters, count, false);
+    plim__safetensors_close(file);
+    return status;
 }
 
 plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,

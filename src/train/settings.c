@@ -19,16 +19,31 @@ typedef struct setting {
     const char *const *names; /* of an enum's values, ended by NULL */
 } setting_t;
 
-static const char *const models[] = {"mlp", "gcn", "sage", "gat", "gin", NULL};
-static const char *const aggregations[] = {"mean", "max", NULL};
-static const char *const norms[] = {"none", "layer", "batch", NULL};
-static const char *const activations[] = {"none", "relu", "elu", NULL};
-static const char *const pools[] = {"mean", "add", "max", NULL};
-static const char *const precisions[] = {"f32", "bf16", NULL};
-static const char *const optimisers[] = {"adam", "adamw", "sgd", NULL};
-static const char *const schedules[] = {"none", "cosine", "step", NULL};
-static const char *const losses[] = {"auto", "cross_entropy", "bce", "mse", "mae", NULL};
-static const char *const metrics[] = {"auto", "accuracy", "roc_auc", "mae", "rmse", NULL};
+static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
+                                     [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
+static const char *const aggregations[] = {[PLIM_MEAN] = "mean", [PLIM_MAX] = "max", NULL};
+static const char *const norms[] = {
+    [PLIM_NORM_NONE] = "none", [PLIM_NORM_LAYER] = "layer", [PLIM_NORM_BATCH] = "batch", NULL};
+static const char *const activations[] = {
+    [PLIM_ACTIVATION_NONE] = "none", [PLIM_RELU] = "relu", [PLIM_ELU] = "elu", NULL};
+static const char *const pools[] = {
+    [PLIM_POOL_MEAN] = "mean", [PLIM_POOL_ADD] = "add", [PLIM_POOL_MAX] = "max", NULL};
+static const char *const precisions[] = {
+    [PLIM_PRECISION_F32] = "f32", [PLIM_PRECISION_BF16] = "bf16", NULL};
+static const char *const optimisers[] = {
+    [PLIM_ADAM] = "adam", [PLIM_ADAMW] = "adamw", [PLIM_SGD] = "sgd", NULL};
+static const char *const schedules[] = {[PLIM_SCHEDULE_NONE] = "none",
+                                        [PLIM_SCHEDULE_COSINE] = "cosine",
+                                        [PLIM_SCHEDULE_STEP] = "step",
+                                        NULL};
+static const char *const losses[] = {
+    [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
+    [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
+    [PLIM_LOSS_MAE] = "mae",   NULL};
+static const char *const metrics[] = {
+    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
+    [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
+    [PLIM_METRIC_RMSE] = "rmse",       NULL};
 
 #define AT(field) offsetof(plim_training_t, field)
 
@@ -46,7 +61,6 @@ static const setting_t settings[] = {
     {"precision", NAME, true, AT(model.precision), precisions},
     {"batch_size", COUNT, true, AT(recipe.batch_size), NULL},
     {"fanout", FANOUT, true, AT(recipe), NULL},
-    {"replace", FLAG, true, AT(recipe.replace), NULL},
     {"seed", SEED, true, AT(recipe.seed), NULL},
     {"optimiser", NAME, true, AT(optimiser.kind), optimisers},
     {"rate", REAL, true, AT(optimiser.rate), NULL},
@@ -63,13 +77,30 @@ static const setting_t settings[] = {
     {"metric", NAME, true, AT(metric), metrics},
     {"epochs", COUNT, false, AT(epochs), NULL}, /* compared by a rule of its own */
     {"eval_every", COUNT, true, AT(eval_every), NULL},
-    {"patience", COUNT, true, AT(patience), NULL},
+    {"patience", COUNT, false, AT(patience), NULL}, /* likewise */
     {"eval_train", FLAG, true, AT(eval_train), NULL},
     {"recompute", FLAG, false, AT(model.recompute), NULL},
     {"microbatch", COUNT, false, AT(microbatch), NULL},
     {"checkpoint_steps", COUNT, false, AT(checkpoint_steps), NULL},
     {"checkpoint_seconds", REAL, false, AT(checkpoint_seconds), NULL},
     {"memory_steps", COUNT, false, AT(memory_steps), NULL},
+};
+
+/* What the command line calls settings where it has a word of its own. */
+static const struct {
+    const char *key, *option;
+} options[] = {
+    {"aggregation", "--aggr"},
+    {"activation", "--act"},
+    {"batch_size", "--batch"},
+    {"optimiser", "--optimizer"},
+    {"rate", "--lr"},
+    {"weight_decay", "--weight-decay"},
+    {"clip_norm", "--clip"},
+    {"schedule_epochs", "--step-size"},
+    {"schedule_factor", "--gamma"},
+    {"eval_every", "--eval-every"},
+    {"eval_train", "--eval-train"},
 };
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
@@ -173,20 +204,28 @@ json_t *plim__settings_render(const plim_training_t *training)
     return object;
 }
 
+unsigned plim__settings_real(double value, char text_out[PLIM__REAL_TEXT])
+{
+    for (unsigned digits = 15;; digits++) {
+        (void)snprintf(text_out, PLIM__REAL_TEXT, "%.*g", (int)digits, value);
+        if (digits == 17 || strtod(text_out, NULL) == value)
+            return digits;
+    }
+}
+
 unsigned plim__settings_digits(const plim_training_t *training)
 {
-    unsigned digits = 15;
+    unsigned most = 15;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         if (settings[i].kind != REAL && settings[i].kind != FLOAT)
             continue;
         const void *from = at(training, &settings[i]);
-        double value = settings[i].kind == REAL ? get_double(from) : plain(*(const float *)from);
-        char text[40];
-        (void)snprintf(text, sizeof text, "%.*g", (int)digits, value);
-        while (digits < 17 && strtod(text, NULL) != value)
-            (void)snprintf(text, sizeof text, "%.*g", (int)++digits, value);
+        char text[PLIM__REAL_TEXT];
+        const unsigned digits = plim__settings_real(
+            settings[i].kind == REAL ? get_double(from) : plain(*(const float *)from), text);
+        most = digits > most ? digits : most;
     }
-    return digits;
+    return most;
 }
 
 static bool parse_name(const json_t *value, const char *const *names, int *index_out)
@@ -313,8 +352,11 @@ static bool same(const setting_t *setting, const void *a, const void *b)
     return false;
 }
 
-/* A setting as a message shows it. */
-static void describe(const setting_t *setting, const void *from, char text_out[128])
+#define SETTING_TEXT 128
+_Static_assert(PLIM__REAL_TEXT <= SETTING_TEXT, "a number fits");
+
+/* A setting's value as a message shows it. */
+static void describe(const setting_t *setting, const void *from, char text_out[SETTING_TEXT])
 {
     const plim_recipe_t *recipe = from;
     const char *name;
@@ -322,68 +364,92 @@ static void describe(const setting_t *setting, const void *from, char text_out[1
     switch (setting->kind) {
     case NAME:
         name = name_of(setting, get_int(from));
-        (void)snprintf(text_out, 128, "%s", name != NULL ? name : "unknown");
+        (void)snprintf(text_out, SETTING_TEXT, "%s", name != NULL ? name : "unknown");
         return;
     case INT:
-        (void)snprintf(text_out, 128, "%d", get_int(from));
+        (void)snprintf(text_out, SETTING_TEXT, "%d", get_int(from));
         return;
     case COUNT:
-        (void)snprintf(text_out, 128, "%lld", (long long)*(const int64_t *)from);
+        (void)snprintf(text_out, SETTING_TEXT, "%lld", (long long)*(const int64_t *)from);
         return;
     case REAL:
-        (void)snprintf(text_out, 128, "%.17g", get_double(from));
+        (void)plim__settings_real(get_double(from), text_out);
         return;
     case FLOAT:
-        (void)snprintf(text_out, 128, "%.9g", (double)*(const float *)from);
+        (void)plim__settings_real(plain(*(const float *)from), text_out);
         return;
     case FLAG:
-        (void)snprintf(text_out, 128, "%s", *(const bool *)from ? "true" : "false");
+        (void)snprintf(text_out, SETTING_TEXT, "%s", *(const bool *)from ? "true" : "false");
         return;
     case SEED:
-        (void)snprintf(text_out, 128, "%llu", (unsigned long long)*(const uint64_t *)from);
+        (void)snprintf(text_out, SETTING_TEXT, "%llu", (unsigned long long)*(const uint64_t *)from);
         return;
     case FANOUT:
-        for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX; i++)
-            used += snprintf(text_out + used, 128 - (size_t)used, "%s%lld", i == 0 ? "[" : ", ",
-                             (long long)recipe->fanout[i]);
-        (void)snprintf(text_out + used, 128 - (size_t)used, used == 0 ? "[]" : "]");
+        for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX && used < SETTING_TEXT; i++)
+            used += snprintf(text_out + used, SETTING_TEXT - (size_t)used, "%s%lld",
+                             i == 0 ? "[" : ", ", (long long)recipe->fanout[i]);
+        if (used < SETTING_TEXT)
+            (void)snprintf(text_out + used, SETTING_TEXT - (size_t)used, used == 0 ? "[]" : "]");
         return;
     }
 }
 
-static plim_status_t compare_epochs(const plim_training_t *before, const plim_training_t *now,
-                                    plim_status_t status, const char *name)
+/* A setting's name, and what the command line calls it. */
+static void describe_name(const char *key, char text_out[SETTING_TEXT])
 {
-    if (now->epochs < before->epochs)
-        return plim__fail(status,
-                          "%s: epochs are %lld there but %lld now; a run can be made "
-                          "longer, not shorter",
-                          name, (long long)before->epochs, (long long)now->epochs);
+    (void)snprintf(text_out, SETTING_TEXT, "%s", key);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (strcmp(options[i].key, key) == 0)
+            (void)snprintf(text_out, SETTING_TEXT, "%s (%s)", key, options[i].option);
+}
+
+static plim_status_t compare_epochs(const plim_training_t *before, const plim_training_t *now,
+                                    int64_t begun, plim_status_t status, const char *name)
+{
+    if (now->epochs < begun)
+        return plim__fail(
+            status,
+            "%s: %lld epochs are asked for, but the run is in epoch %lld already; ask "
+            "for as many at least, or begin a new run",
+            name, (long long)now->epochs, (long long)begun);
     if (now->epochs != before->epochs && before->optimiser.schedule == PLIM_SCHEDULE_COSINE)
         return plim__fail(status,
                           "%s: epochs are %lld there but %lld now; with a cosine schedule every "
-                          "step's rate depends on them, so the run cannot be made longer: begin "
-                          "a new one",
+                          "step's rate depends on them, so they must stay: begin a new run",
                           name, (long long)before->epochs, (long long)now->epochs);
     return PLIM_OK;
 }
 
+/* What did not end the run by now would not have ended a more patient one. */
+static plim_status_t compare_patience(const plim_training_t *before, const plim_training_t *now,
+                                      plim_status_t status, const char *name)
+{
+    if (now->patience == 0 || (before->patience > 0 && now->patience >= before->patience))
+        return PLIM_OK;
+    return plim__fail(status,
+                      "%s: patience is %lld there but %lld now; a run can be made more patient (0: "
+                      "it never ends early), not less",
+                      name, (long long)before->patience, (long long)now->patience);
+}
+
 plim_status_t plim__settings_compare(const plim_training_t *before, const plim_training_t *now,
-                                     plim_status_t status, const char *name)
+                                     int64_t begun, plim_status_t status, const char *name)
 {
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
-        char then_text[128], now_text[128];
+        char key[SETTING_TEXT], then_text[SETTING_TEXT], now_text[SETTING_TEXT];
         if (!setting->decides || same(setting, at(before, setting), at(now, setting)))
             continue;
+        describe_name(setting->key, key);
         describe(setting, at(before, setting), then_text);
         describe(setting, at(now, setting), now_text);
         return plim__fail(status,
                           "%s: %s is %s there but %s now, which would change the result; leave it "
                           "as it was or begin a new run",
-                          name, setting->key, then_text, now_text);
+                          name, key, then_text, now_text);
     }
-    return compare_epochs(before, now, status, name);
+    PLIM_TRY(compare_patience(before, now, status, name));
+    return compare_epochs(before, now, begun, status, name);
 }
 
 bool plim__settings_same(const plim_training_t *a, const plim_training_t *b)

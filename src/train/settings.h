@@ -12,6 +12,11 @@
  * such value. */
 json_t *plim__settings_render(const plim_training_t *training);
 
+#define PLIM__REAL_TEXT 32
+
+/* A number in the fewest digits, 15 to 17, with which it comes back exactly; returns how many. */
+unsigned plim__settings_real(double value, char text_out[PLIM__REAL_TEXT]);
+
 /* The fewest digits, 15 to 17, with which all its numbers come back exactly: 0.9, not
  * 0.90000000000000002. */
 unsigned plim__settings_digits(const plim_training_t *training);
@@ -23,11 +28,12 @@ plim_status_t plim__settings_parse(const json_t *object, const char *name,
 
 /*
  * Whether a run begun with `before` may go on with `now`: all that decides the result must be
- * equal, but for epochs, of which there may be more where the learning rate does not depend on
- * them. Fails with `status`, naming the first setting that is not; `name` is what holds `before`.
+ * equal. Epochs may be others where the learning rate does not depend on them, but no fewer than
+ * `begun`, those done and the one under way; patience may grow. Fails with `status`, naming the
+ * first setting that does not fit; `name` is what holds `before`.
  */
 plim_status_t plim__settings_compare(const plim_training_t *before, const plim_training_t *now,
-                                     plim_status_t status, const char *name);
+                                     int64_t begun, plim_status_t status, const char *name);
 
 /* Whether all settings are equal, those included that change speed and memory only. */
 bool plim__settings_same(const plim_training_t *a, const plim_training_t *b);

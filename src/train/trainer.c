@@ -14,6 +14,7 @@
 #include "plan/settings.h"
 #include "train/run.h"
 #include "train/session.h"
+#include "train/settings.h"
 #include "train/timeline.h"
 
 #include <inttypes.h>
@@ -39,12 +40,36 @@ typedef struct trainer {
     double save_seconds;   /* what it took */
     int64_t saved_updates; /* position at that time: epoch and updates say it all */
     int64_t saved_epoch;
-    bool warned; /* that the loss is no number */
+    bool diverged; /* what it has now is not to be saved */
 } trainer_t;
+
+/* The run ends here, and what was saved before it went wrong stays. */
+static plim_status_t diverge(trainer_t *trainer, int64_t step, const char *what)
+{
+    trainer->diverged = true;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s is not finite at step %" PRId64 " of epoch %" PRId64
+                      ": the run has diverged, and what %s holds is left as it was saved last; "
+                      "begin another with a lower learning rate (--lr) or with clipped gradients "
+                      "(--clip), and see that all features are finite",
+                      what, step, trainer->position.epoch + 1, trainer->path);
+}
+
+/* A loss is of the weights before its step: those after the last one show in themselves. */
+static plim_status_t check_weights(trainer_t *trainer)
+{
+    const plim__session_t *session = &trainer->session;
+    for (int i = 0; i < session->num_parameters; i++)
+        for (int64_t j = 0; j < session->parameters[i].count; j++)
+            if (!isfinite(session->parameters[i].value[j]))
+                return diverge(trainer, trainer->position.step, session->parameters[i].name);
+    return PLIM_OK;
+}
 
 static plim_status_t save(trainer_t *trainer)
 {
     const plim__session_t *session = &trainer->session;
+    PLIM_TRY(check_weights(trainer));
     const int64_t began = plim__clock_ns();
     PLIM_TRY(plim__run_save(trainer->run, session->parameters, session->num_parameters,
                             &trainer->position));
@@ -111,10 +136,12 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
 }
 
 /* Changes the weights, and with them the position. */
-static void end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
+static plim_status_t end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
 {
     plim__session_t *session = &trainer->session;
     plim__position_t *position = &trainer->position;
+    if (!isfinite(trainer->part_loss))
+        return diverge(trainer, position->step + 1, "the loss");
     plim__model_gather_gradients(session->model);
     const int64_t began = plim__clock_ns();
     plim__optimiser_step(session->team, &session->training.optimiser, rate, position->updates + 1,
@@ -127,13 +154,7 @@ static void end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
     position->loss_seeds += batch_seeds;
     trainer->last_loss = trainer->part_loss / (double)batch_seeds;
     trainer->part_loss = 0;
-    if (!isfinite(trainer->last_loss) && !trainer->warned) {
-        plim__log(session->job, PLIM_LOG_WARNING,
-                  "the loss is %g at step %lld of epoch %lld: the learning rate may be too high; "
-                  "lower it, or clip gradients",
-                  trainer->last_loss, (long long)position->step, (long long)position->epoch + 1);
-        trainer->warned = true;
-    }
+    return PLIM_OK;
 }
 
 /* What is due between two steps. */
@@ -183,18 +204,27 @@ static plim_status_t train_steps(trainer_t *trainer)
         if (status != PLIM_OK)
             return status;
         if (last) {
-            end_step(trainer, seeds, rate);
+            PLIM_TRY(end_step(trainer, seeds, rate));
             PLIM_TRY(after_step(trainer));
         }
     }
 }
 
-/* ,"valid":0.53; nothing for a split that was not evaluated. */
-static int score_text(char *text, size_t size, const char *name, double score)
+/* Whether an epoch ends with a score of a split. */
+static bool is_evaluated(const plim__session_t *session, int64_t epoch, int split)
 {
-    if (isnan(score))
-        return 0;
-    return snprintf(text, size, ",\"%s\":%.17g", name, score);
+    const plim_training_t *training = &session->training;
+    return training->eval_every > 0 && epoch % training->eval_every == 0 &&
+           session->info->num_split[split] > 0 && (split != PLIM_TRAIN || training->eval_train);
+}
+
+/* ,"valid":0.53; null for what is not finite. */
+static int number_text(char *text, size_t size, const char *name, double value)
+{
+    char number[PLIM__REAL_TEXT] = "null";
+    if (isfinite(value))
+        (void)plim__settings_real(value, number);
+    return snprintf(text, size, ",\"%s\":%s", name, number);
 }
 
 /* What was reached, and nothing that another try would have otherwise. */
@@ -203,15 +233,16 @@ static plim_status_t write_metrics(trainer_t *trainer, const plim_train_event_t 
     const plim_training_t *training = &trainer->session.training;
     const double rate =
         plim__schedule_rate(&training->optimiser, trainer->position.epoch, training->epochs);
+    static const char *const names[] = {"train", "valid", "test"};
     char line[512];
     int used = snprintf(line, sizeof line, "{\"epoch\":%" PRId64, event->epoch);
-    used += isfinite(event->loss)
-                ? snprintf(line + used, sizeof line - (size_t)used, ",\"loss\":%.17g", event->loss)
-                : snprintf(line + used, sizeof line - (size_t)used, ",\"loss\":null");
-    used += score_text(line + used, sizeof line - (size_t)used, "train", event->score[PLIM_TRAIN]);
-    used += score_text(line + used, sizeof line - (size_t)used, "valid", event->score[PLIM_VALID]);
-    used += score_text(line + used, sizeof line - (size_t)used, "test", event->score[PLIM_TEST]);
-    (void)snprintf(line + used, sizeof line - (size_t)used, ",\"rate\":%.17g,\"best\":%s}", rate,
+    used += number_text(line + used, sizeof line - (size_t)used, "loss", event->loss);
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
+        if (is_evaluated(&trainer->session, event->epoch, split))
+            used += number_text(line + used, sizeof line - (size_t)used, names[split],
+                                event->score[split]);
+    used += number_text(line + used, sizeof line - (size_t)used, "rate", rate);
+    (void)snprintf(line + used, sizeof line - (size_t)used, ",\"best\":%s}",
                    event->best ? "true" : "false");
     return plim__run_metrics(trainer->run, line);
 }
@@ -219,25 +250,46 @@ static plim_status_t write_metrics(trainer_t *trainer, const plim_train_event_t 
 static plim_status_t evaluate(trainer_t *trainer, plim_train_event_t *event)
 {
     plim__session_t *session = &trainer->session;
-    const plim_training_t *training = &session->training;
+    const plim__position_t *position = &trainer->position;
+    const int64_t began = plim__clock_ns();
     double loss;
-    if (training->eval_every == 0 || event->epoch % training->eval_every != 0)
-        return PLIM_OK;
-    for (int split = training->eval_train ? PLIM_TRAIN : PLIM_VALID; split <= PLIM_TEST; split++)
-        PLIM_TRY(plim__session_evaluate(session, (plim_split_t)split, event->epoch,
-                                        &event->score[split], &loss));
-    if (session->info->num_split[PLIM_VALID] > 0)
-        event->best = trainer->position.best_epoch == 0 ||
-                      plim__score_better(training->metric, event->score[PLIM_VALID],
-                                         trainer->position.best_score[PLIM_VALID]);
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
+        if (is_evaluated(session, event->epoch, split))
+            PLIM_TRY(plim__session_evaluate(session, (plim_split_t)split, event->epoch,
+                                            &event->score[split], &loss));
+    const double valid = event->score[PLIM_VALID];
+    event->best = isfinite(valid) && (position->best_epoch == 0 ||
+                                      plim__score_better(session->training.metric, valid,
+                                                         position->best_score[PLIM_VALID]));
+    trainer->timeline.evaluation_seconds += plim__clock_seconds_since(began);
     return PLIM_OK;
 }
 
-/* Evaluates, and moves the position to the next epoch. */
+/* Where the run stands behind an epoch. */
+static plim__position_t next_position(const trainer_t *trainer, const plim_train_event_t *event)
+{
+    plim__position_t next = trainer->position;
+    next.epoch++;
+    next.step = 0;
+    next.loss_sum = 0;
+    next.loss_seeds = 0;
+    next.epoch_loss = event->loss;
+    if (event->best) {
+        next.best_epoch = event->epoch;
+        for (int split = 0; split < 3; split++)
+            next.best_score[split] = event->score[split];
+        next.waited = 0;
+    } else if (is_evaluated(&trainer->session, event->epoch, PLIM_VALID)) {
+        next.waited++;
+    }
+    next.ended = plim__position_ends(&next, &trainer->session.training);
+    return next;
+}
+
+/* Evaluates, and moves the position to the next epoch once the best it counts is on the disk. */
 static plim_status_t end_epoch(trainer_t *trainer)
 {
     plim__session_t *session = &trainer->session;
-    const plim_training_t *training = &session->training;
     plim__position_t *position = &trainer->position;
     plim_train_event_t event = {
         .kind = PLIM_EVENT_EPOCH,
@@ -247,26 +299,14 @@ static plim_status_t end_epoch(trainer_t *trainer)
         .loss = position->loss_sum / (double)position->loss_seeds,
         .score = {NAN, NAN, NAN},
     };
-    const int64_t began = plim__clock_ns();
+    PLIM_TRY(check_weights(trainer));
     PLIM_TRY(evaluate(trainer, &event));
-    trainer->timeline.evaluation_seconds += plim__clock_seconds_since(began);
+    const plim__position_t next = next_position(trainer, &event);
+    if (event.best)
+        PLIM_TRY(
+            plim__run_save_best(trainer->run, session->parameters, session->num_parameters, &next));
     PLIM_TRY(write_metrics(trainer, &event));
-    position->epoch++;
-    position->step = 0;
-    position->loss_sum = 0;
-    position->loss_seeds = 0;
-    position->epoch_loss = event.loss;
-    if (event.best) {
-        position->best_epoch = event.epoch;
-        for (int split = 0; split < 3; split++)
-            position->best_score[split] = event.score[split];
-        position->waited = 0;
-        PLIM_TRY(plim__run_save_best(trainer->run, session->parameters, session->num_parameters,
-                                     position));
-    } else if (!isnan(event.score[PLIM_VALID])) {
-        position->waited++;
-        position->ended = training->patience > 0 && position->waited >= training->patience;
-    }
+    *position = next;
     if (plim__clock_seconds_since(trainer->saved_at) * SAVE_SHARE >= trainer->save_seconds)
         PLIM_TRY(save(trainer));
     event.seconds = plim__clock_seconds_since(trainer->epoch_began);
@@ -294,8 +334,15 @@ static plim_status_t score_training(trainer_t *trainer)
     if (session->training.eval_every == 0 || position->best_epoch == 0 ||
         session->training.eval_train)
         return PLIM_OK;
-    PLIM_TRY(plim__run_weights(session->job, trainer->path, NULL, session->parameters,
-                               session->num_parameters));
+    const plim_status_t status = plim__run_load_best(trainer->run, position->best_epoch,
+                                                     session->parameters, session->num_parameters);
+    if (status == PLIM_ERR_IO || status == PLIM_ERR_DATA) {
+        plim__log(session->job, PLIM_LOG_WARNING,
+                  "the best weights cannot be read, so the training split has no score: %s",
+                  plim_last_error());
+        return PLIM_OK;
+    }
+    PLIM_TRY(status);
     plim__model_changed(session->model);
     return plim__session_evaluate(session, PLIM_TRAIN, position->epoch,
                                   &position->best_score[PLIM_TRAIN], &loss);
@@ -306,7 +353,7 @@ static plim_status_t keep(trainer_t *trainer, plim_status_t status)
 {
     char message[PLIM_MESSAGE_MAX];
     const plim__position_t *position = &trainer->position;
-    if (is_saved(trainer) && status != PLIM_ERR_STOPPED)
+    if (trainer->diverged || (is_saved(trainer) && status != PLIM_ERR_STOPPED))
         return status;
     plim__fail_save(message, sizeof message);
     const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);
@@ -343,14 +390,30 @@ static void end_trainer(trainer_t *trainer)
     plim__run_close(trainer->run);
 }
 
+/* Whether the plan is of these settings: the loader delivers what it says. */
+static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_training_t *training,
+                                const plim_train_plan_t *plan)
+{
+    const plim_recipe_t wanted = plim__settings_recipe(info, training);
+    const plim_recipe_t *planned = &plan->load.recipe;
+    bool same = wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
+                wanted.replace == planned->replace && wanted.form == planned->form &&
+                wanted.seed == planned->seed && wanted.no_features == planned->no_features &&
+                wanted.degrees == planned->degrees && wanted.row_type == planned->row_type &&
+                wanted.index_type == planned->index_type;
+    for (int i = 0; same && i < wanted.num_hops; i++)
+        same = wanted.fanout[i] == planned->fanout[i];
+    return same ? PLIM_OK
+                : plim__fail(PLIM_ERR_USAGE, "the plan is for another batch size, fan-out, seed or "
+                                             "model than the settings say: plan again");
+}
+
 /* From the position of an open run to its end. */
-static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
-                           plim_train_result_t *result_out)
+static plim_status_t train(trainer_t *trainer, bool resume, plim_train_result_t *result_out)
 {
     plim__session_t *session = &trainer->session;
     plim__position_t *position = &trainer->position;
     bool found = false;
-    PLIM_TRY(open_trainer(trainer, plan));
     trainer->saved_at = trainer->timeline.at = plim__clock_ns();
     trainer->saved_updates = -1;
     if (resume)
@@ -359,13 +422,14 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     if (found) {
         trainer->saved_updates = position->updates;
         trainer->saved_epoch = position->epoch;
+        position->ended = plim__position_ends(position, &session->training);
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
     }
     trainer->timeline.updates = position->updates;
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));
-    PLIM_TRY(score_training(trainer));
+    PLIM_TRY(keep(trainer, score_training(trainer))); /* all is saved: what it says when stopped */
     *result_out = (plim_train_result_t){.epochs = position->epoch,
                                         .best_epoch = position->best_epoch,
                                         .loss = position->epoch_loss,
@@ -376,19 +440,36 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     return PLIM_OK;
 }
 
+static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *training,
+                                    const plim_train_plan_t *plan, bool resume,
+                                    plim_train_result_t *result_out)
+{
+    const plim__session_t *session = &trainer->session;
+    PLIM_TRY(plim__settings_check(session->dataset, training));
+    PLIM_TRY(check_plan(session->info, training, plan));
+    if (resume)
+        PLIM_TRY(
+            plim__run_open(session->job, trainer->path, session->info, training, &trainer->run));
+    else
+        PLIM_TRY(plim__run_create(session->job, trainer->path, plim__dataset_path(session->dataset),
+                                  session->info, training, &trainer->run));
+    plim_status_t status = open_trainer(trainer, plan);
+    if (status == PLIM_OK)
+        status = train(trainer, resume, result_out);
+    else if (!resume)
+        plim__run_discard(trainer->run);
+    end_trainer(trainer);
+    return status;
+}
+
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, const plim_train_plan_t *plan,
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out)
 {
-    trainer_t trainer = {.path = run, .position.best_score = {NAN, NAN, NAN}};
-    PLIM_TRY(plim__settings_check(dataset, training));
+    trainer_t trainer = {.path = run, .position = PLIM__POSITION_INIT};
     plim__session_begin(job, dataset, training, events, user, &trainer.session);
-    PLIM_TRY(plim__run_create(job, run, plim__dataset_path(dataset), plim_dataset_info(dataset),
-                              training, &trainer.run));
-    const plim_status_t status = train(&trainer, plan, false, result_out);
-    end_trainer(&trainer);
-    return status;
+    return open_and_train(&trainer, training, plan, false, result_out);
 }
 
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -397,11 +478,7 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                                          plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out)
 {
-    trainer_t trainer = {.path = run, .position.best_score = {NAN, NAN, NAN}};
-    PLIM_TRY(plim__settings_check(dataset, training));
+    trainer_t trainer = {.path = run, .position = PLIM__POSITION_INIT};
     plim__session_begin(job, dataset, training, events, user, &trainer.session);
-    PLIM_TRY(plim__run_open(job, run, plim_dataset_info(dataset), training, &trainer.run));
-    const plim_status_t status = train(&trainer, plan, true, result_out);
-    end_trainer(&trainer);
-    return status;
+    return open_and_train(&trainer, training, plan, true, result_out);
 }

@@ -87,6 +87,16 @@ def test_a_run_without_a_name_gets_one(graph, tmp_path):
         assert (tmp_path / 'runs' / f'graph-sage-{number}' / 'run.json').exists()
 
 
+def test_runs_that_begin_together_get_names_of_their_own(graph, tmp_path):
+    command = [PLIMSOLL, 'train', graph, *SMALL, '--epochs', '1', '--json']
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+               for _ in range(4)]
+    for process in started:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    assert sorted(os.listdir(tmp_path / 'runs')) == [f'graph-sage-{number}' for number in (1, 2, 3, 4)]
+
+
 def test_memory_lines(graph, tmp_path):
     said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--memory-every', 5, '--run', tmp_path / 'a', '--memory', '1G').stdout
     lines = [line for line in said.splitlines() if line.startswith('Step')]
@@ -112,6 +122,103 @@ def test_stages(graph, tmp_path):
     assert (tmp_path / 'straight' / 'metrics.jsonl').read_bytes() == (tmp_path / 'stages' / 'metrics.jsonl').read_bytes()
     done = plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 4, code=2)
     assert '+4' in done.stderr
+    assert all(number in (repr(float(number)), str(int(float(number))))  # the shortest that is read as the same
+               for number in re.findall(r'[-\d.e]+', (tmp_path / 'stages' / 'metrics.jsonl').read_text()) if '.' in number)
+
+
+def test_too_many_epochs_can_be_taken_back(graph, tmp_path):
+    plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'straight')
+    plimsoll('train', graph, *SMALL, '--epochs', 2, '--run', tmp_path / 'a')
+    settings = (tmp_path / 'a' / 'run.json').read_text()
+    assert '"epochs": 2' in settings
+    (tmp_path / 'a' / 'run.json').write_text(settings.replace('"epochs": 2', '"epochs": 2000'))
+    plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 3, '--quiet')
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'straight' / 'metrics.jsonl').read_bytes()
+
+
+def test_what_patience_ended_goes_on_with_more(graph, tmp_path):
+    words = (*SMALL, '--lr', 0, '--epochs', 6)  # nothing ever gets better
+    plimsoll('train', graph, *words, '--run', tmp_path / 'straight')
+    plimsoll('train', graph, *words, '--patience', 2, '--run', tmp_path / 'a')
+    assert len(metrics(tmp_path / 'a')) == 3
+    before = (tmp_path / 'a' / 'run.json').read_bytes()
+    assert 'patience ended the run at epoch 3' in plimsoll('train', '--resume', tmp_path / 'a', '--epochs', '+2', code=2).stderr
+    assert 'not less' in plimsoll('train', '--resume', tmp_path / 'a', '--patience', 1, code=2).stderr
+    assert (tmp_path / 'a' / 'run.json').read_bytes() == before
+    assert 'Best epoch 001' in plimsoll('train', '--resume', tmp_path / 'a', '--quiet').stdout
+    plimsoll('train', '--resume', tmp_path / 'a', '--patience', 4, '--quiet')
+    assert len(metrics(tmp_path / 'a')) == 5
+    plimsoll('train', '--resume', tmp_path / 'a', '--patience', 0, '--quiet')
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'straight' / 'metrics.jsonl').read_bytes()
+
+
+def floats(path):
+    data = path.read_bytes()
+    return np.frombuffer(data[8 + int.from_bytes(data[:8], 'little'):], np.float32)
+
+
+def test_a_diverged_run_leaves_its_last_good_weights(graph, tmp_path):
+    words = (*SMALL, '--schedule', 'step', '--step-size', 1, '--gamma', 1e30)
+    plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'good')
+    done = plimsoll('train', graph, *words, '--epochs', 9, '--run', tmp_path / 'a', '--json', code=4)
+    assert 'diverged' in objects(done)[-1]['error'] and '--lr' in done.stderr
+    for name in ('last.safetensors', 'best.safetensors'):
+        assert (floats(tmp_path / 'a' / name) == floats(tmp_path / 'good' / name)).all()
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'good' / 'metrics.jsonl').read_bytes()
+    plimsoll('train', graph, *SMALL, '--lr', 1e30, '--checkpoint-every', 1, '--run', tmp_path / 'b', code=4)
+    assert np.isfinite(floats(tmp_path / 'b' / 'last.safetensors')).all()
+    assert not (tmp_path / 'b' / 'best.safetensors').exists()
+
+
+@pytest.mark.parametrize('layers', [1, 2])
+def test_scores_that_are_no_numbers(tmp_path, layers):
+    """Outputs overflow on the validation split alone: they are infinite with one layer, and no numbers with two."""
+    source = tmp_path / 'source'
+    source.mkdir()
+    x = np.linspace(-1, 1, 60, dtype=np.float32)
+    features = x.copy()
+    features[40:] = 3.3e38
+    np.save(source / 'node_feat.npy', features[:, None])
+    np.save(source / 'labels.npy', (5 * x)[:, None])
+    np.save(source / 'edge_index.npy', np.stack([np.arange(59), np.arange(1, 60)]))
+    for name, nodes in (('train', range(40)), ('valid', range(40, 50)), ('test', range(50, 60))):
+        np.save(source / f'{name}.npy', np.array(nodes))
+    plimsoll('import', source, tmp_path / 'values', '--quiet')
+    done = plimsoll('train', tmp_path / 'values', '--model', 'mlp', '--layers', layers, '--hidden', 16, '--lr', 0.3,
+                    '--epochs', 200, '--patience', 9, '--run', tmp_path / 'a', '--json')
+    lines = metrics(tmp_path / 'a')
+    assert [line['valid'] for line in lines[-3:]] == [None] * 3
+    assert len(lines) < 200 and objects(done)[-1]['early']
+    assert not any(line['best'] for line in lines if line['valid'] is None)
+
+
+def test_a_best_that_cannot_be_saved_is_not_counted(graph, tmp_path):
+    words = (*SMALL, '--epochs', 1)
+    best = tmp_path / 'a' / 'best.safetensors'
+    plimsoll('train', graph, *words, '--run', tmp_path / 'straight')
+    straight = plimsoll('train', '--resume', tmp_path / 'straight', '--epochs', 4, '--quiet')
+    plimsoll('train', graph, *words, '--run', tmp_path / 'a')
+    best.unlink()
+    best.mkdir()
+    plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 4, '--quiet', code=1)
+    best.rmdir()
+    again = plimsoll('train', '--resume', tmp_path / 'a', '--quiet')
+    for name in ('last.safetensors', 'best.safetensors', 'metrics.jsonl'):
+        assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'straight' / name).read_bytes(), name
+    assert again.stdout.splitlines()[-1] == straight.stdout.splitlines()[-1]
+    best.unlink()  # then nothing else is called the best
+    lost = plimsoll('train', '--resume', tmp_path / 'a')
+    assert 'Train' not in lost.stdout and 'best weights cannot be read' in lost.stderr
+
+
+def test_begun_anew_it_ends_with_the_same_bytes(graph, tmp_path):
+    words = (*SMALL, '--epochs', 2, '--eval-every', 0)
+    plimsoll('train', graph, *words, '--run', tmp_path / 'a')
+    last = tmp_path / 'a' / 'last.safetensors'
+    whole = last.read_bytes()
+    last.unlink()  # as if killed before it was first saved
+    plimsoll('train', '--resume', tmp_path / 'a', '--quiet')
+    assert last.read_bytes() == whole
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
@@ -150,6 +257,7 @@ def test_wrong_use(graph, run, tmp_path):
             ((graph, '--run', run), 'holds a run already'),
             ((graph, '--run', tmp_path / 'x', '--resume', run), 'one of them'),
             (('--resume', run, '--hidden', 32), 'hidden'),
+            (('--resume', run, '--lr', 0.1), 'rate (--lr) is 0.01 there but 0.1 now'),
             (('--resume', tmp_path / 'nothing'), 'nothing'),
     ]:
         code = 1 if words and words[-1] == tmp_path / 'nothing' else 2
@@ -200,6 +308,15 @@ def test_predict(graph, run, tmp_path, how):
     if not how:
         assert (predicted('all', 'logits')[np.load(graph / 'test.npy')] == predicted('test', 'logits')).all()
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ['.npy'] * len(list(tmp_path.iterdir()))
+
+
+def test_predict_all_by_an_mlp(graph, tmp_path):
+    plimsoll('train', graph, '--model', 'mlp', '--hidden', 16, '--epochs', 2, '--run', tmp_path / 'a', '--quiet')
+    for split in ('all', 'test'):
+        plimsoll('predict', tmp_path / 'a', '--split', split, '--out', tmp_path / f'{split}.npy', '--quiet')
+    everything = np.load(tmp_path / 'all.npy')
+    assert everything.shape == (3000, 5)
+    np.testing.assert_allclose(everything[np.load(graph / 'test.npy')], np.load(tmp_path / 'test.npy'), rtol=1e-4, atol=1e-5)
 
 
 def test_predict_refuses(run, tmp_path):

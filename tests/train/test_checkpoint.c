@@ -43,6 +43,7 @@ static void checkpoints_come_back_exactly(void **state)
         assert_ok(plim__run_load(run, again.parameters, NUM_PARAMETERS, &loaded, &found));
         assert_false(found);
         assert_int_equal(loaded.epoch, 0);
+        assert_true(isnan(loaded.best_score[PLIM_VALID])); /* as in a run that begins */
         assert_ok(plim__run_metrics(run, "{\"epoch\": 1}"));
         assert_ok(plim__run_save(run, model.parameters, NUM_PARAMETERS, &position));
         assert_int_equal(position.metrics_bytes, 13);
@@ -131,6 +132,29 @@ static void a_metrics_file_that_lost_lines_is_refused(void **state)
     world_end(&world);
 }
 
+static void what_is_begun_cannot_be_taken_back(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    model_t model;
+    plim__position_t position = {.epoch = 4, .step = 1};
+    bool found;
+    world_make(&world);
+    model_make(&model, 1, 2);
+    assert_ok(create_run(&world, &run));
+    assert_ok(plim__run_save(run, model.parameters, NUM_PARAMETERS, &position));
+    plim__run_close(run);
+    world.training.epochs = 4;
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_says("4 epochs are asked for, but the run is in epoch 5 already");
+    world.training.epochs = 5;
+    assert_ok(open_run(&world, &run));
+    assert_ok(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found));
+    plim__run_close(run);
+    world_end(&world);
+}
+
 static void a_run_without_checkpoint_starts_anew(void **state)
 {
     (void)state;
@@ -176,7 +200,7 @@ static void a_stranger_s_checkpoint_is_refused(void **state)
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found),
                      PLIM_ERR_DATA);
-    assert_says("rate is 0.5 there but 0.01 now");
+    assert_says("rate (--lr) is 0.5 there but 0.01 now");
     path_in(&other, "best.safetensors", from);
     assert_int_equal(rename(from, to), 0);
     assert_int_equal(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found),
@@ -241,6 +265,12 @@ static void weights_are_the_best_or_the_last(void **state)
     assert_string_equal(plim__safetensors_note(file, "valid"), "0.75");
     assert_string_equal(plim__safetensors_note(file, "fingerprint"), "0123456789abcdef");
     plim__safetensors_close(file);
+    assert_ok(plim__run_load_best(run, 4, got.parameters, NUM_PARAMETERS));
+    assert_memory_equal(got.values[0][0], second.values[0][0], sizeof second.values[0][0]);
+    assert_int_equal(plim__run_load_best(run, 3, got.parameters, NUM_PARAMETERS), PLIM_ERR_DATA);
+    assert_says("it is of epoch 4, but the best is of 3");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(plim__run_load_best(run, 4, got.parameters, NUM_PARAMETERS), PLIM_ERR_IO);
     plim__run_close(run);
     world_end(&world);
 }
@@ -347,6 +377,7 @@ int main(void)
         cmocka_unit_test(checkpoints_come_back_exactly),
         cmocka_unit_test(cuts_metrics_back_to_the_checkpoint),
         cmocka_unit_test(a_metrics_file_that_lost_lines_is_refused),
+        cmocka_unit_test(what_is_begun_cannot_be_taken_back),
         cmocka_unit_test(a_run_without_checkpoint_starts_anew),
         cmocka_unit_test(a_stranger_s_checkpoint_is_refused),
         cmocka_unit_test(another_model_s_tensors_are_refused),

@@ -33,7 +33,6 @@ static void settings_come_back_exactly(void **state)
     training->recipe.batch_size = 77;
     training->recipe.num_hops = 3;
     memcpy(training->recipe.fanout, (int64_t[PLIM_HOPS_MAX]){15, -1, 5}, 8 * sizeof(int64_t));
-    training->recipe.replace = true;
     training->recipe.seed = UINT64_MAX - 1;
     training->optimiser = (plim_optimiser_t){PLIM_SGD,           0.1 + 0.2, 1.0 / 3, 0.7,
                                              nextafter(1, 0),    5e-324,    1e300,   0.1,
@@ -180,17 +179,18 @@ static void what_decides_the_result_must_stay(void **state)
         CHANGE(model.dropout, single, 0.5f, "dropout is 0 there but 0.5 now"),
         CHANGE(model.residual, flag, true, "residual is false there but true now"),
         CHANGE(model.precision, name, PLIM_PRECISION_BF16, "precision is f32 there but bf16 now"),
-        CHANGE(recipe.batch_size, count, 7, "batch_size is 1024 there but 7 now"),
+        CHANGE(recipe.batch_size, count, 7, "batch_size (--batch) is 1024 there but 7 now"),
         CHANGE(recipe.fanout[1], count, 9, "fanout is [10, 10] there but [10, 9] now"),
         CHANGE(recipe.num_hops, name, 0, "fanout is [10, 10] there but [] now"),
         CHANGE(recipe.seed, count, -1, "seed is 0 there but 18446744073709551615 now"),
-        CHANGE(optimiser.kind, name, PLIM_ADAMW, "optimiser is adam there but adamw now"),
-        CHANGE(optimiser.rate, real, 0.02, "rate is 0.01 there but 0.02 now"),
+        CHANGE(optimiser.kind, name, PLIM_ADAMW,
+               "optimiser (--optimizer) is adam there but adamw now"),
+        CHANGE(optimiser.rate, real, 0.1, "rate (--lr) is 0.01 there but 0.1 now"),
         CHANGE(optimiser.schedule, name, PLIM_SCHEDULE_COSINE, "schedule is none there but cosine"),
         CHANGE(loss, name, PLIM_LOSS_MSE, "loss is auto there but mse now"),
-        CHANGE(eval_every, count, 2, "eval_every is 1 there but 2 now"),
+        CHANGE(eval_every, count, 2, "eval_every (--eval-every) is 1 there but 2 now"),
         CHANGE(patience, count, 2, "patience is 0 there but 2 now"),
-        CHANGE(epochs, count, 9, "epochs are 10 there but 9 now; a run can be made longer"),
+        CHANGE(epochs, count, 9, NULL), /* none is begun */
         CHANGE(epochs, count, 11, NULL),
         CHANGE(microbatch, count, 5, NULL),
         CHANGE(model.recompute, flag, true, NULL),
@@ -222,6 +222,46 @@ static void what_decides_the_result_must_stay(void **state)
         }
         world_end(&world);
     }
+}
+
+/* Even numbers that no check has seen. */
+static void long_fan_outs_are_cut_in_messages(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    world.training.recipe.num_hops = PLIM_HOPS_MAX;
+    for (int i = 0; i < PLIM_HOPS_MAX; i++)
+        world.training.recipe.fanout[i] = INT64_MIN;
+    assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_says("fanout is [10, 10] there but [-9223372036854775808, ");
+    world_end(&world);
+}
+
+/* What could not begin leaves what was there before. */
+static void discards_what_it_made(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_discard(run);
+    plim__run_close(run);
+    assert_int_equal(access(world.path, F_OK), -1);
+    assert_int_equal(mkdir(world.path, 0700), 0);
+    append_raw(&world, "note", "mine");
+    assert_ok(create_run(&world, &run));
+    plim__run_discard(run);
+    plim__run_close(run);
+    assert_int_equal(size_of(&world, "note"), 4);
+    assert_int_equal(size_of(&world, "run.json"), -1);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    world_end(&world);
 }
 
 static void a_cosine_schedule_fixes_the_epochs(void **state)
@@ -349,6 +389,8 @@ int main(void)
         cmocka_unit_test(begins_in_a_directory_that_is_there),
         cmocka_unit_test(needs_a_directory_to_be_in),
         cmocka_unit_test(what_decides_the_result_must_stay),
+        cmocka_unit_test(long_fan_outs_are_cut_in_messages),
+        cmocka_unit_test(discards_what_it_made),
         cmocka_unit_test(a_cosine_schedule_fixes_the_epochs),
         cmocka_unit_test(another_dataset_is_refused),
         cmocka_unit_test(another_machine_is_logged),

@@ -145,6 +145,7 @@ static void every_kill_leaves_a_whole_checkpoint(void **state)
     assert_true(saved != MAP_FAILED);
     print_message("seed %llu\n", (unsigned long long)seed);
     world_make(&world);
+    world.training.epochs = INT32_MAX;
     big_make(&model);
     assert_ok(create_run(&world, &run));
     uint64_t wait = longest_wait(run);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char directory[512];
 static char dataset_path[600];
@@ -312,10 +313,10 @@ static void test_what_makes_no_sense_is_refused(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     plim_train_plan_t plan;
-    plim_training_t wrong[12];
+    plim_training_t wrong[15];
     (void)state;
     assert_ok(plim_dataset_open(&job, dataset_path, &dataset));
-    for (size_t i = 0; i < 12; i++)
+    for (size_t i = 0; i < 15; i++)
         wrong[i] = small_training();
     wrong[0].model.num_layers = 3;
     wrong[1].model.hidden = 0;
@@ -332,13 +333,38 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[10].patience = 1;
     wrong[10].eval_every = 0;
     wrong[11].model.kind = PLIM_MLP;
-    for (size_t i = 0; i < 12; i++)
+    wrong[12].recipe.replace = true;
+    wrong[13].recipe.batch_size = 0;
+    wrong[14].recipe.fanout[0] = -2;
+    for (size_t i = 0; i < 15; i++)
         assert_int_equal(plim_train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
     plim_dataset_close(dataset);
     test_job_end(&job);
 }
 
-/* A whole run, each time in a directory of its own. */
+static void test_another_plan_is_refused(void **state)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim_training_t training = small_training();
+    plim_dataset_t *dataset;
+    plim_train_plan_t plan;
+    plim_train_result_t result;
+    char path[700];
+    (void)state;
+    run_path("nothing", path);
+    assert_ok(plim_dataset_open(&job, dataset_path, &dataset));
+    assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
+    training.recipe.fanout[1]++;
+    assert_int_equal(plim_train(&job, dataset, &training, &plan, path, NULL, NULL, &result),
+                     PLIM_ERR_USAGE);
+    assert_non_null(strstr(plim_last_error(), "plan again"));
+    assert_int_equal(access(path, F_OK), -1);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+}
+
+/* A whole run, each time in a directory of its own, of which nothing is left when it could not
+ * begin. */
 typedef struct whole_run {
     const plim_dataset_t *dataset;
     const plim_train_plan_t *plan;
@@ -350,11 +376,18 @@ static plim_status_t train_whole(plim_job_t *job, void *context)
 {
     whole_run_t *whole = context;
     plim_train_result_t result;
-    char name[32], path[700];
-    (void)snprintf(name, sizeof name, "try-%d", whole->tries++);
+    char name[48], path[700];
+    (void)snprintf(name, sizeof name, "try-%d", whole->tries);
     run_path(name, path);
-    return plim_train(job, whole->dataset, &whole->training, whole->plan, path, NULL, NULL,
-                      &result);
+    const plim_status_t status =
+        plim_train(job, whole->dataset, &whole->training, whole->plan, path, NULL, NULL, &result);
+    if (access(path, F_OK) == 0) {
+        (void)snprintf(name, sizeof name, "try-%d/last.safetensors", whole->tries);
+        run_path(name, path);
+        assert_int_equal(access(path, F_OK), 0);
+    }
+    whole->tries++;
+    return status;
 }
 
 static void test_every_arena_may_fail(void **state)
@@ -537,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_a_run_goes_on_in_stages),
         cmocka_unit_test(test_patience_ends_it),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
+        cmocka_unit_test(test_another_plan_is_refused),
         cmocka_unit_test(test_evaluation_says_what_training_said),
         cmocka_unit_test(test_every_arena_may_fail),
         cmocka_unit_test(test_the_least_line_is_enough),
