@@ -10,8 +10,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <plimsoll/limit.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -21,6 +23,7 @@
 #define SUFFIX ".partial"
 #define LOCK_FILE ".lock"
 #define ATTEMPTS 16
+#define PARTIAL_MAX (PATH_MAX + 32) /* of a place's partial, with a process's number */
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
@@ -70,7 +73,7 @@ static plim_status_t sync_fd(int fd, const char *path)
     return PLIM_OK;
 }
 
-static plim_status_t sync_directory(const char *path)
+plim_status_t plim__sync_directory(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -111,7 +114,7 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
         (void)unlink(place.partial);
         return status;
     }
-    return sync_directory(place.parent);
+    return plim__sync_directory(place.parent);
 }
 
 static plim_status_t rename_over(const char *partial, const place_t *place)
@@ -122,33 +125,122 @@ static plim_status_t rename_over(const char *partial, const place_t *place)
         (void)unlink(partial);
         return status;
     }
-    return sync_directory(place->parent);
+    return plim__sync_directory(place->parent);
+}
+
+/* Names a nameless file .NAME.partial-PID; false with errno. */
+static bool name_it(int fd, const place_t *place, char partial_out[PARTIAL_MAX])
+{
+    char source[64];
+    (void)snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
+    (void)snprintf(partial_out, PARTIAL_MAX, "%s-%ld", place->partial, (long)getpid());
+    (void)unlink(partial_out); /* of a process of the same number, long gone */
+    return linkat(AT_FDCWD, source, AT_FDCWD, partial_out, AT_SYMLINK_FOLLOW) == 0;
 }
 
 plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
 {
     place_t place;
-    char source[64], partial[PATH_MAX + 32];
+    char partial[PARTIAL_MAX];
     PLIM_TRY(place_of(path, &place));
     PLIM_TRY(plim__file_sync(file));
-    (void)snprintf(source, sizeof source, "/proc/self/fd/%d", file->fd);
-    (void)snprintf(partial, sizeof partial, "%s-%ld", place.partial, (long)getpid());
-    (void)unlink(partial); /* of a process of the same number, long gone */
-    if (linkat(AT_FDCWD, source, AT_FDCWD, partial, AT_SYMLINK_FOLLOW) != 0)
+    if (!name_it(file->fd, &place, partial))
         return plim__fail_errno(errno, "cannot give a nameless file the name %s", partial);
     return rename_over(partial, &place);
 }
 
-plim_status_t plim__commit_named(const plim__file_t *file, const char *partial, const char *path)
+/* Whether a nameless file can be made in the directory and be named later. Tried on an empty one:
+ * what is going to be written may take hours, and nothing could be done about a refusal then. */
+static bool nameless_possible(const place_t *place)
+{
+    char partial[PARTIAL_MAX];
+    int fd = open(place->parent, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return false;
+    const bool possible = name_it(fd, place, partial);
+    if (possible)
+        (void)unlink(partial);
+    (void)close(fd);
+    return possible;
+}
+
+/* The process's umask, which umask() itself cannot tell without changing it for all threads. */
+static mode_t own_umask(void)
+{
+    char text[256];
+    unsigned mask = 022;
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t length = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    text[length > 0 ? length : 0] = '\0';
+    const char *line = strstr(text, "\nUmask:");
+    if (line != NULL)
+        mask = (unsigned)strtoul(line + strlen("\nUmask:"), NULL, 8);
+    return mask & 0777;
+}
+
+/* What can be said before anything is written. */
+static plim_status_t check_draft(const char *path, const place_t *place, int64_t bytes)
+{
+    struct stat about;
+    char need[24], have[24];
+    int64_t space;
+    if (path[strlen(path) - 1] == '/' || (stat(place->path, &about) == 0 && S_ISDIR(about.st_mode)))
+        return plim__fail_errno(EISDIR, "%s cannot be written: give the name of a file", path);
+    PLIM_TRY(plim__file_space(place->parent, &space));
+    if (space < bytes)
+        return plim__fail(PLIM_ERR_SPACE,
+                          "%s would take %s, but its file system has room for %s; free some, or "
+                          "write it elsewhere",
+                          path, plim_size_text(bytes, need), plim_size_text(space, have));
+    return PLIM_OK;
+}
+
+plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
+                               plim__draft_t *draft_out)
+{
+    plim__draft_t *draft = draft_out;
+    place_t place;
+    struct stat about;
+    draft->file = (plim__file_t){.fd = -1};
+    draft->partial[0] = '\0';
+    PLIM_TRY(place_of(path, &place));
+    if (stat(place.parent, &about) != 0)
+        return plim__fail_errno(errno, "%s: cannot look at its directory", place.path);
+    PLIM_TRY(check_draft(path, &place, bytes));
+    draft->permissions = about.st_mode & 0666 & ~own_umask();
+    memcpy(draft->path, place.path, sizeof place.path);
+    if (nameless_possible(&place)) {
+        PLIM_TRY(plim__file_open(place.parent, PLIM__FILE_TEMPORARY, direct, &draft->file));
+    } else {
+        (void)unlink(place.partial); /* left by a process that was killed */
+        PLIM_TRY(plim__file_open(place.partial, PLIM__FILE_CREATE, direct, &draft->file));
+        memcpy(draft->partial, place.partial, sizeof place.partial);
+    }
+    draft->file.path = draft->path;
+    return PLIM_OK;
+}
+
+plim_status_t plim__draft_commit(plim__draft_t *draft)
 {
     place_t place;
-    PLIM_TRY(place_of(path, &place));
-    plim_status_t status = plim__file_sync(file);
-    if (status != PLIM_OK) {
-        (void)unlink(partial);
-        return status;
-    }
-    return rename_over(partial, &place);
+    /* Refused by some network file systems, which decide on permissions themselves. */
+    (void)fchmod(draft->file.fd, draft->permissions);
+    if (draft->partial[0] == '\0')
+        return plim__commit_nameless(&draft->file, draft->path);
+    PLIM_TRY(place_of(draft->path, &place));
+    PLIM_TRY(plim__file_sync(&draft->file));
+    draft->partial[0] = '\0';
+    return rename_over(place.partial, &place);
+}
+
+void plim__draft_close(plim__draft_t *draft)
+{
+    if (draft->partial[0] != '\0')
+        (void)unlink(draft->partial);
+    draft->partial[0] = '\0';
+    plim__file_close(&draft->file);
 }
 
 static plim_status_t refuse_existing(const char *path)
@@ -307,7 +399,7 @@ plim_status_t plim__staging_commit(plim__staging_t *staging)
     PLIM_TRY(rename_fresh(staging->path, staging->target));
     unlock_file(staging); /* after the rename, so that nobody can come in between */
     unlock(staging);
-    return sync_directory(place.parent);
+    return plim__sync_directory(place.parent);
 }
 
 void plim__staging_abandon(plim__staging_t *staging)

@@ -26,10 +26,35 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
 plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path);
 
 /*
- * Gives the file `partial`, open as `file`, the name `path` in the same directory, replacing what
- * is there: fsync, rename, fsync the directory. PLIM_ERR_IO; then `partial` is removed.
+ * A file in the making. It gets its name when it is whole and durable, and replaces what is there;
+ * or never. Until then it is nameless where the file system can make such a file and name it later,
+ * which is tried first; elsewhere it is .NAME.partial, which a kill leaves behind and the next
+ * draft of that name removes. Its permissions are those of its directory, less the umask's and the
+ * right to execute. It must not be moved while it is open.
  */
-plim_status_t plim__commit_named(const plim__file_t *file, const char *partial, const char *path);
+typedef struct plim__draft {
+    plim__file_t file;      /* to write to */
+    char path[PATH_MAX];    /* the name it will have */
+    char partial[PATH_MAX]; /* the name it has meanwhile; empty when it has none */
+    mode_t permissions;
+} plim__draft_t;
+
+/*
+ * For about so many bytes: PLIM_ERR_SPACE when the file system has no room for them; PLIM_ERR_IO;
+ * PLIM_ERR_USAGE for a name that a file cannot have. plim__draft_close ends it, also after an
+ * error.
+ */
+plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
+                               plim__draft_t *draft_out);
+
+/* fsync, rename, fsync the directory. PLIM_ERR_IO; then the old file is still there. */
+plim_status_t plim__draft_commit(plim__draft_t *draft);
+
+/* What was not committed is gone. */
+void plim__draft_close(plim__draft_t *draft);
+
+/* Makes the names in a directory durable. */
+plim_status_t plim__sync_directory(const char *path);
 
 typedef struct plim__staging {
     char target[PATH_MAX];

@@ -36,11 +36,9 @@ typedef struct plim__note {
 size_t plim__safetensors_estimate(void);
 
 /*
- * Writes the file whole and durable under its name, or not at all (plim__commit_nameless's order, a
- * named temporary file where the file system has no nameless ones). A kill at any instant leaves
- * the old file or the new one, and so does any error. Its permissions are those of its directory,
- * without the right to execute. PLIM_ERR_SPACE before anything is written, PLIM_ERR_IO;
- * PLIM_ERR_USAGE for names or shapes that a file cannot hold.
+ * Writes the file whole and durable under its name, or not at all (a plim__draft_t). A kill at any
+ * instant leaves the old file or the new one, and so does any error. PLIM_ERR_SPACE before anything
+ * is written, PLIM_ERR_IO; PLIM_ERR_USAGE for names or shapes that a file cannot hold.
  */
 plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
                                       const plim__note_t *notes, int num_notes,

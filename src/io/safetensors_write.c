@@ -10,7 +10,6 @@
 #include "mem/arena.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -154,7 +153,7 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
 
 /* A file being filled from its front, one buffer at a time. */
 typedef struct sink {
-    plim__file_t file;
+    plim__draft_t draft;
     char *buffer; /* PLIM__TENSORS_BUFFER, on a page's boundary */
     size_t used;
     int64_t offset; /* in the file, of the buffer's first byte */
@@ -162,11 +161,12 @@ typedef struct sink {
 
 static plim_status_t flush(sink_t *sink)
 {
-    size_t size = plim__round_up(sink->used, sink->file.align);
+    const plim__file_t *file = &sink->draft.file;
+    size_t size = plim__round_up(sink->used, file->align);
     if (size == 0)
         return PLIM_OK;
     memset(sink->buffer + sink->used, 0, size - sink->used);
-    PLIM_TRY(plim__file_write_at(&sink->file, sink->offset, sink->buffer, size));
+    PLIM_TRY(plim__file_write_at(file, sink->offset, sink->buffer, size));
     sink->offset += (int64_t)sink->used;
     sink->used = 0;
     return PLIM_OK;
@@ -187,108 +187,34 @@ static plim_status_t pour(sink_t *sink, const char *from, size_t size)
     return PLIM_OK;
 }
 
-/* All of it, of its exact length and with its permissions, not yet durable. */
+/* All of it, of its exact length. */
 static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
-                          int num_tensors, mode_t permissions)
+                          int num_tensors)
 {
     int64_t bytes = 0;
-    sink->used = 0;
-    sink->offset = 0;
     PLIM_TRY(pour(sink, page->text, page->used));
     for (int i = 0; i < num_tensors; i++) {
         if (plim__tensor_bytes(&tensors[i], &bytes))
             PLIM_TRY(pour(sink, tensors[i].data, (size_t)bytes));
     }
     PLIM_TRY(flush(sink));
-    if (ftruncate(sink->file.fd, (off_t)sink->offset) != 0)
-        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", sink->file.path,
+    if (ftruncate(sink->draft.file.fd, (off_t)sink->offset) != 0)
+        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", sink->draft.path,
                                 (long long)sink->offset);
-    /* Refused by some network file systems, which decide on permissions themselves. */
-    (void)fchmod(sink->file.fd, permissions);
     return PLIM_OK;
-}
-
-/* Where the file goes: its directory, and the name it may have meanwhile. */
-typedef struct place {
-    char directory[PATH_MAX];
-    char partial[PATH_MAX];
-    mode_t permissions;
-} place_t;
-
-static plim_status_t place_of(const char *path, place_t *place_out)
-{
-    struct stat about;
-    const char *slash = strrchr(path, '/');
-    const char *name = slash == NULL ? path : slash + 1;
-    int length = snprintf(place_out->partial, sizeof place_out->partial, "%.*s.%s.partial",
-                          (int)(name - path), path, name);
-    if (name[0] == '\0' || length >= (int)sizeof place_out->partial)
-        return plim__fail(PLIM_ERR_USAGE, "'%s' cannot be the name of a file", path);
-    (void)snprintf(place_out->directory, sizeof place_out->directory, "%.*s/",
-                   (int)(slash == NULL ? 1 : slash - path), slash == NULL ? "." : path);
-    if (stat(place_out->directory, &about) != 0)
-        return plim__fail_errno(errno, "%s: cannot look at its directory", path);
-    place_out->permissions = about.st_mode & 0666;
-    return PLIM_OK;
-}
-
-/* Whether a nameless file can be made in the directory, and be given a name later. */
-static bool nameless_possible(const char *directory)
-{
-    int fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return false;
-    (void)close(fd);
-    return access("/proc/self/fd", X_OK) == 0;
-}
-
-static plim_status_t write_nameless(sink_t *sink, const place_t *place, const char *path,
-                                    const page_t *page, const plim__tensor_t *tensors,
-                                    int num_tensors, bool *named_out)
-{
-    PLIM_TRY(plim__file_open(place->directory, PLIM__FILE_TEMPORARY, true, &sink->file));
-    sink->file.path = path;
-    plim_status_t status = fill(sink, page, tensors, num_tensors, place->permissions);
-    *named_out = status == PLIM_OK; /* from here on, a name may be what is refused */
-    if (status == PLIM_OK)
-        status = plim__commit_nameless(&sink->file, path);
-    plim__file_close(&sink->file);
-    return status;
-}
-
-static plim_status_t write_named(sink_t *sink, const place_t *place, const char *path,
-                                 const page_t *page, const plim__tensor_t *tensors, int num_tensors)
-{
-    (void)unlink(place->partial); /* left by a process that was killed */
-    PLIM_TRY(plim__file_open(place->partial, PLIM__FILE_CREATE, true, &sink->file));
-    plim_status_t status = fill(sink, page, tensors, num_tensors, place->permissions);
-    if (status == PLIM_OK)
-        status = plim__commit_named(&sink->file, place->partial, path);
-    else
-        (void)unlink(place->partial);
-    plim__file_close(&sink->file);
-    return status;
 }
 
 static plim_status_t write_file(sink_t *sink, const char *path, const page_t *page,
                                 int64_t data_bytes, const plim__tensor_t *tensors, int num_tensors)
 {
-    place_t place;
-    int64_t space, bytes;
-    bool named = false;
-    PLIM_TRY(place_of(path, &place));
-    PLIM_TRY(plim__file_space(place.directory, &space));
-    if (!plim__add_i64(data_bytes, (int64_t)page->used, &bytes) || space < bytes)
-        return plim__fail(PLIM_ERR_SPACE,
-                          "%s would take %lld bytes, but its file system has %lld; free some room",
-                          path, (long long)bytes, (long long)space);
-    if (nameless_possible(place.directory)) {
-        plim_status_t status =
-            write_nameless(sink, &place, path, page, tensors, num_tensors, &named);
-        if (status == PLIM_OK || !named)
-            return status;
-    }
-    return write_named(sink, &place, path, page, tensors, num_tensors);
+    const int64_t bytes = plim__add_saturating_i64(data_bytes, (int64_t)page->used);
+    plim_status_t status = plim__draft_open(path, true, bytes, &sink->draft);
+    if (status == PLIM_OK)
+        status = fill(sink, page, tensors, num_tensors);
+    if (status == PLIM_OK)
+        status = plim__draft_commit(&sink->draft);
+    plim__draft_close(&sink->draft);
+    return status;
 }
 
 size_t plim__safetensors_write_estimate(void)
@@ -306,7 +232,7 @@ plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
                                 plim__safetensors_write_estimate(), &arena));
     page_t page = {.size = PLIM__TENSORS_HEADER};
-    sink_t sink = {.file = {.fd = -1}};
+    sink_t sink = {.used = 0};
     page.text = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
     sink.buffer = plim__arena_carve(&arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
     plim_status_t status = render(path, notes, num_notes, tensors, num_tensors, &page, &data_bytes);

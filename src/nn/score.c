@@ -105,8 +105,7 @@ static void keep(plim__score_t *score, int64_t column, float value, bool positiv
     keys[score->counts[column]++] = (uint64_t)bits << 1 | (positive ? 1u : 0u);
 }
 
-/* The first of the largest. */
-static int64_t largest_at(const float *x, int64_t width)
+int64_t plim__largest_at(const float *x, int64_t width)
 {
     int64_t at = 0;
     for (int64_t i = 1; i < width; i++)
@@ -125,7 +124,7 @@ static void add_classes(plim__score_t *score, int64_t rows, int64_t width, const
         score->labelled++;
         score->known++;
         if (score->metric == PLIM_METRIC_ACCURACY)
-            score->right += largest_at(x, width) == classes[row];
+            score->right += plim__largest_at(x, width) == classes[row];
         else if (score->metric == PLIM_METRIC_ROC_AUC && width == 2)
             keep(score, 0, x[1] - x[0], classes[row] == 1);
     }

@@ -30,4 +30,7 @@ double plim__score_loss(const plim__score_t *score);
 /* Whether a is a better value of the metric than b; anything is better than NAN. */
 bool plim__score_better(plim_metric_t metric, double a, double b);
 
+/* Where the first of the largest values is. */
+int64_t plim__largest_at(const float *values, int64_t width);
+
 #endif

@@ -2,18 +2,14 @@
 #ifndef PLIM_TRAIN_OUTPUT_H
 #define PLIM_TRAIN_OUTPUT_H
 
-#include "io/file.h"
+#include "io/commit.h"
 #include "mem/arena.h"
 
-#include <limits.h>
-#include <plimsoll/limit.h>
 #include <plimsoll/train.h>
 
 typedef struct plim__output {
     plim__arena_t arena;
-    plim__file_t file; /* nameless, until it is finished */
-    char path[PATH_MAX];
-    char directory[PATH_MAX];
+    plim__draft_t draft;
     plim_predict_kind_t kind;
     int64_t rows;
     int64_t logits; /* columns of a model's outputs, for whoever hands rows over */
@@ -23,9 +19,6 @@ typedef struct plim__output {
     size_t used;    /* bytes of it */
     int64_t offset; /* of the buffer in the file */
 } plim__output_t;
-
-/* Memory while it is open. */
-size_t plim__output_estimate(void);
 
 /*
  * For `rows` rows of at most `most_width` floats. PLIM_ERR_SPACE when the disk has no room for

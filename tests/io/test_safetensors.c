@@ -386,7 +386,8 @@ static void is_as_readable_as_its_directory(void **state)
     world_t world;
     struct stat about;
     world_make(&world);
-    assert_int_equal(chmod(world.directory, 0750), 0);
+    const mode_t before = umask(022);
+    assert_int_equal(chmod(world.directory, 0770), 0);
     assert_ok(plim__safetensors_write(&world.job, world.path, notes, 2, NULL, 0));
     assert_int_equal(stat(world.path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0640);
@@ -394,6 +395,7 @@ static void is_as_readable_as_its_directory(void **state)
     assert_ok(plim__safetensors_write(&world.job, world.path, notes, 2, NULL, 0));
     assert_int_equal(stat(world.path, &about), 0);
     assert_int_equal(about.st_mode & 0777, 0600);
+    (void)umask(before);
     world_end(&world);
 }
 
