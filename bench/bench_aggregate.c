@@ -26,7 +26,7 @@
 #define CALLS_MAX 401
 
 typedef struct set {
-    plim__hop_t hop;
+    plim__edges_t hop;
     plim__reverse_t reverse;
     plim__matrix_t x, out, root, dout, dx;
     float *src, *dst, *self;
@@ -75,7 +75,7 @@ static plim__matrix_t matrix(int64_t rows, int64_t width, int64_t stride, plim__
 
 static void make_attention(set_t *set, int heads)
 {
-    const plim__hop_t *hop = &set->hop;
+    const plim__edges_t *hop = &set->hop;
     const int64_t width = set->x.width;
     set->attention = (plim__attention_t){.heads = heads,
                                          .channels = width / heads,
@@ -100,7 +100,7 @@ static void make_input(const shape_t *shape, uint64_t seed, set_t *set)
     uint64_t counter = 0;
     for (int64_t e = 0; e < shape->num_edges; e++)
         indices[e] = (int32_t)plim__rng_below(seed, &counter, (uint64_t)num_src);
-    set->hop = (plim__hop_t){num_dst, num_src, shape->num_edges, indptr, indices};
+    set->hop = (plim__edges_t){num_dst, num_src, shape->num_edges, indptr, indices};
     set->x = matrix(num_src, shape->width, shape->width, shape->element);
     set->degrees = take((size_t)num_src * sizeof(int32_t));
     for (int64_t u = 0; u < num_src; u++)
@@ -125,13 +125,41 @@ static void make_output(const shape_t *shape, set_t *set)
     set->self = take((size_t)num_dst * sizeof(float));
     set->chosen = take((size_t)(num_dst * shape->width) * sizeof(int32_t));
     make_attention(set, 4);
-    plim__scales_gcn(&set->hop, set->degrees, set->src, set->dst, set->self);
+    plim__scales_gcn(&set->hop, set->degrees, 0, set->src, set->dst, set->self);
+}
+
+/* A forward sum, or the largest, shared out among the team by rows. */
+typedef struct forward {
+    set_t *set;
+    plim__scales_t scales;
+    plim__matrix_t *root;
+    bool max;
+} forward_t;
+
+static void forward_piece(void *context, int worker, int64_t piece)
+{
+    const forward_t *forward = context;
+    set_t *set = forward->set;
+    const int64_t first = piece * 256;
+    const int64_t end = first + 256 < set->hop.num_dst ? first + 256 : set->hop.num_dst;
+    (void)worker;
+    if (forward->max)
+        plim__aggregate_max_forward_rows(&set->hop, &set->x, &set->out, set->chosen, forward->root,
+                                         first, end);
+    else
+        plim__aggregate_forward_rows(&set->hop, &forward->scales, &set->x, &set->out, forward->root,
+                                     first, end);
+}
+
+static void run_forward(forward_t forward)
+{
+    plim__team_run(team, (forward.set->hop.num_dst + 255) / 256, 100000, forward_piece, &forward);
 }
 
 static void run_gcn(set_t *set)
 {
     const plim__scales_t scales = {set->src, set->dst, set->self};
-    plim__aggregate_forward(team, &set->hop, &scales, &set->x, &set->out, NULL);
+    run_forward((forward_t){set, scales, NULL, false});
 }
 
 static void run_gcn_back(set_t *set)
@@ -142,7 +170,7 @@ static void run_gcn_back(set_t *set)
 
 static void run_scales(set_t *set)
 {
-    plim__scales_gcn(&set->hop, set->degrees, set->src, set->dst, set->self);
+    plim__scales_gcn(&set->hop, set->degrees, 0, set->src, set->dst, set->self);
 }
 
 static void run_reverse(set_t *set)
@@ -153,7 +181,7 @@ static void run_reverse(set_t *set)
 static void run_mean(set_t *set)
 {
     const plim__scales_t scales = {NULL, set->dst, NULL};
-    plim__aggregate_forward(team, &set->hop, &scales, &set->x, &set->out, &set->root);
+    run_forward((forward_t){set, scales, &set->root, false});
 }
 
 static void run_mean_back(set_t *set)
@@ -165,7 +193,7 @@ static void run_mean_back(set_t *set)
 
 static void run_max(set_t *set)
 {
-    plim__aggregate_max_forward(team, &set->hop, &set->x, &set->out, set->chosen, &set->root);
+    run_forward((forward_t){.set = set, .root = &set->root, .max = true});
 }
 
 static void run_max_back(set_t *set)

@@ -11,15 +11,15 @@
 
 #include <stdbool.h>
 
-/* One hop of a batch: destination v draws from sources indices[indptr[v]] … [indptr[v+1]-1], and is
- * itself source v. */
-typedef struct plim__hop {
+/* The edges of one hop of a batch: destination v draws from sources indices[indptr[v]] …
+ * [indptr[v+1]-1], and is itself source v. */
+typedef struct plim__edges {
     int64_t num_dst;
     int64_t num_src;
     int64_t num_edges;
     const int32_t *indptr;  /* (num_dst + 1) */
     const int32_t *indices; /* (num_edges) */
-} plim__hop_t;
+} plim__edges_t;
 
 /* The same edges by source: edge edges[indptr[u]] … leads from u to destinations[…], ascending. */
 typedef struct plim__reverse {
@@ -29,7 +29,7 @@ typedef struct plim__reverse {
 } plim__reverse_t;
 
 /* Fills the three arrays, which are the caller's. */
-void plim__reverse_make(const plim__hop_t *hop, plim__reverse_t *reverse);
+void plim__reverse_make(const plim__edges_t *hop, plim__reverse_t *reverse);
 
 /*
  * Linear sums: out[v] = dst_scale[v] * sum over edges of src_scale[u] x[u] + self_scale[v] x[v].
@@ -42,15 +42,11 @@ typedef struct plim__scales {
 } plim__scales_t;
 
 /*
- * x: num_src rows, any element; out: num_dst rows, F32 or BF16. With `root` not NULL, row v of x is
- * also copied to row v of root, in root's element (the other half of SAGE's input).
+ * Rows [first, end) of out, by the calling thread. x: num_src rows, any element; out: num_dst rows,
+ * F32 or BF16. With `root` not NULL, row v of x is also copied to row v of root, in root's element
+ * (the other half of SAGE's input).
  */
-void plim__aggregate_forward(plim__team_t *team, const plim__hop_t *hop,
-                             const plim__scales_t *scales, const plim__matrix_t *x,
-                             plim__matrix_t *out, plim__matrix_t *root);
-
-/* Rows [first, end) of the same, by the calling thread. */
-void plim__aggregate_forward_rows(const plim__hop_t *hop, const plim__scales_t *scales,
+void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t *scales,
                                   const plim__matrix_t *x, plim__matrix_t *out,
                                   plim__matrix_t *root, int64_t first, int64_t end);
 
@@ -58,23 +54,20 @@ void plim__aggregate_forward_rows(const plim__hop_t *hop, const plim__scales_t *
  * dx[u] (num_src rows, F32, overwritten) from dout (num_dst rows, F32), and, with droot (num_dst
  * rows, F32) not NULL, droot[u] added for u < num_dst.
  */
-void plim__aggregate_backward(plim__team_t *team, const plim__hop_t *hop,
+void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                               const plim__reverse_t *reverse, const plim__scales_t *scales,
                               const plim__matrix_t *dout, const plim__matrix_t *droot,
                               plim__matrix_t *dx);
 
 /*
- * The largest of each column over the neighbours; 0 where there are none. `chosen` (num_dst, width)
- * is the edge that gave it, the first of equals, or -1; NULL when no backward pass follows. A NaN
- * is larger than all.
+ * The largest of each column over the neighbours, rows as above; 0 where there are none. `chosen`
+ * (num_dst, width) is the edge that gave it, the first of equals, or -1; NULL when no backward pass
+ * follows. A NaN is larger than all.
  */
-void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
-                                 const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,
-                                 plim__matrix_t *root);
-void plim__aggregate_max_forward_rows(const plim__hop_t *hop, const plim__matrix_t *x,
+void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
                                       plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
                                       int64_t first, int64_t end);
-void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
+void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                                   const plim__reverse_t *reverse, const int32_t *chosen,
                                   const plim__matrix_t *dout, const plim__matrix_t *droot,
                                   plim__matrix_t *dx);
@@ -84,10 +77,10 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
  * src 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), k_v being the edges drawn; self the
  * product of the two. With whole neighbourhoods these are GCN's own.
  */
-void plim__scales_gcn(const plim__hop_t *hop, const int32_t *degrees, int64_t fanout, float *src,
+void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t fanout, float *src,
                       float *dst, float *self);
 
 /* dst 1/k_v, 0 for none. */
-void plim__scales_mean(const plim__hop_t *hop, float *dst);
+void plim__scales_mean(const plim__edges_t *hop, float *dst);
 
 #endif

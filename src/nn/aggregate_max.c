@@ -2,30 +2,21 @@
 #include "nn/cut.h"
 #include "nn/kernels.h"
 
-typedef struct largest {
+typedef struct backward {
     plim__cut_t cut;
-    plim__row_max_t max;
-    plim__row_max_back_t back;
+    plim__row_max_back_t rows;
     const plim__kernels_t *kernels;
-} largest_t;
-
-static void forward_piece(void *context, int worker, int64_t piece)
-{
-    (void)worker;
-    const largest_t *largest = context;
-    largest->kernels->max(&largest->max, plim__cut_row(&largest->cut, piece),
-                          plim__cut_row(&largest->cut, piece + 1));
-}
+} backward_t;
 
 static void backward_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
-    const largest_t *largest = context;
-    largest->kernels->max_back(&largest->back, plim__cut_row(&largest->cut, piece),
-                               plim__cut_row(&largest->cut, piece + 1));
+    const backward_t *backward = context;
+    backward->kernels->max_back(&backward->rows, plim__cut_row(&backward->cut, piece),
+                                plim__cut_row(&backward->cut, piece + 1));
 }
 
-void plim__aggregate_max_forward_rows(const plim__hop_t *hop, const plim__matrix_t *x,
+void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
                                       plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
                                       int64_t first, int64_t end)
 {
@@ -39,39 +30,22 @@ void plim__aggregate_max_forward_rows(const plim__hop_t *hop, const plim__matrix
     plim__kernels()->max(&max, first, end);
 }
 
-void plim__aggregate_max_forward(plim__team_t *team, const plim__hop_t *hop,
-                                 const plim__matrix_t *x, plim__matrix_t *out, int32_t *chosen,
-                                 plim__matrix_t *root)
-{
-    const size_t bytes = (size_t)x->width * plim__element_bytes(x->element);
-    largest_t largest = {.cut = plim__cut_make(hop->indptr, hop->num_dst, plim__cut_cost(bytes)),
-                         .max = {.indptr = hop->indptr,
-                                 .indices = hop->indices,
-                                 .num_edges = hop->num_edges,
-                                 .x = x,
-                                 .out = out,
-                                 .chosen = chosen,
-                                 .root = root},
-                         .kernels = plim__kernels()};
-    plim__team_run(team, largest.cut.pieces, largest.cut.cost, forward_piece, &largest);
-}
-
-void plim__aggregate_max_backward(plim__team_t *team, const plim__hop_t *hop,
+void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                                   const plim__reverse_t *reverse, const int32_t *chosen,
                                   const plim__matrix_t *dout, const plim__matrix_t *droot,
                                   plim__matrix_t *dx)
 {
     const size_t bytes = (size_t)dout->width * (sizeof(float) + sizeof chosen[0]);
-    largest_t largest = {.cut =
-                             plim__cut_make(reverse->indptr, hop->num_src, plim__cut_cost(bytes)),
-                         .back = {.indptr = reverse->indptr,
-                                  .edges = reverse->edges,
-                                  .destinations = reverse->destinations,
-                                  .num_self = hop->num_dst,
-                                  .chosen = chosen,
-                                  .dout = dout,
-                                  .droot = droot,
-                                  .dx = dx},
-                         .kernels = plim__kernels()};
-    plim__team_run(team, largest.cut.pieces, largest.cut.cost, backward_piece, &largest);
+    backward_t backward = {.cut =
+                               plim__cut_make(reverse->indptr, hop->num_src, plim__cut_cost(bytes)),
+                           .rows = {.indptr = reverse->indptr,
+                                    .edges = reverse->edges,
+                                    .destinations = reverse->destinations,
+                                    .num_self = hop->num_dst,
+                                    .chosen = chosen,
+                                    .dout = dout,
+                                    .droot = droot,
+                                    .dx = dx},
+                           .kernels = plim__kernels()};
+    plim__team_run(team, backward.cut.pieces, backward.cut.cost, backward_piece, &backward);
 }

@@ -27,7 +27,7 @@ typedef struct plim__attention_state {
 } plim__attention_state_t;
 
 /* z: F32, num_src rows; out: F32, num_dst rows of heads * channels. */
-void plim__attention_forward(plim__team_t *team, const plim__hop_t *hop,
+void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                              const plim__attention_t *attention, const plim__matrix_t *z,
                              plim__attention_state_t *state, plim__matrix_t *out);
 
@@ -35,7 +35,7 @@ void plim__attention_forward(plim__team_t *team, const plim__hop_t *hop,
  * dz (num_src rows, F32, overwritten) from dout; datt_src and datt_dst (heads, channels) are added
  * to. `scratch` has plim__attention_scratch bytes.
  */
-void plim__attention_backward(plim__team_t *team, const plim__hop_t *hop,
+void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
                               const plim__reverse_t *reverse, const plim__attention_t *attention,
                               const plim__matrix_t *z, const plim__attention_state_t *state,
                               const plim__matrix_t *dout, plim__matrix_t *dz, float *datt_src,

@@ -9,7 +9,7 @@
 #define ALIGNMENT 64
 
 typedef struct backward {
-    const plim__hop_t *hop;
+    const plim__edges_t *hop;
     const plim__reverse_t *reverse;
     const plim__attention_t *attention;
     const plim__matrix_t *z;
@@ -51,7 +51,7 @@ size_t plim__attention_scratch(int64_t num_src, int64_t num_dst, int64_t num_edg
 
 static void lay_out(backward_t *backward, void *scratch)
 {
-    const plim__hop_t *hop = backward->hop;
+    const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     char *at = scratch;
     backward->logits = (float *)at;
@@ -83,7 +83,7 @@ static float slope(float score)
 /* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. */
 static float through_softmax(const backward_t *backward, int64_t v, int64_t h)
 {
-    const plim__hop_t *hop = backward->hop;
+    const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     const float *weights = backward->state->weights;
     const float *src = backward->state->score_src;
@@ -109,7 +109,7 @@ static void destinations_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    const plim__hop_t *hop = backward->hop;
+    const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
     const int64_t last = plim__cut_row(&backward->cut, piece + 1);
     for (int64_t v = plim__cut_row(&backward->cut, piece); v < last; v++) {
@@ -137,7 +137,7 @@ static void add_heads(int64_t heads, const float *values, float *sums)
 /* dz[u], and the gradient of u's score on the way. */
 static void source_row(const backward_t *backward, int64_t u)
 {
-    const plim__hop_t *hop = backward->hop;
+    const plim__edges_t *hop = backward->hop;
     const plim__reverse_t *reverse = backward->reverse;
     const plim__attention_t *attention = backward->attention;
     const int64_t heads = attention->heads;
@@ -181,7 +181,7 @@ static void range_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    const plim__hop_t *hop = backward->hop;
+    const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads, channels = backward->attention->channels;
     const int64_t width = heads * channels;
     float *partial = backward->partials + 2 * piece * width;
@@ -196,7 +196,7 @@ static void range_piece(void *context, int worker, int64_t piece)
     }
 }
 
-void plim__attention_backward(plim__team_t *team, const plim__hop_t *hop,
+void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
                               const plim__reverse_t *reverse, const plim__attention_t *attention,
                               const plim__matrix_t *z, const plim__attention_state_t *state,
                               const plim__matrix_t *dout, plim__matrix_t *dz, float *datt_src,

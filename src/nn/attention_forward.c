@@ -10,7 +10,7 @@
 #define SCORE_ROWS 256
 
 typedef struct forward {
-    const plim__hop_t *hop;
+    const plim__edges_t *hop;
     const plim__attention_t *attention;
     const plim__matrix_t *z;
     const plim__attention_state_t *state;
@@ -22,7 +22,7 @@ typedef struct forward {
 PLIM__KERNEL void exponentials_body(float *values, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
-        values[i] = plim__exp(values[i]);
+        values[i] = plim__expf(values[i]);
 }
 
 PLIM__VECTORISED(exponentials, (float *values, int64_t count), (values, count))
@@ -48,7 +48,7 @@ static void score_piece(void *context, int worker, int64_t piece)
 static void logits(const forward_t *forward, int64_t v, float *edges, float *self)
 {
     const int64_t heads = forward->attention->heads;
-    const plim__hop_t *hop = forward->hop;
+    const plim__edges_t *hop = forward->hop;
     const float *dst = forward->state->score_dst + v * heads;
     const float *own = forward->state->score_src + v * heads;
     for (int64_t h = 0; h < heads; h++) {
@@ -92,7 +92,7 @@ static void attend_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const forward_t *forward = context;
-    const plim__hop_t *hop = forward->hop;
+    const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
     const int64_t end = plim__cut_row(&forward->cut, piece + 1);
@@ -116,7 +116,7 @@ static void attend_piece(void *context, int worker, int64_t piece)
     }
 }
 
-void plim__attention_forward(plim__team_t *team, const plim__hop_t *hop,
+void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                              const plim__attention_t *attention, const plim__matrix_t *z,
                              plim__attention_state_t *state, plim__matrix_t *out)
 {

@@ -144,7 +144,7 @@ static void forward(plim__model_t *model, plim__layer_t *layer)
 static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
-    const plim__hop_t *hop = &layer->hop;
+    const plim__edges_t *hop = &layer->hop;
     const int64_t width = layer->product[0].out;
     const bool recompute = model->params.model.recompute;
     layer->again = layer->x;

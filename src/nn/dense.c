@@ -12,6 +12,7 @@
  */
 #include "nn/dense_object.h"
 
+#include "base/fail.h"
 #include "nn/bf16.h"
 #include "nn/vector.h"
 
@@ -25,7 +26,8 @@ typedef struct meeting {
 } meeting_t;
 
 /* A thread's first calls take memory for good (OpenMP's settings, the heap's own caches): they are
- * made before the first step, each kind once, of zeros, which stay zeros. */
+ * made before the first step, each kind once, of zeros, which stay zeros. What is the thread's own
+ * is touched, for which tiles a thread gets, and when, is chance. */
 static void first_calls(void *context, int worker, int64_t piece)
 {
     (void)piece;
@@ -34,10 +36,15 @@ static void first_calls(void *context, int worker, int64_t piece)
     void *const operands[KINDS][3] = {{dense->zero_x, dense->packed[FORWARD].data, dense->zero_y},
                                       {dense->zero_y, dense->packed[INPUT].data, dense->zero_x},
                                       {dense->zero_y, dense->zero_x, dense->lanes}};
+    tools_t *tools = &dense->tools[worker];
+    memset(tools->scratch, 0, dense->scratch);
+    for (int i = 0; dense->widens && i < 2; i++)
+        memset(tools->wide[i], 0,
+               (size_t)(i == 0 ? dense->params.out : dense->params.in) * TALLEST * sizeof(float));
     pthread_mutex_lock(&meeting->lock);
     const int threads = plim__onednn_alone();
     for (int kind = 0; kind < KINDS; kind++) {
-        const plim__call_t *call = &dense->tools[worker].calls[kind][HEIGHTS - 1];
+        const plim__call_t *call = &tools->calls[kind][HEIGHTS - 1];
         if (!plim__dense_wanted(&dense->params, kind))
             continue;
         plim__call_set(call, PLIM__SOURCE, operands[kind][PLIM__SOURCE]);
@@ -198,6 +205,17 @@ void plim__dense_forward(plim__dense_t *dense, plim__team_t *team, const plim__m
                          float *y)
 {
     run_rows(dense, team, FORWARD, x, y);
+}
+
+plim_status_t plim__dense_check(const plim__dense_t *dense)
+{
+    if (!atomic_load_explicit(&dense->failed, memory_order_relaxed))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_NOMEM,
+                      "%s could not compute a product with %lld x %lld weights: the system has no "
+                      "memory left (ulimit -v, or other processes)",
+                      plim__onednn_version(), (long long)dense->params.out,
+                      (long long)dense->params.in);
 }
 
 void plim__dense_prepare(plim__dense_t *dense)

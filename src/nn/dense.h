@@ -36,9 +36,6 @@ size_t plim__dense_library_bytes(void);
 /* "oneDNN 2.6.3" */
 const char *plim__dense_library_version(void);
 
-/* Whether BF16 is worth asking for on this processor; where it is not, it still works. */
-bool plim__dense_has_bf16(void);
-
 /* Whatever oneDNN takes for the object's primitives included. */
 size_t plim__dense_estimate(const plim__dense_params_t *params);
 
@@ -68,6 +65,10 @@ int64_t plim__dense_tiles(int64_t rows);
 void plim__dense_tile_rows(int64_t rows, int64_t tile, int64_t *first_out, int64_t *end_out);
 void plim__dense_forward_tile(plim__dense_t *dense, int worker, const plim__matrix_t *x,
                               int64_t tile, float *y);
+/* PLIM_ERR_NOMEM when a product could not be computed, since the object was made: what came of it
+ * is worth nothing. Asked once a pass, when no thread is at work. */
+plim_status_t plim__dense_check(const plim__dense_t *dense);
+
 /* The most rows of a tile, spare ones included. */
 #define PLIM__TILE_ROWS 256
 

@@ -154,11 +154,12 @@ static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__d
     const plim__dense_params_t *params = &draft->params;
     const size_t workers = (size_t)params->workers;
     size_t bytes = own_bytes(params);
+    draft->scratch = scratch_bytes(draft);
     for (int kind = 0; kind < WEIGHT; kind++)
         bytes = plim__add_saturating_size(
             bytes, piece(1, 1, draft->products[kind][0].weights, PLIM__PAGE));
     bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size(workers, piece(1, 1, scratch_bytes(draft), PLIM__PAGE)));
+        bytes, plim__mul_saturating_size(workers, piece(1, 1, draft->scratch, PLIM__PAGE)));
     PLIM_TRY(plim__arena_create(ledger, "products", bytes, &draft->arena));
     const size_t values = (size_t)params->out * (size_t)params->in;
     plim__dense_t *dense = plim__arena_carve(&draft->arena, 1, sizeof *dense, 1);
@@ -181,7 +182,7 @@ static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scr
 {
     packed_t *packed = &dense->packed[kind];
     packed->stale = true;
-    PLIM_TRY(plim__call_make(dense->engine, &packed->packing, true, &packed->call));
+    PLIM_TRY(plim__call_make(dense->engine, &packed->packing, true, &dense->failed, &packed->call));
     plim__call_set(&packed->call, PLIM__SOURCE, dense->plain);
     plim__call_set(&packed->call, PLIM__TARGET, packed->data);
     plim__call_set(&packed->call, PLIM__SCRATCH, scratch);
@@ -192,7 +193,7 @@ static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scr
 static plim_status_t make_tools(plim__dense_t *dense, int worker)
 {
     tools_t *tools = &dense->tools[worker];
-    void *scratch = plim__arena_carve(&dense->arena, 1, scratch_bytes(dense), PLIM__PAGE);
+    tools->scratch = plim__arena_carve(&dense->arena, 1, dense->scratch, PLIM__PAGE);
     if (dense->widens) {
         tools->wide[0] =
             plim__arena_carve(&dense->arena, (size_t)dense->params.out, TALLEST * sizeof(float), 1);
@@ -204,13 +205,14 @@ static plim_status_t make_tools(plim__dense_t *dense, int worker)
             continue;
         for (int h = 0; h < HEIGHTS; h++) {
             plim__call_t *call = &tools->calls[kind][h];
-            PLIM_TRY(plim__call_make(dense->engine, &dense->products[kind][h], false, call));
-            plim__call_set(call, PLIM__SCRATCH, scratch);
+            PLIM_TRY(plim__call_make(dense->engine, &dense->products[kind][h], false,
+                                     &dense->failed, call));
+            plim__call_set(call, PLIM__SCRATCH, tools->scratch);
             if (kind != WEIGHT)
                 plim__call_set(call, PLIM__WEIGHTS, dense->packed[kind].data);
         }
         if (kind != WEIGHT && worker == 0)
-            PLIM_TRY(make_packing_call(dense, kind, scratch));
+            PLIM_TRY(make_packing_call(dense, kind, tools->scratch));
     }
     return PLIM_OK;
 }

@@ -71,8 +71,3 @@ const char *plim__dense_library_version(void)
 {
     return plim__onednn_version();
 }
-
-bool plim__dense_has_bf16(void)
-{
-    return plim__onednn_fast_bf16();
-}

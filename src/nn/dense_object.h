@@ -19,6 +19,7 @@ extern const int64_t plim__tile_heights[KINDS][HEIGHTS];
 /* Of one worker. */
 typedef struct tools {
     plim__call_t calls[KINDS][HEIGHTS];
+    void *scratch;  /* what calls need, one at a time */
     float *wide[2]; /* (TALLEST, out) of dy and (TALLEST, in) of x, when they must be widened */
 } tools_t;
 
@@ -43,8 +44,10 @@ struct plim__dense {
     float *lanes;            /* (LANES_MAX, out, in) */
     int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
     tools_t *tools;          /* (workers) */
+    size_t scratch;          /* bytes of each */
     float *zero_x, *zero_y;  /* (PLIM__ROWS, in) and (PLIM__ROWS, out) for threads' first calls */
     bool met;                /* all threads of the team have made them */
+    atomic_bool failed;      /* some call did: what the products gave is worth nothing */
 };
 
 /* Whether products of the kind are made. */

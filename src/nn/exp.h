@@ -17,7 +17,7 @@ static inline __attribute__((always_inline)) float plim__exp_power_of_two(uint32
     return value;
 }
 
-static inline __attribute__((always_inline)) float plim__exp(float x)
+static inline __attribute__((always_inline)) float plim__expf(float x)
 {
     x = x > 89.0f ? 89.0f : x;
     x = x < -104.0f ? -104.0f : x;

@@ -72,7 +72,7 @@ PLIM__KERNEL void activate(plim_activation_t activation, bool drop, const droppi
         if (activation == PLIM_RELU)
             v = v > 0.0f ? v : 0.0f;
         if (activation == PLIM_ELU) {
-            const float below = plim__exp(v > 0.0f ? 0.0f : v) - 1.0f;
+            const float below = plim__expf(v > 0.0f ? 0.0f : v) - 1.0f;
             v = v > 0.0f ? v : below;
         }
         if (drop) {

@@ -20,10 +20,8 @@ typedef struct plim__finish {
     int64_t width;
     const float *bias; /* (width) or NULL */
     plim_norm_t norm;
-    const float *gamma, *beta; /* (width) of the norm */
-    /* (width) of batch norm: moved in training (NULL: not, as in a pass that is done again), used
-     * outside. */
-    float *running_mean, *running_var;
+    const float *gamma, *beta;         /* (width) of the norm */
+    float *running_mean, *running_var; /* (width) of batch norm: moved in training, used outside */
     plim_activation_t activation;
     float dropout;        /* share of values that become 0, the others are divided by the rest */
     bool training;        /* dropout, and batch norm by the batch's own statistics */

@@ -105,13 +105,13 @@ PLIM__KERNEL void attend(float score, int64_t columns, const float *z, float *se
 {
     float weight = 1;
     if (score > seen[0]) {
-        const float less = plim__exp(seen[0] - score);
+        const float less = plim__expf(seen[0] - score);
         seen[0] = score;
         seen[1] *= less;
         for (int64_t j = 0; j < columns; j++)
             sums[j] *= less;
     } else {
-        weight = plim__exp(score - seen[0]);
+        weight = plim__expf(score - seen[0]);
     }
     seen[1] += weight;
     for (int64_t j = 0; j < columns; j++)

@@ -34,13 +34,13 @@ PLIM__KERNEL void exponentials(const float *x, float largest, int64_t count, flo
 {
     if (count < 16) {
         for (int64_t i = 0; i < count; i++)
-            terms[i] = plim__exp(x[i] - largest);
+            terms[i] = plim__expf(x[i] - largest);
         return;
     }
     for (int64_t i = 0; i < count; i += 16) {
         const int64_t first = plim__min_i64(i, count - 16);
         for (int64_t k = first; k < first + 16; k++)
-            terms[k] = plim__exp(x[k] - largest);
+            terms[k] = plim__expf(x[k] - largest);
     }
 }
 

@@ -165,6 +165,8 @@ static void carve(plim__model_t *model, size_t room_bytes)
     model->tile_floats = tile_floats(model);
     model->tiles =
         plim__arena_carve(arena, workers * (size_t)model->tile_floats, sizeof(float), PLIM__LINE);
+    /* Touched now: which worker gets a tile, and when, is chance. */
+    memset(model->tiles, 0, workers * (size_t)model->tile_floats * sizeof(float));
     model->room.size = plim__round_up(room_bytes, PLIM__LINE);
     model->room.base = plim__arena_carve(arena, model->room.size, 1, PLIM__LINE);
 }
@@ -240,6 +242,14 @@ void plim__model_changed(plim__model_t *model)
             plim__dense_set_weight(product->dense, model->team, k * width, width,
                                    product->weight[k]->value);
     }
+}
+
+plim_status_t plim__model_check(plim__model_t *model)
+{
+    plim__linear_t *product;
+    for (int i = 0; (product = product_at(model, i)) != NULL; i++)
+        PLIM_TRY(plim__dense_check(product->dense));
+    return PLIM_OK;
 }
 
 void plim__model_gather_gradients(plim__model_t *model)

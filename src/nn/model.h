@@ -64,23 +64,26 @@ typedef struct plim__pass {
     uint64_t seed;
     int64_t epoch;
     int64_t step;
+    bool embeddings; /* are wanted too; not in training */
 } plim__pass_t;
 
 /* What a forward pass gave: valid until the next one. */
 typedef struct plim__model_output {
     const float *outputs;    /* (num_seeds, num_outputs) */
     const float *embeddings; /* (num_seeds, embedding_width): what the last layer, or the head,
-                                read; NULL unless asked for by a pass that is not training */
+                                read; NULL unless the pass asks for them */
     int64_t embedding_width;
 } plim__model_output_t;
 
-/* PLIM_ERR_DATA when the part is larger than the model was made for (a bug elsewhere). */
+/* PLIM_ERR_DATA when the part is larger than the model was made for (a bug elsewhere);
+ * PLIM_ERR_NOMEM when oneDNN failed for want of memory: what was computed is worth nothing. */
 plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batch,
                                   const plim__pass_t *pass, plim__model_output_t *output_out);
 
 /* Adds to the gradients; doutputs (num_seeds, num_outputs) belongs to the pass before, same batch.
- */
-void plim__model_backward(plim__model_t *model, const plim_batch_t *batch, const float *doutputs);
+ * PLIM_ERR_NOMEM as above. */
+plim_status_t plim__model_backward(plim__model_t *model, const plim_batch_t *batch,
+                                   const float *doutputs);
 
 /* Ends a step's accumulation: the products' sums go into the parameters' gradients. */
 void plim__model_gather_gradients(plim__model_t *model);

@@ -43,7 +43,7 @@ typedef struct plim__table {
 } plim__table_t;
 
 /* A product and the weights that stand side by side in it, each in / num_weights wide. */
-typedef struct plim__product {
+typedef struct plim__linear {
     plim__dense_t *dense;
     int64_t in;
     int64_t out;
@@ -73,7 +73,7 @@ typedef struct plim__layer {
     plim__finishing_t after;
 
     /* Of the part under way: sizes, */
-    plim__hop_t hop;
+    plim__edges_t hop;
     int64_t rows;         /* of h */
     plim__matrix_t input; /* (num_src, in): h of the layer before, or the batch's rows */
     /* then places: of forward, */
@@ -256,6 +256,9 @@ static inline void plim__model_lap(plim__model_t *model, int64_t *part)
     *part += now - model->lap_ns;
     model->lap_ns = now;
 }
+
+/* model.c: whether oneDNN did all that was asked of it. PLIM_ERR_NOMEM. */
+plim_status_t plim__model_check(plim__model_t *model);
 
 /* A product forward, and back, timed and counted. */
 void plim__linear_forward(plim__model_t *model, plim__linear_t *product, const plim__matrix_t *x,

@@ -63,13 +63,13 @@ static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, pl
     if (params->model.kind == PLIM_MLP) {
         const int64_t rows = params->graph_level ? batch->num_nodes : batch->num_seeds;
         const int64_t most = params->graph_level ? params->max_src : params->max_seeds;
-        layer->hop = (plim__hop_t){.num_dst = rows, .num_src = rows};
+        layer->hop = (plim__edges_t){.num_dst = rows, .num_src = rows};
         layer->rows = rows;
         return rows <= most ? PLIM_OK : too_large("rows", rows, most);
     }
     const plim_block_t *block = &batch->blocks[params->graph_level ? 0 : count - 1 - layer->index];
-    layer->hop = (plim__hop_t){block->num_dst, block->num_src, block->num_edges, block->indptr,
-                               block->indices};
+    layer->hop = (plim__edges_t){block->num_dst, block->num_src, block->num_edges, block->indptr,
+                                 block->indices};
     layer->rows = block->num_dst;
     if (block->num_dst > params->max_dst[layer->index])
         return too_large("destinations", block->num_dst, params->max_dst[layer->index]);
@@ -205,9 +205,9 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
         forward_head(model, batch);
     const plim__layer_t *last = &model->layers[count - 1];
     output_out->outputs = model->params.graph_level ? model->head.h.data : last->h.data;
-    output_out->embeddings = pass->training ? NULL : embeddings_of(model);
+    output_out->embeddings = pass->embeddings ? embeddings_of(model) : NULL;
     output_out->embedding_width = model->params.graph_level ? last->out : last->in;
-    return PLIM_OK;
+    return plim__model_check(model);
 }
 
 static void backward_head(plim__model_t *model, const plim_batch_t *batch, const float *doutputs)
@@ -236,7 +236,8 @@ static void backward_layer(plim__model_t *model, plim__layer_t *layer, const flo
     model->conv->backward(model, layer);
 }
 
-void plim__model_backward(plim__model_t *model, const plim_batch_t *batch, const float *doutputs)
+plim_status_t plim__model_backward(plim__model_t *model, const plim_batch_t *batch,
+                                   const float *doutputs)
 {
     model->lap_ns = plim__clock_ns();
     if (model->params.graph_level)
@@ -245,4 +246,5 @@ void plim__model_backward(plim__model_t *model, const plim_batch_t *batch, const
         plim__layer_t *layer = &model->layers[i];
         backward_layer(model, layer, layer->plain ? doutputs : layer->dh);
     }
+    return plim__model_check(model);
 }

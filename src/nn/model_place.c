@@ -251,7 +251,7 @@ size_t plim__model_room_bytes(plim__model_t *model)
     for (int full = 0; full < count; full++) {
         for (int i = 0; i < count; i++) {
             plim__layer_t *layer = &model->layers[i];
-            layer->hop = (plim__hop_t){0};
+            layer->hop = (plim__edges_t){0};
             layer->hop.num_dst = rows_only ? rows : params->max_dst[i];
             layer->hop.num_src = rows_only ? rows
                                  : i == 0  ? params->max_src

@@ -211,8 +211,6 @@ void plim__norm_statistics(plim__team_t *team, const plim__finish_t *finish, int
     for (int64_t i = 0; i < finish->width; i++) {
         mean[i] = (float)exact_mean[i];
         inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
-        if (finish->running_mean == NULL)
-            continue;
         float *running_mean = &finish->running_mean[i], *running_var = &finish->running_var[i];
         *running_mean = (float)(*running_mean * (1 - MOMENTUM) + exact_mean[i] * MOMENTUM);
         *running_var = (float)(*running_var * (1 - MOMENTUM) + variance[i] * unbiased * MOMENTUM);

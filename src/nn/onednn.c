@@ -268,9 +268,9 @@ static const int names[PLIM__OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_A
                                           DNNL_ARG_SCRATCHPAD};
 
 plim_status_t plim__call_make(struct dnnl_engine *engine, const plim__product_t *product,
-                              bool packs, plim__call_t *call_out)
+                              bool packs, atomic_bool *failed, plim__call_t *call_out)
 {
-    *call_out = (plim__call_t){.primitive = product->primitive};
+    *call_out = (plim__call_t){.primitive = product->primitive, .failed = failed};
     dnnl_status_t status = dnnl_stream_create(&call_out->stream, engine, dnnl_stream_default_flags);
     for (int i = 0; i < PLIM__OPERANDS && status == dnnl_success; i++)
         if (i != PLIM__WEIGHTS || !packs)
@@ -291,7 +291,8 @@ void plim__call_end(plim__call_t *call)
 
 void plim__call_set(const plim__call_t *call, plim__operand_t operand, void *data)
 {
-    (void)dnnl_memory_set_data_handle(call->memory[operand], data);
+    if (dnnl_memory_set_data_handle(call->memory[operand], data) != dnnl_success)
+        atomic_store_explicit(call->failed, true, memory_order_relaxed);
 }
 
 void plim__call_run(const plim__call_t *call)
@@ -301,6 +302,6 @@ void plim__call_run(const plim__call_t *call)
     for (int i = 0; i < PLIM__OPERANDS; i++)
         if (call->memory[i] != NULL)
             arguments[count++] = (dnnl_exec_arg_t){names[i], call->memory[i]};
-    /* It can fail for want of memory alone, which a line keeps away. */
-    (void)dnnl_primitive_execute(call->primitive, call->stream, count, arguments);
+    if (dnnl_primitive_execute(call->primitive, call->stream, count, arguments) != dnnl_success)
+        atomic_store_explicit(call->failed, true, memory_order_relaxed);
 }

@@ -12,6 +12,7 @@
 #include "nn/matrix.h"
 
 #include <plimsoll/status.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* Handles of oneDNN's own. */
@@ -54,6 +55,7 @@ typedef struct plim__call {
     struct dnnl_primitive *primitive; /* the product's */
     struct dnnl_stream *stream;
     struct dnnl_memory *memory[PLIM__OPERANDS]; /* NULL: not an operand */
+    atomic_bool *failed;                        /* the owner's: set when oneDNN refuses */
 } plim__call_t;
 
 /* One OpenMP thread from here on; returns what plim__onednn_restore takes. */
@@ -93,8 +95,11 @@ void plim__product_end(plim__product_t *product);
 
 /* For one thread. Its operands have no data yet. What it made is in call_out even when it fails. */
 plim_status_t plim__call_make(struct dnnl_engine *engine, const plim__product_t *product,
-                              bool packs, plim__call_t *call_out);
+                              bool packs, atomic_bool *failed, plim__call_t *call_out);
 void plim__call_end(plim__call_t *call);
+
+/* oneDNN refuses for want of memory alone (RLIMIT_AS, a machine that does not overcommit): then
+ * *failed is set, and the target holds anything. */
 void plim__call_set(const plim__call_t *call, plim__operand_t operand, void *data);
 void plim__call_run(const plim__call_t *call);
 

@@ -7,7 +7,7 @@
  * the edges, from the last to the first, take their places; so they end as the beginnings, and each
  * list ascends.
  */
-void plim__reverse_make(const plim__hop_t *hop, plim__reverse_t *reverse)
+void plim__reverse_make(const plim__edges_t *hop, plim__reverse_t *reverse)
 {
     int32_t *indptr = reverse->indptr;
     memset(indptr, 0, ((size_t)hop->num_src + 1) * sizeof indptr[0]);

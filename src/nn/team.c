@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "base/threads.h"
 #include "mem/arena.h"
 
@@ -271,7 +272,20 @@ plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t
         if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
             break;
     }
+    /* The stacks of those that could not be started are nobody's. */
+    plim__ledger_release(ledger, account, team->stacks - stack_bytes(team->size));
+    team->stacks = stack_bytes(team->size);
     *team_out = team;
+    return PLIM_OK;
+}
+
+plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__team_t **team_out)
+{
+    PLIM_TRY(plim__team_create(job->ledger, threads, team_out));
+    const int size = (*team_out)->size;
+    if (size < clamp_threads(threads))
+        plim__log(job, PLIM_LOG_WARNING, "%s: %d of %d threads compute", plim_last_error(), size,
+                  threads);
     return PLIM_OK;
 }
 

@@ -10,7 +10,7 @@
 #ifndef PLIM_NN_TEAM_H
 #define PLIM_NN_TEAM_H
 
-#include <plimsoll/ledger.h>
+#include <plimsoll/job.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +23,9 @@ size_t plim__team_estimate(int threads);
  * PLIM_ERR_NOMEM. Where not all can be started there are fewer. */
 plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out);
 void plim__team_destroy(plim__team_t *team);
+
+/* The same on a job's ledger; a team that is smaller than asked for is logged. */
+plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__team_t **team_out);
 
 /* Workers are numbered from 0 (the caller) to this less one. */
 int plim__team_size(const plim__team_t *team);

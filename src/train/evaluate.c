@@ -263,6 +263,7 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
 {
     PLIM_TRY(open_sampled(session, run, inference));
     plim__loader_keep_order(session->loader);
+    session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
     return plim__session_pass(session, (plim_split_t)split, 0, take_sampled, output);
 }
 

@@ -115,7 +115,7 @@ static plim_status_t make_layers(plim__exact_t *exact)
 static plim_status_t fill_in(plim__exact_t *exact, plim__arena_t *arena, int workers)
 {
     PLIM_TRY(make_layers(exact));
-    PLIM_TRY(plim__team_create(exact->job->ledger, workers, &exact->team));
+    PLIM_TRY(plim__team_create_for(exact->job, workers, &exact->team));
     carve(exact, arena, workers);
     PLIM_TRY(make_streams(exact, arena));
     PLIM_TRY(open_file(exact, "indices.npy", &exact->indices));

@@ -28,7 +28,7 @@ plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan
                                  bool training)
 {
     plim_ledger_t *ledger = session->job->ledger;
-    PLIM_TRY(plim__team_create(ledger, plim__job_threads(session->job), &session->team));
+    PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
@@ -60,7 +60,8 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, i
                                 .steps = plim_loader_steps(session->loader, split),
                                 .loss = NAN,
                                 .score = {NAN, NAN, NAN}};
-    const plim__pass_t pass = {.training = false, .seed = session->training.recipe.seed};
+    const plim__pass_t pass = {.seed = session->training.recipe.seed,
+                               .embeddings = session->embeddings};
     plim__model_output_t output;
     plim_batch_t *batch;
     int64_t first = 0;

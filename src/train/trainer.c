@@ -116,7 +116,10 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
 {
     plim__session_t *session = &trainer->session;
     const plim_training_t *training = &session->training;
-    const plim__pass_t pass = {true, training->recipe.seed, batch->epoch, batch->step};
+    const plim__pass_t pass = {.training = true,
+                               .seed = training->recipe.seed,
+                               .epoch = batch->epoch,
+                               .step = batch->step};
     plim__model_output_t output;
     if (training->model.norm == PLIM_NORM_BATCH && batch->num_seeds < batch->batch_seeds)
         return plim__fail(
@@ -131,8 +134,7 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
                                      session->num_outputs, output.outputs, batch->labels,
                                      1.0f / (float)batch->batch_seeds, trainer->doutputs);
     trainer->timeline.loss_seconds += plim__clock_seconds_since(began);
-    plim__model_backward(session->model, batch, trainer->doutputs);
-    return PLIM_OK;
+    return plim__model_backward(session->model, batch, trainer->doutputs);
 }
 
 /* Changes the weights, and with them the position. */
@@ -354,6 +356,9 @@ static plim_status_t keep(trainer_t *trainer, plim_status_t status)
     char message[PLIM_MESSAGE_MAX];
     const plim__position_t *position = &trainer->position;
     if (trainer->diverged || (is_saved(trainer) && status != PLIM_ERR_STOPPED))
+        return status;
+    /* A step that failed half-way may have moved the statistics of a batch norm. */
+    if (status == PLIM_ERR_NOMEM && trainer->session.training.model.norm == PLIM_NORM_BATCH)
         return status;
     plim__fail_save(message, sizeof message);
     const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);

@@ -177,7 +177,7 @@ static void step(plim__team_t *team, plim__model_t *model, const plim_batch_t *b
     const plim__parameter_t *parameters = plim__model_parameters(model, &count);
     plim__model_output_t got;
     const plim__pass_t training = {.training = true};
-    const plim__pass_t reading = {.training = false};
+    const plim__pass_t reading = {.embeddings = true};
     const int64_t seeds = batch->num_seeds;
     float *doutputs = calloc((size_t)(seeds * width) + 1, sizeof *doutputs);
     if (doutputs == NULL)
@@ -188,7 +188,7 @@ static void step(plim__team_t *team, plim__model_t *model, const plim_batch_t *b
                                    batch->labels, 1.0f / (float)seeds, doutputs) /
                         (double)seeds;
     output(&loss, 1, sizeof loss);
-    plim__model_backward(model, batch, doutputs);
+    must(plim__model_backward(model, batch, doutputs));
     plim__model_gather_gradients(model);
     for (int i = 0; i < count; i++)
         output(parameters[i].gradient != NULL ? parameters[i].gradient : parameters[i].value,

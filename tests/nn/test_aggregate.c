@@ -62,7 +62,24 @@ static void assert_near(const plim__matrix_t *matrix, int64_t row, int64_t colum
                  got, want);
 }
 
-static void check_forward(const plim__hop_t *hop, const plim__scales_t *scales,
+/* All rows, in two pieces. */
+static void sum_forward(const plim__edges_t *hop, const plim__scales_t *scales,
+                        const plim__matrix_t *x, plim__matrix_t *out, plim__matrix_t *root)
+{
+    const int64_t middle = hop->num_dst / 3;
+    plim__aggregate_forward_rows(hop, scales, x, out, root, middle, hop->num_dst);
+    plim__aggregate_forward_rows(hop, scales, x, out, root, 0, middle);
+}
+
+static void max_forward(const plim__edges_t *hop, const plim__matrix_t *x, plim__matrix_t *out,
+                        int32_t *chosen, plim__matrix_t *root)
+{
+    const int64_t middle = hop->num_dst / 3;
+    plim__aggregate_max_forward_rows(hop, x, out, chosen, root, middle, hop->num_dst);
+    plim__aggregate_max_forward_rows(hop, x, out, chosen, root, 0, middle);
+}
+
+static void check_forward(const plim__edges_t *hop, const plim__scales_t *scales,
                           const plim__matrix_t *x, const plim__matrix_t *out)
 {
     for (int64_t v = 0; v < hop->num_dst; v++) {
@@ -93,11 +110,11 @@ static void forward_one(const test_hop_t *hop, int64_t width, plim__element_t el
     plim__matrix_t x = test_matrix_make(1, NUM_SRC, width, width + 3, element);
     plim__matrix_t out = test_matrix_make(2, NUM_DST, width, 2 * width + 5, to);
     plim__matrix_t root = test_matrix_make(3, NUM_DST, width, width + 1, to);
-    plim__aggregate_forward(team, &hop->hop, scales, &x, &out, NULL);
+    sum_forward(&hop->hop, scales, &x, &out, NULL);
     check_forward(&hop->hop, scales, &x, &out);
     test_matrix_assert_guards(&out);
     memset(out.data, 0x55, (size_t)(out.rows * out.stride) * plim__element_bytes(to));
-    plim__aggregate_forward(team, &hop->hop, scales, &x, &out, &root);
+    sum_forward(&hop->hop, scales, &x, &out, &root);
     check_forward(&hop->hop, scales, &x, &out);
     check_root(&x, &root);
     test_matrix_assert_guards(&out);
@@ -126,7 +143,7 @@ static void forward_is_the_sum(void **state)
     test_hop_end(&hop);
 }
 
-static void check_backward(const plim__hop_t *hop, const plim__scales_t *scales,
+static void check_backward(const plim__edges_t *hop, const plim__scales_t *scales,
                            const plim__matrix_t *dout, const plim__matrix_t *droot,
                            const plim__matrix_t *dx)
 {
@@ -181,7 +198,8 @@ static void backward_is_the_transpose(void **state)
 }
 
 /* What the header says, of values in x: NaN is larger than all. */
-static int32_t first_largest(const plim__hop_t *hop, const plim__matrix_t *x, int64_t v, int64_t c)
+static int32_t first_largest(const plim__edges_t *hop, const plim__matrix_t *x, int64_t v,
+                             int64_t c)
 {
     int64_t chosen = -1;
     for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
@@ -193,7 +211,7 @@ static int32_t first_largest(const plim__hop_t *hop, const plim__matrix_t *x, in
     return (int32_t)chosen;
 }
 
-static void check_max(const plim__hop_t *hop, const plim__matrix_t *x, const plim__matrix_t *out,
+static void check_max(const plim__edges_t *hop, const plim__matrix_t *x, const plim__matrix_t *out,
                       const int32_t *chosen)
 {
     for (int64_t v = 0; v < hop->num_dst; v++) {
@@ -209,7 +227,7 @@ static void check_max(const plim__hop_t *hop, const plim__matrix_t *x, const pli
     }
 }
 
-static void check_max_backward(const plim__hop_t *hop, const int32_t *chosen,
+static void check_max_backward(const plim__edges_t *hop, const int32_t *chosen,
                                const plim__matrix_t *dout, const plim__matrix_t *droot,
                                const plim__matrix_t *dx)
 {
@@ -238,10 +256,10 @@ static void max_one(const test_hop_t *hop, int64_t width, plim__element_t elemen
     plim__matrix_t dx = test_matrix_make(5, NUM_SRC, width, width + 9, PLIM__F32);
     plim__matrix_t droot = test_matrix_make(6, NUM_DST, width, width + 4, PLIM__F32);
     int32_t *chosen = calloc((size_t)(NUM_DST * width), sizeof *chosen);
-    plim__aggregate_max_forward(team, &hop->hop, &x, &out, chosen, &root);
+    max_forward(&hop->hop, &x, &out, chosen, &root);
     check_max(&hop->hop, &x, &out, chosen);
     check_root(&x, &root);
-    plim__aggregate_max_forward(team, &hop->hop, &x, &out, NULL, NULL);
+    max_forward(&hop->hop, &x, &out, NULL, NULL);
     check_max(&hop->hop, &x, &out, chosen);
     plim__aggregate_max_backward(team, &hop->hop, &hop->reverse, chosen, &dout, NULL, &dx);
     check_max_backward(&hop->hop, chosen, &dout, NULL, &dx);
@@ -287,7 +305,7 @@ static void max_of_equals_nan_and_infinity(void **state)
         ((float *)x.data)[i] = values[plim__rng_u64(20, (uint64_t)i) % 7];
     for (int path = 0; path <= (int)best; path++) {
         plim__vector_limit((plim__vector_path_t)path);
-        plim__aggregate_max_forward(team, &hop.hop, &x, &out, chosen, NULL);
+        max_forward(&hop.hop, &x, &out, chosen, NULL);
         for (int64_t v = 0; v < NUM_DST; v++)
             for (int64_t c = 0; c < 33; c++)
                 assert_int_equal(chosen[v * 33 + c], first_largest(&hop.hop, &x, v, c));
@@ -322,22 +340,22 @@ static void nothing_drawn_gives_zeros(void **state)
     (void)state;
     const int32_t indptr[4] = {0};
     int32_t reverse_indptr[6], none[1];
-    const plim__hop_t hop = {3, 5, 0, indptr, none};
+    const plim__edges_t hop = {3, 5, 0, indptr, none};
     plim__reverse_t reverse = {reverse_indptr, none, none};
     plim__reverse_make(&hop, &reverse);
     plim__matrix_t x = test_matrix_make(1, 5, 33, 33, PLIM__F16);
     plim__matrix_t out = test_matrix_make(2, 3, 33, 33, PLIM__F32);
     plim__matrix_t dx = test_matrix_make(3, 5, 33, 33, PLIM__F32);
     const plim__scales_t scales = {0};
-    plim__aggregate_forward(team, &hop, &scales, &x, &out, NULL);
+    sum_forward(&hop, &scales, &x, &out, NULL);
     plim__aggregate_backward(team, &hop, &reverse, &scales, &out, NULL, &dx);
     for (int64_t i = 0; i < out.rows * out.width; i++)
         assert_true(((float *)out.data)[i] == 0);
     for (int64_t i = 0; i < dx.rows * dx.width; i++)
         assert_true(((float *)dx.data)[i] == 0);
-    const plim__hop_t nobody = {0, 0, 0, indptr, none};
+    const plim__edges_t nobody = {0, 0, 0, indptr, none};
     plim__reverse_make(&nobody, &reverse);
-    plim__aggregate_forward(team, &nobody, &scales, &x, &out, NULL);
+    sum_forward(&nobody, &scales, &x, &out, NULL);
     plim__aggregate_backward(team, &nobody, &reverse, &scales, &out, NULL, &dx);
     test_matrix_end(&x);
     test_matrix_end(&out);
@@ -389,7 +407,7 @@ static void linear_into(plim__team_t *who, const test_hop_t *hop, int64_t first,
     plim__matrix_t x = test_matrix_make(1, hop->hop.num_src, width, width, PLIM__F16);
     out[0] = test_matrix_make(2, hop->hop.num_dst, width, width, PLIM__F32);
     out[1] = test_matrix_make(3, hop->hop.num_src, width, width, PLIM__F32);
-    plim__aggregate_forward(who, &hop->hop, &scales, &x, &out[0], NULL);
+    sum_forward(&hop->hop, &scales, &x, &out[0], NULL);
     plim__aggregate_backward(who, &hop->hop, &hop->reverse, &scales, &out[0], NULL, &out[1]);
     test_matrix_end(&x);
 }

@@ -35,7 +35,7 @@ static void *zeroed(int64_t count)
 /* Everything but the hop, which is there already. */
 static void problem_fill(problem_t *problem, int heads, int64_t channels, float dropout)
 {
-    const plim__hop_t *hop = &problem->hop.hop;
+    const plim__edges_t *hop = &problem->hop.hop;
     const int64_t width = heads * channels;
     problem->att_src = test_matrix_make(31, heads, channels, channels, PLIM__F32);
     problem->att_dst = test_matrix_make(32, heads, channels, channels, PLIM__F32);
@@ -86,7 +86,7 @@ static void problem_end(problem_t *problem)
 
 static void problem_run(problem_t *problem, plim__team_t *who)
 {
-    const plim__hop_t *hop = &problem->hop.hop;
+    const plim__edges_t *hop = &problem->hop.hop;
     const size_t bytes =
         (size_t)(problem->attention.heads * problem->attention.channels) * sizeof(float);
     memset(problem->datt_src, 0, bytes);
@@ -126,7 +126,7 @@ static double exact_kept(const exact_t *exact, int64_t v, int64_t u, int64_t h)
 /* out[v, h] (channels): the self entry is behind the last edge. */
 static void exact_out(const exact_t *exact, int64_t v, int64_t h, double *out)
 {
-    const plim__hop_t *hop = &exact->problem->hop.hop;
+    const plim__edges_t *hop = &exact->problem->hop.hop;
     const int64_t channels = exact->problem->attention.channels;
     const int64_t width = exact->problem->attention.heads * channels;
     double total = 0;
@@ -290,7 +290,7 @@ static void large_scores_do_not_overflow(void **state)
 static void assert_same(const problem_t *got, const problem_t *want)
 {
     const int64_t width = want->z.width;
-    const plim__hop_t *hop = &want->hop.hop;
+    const plim__edges_t *hop = &want->hop.hop;
     assert_memory_equal(got->out.data, want->out.data,
                         (size_t)(hop->num_dst * want->out.stride) * sizeof(float));
     assert_memory_equal(got->dz.data, want->dz.data,

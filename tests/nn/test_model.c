@@ -149,7 +149,7 @@ static double run_step(bed_t *bed, const plim_batch_t *batch, int64_t first)
 {
     static float doutputs[SEEDS * OUTPUTS];
     const double loss = run_forward(bed, batch, first, doutputs);
-    plim__model_backward(bed->model, batch, doutputs);
+    assert_ok(plim__model_backward(bed->model, batch, doutputs));
     return loss;
 }
 
@@ -335,7 +335,7 @@ static void test_embeddings_are_what_the_last_layer_read(void **state)
         setting.model.precision = (plim_precision_t)precision;
         bed_t bed = bed_make(&setting, 1);
         plim__model_output_t output;
-        const plim__pass_t pass = {0};
+        const plim__pass_t pass = {.embeddings = true};
         assert_ok(plim__model_forward(bed.model, &bed.batch.batch, &pass, &output));
         const float *weight = values_of(&bed, "lins.2.weight");
         const float *bias = values_of(&bed, "lins.2.bias");

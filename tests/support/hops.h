@@ -6,7 +6,7 @@
 
 /* A hop with its reverse; sources are drawn with repeats, destinations among them. */
 typedef struct test_hop {
-    plim__hop_t hop;
+    plim__edges_t hop;
     plim__reverse_t reverse;
 } test_hop_t;
 

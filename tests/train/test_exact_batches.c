@@ -75,7 +75,7 @@ static void move_parameters(world_t *world)
 /* The validation split's outputs and embeddings, batch by batch. */
 static int64_t by_batches(world_t *world, float *outputs, float *embeddings)
 {
-    const plim__pass_t pass = {.training = false};
+    const plim__pass_t pass = {.embeddings = true};
     int64_t rows = 0;
     assert_ok(plim_loader_start(world->loader, PLIM_VALID, 0, 0));
     for (;;) {

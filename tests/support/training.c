@@ -1,0 +1,125 @@
+#include "support/training.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static char directory[512];
+
+const test_way_t test_plain_way = {.threads = 2, .line = PLIM_LINE_NONE};
+
+void test_training_path(const char *name, char path_out[700])
+{
+    (void)snprintf(path_out, 700, "%s/%s", directory, name);
+}
+
+int test_training_begin(void **state)
+{
+    plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    char path[700];
+    (void)state;
+    test_directory_make(directory);
+    test_training_path("graph", path);
+    options.shape = "free";
+    options.target = path;
+    options.num_nodes = 3000;
+    options.num_edges = 24000;
+    options.num_features = 24;
+    options.num_classes = 5;
+    options.features = PLIM_F16;
+    assert_ok(plim_generate(&job, &options));
+    test_job_end(&job);
+    return 0;
+}
+
+int test_training_end(void **state)
+{
+    (void)state;
+    test_directory_remove(directory);
+    return 0;
+}
+
+plim_training_t test_training_small(void)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    training.model.kind = PLIM_SAGE;
+    training.model.hidden = 16;
+    training.model.dropout = 0.3f;
+    training.recipe.batch_size = 100;
+    training.recipe.fanout[0] = 4;
+    training.recipe.fanout[1] = 3;
+    training.recipe.seed = 7;
+    training.epochs = 4;
+    return training;
+}
+
+plim_status_t test_train(const char *name, const plim_training_t *training, const test_way_t *way,
+                         plim_train_result_t *result_out)
+{
+    plim_job_t job = test_job_make(way->line, way->threads, PLIM_IO_AUTO);
+    plim_train_plan_t plan;
+    plim_dataset_t *dataset;
+    char path[700], graph[700];
+    test_training_path(name, path);
+    test_training_path("graph", graph);
+    job.stop = way->stop;
+    assert_ok(plim_dataset_open(&job, way->dataset != NULL ? way->dataset : graph, &dataset));
+    assert_ok(plim_train_plan(&job, dataset, training, &way->wishes, &plan));
+    plim_status_t status = (way->resume ? plim_train_resume : plim_train)(
+        &job, dataset, training, &plan, path, way->events, way->user, result_out);
+    plim_dataset_close(dataset);
+    test_job_end(&job);
+    return status;
+}
+
+/* A file whole, ended by a zero. */
+static char *read_whole(const char *name, const char *file, size_t *size_out)
+{
+    char path[800];
+    (void)snprintf(path, sizeof path, "%s/%s/%s", directory, name, file);
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    assert_int_equal(fseek(in, 0, SEEK_END), 0);
+    const long size = ftell(in);
+    rewind(in);
+    char *text = malloc((size_t)size + 1);
+    assert_non_null(text);
+    assert_int_equal(fread(text, 1, (size_t)size, in), (size_t)size);
+    text[size] = '\0';
+    (void)fclose(in);
+    *size_out = (size_t)size;
+    return text;
+}
+
+/* The bytes of the tensors of a safetensors file, whatever its notes say. */
+static char *read_tensors(const char *name, const char *file, size_t *size_out)
+{
+    size_t size;
+    uint64_t header;
+    char *whole = read_whole(name, file, &size);
+    memcpy(&header, whole, sizeof header);
+    assert_true(size > header + 8);
+    *size_out = size - header - 8;
+    memmove(whole, whole + header + 8, *size_out);
+    return whole;
+}
+
+void test_assert_same_run(const char *one, const char *other)
+{
+    static const char *const files[] = {"last.safetensors", "best.safetensors"};
+    size_t size, other_size;
+    char *text = read_whole(one, "metrics.jsonl", &size);
+    char *other_text = read_whole(other, "metrics.jsonl", &other_size);
+    assert_string_equal(text, other_text);
+    free(text);
+    free(other_text);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        text = read_tensors(one, files[i], &size);
+        other_text = read_tensors(other, files[i], &other_size);
+        assert_int_equal(size, other_size);
+        assert_memory_equal(text, other_text, size);
+        free(text);
+        free(other_text);
+    }
+}

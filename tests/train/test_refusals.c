@@ -1,0 +1,122 @@
+/*
+ * What others refuse while a model is trained: oneDNN a product, the system a thread. This program
+ * defines the two functions, so the linker prefers them to the libraries'; each passes through
+ * unless it is told to refuse.
+ */
+#include "support/training.h"
+
+#include "nn/team.h"
+
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+static atomic_int refuse_product_in; /* the n-th product from now on; 0: none */
+static atomic_bool refuse_threads;
+
+dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream,
+                                     int count, const dnnl_exec_arg_t *arguments)
+{
+    dnnl_status_t (*real)(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t *);
+    if (atomic_load(&refuse_product_in) > 0 && atomic_fetch_sub(&refuse_product_in, 1) == 1)
+        return dnnl_out_of_memory;
+    *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
+    return real(primitive, stream, count, arguments);
+}
+
+/* A sanitizer has a pthread_create of its own. */
+#if !TEST_SANITIZED
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *argument)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (refuse_threads)
+        return EAGAIN;
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return real(thread, attributes, body, argument);
+}
+#endif
+
+/* One product that fails ends the run, whichever it is, and nothing of it reaches a checkpoint: the
+ * run that goes on afterwards ends as one that was left alone. */
+static void test_a_failed_product_ends_the_run(void **state)
+{
+    static const int places[] = {1, 4, 25, 111, 300, 701};
+    static const plim_norm_t norms[] = {PLIM_NORM_NONE, PLIM_NORM_BATCH};
+    (void)state;
+    for (size_t n = 0; n < sizeof norms / sizeof norms[0]; n++) {
+        plim_training_t training = test_training_small();
+        plim_train_result_t result;
+        char whole[32], name[32];
+        training.model.norm = norms[n];
+        training.epochs = 3;
+        (void)snprintf(whole, sizeof whole, "whole-%zu", n);
+        assert_ok(test_train(whole, &training, &test_plain_way, &result));
+        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+            test_way_t way = test_plain_way;
+            (void)snprintf(name, sizeof name, "refused-%zu-%zu", n, i);
+            refuse_product_in = places[i];
+            assert_int_equal(test_train(name, &training, &way, &result), PLIM_ERR_NOMEM);
+            assert_int_equal(refuse_product_in, 0);
+            assert_non_null(strstr(plim_last_error(), "oneDNN"));
+            way.resume = true;
+            assert_ok(test_train(name, &training, &way, &result));
+            test_assert_same_run(whole, name);
+        }
+    }
+}
+
+static void keep_message(void *user, plim_log_level_t level, const char *message)
+{
+    char *kept = user;
+    if (level == PLIM_LOG_WARNING)
+        (void)snprintf(kept, 256, "%s", message);
+}
+
+static void add_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    atomic_fetch_add((atomic_llong *)context, piece);
+}
+
+static void test_a_smaller_team_says_so(void **state)
+{
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 3, PLIM_IO_AUTO);
+    const int64_t before = plim_ledger_reserved(job.ledger);
+    plim__team_t *team;
+    char said[256] = "";
+    atomic_llong sum = 0;
+    (void)state;
+    if (TEST_SANITIZED) {
+        test_job_end(&job);
+        print_message("SKIPPED: a sanitizer starts threads itself\n");
+        skip();
+    }
+    job.log = keep_message;
+    job.user = said;
+    refuse_threads = true;
+    assert_ok(plim__team_create_for(&job, 3, &team));
+    refuse_threads = false;
+    assert_int_equal(plim__team_size(team), 1);
+    assert_non_null(strstr(said, "1 of 3 threads"));
+    assert_non_null(strstr(said, "ulimit -u"));
+    assert_true(plim_ledger_reserved(job.ledger) - before < (int64_t)plim__team_estimate(2));
+    plim__team_run(team, 100, 1000000, add_piece, &sum);
+    assert_int_equal(sum, 4950);
+    plim__team_destroy(team);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_failed_product_ends_the_run),
+        cmocka_unit_test(test_a_smaller_team_says_so),
+    };
+    return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
+}
