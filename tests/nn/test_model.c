@@ -299,7 +299,8 @@ static void test_outside_training_nothing_is_random(void **state)
     (void)state;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         bed_t bed = bed_make(&settings[i], 2);
-        const plim__pass_t passes[] = {{.seed = 1}, {.seed = 2, .epoch = 3, .step = 4}};
+        const plim__pass_t passes[] = {{.seed = 1, .embeddings = true},
+                                       {.seed = 2, .epoch = 3, .step = 4, .embeddings = true}};
         float first[SEEDS * OUTPUTS];
         plim__model_output_t output;
         for (int k = 0; k < 2; k++) {
