@@ -54,6 +54,7 @@ struct plim_load_plan {
     size_t io_gap;
     char scratch[512];     /* "" : none */
     int64_t scratch_bytes; /* disk space that packed hot rows will take there, at most */
+    int64_t held;          /* taken as held before the loader, less what grows with the line */
     int64_t total;         /* memory in all, the process included */
     int64_t line;
     int64_t least; /* the least line under which this recipe runs */
@@ -69,7 +70,8 @@ struct plim_load_plan {
  * least line, follow from dataset.json (of many graphs, also from the largest one's size); where
  * sizes would have to be guessed, neighbourhoods of some seeds are drawn to know them: a second or
  * two of reading. PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments,
- * the same plan. Peak memory: below the line.
+ * the same plan, up to the MiB that the process takes; where rows of this recipe are packed in
+ * wishes->scratch, as when they were packed. Peak memory: below the line.
  */
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "plimhot1"
+#define MAGIC "plimhot2"
 
 typedef struct header {
     char magic[8];
@@ -22,6 +22,7 @@ typedef struct header {
     uint64_t num_pages;
     uint64_t chunk_bytes;
     uint64_t table_hash;  /* of the chunks' checksums */
+    uint64_t held;        /* as in the params: for the next plan, and nothing here */
     uint64_t header_hash; /* of all before it */
 } header_t;
 
@@ -44,6 +45,7 @@ static header_t make_header(const plim__hot_rows_t *hot)
     header.num_pages = (uint64_t)hot->num_pages;
     header.chunk_bytes = PLIM__HOT_CHUNK;
     header.table_hash = XXH3_64bits(hot->checksums, chunks * sizeof *hot->checksums);
+    header.held = (uint64_t)hot->held;
     header.header_hash = hash_of_header(&header);
     return header;
 }
@@ -69,6 +71,14 @@ int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t hot_bytes)
     const plim__hot_rows_t hot = {
         .num_pages = (int64_t)(plim__round_up(rows * stride, PLIM__PAGE) / PLIM__PAGE)};
     return file_bytes(&hot);
+}
+
+bool plim__hot_file_path(const char *scratch, const char *fingerprint, uint64_t key,
+                         char path_out[PATH_MAX])
+{
+    const int length = snprintf(path_out, PATH_MAX, "%s/hot-rows-%s-%016llx.plim", scratch,
+                                fingerprint, (unsigned long long)key);
+    return length >= 0 && length < PATH_MAX;
 }
 
 /* What others could have written is not read: its rows would be believed. */
@@ -102,6 +112,23 @@ static const char *why_not(plim__hot_rows_t *hot, const plim__file_t *file, char
                            table_bytes(hot)) != PLIM_OK)
         return "cannot be read";
     return header.table_hash != make_header(hot).table_hash ? "is damaged at its end" : NULL;
+}
+
+int64_t plim__rows_packed_held(const plim_dataset_t *dataset, const char *scratch, uint64_t key)
+{
+    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
+    char path[PATH_MAX];
+    header_t header = {.held = 0};
+    plim__file_t file;
+    if (!plim__hot_file_path(scratch, fingerprint, key, path) || access(path, F_OK) != 0 ||
+        plim__file_open(path, PLIM__FILE_READ, false, &file) != PLIM_OK)
+        return 0;
+    const bool good = why_not_ours(&file) == NULL && file.size >= (int64_t)sizeof header &&
+                      plim__file_read_at(&file, 0, &header, sizeof header) == PLIM_OK &&
+                      memcmp(header.magic, MAGIC, sizeof header.magic) == 0 &&
+                      header.header_hash == hash_of_header(&header) && header.held <= INT64_MAX;
+    plim__file_close(&file);
+    return good ? (int64_t)header.held : 0;
 }
 
 static plim_status_t take_chunk(void *context, int64_t at, void *data, size_t size)

@@ -58,6 +58,7 @@ struct plim__hot_rows {
     plim__hot_filler_t filler;  /* of refreshes */
     uint64_t set_hash;          /* of the set of nodes */
     uint64_t key;
+    int64_t held;
     char fingerprint[17];
     char scratch[PATH_MAX];
     char packed_path[PATH_MAX];
@@ -94,6 +95,10 @@ void plim__hot_mark(plim__hot_rows_t *hot, int64_t first_page, int64_t num_pages
  */
 plim_status_t plim__hot_fill(plim__hot_rows_t *hot);
 size_t plim__hot_fill_estimate(const plim_job_t *job, const plim__row_form_t *form);
+
+/* The packed file's name; false when it is too long. */
+bool plim__hot_file_path(const char *scratch, const char *fingerprint, uint64_t key,
+                         char path_out[PATH_MAX]);
 
 /*
  * The packed file: an image of the pages, so that a later start reads them straight into place.

@@ -66,9 +66,7 @@ static plim_status_t name_files(plim__hot_rows_t *hot, const char *scratch)
     if (scratch == NULL)
         return PLIM_OK;
     int length = snprintf(hot->scratch, sizeof hot->scratch, "%s", scratch);
-    int full = snprintf(hot->packed_path, sizeof hot->packed_path, "%s/hot-rows-%s-%016llx.plim",
-                        scratch, hot->fingerprint, (unsigned long long)hot->key);
-    if (length < 0 || full < 0 || (size_t)full >= sizeof hot->packed_path)
+    if (length < 0 || !plim__hot_file_path(scratch, hot->fingerprint, hot->key, hot->packed_path))
         return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", scratch);
     return PLIM_OK;
 }
@@ -102,6 +100,7 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
     hot->file.fd = -1;
     hot->packed.fd = -1;
     hot->key = params->key;
+    hot->held = params->held;
     hot->set_hash = XXH3_64bits(params->nodes->lines,
                                 (size_t)params->nodes->num_lines * sizeof *params->nodes->lines);
     memcpy(hot->fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof hot->fingerprint);

@@ -25,6 +25,7 @@ typedef struct plim__hot_rows_params {
     int64_t most;                  /* the first so many of them */
     const char *scratch;           /* see plim__rows_disk_params_t */
     uint64_t key;
+    int64_t held;
 } plim__hot_rows_params_t;
 
 size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *dataset,

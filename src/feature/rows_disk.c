@@ -99,7 +99,8 @@ static plim__hot_rows_params_t hot_params(const plim__row_form_t *form,
     return (plim__hot_rows_params_t){.nodes = params->hot,
                                      .most = stride > 0 ? (int64_t)(params->hot_bytes / stride) : 0,
                                      .scratch = params->scratch,
-                                     .key = params->hot_key};
+                                     .key = params->hot_key,
+                                     .held = params->held};
 }
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -134,7 +134,7 @@ void plim__load_sources_close(plim_loader_t *loader);
  * file, and replaces it, so that the scratch disk does not fill up.
  */
 plim_status_t plim__load_hot_choose(plim_loader_t *loader);
-uint64_t plim__load_hot_key(const plim_loader_t *loader);
+uint64_t plim__load_hot_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
 /*
  * Builds what the slot's ticket stands for, or as much of it as fits: slot->part is 0 the first

@@ -272,12 +272,12 @@ plim_status_t plim__load_hot_choose(plim_loader_t *loader)
     return loader->graph_indptr != NULL ? choose_graphs(loader) : choose_by_worth(loader);
 }
 
-uint64_t plim__load_hot_key(const plim_loader_t *loader)
+uint64_t plim__load_hot_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
-    const plim__load_window_params_t *window = &loader->parts.window;
-    uint64_t values[PLIM__HOPS_MAX + 3] = {(uint64_t)loader->plan.recipe.batch_size,
-                                           (uint64_t)window->num_hops, (uint64_t)window->replace};
-    for (int i = 0; i < window->num_hops; i++)
-        values[3 + i] = (uint64_t)window->fanout[i];
+    const plim_recipe_t drawn = plim__load_recipe(info, recipe);
+    uint64_t values[PLIM__HOPS_MAX + 3] = {(uint64_t)drawn.batch_size, (uint64_t)drawn.num_hops,
+                                           (uint64_t)drawn.replace};
+    for (int i = 0; i < drawn.num_hops; i++)
+        values[3 + i] = (uint64_t)drawn.fanout[i];
     return XXH3_64bits(values, sizeof values);
 }

@@ -24,7 +24,8 @@ static plim_status_t open_rows(plim_loader_t *loader)
         return PLIM_OK;
     if (loader->plan.rows_in_memory)
         return plim__rows_memory_create(loader->asked, loader->dataset, &loader->base.rows);
-    params.hot_key = plim__load_hot_key(loader);
+    params.hot_key = plim__load_hot_key(loader->info, &loader->plan.recipe);
+    params.held = loader->plan.held;
     if (loader->worth.rows.count > 0)
         params.hot = &loader->worth.rows;
     else
