@@ -1,7 +1,9 @@
 /*
  * Every arrangement (topology and rows in memory or on disk) is first tried as small as it can be;
  * when that fits it grows: I/O depth, slots, windows, hot lists, hot rows, each up to its share. So
- * what fits at all is found, and the least line is that of the smallest arrangement.
+ * what fits at all is found, and the least line is that of the smallest arrangement. The first that
+ * has slots for whole batches is taken; where none has, the one whose slots are largest: a batch in
+ * parts costs more than a disk does.
  */
 #include "plan/load_fit.h"
 
@@ -13,6 +15,7 @@
 #include "plan/load_cost.h"
 #include "sample/blocks.h"
 
+#include <math.h>
 #include <string.h>
 
 /* How the room is divided. One place, so that measurements can move them. */
@@ -33,7 +36,8 @@ enum {
     ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
     LEFT_PART = 16,         /* 1/16 of the line left over is too much while rows could be kept */
     LISTS_PART = 3,         /* hot lists at most 1/3 of the rest, hot rows all else */
-    SPARE_PERCENT = 25,     /* slots are larger than an expected batch by this */
+    SPARE_PERCENT = 25,     /* slots are larger than an expected batch by this, */
+    FEW_PERCENT = 400,      /* than a part of one also by this over the root of its seeds */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
     KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
     IO_GAP = 16 << 10
@@ -64,6 +68,43 @@ plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t n
                                  : plim__load_size_expected(manifest, facts->recipe, num_seeds);
     size.nodes = plim__min_i64(size.nodes, info->num_nodes);
     return size;
+}
+
+plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_seeds)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    const plim__load_size_t *graph = &facts->largest;
+    plim__load_size_t size;
+    if (info->num_graphs > 0) {
+        const int64_t nodes = plim__mul_saturating_i64(graph->nodes, num_seeds);
+        const int64_t edges = plim__mul_saturating_i64(graph->nodes + graph->edges, num_seeds);
+        size.nodes = plim__max_i64(plim__min_i64(nodes, info->num_nodes), 1);
+        size.edges = plim__min_i64(edges, info->num_nodes + info->num_edges) + 1;
+        return size;
+    }
+    plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
+                                    .replace = facts->recipe->replace,
+                                    .form = facts->recipe->form};
+    memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
+    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
+                       &size.nodes, &size.edges);
+    return size;
+}
+
+static int64_t more(int64_t value, int64_t percent)
+{
+    return value < INT64_MAX / 1000 ? value + value * percent / 100 : INT64_MAX;
+}
+
+plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds)
+{
+    const plim__load_size_t size = plim__load_expected(facts, num_seeds);
+    const plim__load_size_t most = plim__load_most(facts, num_seeds);
+    int64_t percent = SPARE_PERCENT;
+    if (num_seeds < facts->batch_seeds)
+        percent += (int64_t)(FEW_PERCENT / sqrt((double)num_seeds));
+    return (plim__load_size_t){plim__min_i64(more(size.nodes, percent), most.nodes),
+                               plim__min_i64(more(size.edges, percent), most.edges)};
 }
 
 static bool has_rows(const plim__load_facts_t *facts)
@@ -251,11 +292,6 @@ static int64_t share(int64_t from, int64_t to, int64_t part)
     return from + plim__max_i64(to - from, 0) / part;
 }
 
-static int64_t more(int64_t value, int64_t percent)
-{
-    return value < INT64_MAX / 200 ? value + value * percent / 100 : INT64_MAX;
-}
-
 static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
     int64_t least = total_of(facts, line, plan);
@@ -313,6 +349,34 @@ static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t
     return tried.num_slots;
 }
 
+/* The part of the room that slots may take: all of it where neither windows nor hot rows want it.
+ */
+static int64_t slots_share(int64_t least, int64_t line, const plim_load_plan_t *plan, int64_t part)
+{
+    return share(least, line, plan->window_steps > 0 ? part : 1);
+}
+
+/* Takes as much of a batch as fits, by 64ths of it. */
+static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+                         int num_slots, const plim__load_size_t *batch, int64_t limit)
+{
+    const plim_load_plan_t least = *plan;
+    int low = 0, high = 64;
+    while (low < high) {
+        const int middle = high - (high - low) / 2;
+        const plim__load_size_t size = {batch->nodes - batch->nodes / 64 * (64 - middle),
+                                        batch->edges - batch->edges / 64 * (64 - middle)};
+        plim_load_plan_t tried = least;
+        if (try_slots(facts, line, &tried, num_slots, &size, limit)) {
+            *plan = tried;
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low > 0;
+}
+
 /*
  * Slots for whole batches at their worst, when that is cheap: one for each worker and one for the
  * caller; else for batches as expected; else as large as may be. False when it had to be less than
@@ -325,30 +389,22 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     int many = wish > 0 ? wish : most;
     int few = wish > 0 ? wish : 2;
     int64_t least = total_of(facts, line, plan);
-    plim__load_size_t expected = plim__load_expected(facts, facts->part_seeds);
-    plim__load_size_t batch = {
-        plim__min_i64(more(expected.nodes, SPARE_PERCENT), facts->most.nodes),
-        plim__min_i64(more(expected.edges, SPARE_PERCENT), facts->most.edges)};
+    const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     int worst = proportionate(facts, plan, few, many, &facts->most);
     if (worst >= plim__min_i64(many, plan->workers + 1) &&
         try_slots(facts, line, plan, worst, &facts->most, least + line / SLOTS_PART))
         return true;
     many = proportionate(facts, plan, few, many, &batch);
-    if (try_slots(facts, line, plan, few, &batch, share(least, line, SLOTS_MOST_PART))) {
+    if (try_slots(facts, line, plan, few, &batch,
+                  slots_share(least, line, plan, SLOTS_MOST_PART))) {
         for (int count = many; count > few; count--)
             if (try_slots(facts, line, plan, count, &batch, least + line / SLOTS_PART))
                 break;
         return true;
     }
-    /* Shrinks the batch until it fits, then takes a second slot if there is room. */
-    int64_t limit = share(least, line, SLOTS_CRAMPED_PART);
-    for (int i = 0; i < 64; i++) {
-        plim__load_size_t less = {batch.nodes / 64 * (64 - i), batch.edges / 64 * (64 - i)};
-        if (try_slots(facts, line, plan, few, &less, limit))
-            return false;
-    }
-    const plim__load_size_t none = {0, 0};
-    (void)try_slots(facts, line, plan, few, &none, line);
+    if (!shrink_slots(facts, line, plan, few, &batch,
+                      slots_share(least, line, plan, SLOTS_CRAMPED_PART)))
+        (void)try_slots(facts, line, plan, few, &(plim__load_size_t){0, 0}, line);
     return false;
 }
 
@@ -407,9 +463,15 @@ static bool comfortable(const plim__load_facts_t *facts, int64_t line,
 static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
     const bool windowed = plan->window_steps > 0;
+    const plim_load_plan_t least = *plan;
     if (windowed)
         grow_depth(facts, line, plan);
-    const bool good = grow_slots(facts, line, plan);
+    bool good = grow_slots(facts, line, plan);
+    if (windowed && !good) { /* what deeper I/O took was the slots': they come first */
+        *plan = least;
+        good = grow_slots(facts, line, plan);
+        grow_depth(facts, line, plan);
+    }
     if (windowed) {
         grow_windows(facts, line, plan);
         grow_hot(facts, line, plan);
@@ -437,22 +499,25 @@ static void grow_hot_first(const plim__load_facts_t *facts, int64_t line,
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
 {
     plim_load_plan_t plan;
-    bool found = false;
-    for (size_t i = 0; i < NUM_ARRANGEMENTS; i++) {
+    bool found = false, whole = false, done = false;
+    for (size_t i = 0; i < NUM_ARRANGEMENTS && !done; i++) {
         if (!allowed(facts, &arrangements[i]))
             continue;
         take_least(facts, &arrangements[i], &plan);
         if (total_of(facts, line, &plan) > line)
             continue;
-        bool good = comfortable(facts, line, &arrangements[i], &plan);
-        good = grow_all(facts, line, &plan) && good;
+        const bool easy = comfortable(facts, line, &arrangements[i], &plan);
+        const bool good = grow_all(facts, line, &plan);
         grow_hot_first(facts, line, &arrangements[i], &plan);
-        /* A cramped one is kept only until a smaller arrangement fits. */
         plan.line = line;
-        *plan_out = plan;
+        done = good && easy;
+        /* Of cramped ones the first with the fewest parts a batch. */
+        const bool larger = !whole && found && plan.slot_nodes > plan_out->slot_nodes;
+        if (!found || done || (good && !whole) || larger) {
+            *plan_out = plan;
+            whole = good;
+        }
         found = true;
-        if (good)
-            break;
     }
     if (found)
         plan_out->total = total_of(facts, line, plan_out);

@@ -18,16 +18,25 @@ typedef struct plim__load_facts {
     const plim_recipe_t *recipe;
     const plim_load_wishes_t *wishes;
     const plim__load_beside_t *beside;
-    int64_t held;           /* on the ledger already, less what grows with the line */
-    int64_t epoch_seeds;    /* of the largest split */
-    int64_t part_seeds;     /* of a batch, or of the largest part that is wanted of one */
-    plim__load_size_t one;  /* the most that the least part of a batch can need */
-    plim__load_size_t most; /* the most that part_seeds can need */
-    plim__trial_t trial;    /* what some seeds came to, unless it is empty */
+    int64_t held;              /* on the ledger already, less what grows with the line */
+    int64_t epoch_seeds;       /* of the largest split */
+    int64_t batch_seeds;       /* of the largest batch */
+    int64_t part_seeds;        /* as many, or those of the largest part that is wanted of it */
+    plim__load_size_t largest; /* nodes and edges of the largest of many graphs */
+    plim__load_size_t one;     /* the most that the least part of a batch can need */
+    plim__load_size_t most;    /* the most that part_seeds can need */
+    plim__trial_t trial;       /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
 
 /* What so many seeds are expected to need: by the trial, else by what dataset.json says. */
 plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds);
+
+/* The most that so many seeds can need, whichever they are. */
+plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_seeds);
+
+/* What a slot has for so many seeds: the expected and some to spare, more of it for few seeds,
+ * which differ more; so that next to none need more. */
+plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds);
 
 /* True, and the plan but for its least line, when something fits under the line. */
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out);

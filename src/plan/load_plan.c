@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/largest_graph.h"
+#include "load/loader.h"
 #include "load/parts.h"
 #include "load/recipe.h"
 #include "load/slots.h"
@@ -62,40 +63,35 @@ static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
     return PLIM_OK;
 }
 
-static plim__load_size_t bound(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                               int64_t num_seeds)
-{
-    plim__load_size_t size;
-    plim__blocks_params_t params = {
-        .num_hops = recipe->num_hops, .replace = recipe->replace, .form = recipe->form};
-    memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
-    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
-                       &size.nodes, &size.edges);
-    return size;
-}
-
 /* The most that a batch, and the least part of one, can need. */
 static plim_status_t find_bounds(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const bool whole = facts->recipe->form == PLIM_PYG || facts->beside->whole;
-    const int64_t seeds = facts->part_seeds;
-    if (info->num_graphs == 0) {
-        facts->most = bound(info, facts->recipe, seeds);
-        facts->one = whole ? facts->most : bound(info, facts->recipe, 1);
-        return PLIM_OK;
-    }
-    int64_t nodes, edges;
-    PLIM_TRY(plim__largest_graph(facts->job, facts->dataset, &nodes, &edges));
-    facts->one = (plim__load_size_t){plim__max_i64(nodes, 1), nodes + 1 + edges};
-    facts->most = (plim__load_size_t){
-        plim__max_i64(plim__min_i64(plim__mul_saturating_i64(nodes, seeds), info->num_nodes), 1),
-        plim__min_i64(plim__mul_saturating_i64(nodes + edges, seeds),
-                      info->num_nodes + info->num_edges) +
-            1};
-    if (whole)
-        facts->one = facts->most;
+    if (info->num_graphs > 0)
+        PLIM_TRY(plim__largest_graph(facts->job, facts->dataset, &facts->largest.nodes,
+                                     &facts->largest.edges));
+    facts->most = plim__load_most(facts, facts->part_seeds);
+    facts->one = whole ? facts->most : plim__load_most(facts, 1);
     return PLIM_OK;
+}
+
+/*
+ * What counts as held: as when rows were packed for this recipe, so that the same are chosen again,
+ * while that is enough and not much too much. What is packed first leaves room for a process that
+ * takes a little more next time.
+ */
+static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
+{
+    const char *scratch = facts->wishes->scratch;
+    const int64_t step = (int64_t)HELD_STEP;
+    if (scratch == NULL)
+        return (int64_t)plim__round_up((size_t)held, HELD_STEP);
+    const uint64_t key = plim__load_hot_key(plim_dataset_info(facts->dataset), facts->recipe);
+    const int64_t packed = plim__rows_packed_held(facts->dataset, scratch, key);
+    if (packed >= held && packed <= held + 2 * step)
+        return packed;
+    return (int64_t)plim__round_up((size_t)(held + step / 2), HELD_STEP);
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -111,10 +107,11 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                              .wishes = wishes,
                              .beside = beside,
                              .epoch_seeds = plim__load_largest_split(info),
+                             .batch_seeds = plim__load_part_seeds(info, recipe, 0),
                              .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
     const int64_t held =
         plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
-    facts->held = (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), HELD_STEP);
+    facts->held = held_of(facts, plim__max_i64(held, 0));
     *rounding_out = facts->held - held;
     return find_bounds(facts);
 }
@@ -190,17 +187,15 @@ static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan
     return plim__rows_packed_bytes(dataset, bytes);
 }
 
-/* Whether so many seeds are expected to fit one of the plan's slots. */
-static bool fits_a_slot(const plim__load_facts_t *facts, const plim_load_plan_t *plan,
-                        int64_t num_seeds)
+static bool fits_a_slot(const plim_load_plan_t *plan, plim__load_size_t size)
 {
-    const plim__load_size_t size = plim__load_expected(facts, num_seeds);
     return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
 }
 
-/* The line, to a MiB, from which on a slot holds an expected batch; 0 when there is none. */
-static int64_t whole_line(const plim__load_facts_t *facts, int64_t line, int64_t num_seeds)
+/* The line, to a MiB, from which on a slot has room for a batch; 0 when there is none. */
+static int64_t whole_line(const plim__load_facts_t *facts, int64_t line)
 {
+    const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     int64_t low = line, high = line;
     plim_load_plan_t plan;
     do {
@@ -208,10 +203,10 @@ static int64_t whole_line(const plim__load_facts_t *facts, int64_t line, int64_t
             return 0;
         low = high;
         high *= 2;
-    } while (!plim__load_fit(facts, high, &plan) || !fits_a_slot(facts, &plan, num_seeds));
+    } while (!plim__load_fit(facts, high, &plan) || !fits_a_slot(&plan, batch));
     while (high - low > MIB) {
         const int64_t middle = low + (high - low) / 2;
-        if (plim__load_fit(facts, middle, &plan) && fits_a_slot(facts, &plan, num_seeds))
+        if (plim__load_fit(facts, middle, &plan) && fits_a_slot(&plan, batch))
             high = middle;
         else
             low = middle;
@@ -224,11 +219,11 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
 {
     const int64_t seeds = facts->part_seeds;
     int64_t parts = 1;
-    while (parts < seeds && !fits_a_slot(facts, plan, (seeds - 1) / parts + 1))
+    while (parts < seeds && !fits_a_slot(plan, plim__load_expected(facts, (seeds - 1) / parts + 1)))
         parts *= 2;
     if (parts == 1)
         return;
-    const int64_t line = whole_line(facts, plan->line, seeds);
+    const int64_t line = whole_line(facts, plan->line);
     const int64_t mebibytes = line / MIB + 1;
     if (line > 0)
         plim__log(facts->job, PLIM_LOG_INFO,
@@ -238,17 +233,58 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
                   (long long)mebibytes);
 }
 
+static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds)
+{
+    const int64_t enough = whole_line(facts, line);
+    char more[96] = "";
+    if (enough > 0)
+        (void)snprintf(more, sizeof more, "; from about %lld MiB of memory on it is %s",
+                       (long long)(enough / MIB + 1),
+                       facts->part_seeds < facts->batch_seeds ? "as many as wished for"
+                                                              : "whole batches");
+    if (facts->beside->bits)
+        plim__log(facts->job, PLIM_LOG_WARNING,
+                  "batches of %lld are computed %lld seeds at a time: losses agree with those of "
+                  "whole batches to about 1e-6, not to the bit%s",
+                  (long long)facts->batch_seeds, (long long)seeds, more);
+    else
+        plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %lld seeds at a time%s",
+                  (long long)facts->batch_seeds, (long long)seeds, more);
+}
+
+/*
+ * Cuts batches that a slot has no room for, by halves, and plans anew for such parts: what is added
+ * up then depends on that number alone, not on how much a slot happens to hold.
+ */
+static void cut(plim__load_facts_t *facts, plim_load_wishes_t *wishes, plim_load_plan_t *plan)
+{
+    int64_t seeds = facts->part_seeds;
+    while (seeds > 1 && !fits_a_slot(plan, plim__load_needed(facts, seeds)))
+        seeds = (seeds + 1) / 2;
+    if (seeds == facts->part_seeds)
+        return;
+    say_cut(facts, plan->line, seeds);
+    wishes->part_seeds = seeds;
+    facts->part_seeds = seeds;
+    facts->most = plim__load_most(facts, seeds);
+    plim_load_plan_t again;
+    if (plim__load_fit(facts, plan->line, &again) &&
+        fits_a_slot(&again, plim__load_needed(facts, seeds)))
+        *plan = again;
+    plan->part_seeds = seeds;
+}
+
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT];
     /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
     const int64_t given = least / MIB + (least % MIB != 0) + 1;
     return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s of %lld%s need at least %lld MiB in all, and the memory line is "
-                      "%s; give --memory %lldM or more, or make batches or fan-outs smaller%s",
-                      plim__dataset_path(facts->dataset), facts->beside->what,
+                      "%s: at least %lld MiB in all are needed for %s of %lld%s, and the memory "
+                      "line is %s; give --memory %lldM or more%s",
+                      plim__dataset_path(facts->dataset), (long long)given, facts->beside->what,
                       (long long)facts->recipe->batch_size,
-                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "", (long long)given,
+                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
                       plim__size_text(line, text), (long long)given, facts->beside->remedies);
 }
 
@@ -263,22 +299,24 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                      const plim__load_beside_t *beside, plim_load_plan_t *plan_out)
 {
-    static const plim_load_wishes_t no_wishes;
-    static const plim__load_beside_t alone = {.bytes = nothing, .what = "batches", .remedies = ""};
-    if (wishes == NULL)
-        wishes = &no_wishes;
+    static const plim__load_beside_t alone = {
+        .bytes = nothing, .what = "batches", .remedies = ", or make batches or fan-outs smaller"};
+    plim_load_wishes_t wanted = {0};
+    if (wishes != NULL)
+        wanted = *wishes;
     if (beside == NULL)
         beside = &alone;
     PLIM_TRY(check_recipe(dataset, recipe));
-    PLIM_TRY(check_wishes(wishes));
-    PLIM_TRY(plim__load_cut_check(recipe, wishes->part_seeds));
+    PLIM_TRY(check_wishes(&wanted));
+    PLIM_TRY(plim__load_cut_check(recipe, wanted.part_seeds));
     plim__load_facts_t facts;
     int64_t rounding;
-    PLIM_TRY(find_facts(job, dataset, recipe, wishes, beside, &facts, &rounding));
+    PLIM_TRY(find_facts(job, dataset, recipe, &wanted, beside, &facts, &rounding));
     int64_t line = plim_ledger_line(job->ledger);
-    if (wishes->memory > 0)
-        line = plim__min_i64(line, wishes->memory);
+    if (wanted.memory > 0)
+        line = plim__min_i64(line, wanted.memory);
     const int64_t least = plim__load_least(&facts);
+    int64_t tried = 0; /* held by a trial */
     plim_load_plan_t plan;
     if (!plim__load_fit(&facts, line, &plan))
         return refuse(&facts, line, least);
@@ -287,12 +325,18 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
         if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
             return status;
         (void)plim__load_fit(&facts, line, &plan);
-        plan.total = plim__max_i64(plan.total, trial_total(&facts, line));
+        tried = trial_total(&facts, line);
     }
-    plan.least = least;
+    if (beside->cuts)
+        cut(&facts, &wanted, &plan);
+    else
+        say_parts(&facts, &plan);
+    plan.total = plim__max_i64(plan.total, tried);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
-    say_parts(&facts, &plan);
+    plan.held = facts.held;
     add_held(job->ledger, rounding, &plan);
+    plan.least = least; /* of batches that are not cut, which may take a little more */
+    plan.total = plim__max_i64(plan.total, least);
     *plan_out = plan;
     return PLIM_OK;
 }

@@ -11,8 +11,10 @@ typedef struct plim__load_beside {
     int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);
     const void *context;
     bool whole;           /* batches may not be cut */
-    const char *what;     /* needs the memory: "batches", "training with batches" */
-    const char *remedies; /* besides --memory and smaller batches: ", or …", or "" */
+    bool cuts;            /* one that must be is cut at a number of seeds that the plan chooses */
+    bool bits;            /* a cut changes the last bits of what is computed */
+    const char *what;     /* the memory is for: "batches", "training on batches" */
+    const char *remedies; /* besides --memory: ", or …" */
 } plim__load_beside_t;
 
 /* plim_load_plan with all of that under the same line, in total and least; NULL: nothing. */

@@ -73,11 +73,11 @@ static int64_t saturate(size_t bytes)
 
 int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                          const plim_training_t *settings, const plim_load_plan_t *plan,
-                         plim_plan_account_t *accounts_out, int *num_accounts_out)
+                         bool training, plim_plan_account_t *accounts_out, int *num_accounts_out)
 {
     const int threads = plim__job_threads(job);
     const plim__model_params_t params =
-        plim__train_model_params(info, settings, plan, true, threads);
+        plim__train_model_params(info, settings, plan, training, threads);
     const struct {
         const char *name;
         int64_t bytes;

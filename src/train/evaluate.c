@@ -8,6 +8,7 @@
 #include "load/order.h"
 #include "load/seeds.h"
 #include "plan/settings.h"
+#include "plan/train_plan.h"
 #include "train/exact.h"
 #include "train/output.h"
 #include "train/run.h"
@@ -51,7 +52,7 @@ static plim_status_t open_sampled(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference)
 {
     plim_train_plan_t plan;
-    PLIM_TRY(plim_train_plan(session->job, session->dataset, &session->training, NULL, &plan));
+    PLIM_TRY(plim__evaluation_plan(session->job, session->dataset, &session->training, &plan));
     PLIM_TRY(plim__session_open(session, &plan, false));
     return load_weights(session, run, inference);
 }

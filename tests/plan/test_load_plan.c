@@ -5,12 +5,15 @@
 #include "base/threads.h"
 #include "load/parts.h"
 #include "load/slots.h"
+#include "mem/footprint.h"
+#include "mem/ledger.h"
 
 #include <plimsoll/plimsoll.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define MIB ((int64_t)1 << 20)
 
@@ -321,6 +324,44 @@ static void test_more_memory_never_hurts(void **state)
     close_place(&place);
 }
 
+/* A process takes a little more or less at each start; what was packed is found again. */
+static void test_packed_rows_outlast_the_process(void **state)
+{
+    static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
+    static const int64_t starts[] = {900, 900, 500, 700, 1000, 1100, 1300}; /* KiB, by others */
+    (void)state;
+    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    const plim_recipe_t recipe = small_recipe();
+    char scratch[600];
+    (void)snprintf(scratch, sizeof scratch, "%s/scratch", place.directory);
+    assert_int_equal(mkdir(scratch, 0700), 0);
+    const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .scratch = scratch};
+    const int64_t held = 64 * MIB, line = held + 60 * MIB;
+    size_t kept = 0;
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        plim_job_t job = test_job_make(line, 2, PLIM_IO_AUTO);
+        plim_dataset_t *dataset;
+        plim_loader_t *loader;
+        plim_load_plan_t plan;
+        int account;
+        assert_ok(plim_dataset_open(&job, place.path, &dataset));
+        const int64_t own = plim_ledger_reserved(job.ledger) - plim__footprint_growth(line);
+        assert_ok(plim__ledger_reserve(job.ledger, "others",
+                                       (size_t)(held + (starts[i] << 10) - own), &account));
+        assert_ok(plim_load_plan(&job, dataset, &recipe, &wishes, &plan));
+        check_sums(&plan);
+        if (i == 0) {
+            kept = plan.hot_row_bytes;
+            assert_ok(plim_loader_create(&job, dataset, &plan, &loader));
+            plim_loader_destroy(loader);
+        }
+        assert_true(kept > 0 && plan.hot_row_bytes == kept);
+        plim_dataset_close(dataset);
+        test_job_end(&job);
+    }
+    close_place(&place);
+}
+
 static void test_wishes_are_kept(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
@@ -541,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_seeds_alone_need_no_lists),
         cmocka_unit_test(test_least_line_is_exact),
         cmocka_unit_test(test_more_memory_never_hurts),
+        cmocka_unit_test(test_packed_rows_outlast_the_process),
         cmocka_unit_test(test_wishes_are_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),

@@ -9,6 +9,7 @@
 #include "nn/score.h"
 #include "plan/settings.h"
 #include "plan/train_cost.h"
+#include "plan/train_plan.h"
 #include "train/run.h"
 
 #include <plimsoll/plimsoll.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
+#define WARNING_MAX 512
 
 typedef struct place {
     char directory[512];
@@ -228,6 +230,123 @@ static void more_memory_never_hurts(void **state)
     close_place(&place);
 }
 
+/* A batch that is large beside the graph, so that slots and activations decide what fits. */
+static const test_graph_t wide = {
+    .num_nodes = 40000, .num_features = 128, .num_classes = 7, .half = true};
+
+static plim_training_t wide_training(void)
+{
+    plim_training_t training = small_training(PLIM_GCN);
+    training.model.hidden = 64;
+    training.recipe.batch_size = 1024;
+    training.recipe.fanout[0] = 15;
+    training.recipe.fanout[1] = 10;
+    return training;
+}
+
+static void note_warning(void *user, plim_log_level_t level, const char *message)
+{
+    if (level == PLIM_LOG_WARNING)
+        (void)snprintf(user, WARNING_MAX, "%s", message);
+}
+
+/* From the least line to whole batches: fewer and fewer parts, and a warning while there are any.
+ */
+static void more_memory_never_means_more_parts(void **state)
+{
+    (void)state;
+    char warning[WARNING_MAX];
+    place_t place = open_place(&wide, 2);
+    place.job.log = note_warning;
+    place.job.user = warning;
+    const plim_training_t training = wide_training();
+    plim_train_plan_t plan;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_int_equal(plan.load.part_seeds, 0);
+    int64_t before = 1, whole_at = 0;
+    const int64_t least = plan.least, enough = plan.total;
+    for (int64_t memory = least; memory < enough + 32 * MIB; memory += MIB / 2) {
+        warning[0] = '\0';
+        assert_ok(plan_under(&place, &training, memory, &plan));
+        check_sums(&plan);
+        const int64_t seeds = plan.load.part_seeds > 0 ? plan.load.part_seeds : 1024;
+        assert_true(seeds >= before);
+        assert_int_equal(strstr(warning, "seeds at a time") != NULL, seeds < 1024);
+        if (seeds == 1024 && before < 1024)
+            whole_at = memory;
+        before = seeds;
+    }
+    assert_true(whole_at > least && whole_at <= enough + MIB);
+    close_place(&place);
+}
+
+/* Every part of every batch has the planned number of seeds: none is cut once more. */
+static void batches_are_cut_as_planned(void **state)
+{
+    (void)state;
+    place_t place = open_place(&wide, 2);
+    const plim_training_t training = wide_training();
+    plim_train_plan_t plan, again;
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    const int64_t least = plan.least, enough = plan.total;
+    for (int i = 0; i < 3; i++) {
+        assert_ok(plan_under(&place, &training, least + (enough - least) * i / 4, &plan));
+        const int64_t part = plan.load.part_seeds;
+        assert_in_range(part, 1, 512);
+        assert_ok(plim_loader_create(&place.job, place.dataset, &plan.load, &loader));
+        for (int64_t step = 0; step < 2; step++) {
+            assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, step));
+            do {
+                assert_ok(plim_loader_next(loader, &batch));
+                const int64_t left = batch->batch_seeds - batch->first_seed;
+                assert_int_equal(batch->num_seeds, left < part ? left : part);
+                const bool last = batch->last_part;
+                plim_batch_release(batch);
+                if (last)
+                    break;
+            } while (true);
+        }
+        plim_loader_destroy(loader);
+        const plim_load_wishes_t wishes = {.part_seeds = part};
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &again));
+        assert_int_equal(again.load.part_seeds, part);
+    }
+    close_place(&place);
+}
+
+/* Without gradients less will do, batch norm may work on parts, and other things help. */
+static void evaluation_has_a_plan_of_its_own(void **state)
+{
+    (void)state;
+    place_t place = open_place(&wide, 2);
+    plim_training_t training = wide_training();
+    plim_train_plan_t trained, plan;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
+    assert_ok(plim__evaluation_plan(&place.job, place.dataset, &training, &plan));
+    assert_true(plan.least < trained.least && plan.total < trained.total);
+    assert_true(bytes_of(&plan, "model") < bytes_of(&trained, "model"));
+    training.model.norm = PLIM_NORM_BATCH;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
+    plim_job_t tight = test_job_make(plan.least + 2 * MIB, 2, PLIM_IO_AUTO);
+    plim_dataset_t *dataset;
+    assert_ok(plim_dataset_open(&tight, place.path, &dataset));
+    assert_ok(plim__evaluation_plan(&tight, dataset, &training, &plan));
+    assert_true(plan.least < trained.least && plan.load.part_seeds > 0);
+    plim_dataset_close(dataset);
+    test_job_end(&tight);
+    tight = test_job_make(plan.least - 2 * MIB, 2, PLIM_IO_AUTO);
+    assert_ok(plim_dataset_open(&tight, place.path, &dataset));
+    assert_int_equal(plim__evaluation_plan(&tight, dataset, &training, &plan), PLIM_ERR_BUDGET);
+    assert_non_null(strstr(plim_last_error(), "evaluation on batches of 1024"));
+    assert_non_null(strstr(plim_last_error(), "--exact"));
+    assert_null(strstr(plim_last_error(), "smaller"));
+    plim_dataset_close(dataset);
+    test_job_end(&tight);
+    close_place(&place);
+}
+
 /* Microbatches make slots and activations smaller; batch norm forbids them, planned or not. */
 static void splitting_is_planned(void **state)
 {
@@ -264,9 +383,15 @@ static void the_run_is_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_recipe_is_the_models), cmocka_unit_test(what_is_planned_can_be_made),
-        cmocka_unit_test(the_least_line_is_exact),  cmocka_unit_test(more_memory_never_hurts),
-        cmocka_unit_test(splitting_is_planned),     cmocka_unit_test(the_run_is_counted),
+        cmocka_unit_test(the_recipe_is_the_models),
+        cmocka_unit_test(what_is_planned_can_be_made),
+        cmocka_unit_test(the_least_line_is_exact),
+        cmocka_unit_test(more_memory_never_hurts),
+        cmocka_unit_test(splitting_is_planned),
+        cmocka_unit_test(the_run_is_counted),
+        cmocka_unit_test(more_memory_never_means_more_parts),
+        cmocka_unit_test(batches_are_cut_as_planned),
+        cmocka_unit_test(evaluation_has_a_plan_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,14 @@
+/* The plan of an evaluation: that of training is public. */
+#ifndef PLIM_PLAN_TRAIN_PLAN_H
+#define PLIM_PLAN_TRAIN_PLAN_H
+
+#include "store/dataset.h"
+
+#include <plimsoll/train.h>
+
+/* As plim_train_plan, for a model that only computes batches forward: no gradients, no moments, no
+ * layers kept. Batches may be cut whatever the norm. */
+plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim_training_t *training, plim_train_plan_t *plan_out);
+
+#endif
