@@ -78,6 +78,7 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
         return PLIM_OK;
     if (train->dataset == NULL)
         train->dataset = info->dataset;
+    train->wishes.part_seeds = info->part_seeds;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
     } else if (train->epochs_given && train->training.epochs <= info->epochs_done) {

@@ -106,7 +106,7 @@ typedef struct plim_training {
     /* Below: changes speed and memory, not the result (microbatch: only its last bits). A run is
      * saved when it ends, at the end of an epoch where saving takes at most a twentieth of the time
      * since the last, and as often as these say. */
-    int64_t microbatch;        /* seeds at a time; 0: the whole batch */
+    int64_t microbatch;        /* seeds at a time; 0: the whole batch, or as many as fit */
     int64_t checkpoint_steps;  /* save every so many steps; 0: not by steps */
     double checkpoint_seconds; /* save at least this often; 0: not by time */
     int64_t memory_steps;      /* a line about memory every so many steps; 0: none */
@@ -153,6 +153,11 @@ typedef struct plim_train_result {
  * The whole run's plan: the loader's and, beside it, model, optimiser, activations, checkpoint and
  * evaluation. PLIM_ERR_BUDGET with the least line when nothing fits; PLIM_ERR_USAGE for settings
  * that the dataset cannot serve.
+ *
+ * A run computes the same bits under any line that has room for whole batches. Where there is none
+ * for them (or for microbatch, or wishes->part_seeds), load.part_seeds says how many seeds are
+ * computed at a time, by halves of a batch, and the log warns: losses then agree to about 1e-6, and
+ * to the bit among all runs of the same part_seeds.
  */
 typedef struct plim_train_plan {
     plim_load_plan_t load;
@@ -183,6 +188,8 @@ typedef struct plim_run_info {
     char dataset[PLIM_PATH_MAX];
     char fingerprint[17];
     int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet */
+    int64_t part_seeds; /* computed at a time so far, the wish for a plan that is to go on bit for
+                           bit; 0: whole batches */
 } plim_run_info_t;
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
@@ -191,8 +198,8 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
  * Goes on where last.safetensors ends, up to training->epochs in all. These may be others than
  * before, but no fewer than were begun, and patience may grow; else what decides the result must be
  * as in run.json: PLIM_ERR_USAGE names what is not, or says that patience ended the run. As
- * plim_train besides. PLIM_ERR_DATA on another dataset. On another kind of processor, or with other
- * library versions, it goes on and logs that bits may differ.
+ * plim_train besides. PLIM_ERR_DATA on another dataset. On another kind of processor, with other
+ * library versions or a plan of other part_seeds, it goes on and logs that bits may differ.
  */
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,

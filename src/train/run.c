@@ -341,5 +341,6 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     memcpy(info_out->fingerprint, about.fingerprint, sizeof about.fingerprint);
     info_out->epochs_done = found ? position.epoch : -1;
     info_out->step = found ? position.step : -1;
+    info_out->part_seeds = position.part_seeds;
     return PLIM_OK;
 }

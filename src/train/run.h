@@ -18,10 +18,11 @@ typedef struct plim__run plim__run_t;
 
 /* Where a run stands; with the parameters and moments, all that a resumed run needs. */
 typedef struct plim__position {
-    int64_t epoch;   /* epochs done */
-    int64_t step;    /* steps of the next one done */
-    int64_t updates; /* optimiser's steps in all */
-    double loss_sum; /* over the seeds of the epoch under way */
+    int64_t epoch;      /* epochs done */
+    int64_t step;       /* steps of the next one done */
+    int64_t updates;    /* optimiser's steps in all */
+    int64_t part_seeds; /* computed at a time, which decides the last bits; 0: whole batches */
+    double loss_sum;    /* over the seeds of the epoch under way */
     int64_t loss_seeds;
     double epoch_loss;     /* of the last whole epoch */
     int64_t best_epoch;    /* 0: none */

@@ -25,6 +25,7 @@ static const field_t fields[] = {
     {"epoch", COUNT, AT(epoch)},
     {"step", COUNT, AT(step)},
     {"updates", COUNT, AT(updates)},
+    {"part_seeds", COUNT, AT(part_seeds)},
     {"loss_sum", REAL, AT(loss_sum)},
     {"loss_seeds", COUNT, AT(loss_seeds)},
     {"epoch_loss", REAL, AT(epoch_loss)},
@@ -83,13 +84,17 @@ static bool get_field(const field_t *field, const char *text, plim__position_t *
 static plim_status_t get_position(const plim__safetensors_t *file, const char *path,
                                   plim__position_t *position_out)
 {
-    for (int i = 0; i < NUM_FIELDS; i++)
-        if (!get_field(&fields[i], plim__safetensors_note(file, fields[i].key), position_out))
+    for (int i = 0; i < NUM_FIELDS; i++) {
+        const char *text = plim__safetensors_note(file, fields[i].key);
+        if (text == NULL && fields[i].offset == AT(part_seeds))
+            text = "0"; /* older checkpoints do not say */
+        if (!get_field(&fields[i], text, position_out))
             return plim__fail(
                 PLIM_ERR_DATA,
                 "%s: its note \"%s\" is missing or impossible; it is not a checkpoint "
                 "of a run",
                 path, fields[i].key);
+    }
     return PLIM_OK;
 }
 

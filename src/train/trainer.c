@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "load/parts.h"
 #include "mem/arena.h"
 #include "nn/loss.h"
 #include "plan/settings.h"
@@ -41,6 +42,7 @@ typedef struct trainer {
     int64_t saved_updates; /* position at that time: epoch and updates say it all */
     int64_t saved_epoch;
     bool diverged; /* what it has now is not to be saved */
+    bool cut;      /* said that a part was cut once more */
 } trainer_t;
 
 /* The run ends here, and what was saved before it went wrong stays. */
@@ -137,6 +139,24 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
     return plim__model_backward(session->model, batch, trainer->doutputs);
 }
 
+/* A part that is larger than the plan foresaw is cut by the loader: then the line shows in the last
+ * bits, and that is said. */
+static void look_at_cut(trainer_t *trainer, const plim_batch_t *batch)
+{
+    const int64_t part = trainer->position.part_seeds;
+    int64_t seeds = batch->batch_seeds - batch->first_seed;
+    if (part > 0 && part < seeds)
+        seeds = part;
+    if (batch->num_seeds >= seeds || trainer->cut)
+        return;
+    plim__log(trainer->session.job, PLIM_LOG_WARNING,
+              "step %lld of epoch %lld has more neighbours than there is room for, and is computed "
+              "%lld seeds at a time: losses agree with those under more memory to about 1e-6, not "
+              "to the bit",
+              (long long)batch->step + 1, (long long)batch->epoch + 1, (long long)batch->num_seeds);
+    trainer->cut = true;
+}
+
 /* Changes the weights, and with them the position. */
 static plim_status_t end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
 {
@@ -201,6 +221,7 @@ static plim_status_t train_steps(trainer_t *trainer)
             return PLIM_OK;
         const bool last = batch->last_part;
         const int64_t seeds = batch->batch_seeds;
+        look_at_cut(trainer, batch);
         const plim_status_t status = train_part(trainer, batch);
         plim_batch_release(batch);
         if (status != PLIM_OK)
@@ -413,8 +434,24 @@ static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_trai
                                              "model than the settings say: plan again");
 }
 
+/* How many seeds are computed at a time, and whether that is as before. */
+static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool resumed)
+{
+    const plim_dataset_info_t *info = trainer->session.info;
+    const int64_t whole = plim__load_part_seeds(info, &plan->recipe, 0);
+    const int64_t part = plim__load_part_seeds(info, &plan->recipe, plan->part_seeds);
+    const int64_t before = trainer->position.part_seeds;
+    trainer->position.part_seeds = part < whole ? part : 0;
+    if (resumed && before != trainer->position.part_seeds)
+        plim__log(trainer->session.job, PLIM_LOG_WARNING,
+                  "%s was computed %lld seeds at a time, now it is %lld: the last bits of results "
+                  "may differ from those of an uninterrupted run",
+                  trainer->path, (long long)(before > 0 ? before : whole), (long long)part);
+}
+
 /* From the position of an open run to its end. */
-static plim_status_t train(trainer_t *trainer, bool resume, plim_train_result_t *result_out)
+static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
+                           plim_train_result_t *result_out)
 {
     plim__session_t *session = &trainer->session;
     plim__position_t *position = &trainer->position;
@@ -431,6 +468,7 @@ static plim_status_t train(trainer_t *trainer, bool resume, plim_train_result_t 
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
     }
+    settle_parts(trainer, &plan->load, found);
     trainer->timeline.updates = position->updates;
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));
@@ -460,7 +498,7 @@ static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *t
                                   session->info, training, &trainer->run));
     plim_status_t status = open_trainer(trainer, plan);
     if (status == PLIM_OK)
-        status = train(trainer, resume, result_out);
+        status = train(trainer, plan, resume, result_out);
     else if (!resume)
         plim__run_discard(trainer->run);
     end_trainer(trainer);
