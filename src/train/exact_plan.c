@@ -165,7 +165,7 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
                          const plim__exact_params_t *params)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__exact_layer_t layers[PLIM_HOPS_MAX];
+    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     int num_layers;
     int64_t floats = 0;
     plim__exact_layers_shape(info, params, &num_layers, layers);
