@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "io/commit.h"
 #include "train/run_internal.h"
 #include "train/settings.h"
 
@@ -43,21 +44,6 @@ static bool exists(const char *path)
 {
     struct stat about;
     return lstat(path, &about) == 0;
-}
-
-static plim_status_t sync_directory(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return plim__fail_errno(errno, "%s: cannot open the directory to make it durable", path);
-    int result;
-    do {
-        result = fsync(fd);
-    } while (result != 0 && errno == EINTR);
-    plim_status_t status =
-        result == 0 ? PLIM_OK : plim__fail_errno(errno, "%s: cannot be made durable", path);
-    (void)close(fd);
-    return status;
 }
 
 /* The text that the holder of the lock left there: where and who it is. */
@@ -216,7 +202,7 @@ static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about
     PLIM_TRY(plim__run_path(run->path, RUN_JSON, path));
     PLIM_TRY(plim__run_json_write(run->job, path, about));
     PLIM_TRY(plim__run_path(run->path, "..", parent));
-    return sync_directory(parent);
+    return plim__sync_directory(parent);
 }
 
 /* The directory, once it is known to be nobody else's. */
