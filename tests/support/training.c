@@ -5,6 +5,7 @@
 #include <string.h>
 
 static char directory[512];
+static char graph[600];
 
 const test_way_t test_plain_way = {.threads = 2, .line = PLIM_LINE_NONE};
 
@@ -13,16 +14,20 @@ void test_training_path(const char *name, char path_out[700])
     (void)snprintf(path_out, 700, "%s/%s", directory, name);
 }
 
+const char *test_training_graph(void)
+{
+    return graph;
+}
+
 int test_training_begin(void **state)
 {
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    char path[700];
     (void)state;
     test_directory_make(directory);
-    test_training_path("graph", path);
+    (void)snprintf(graph, sizeof graph, "%s/graph", directory);
     options.shape = "free";
-    options.target = path;
+    options.target = graph;
     options.num_nodes = 3000;
     options.num_edges = 24000;
     options.num_features = 24;
@@ -60,9 +65,8 @@ plim_status_t test_train(const char *name, const plim_training_t *training, cons
     plim_job_t job = test_job_make(way->line, way->threads, PLIM_IO_AUTO);
     plim_train_plan_t plan;
     plim_dataset_t *dataset;
-    char path[700], graph[700];
+    char path[700];
     test_training_path(name, path);
-    test_training_path("graph", graph);
     job.stop = way->stop;
     assert_ok(plim_dataset_open(&job, way->dataset != NULL ? way->dataset : graph, &dataset));
     assert_ok(plim_train_plan(&job, dataset, training, &way->wishes, &plan));

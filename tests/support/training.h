@@ -11,6 +11,9 @@
 int test_training_begin(void **state);
 int test_training_end(void **state);
 
+/* Where the graph is. */
+const char *test_training_graph(void);
+
 /* Two layers of SAGE over drawn neighbourhoods, four epochs. */
 plim_training_t test_training_small(void);
 
