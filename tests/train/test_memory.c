@@ -299,6 +299,7 @@ static void test_memory_is_flat(void **state)
     training.recipe.batch_size = 3000; /* with whole neighbourhoods every epoch has the same size */
     training.recipe.fanout[0] = training.recipe.fanout[1] = -1;
     training.epochs = 1000;
+    training.eval_every = 3;
     assert_ok(test_train("flat", &training, &way, &result));
     assert_int_equal(held.epochs, 1000);
     assert_int_equal(held.changes, 0);
