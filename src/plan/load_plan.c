@@ -236,12 +236,12 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
 static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds)
 {
     const int64_t enough = whole_line(facts, line);
+    const int64_t mebibytes = enough / MIB + 1;
     char more[96] = "";
     if (enough > 0)
-        (void)snprintf(more, sizeof more, "; from about %lld MiB of memory on it is %s",
-                       (long long)(enough / MIB + 1),
-                       facts->part_seeds < facts->batch_seeds ? "as many as wished for"
-                                                              : "whole batches");
+        (void)snprintf(
+            more, sizeof more, "; from about %lld MiB of memory on it is %s", (long long)mebibytes,
+            facts->part_seeds < facts->batch_seeds ? "as many as wished for" : "whole batches");
     if (facts->beside->bits)
         plim__log(facts->job, PLIM_LOG_WARNING,
                   "batches of %lld are computed %lld seeds at a time: losses agree with those of "

@@ -289,8 +289,8 @@ static void test_least_line_is_exact(void **state)
             assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
                              PLIM_ERR_BUDGET);
             char text[64];
-            (void)snprintf(text, sizeof text, "--memory %lldM",
-                           (long long)((plan.least - 1) / MIB + 2));
+            const int64_t enough = (plan.least - 1) / MIB + 2;
+            (void)snprintf(text, sizeof text, "--memory %lldM", (long long)enough);
             assert_non_null(strstr(plim_last_error(), text));
         }
     }
