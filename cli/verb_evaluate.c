@@ -47,10 +47,12 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     double score[3], loss[3];
-    unsigned splits = infer->split == INFER_SPLIT_ALL ? 7U : 1U << infer->split;
+    unsigned splits = 7U;
     (void)context;
     if (infer->split < 0)
         splits = 1U << PLIM_VALID | 1U << PLIM_TEST;
+    else if (infer->split != INFER_SPLIT_ALL)
+        splits = 1U << infer->split;
     if (infer->split < 0 || infer->split == INFER_SPLIT_ALL)
         for (int split = 0; split < 3; split++)
             if (info->num_split[split] == 0)
