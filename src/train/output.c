@@ -6,6 +6,7 @@
 #include "nn/score.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #define BUFFER_BYTES ((size_t)1 << 20)
 
@@ -14,12 +15,26 @@ static size_t row_bytes(const plim__output_t *output, int64_t width)
     return output->kind == PLIM_PREDICT_CLASSES ? sizeof(int64_t) : (size_t)width * sizeof(float);
 }
 
+/* Predictions come under their name whole, by a rename, which would put a file in the place of
+ * whatever stands there. */
+static plim_status_t check_place(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about) != 0 || S_ISREG(about.st_mode))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s is there already and is no ordinary file: predictions are written as a "
+                      "file of their own; name another",
+                      path);
+}
+
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,
                                 int64_t rows, int64_t most_width, plim__output_t *output_out)
 {
     plim__output_t *output = output_out;
     *output = (plim__output_t){
         .draft.file.fd = -1, .kind = kind, .rows = rows, .width = -1, .offset = PLIM__NPY_HEADER};
+    PLIM_TRY(check_place(path));
     const int64_t bytes = plim__mul_saturating_i64(rows, (int64_t)row_bytes(output, most_width));
     PLIM_TRY(plim__draft_open(path, false, bytes, &output->draft));
     PLIM_TRY(plim__arena_create(ledger, "predictions",

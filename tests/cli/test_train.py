@@ -324,3 +324,11 @@ def test_predict_refuses(run, tmp_path):
     assert 'one split' in plimsoll('predict', run, '--split', 'all', '--sampled', '--out', tmp_path / 'x.npy', code=2).stderr
     plimsoll('predict', run, '--out', tmp_path / 'no' / 'x.npy', code=1)
     assert not list(pathlib.Path(tmp_path).iterdir())
+
+
+def test_predict_replaces_only_ordinary_files(run, tmp_path):
+    os.mkfifo(tmp_path / 'pipe')
+    os.symlink('nowhere', tmp_path / 'link')
+    for name in ('pipe', 'link'):
+        done = plimsoll('predict', run, '--out', tmp_path / name, code=2)
+        assert 'no ordinary file' in done.stderr and not (tmp_path / name).is_file()
