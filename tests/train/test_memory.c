@@ -48,6 +48,8 @@ static int note_library(struct dl_phdr_info *library, size_t size, void *context
     return 0;
 }
 
+/* A sanitizer has functions of its own. */
+#if !TEST_SANITIZED
 /* One call of somebody's; `bytes` is what it took, less what it gave back. */
 static void note_call(const void *caller, int64_t bytes)
 {
@@ -63,8 +65,6 @@ static void note_call(const void *caller, int64_t bytes)
 
 #define CALLER __builtin_return_address(0)
 
-/* A sanitizer has functions of its own. */
-#if !TEST_SANITIZED
 // NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): glibc's names
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
