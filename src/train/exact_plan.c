@@ -174,6 +174,8 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
     const plim__exact_sizes_t sizes = plim__exact_sizes(job, info, layers, num_layers, UNIT_LEAST);
     size_t later = plim__mul_saturating_size((size_t)floats, sizeof(float)) + 2 * PLIM__PAGE;
     later = plim__add_saturating_size(
+        later, plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
+    later = plim__add_saturating_size(
         later,
         (size_t)(num_layers + 1) *
             plim__arena_piece(1, plim__node_set_bytes(info->num_nodes) + PLIM__PAGE, PLIM__PAGE));
@@ -268,7 +270,10 @@ static plim_status_t plan_layer(plim__exact_t *exact, int index, int64_t availab
 
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
-    const int64_t available = plim_ledger_available(exact->job->ledger);
+    const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
+    const int64_t available =
+        plim_ledger_available(exact->job->ledger) -
+        (int64_t)plim__exact_give_bytes(exact->job, exact->sizes.piece_rows, last->out);
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
     int64_t disk = 0, space, held = 0, on_disk = 0;
