@@ -127,7 +127,7 @@ def test_splits_and_forms(data):
 
 
 def test_too_little_memory_is_refused_with_what_would_do(data):
-    done = run('load', data, *RECIPE, '--memory', '12M', '--json')
+    done = run('load', data, *RECIPE, '--memory', '20M', '--json')
     assert done.returncode == 3
     error = json.loads(done.stdout)
     assert error['exit_code'] == 3 and '--memory' in error['error'], error

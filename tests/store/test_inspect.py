@@ -96,7 +96,7 @@ def inspect(*words):
 
 def test_too_little_memory_names_what_would_do(tmp_path):
     path = write(tmp_path / 'set', graph(np.random.default_rng(3), 50), num_classes=5)
-    said = run(path, '--memory', '13M', '--threads', 1, code=3).stderr
+    said = run(path, '--memory', '16M', '--threads', 1, code=3).stderr
     enough = said.split('give --memory ')[1].split()[0]
     run(path, '--memory', enough, '--threads', 1)
 
