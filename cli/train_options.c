@@ -93,23 +93,7 @@ static const struct option long_options[] = {
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     CLI_COMMON_OPTIONS};
 
-static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
-                                     [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
-static const char *const aggregations[] = {[PLIM_MEAN] = "mean", [PLIM_MAX] = "max", NULL};
-static const char *const norms[] = {
-    [PLIM_NORM_NONE] = "none", [PLIM_NORM_LAYER] = "layer", [PLIM_NORM_BATCH] = "batch", NULL};
-static const char *const activations[] = {
-    [PLIM_ACTIVATION_NONE] = "none", [PLIM_RELU] = "relu", [PLIM_ELU] = "elu", NULL};
-static const char *const pools[] = {
-    [PLIM_POOL_MEAN] = "mean", [PLIM_POOL_ADD] = "add", [PLIM_POOL_MAX] = "max", NULL};
-static const char *const precisions[] = {
-    [PLIM_PRECISION_F32] = "f32", [PLIM_PRECISION_BF16] = "bf16", NULL};
-static const char *const optimisers[] = {
-    [PLIM_ADAM] = "adam", [PLIM_ADAMW] = "adamw", [PLIM_SGD] = "sgd", NULL};
-static const char *const schedules[] = {[PLIM_SCHEDULE_NONE] = "none",
-                                        [PLIM_SCHEDULE_COSINE] = "cosine",
-                                        [PLIM_SCHEDULE_STEP] = "step",
-                                        NULL};
+/* Where a command line's words are not run.json's: a dash for an underscore. */
 static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross-entropy",
     [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
@@ -125,19 +109,20 @@ static const char *const metrics[] = {
 static const struct {
     int code;
     const char *option;
-    const char *const *words;
+    plim_words_t of;
+    const char *const *words; /* instead of the library's */
     size_t offset;
 } word_options[] = {
-    {OPTION_MODEL, "--model", models, AT(model.kind)},
-    {OPTION_AGGR, "--aggr", aggregations, AT(model.aggregation)},
-    {OPTION_NORM, "--norm", norms, AT(model.norm)},
-    {OPTION_ACT, "--act", activations, AT(model.activation)},
-    {OPTION_POOL, "--pool", pools, AT(model.pool)},
-    {OPTION_PRECISION, "--precision", precisions, AT(model.precision)},
-    {OPTION_OPTIMIZER, "--optimizer", optimisers, AT(optimiser.kind)},
-    {OPTION_SCHEDULE, "--schedule", schedules, AT(optimiser.schedule)},
-    {OPTION_LOSS, "--loss", losses, AT(loss)},
-    {OPTION_METRIC, "--metric", metrics, AT(metric)},
+    {OPTION_MODEL, "--model", PLIM_WORDS_MODEL, NULL, AT(model.kind)},
+    {OPTION_AGGR, "--aggr", PLIM_WORDS_AGGREGATION, NULL, AT(model.aggregation)},
+    {OPTION_NORM, "--norm", PLIM_WORDS_NORM, NULL, AT(model.norm)},
+    {OPTION_ACT, "--act", PLIM_WORDS_ACTIVATION, NULL, AT(model.activation)},
+    {OPTION_POOL, "--pool", PLIM_WORDS_POOL, NULL, AT(model.pool)},
+    {OPTION_PRECISION, "--precision", PLIM_WORDS_PRECISION, NULL, AT(model.precision)},
+    {OPTION_OPTIMIZER, "--optimizer", PLIM_WORDS_OPTIMISER, NULL, AT(optimiser.kind)},
+    {OPTION_SCHEDULE, "--schedule", PLIM_WORDS_SCHEDULE, NULL, AT(optimiser.schedule)},
+    {OPTION_LOSS, "--loss", PLIM_WORDS_LOSS, losses, AT(loss)},
+    {OPTION_METRIC, "--metric", PLIM_WORDS_METRIC, metrics, AT(metric)},
 };
 
 _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t) == sizeof(int),
@@ -145,7 +130,7 @@ _Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_metric_t)
 
 const char *train_model_name(plim_model_kind_t kind)
 {
-    return models[kind];
+    return plim_words(PLIM_WORDS_MODEL)[kind];
 }
 
 static bool take_word(int code, train_t *train)
@@ -153,7 +138,9 @@ static bool take_word(int code, train_t *train)
     size_t i = 0;
     while (i + 1 < sizeof word_options / sizeof word_options[0] && word_options[i].code != code)
         i++;
-    const int word = cli_parse_word(&train->common, word_options[i].option, word_options[i].words);
+    const char *const *words = word_options[i].words;
+    const int word = cli_parse_word(&train->common, word_options[i].option,
+                                    words != NULL ? words : plim_words(word_options[i].of));
     if (word < 0)
         return false;
     memcpy((char *)&train->training + word_options[i].offset, &word, sizeof word);

@@ -9,19 +9,6 @@ enum { OPTION_EXACT = INFER_OWN };
 static const struct option long_options[] = {
     INFER_OPTIONS, {"exact", no_argument, NULL, OPTION_EXACT}, CLI_COMMON_OPTIONS};
 
-/* The metric's name, the automatic one settled as the library does. */
-static const char *metric_name(const plim_training_t *training, const plim_dataset_info_t *info)
-{
-    static const char *const names[] = {"", "accuracy", "roc_auc", "mae", "rmse"};
-    plim_metric_t metric = training->metric;
-    if (metric == PLIM_METRIC_AUTO) {
-        metric = info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
-        if (training->loss == PLIM_LOSS_BCE)
-            metric = PLIM_METRIC_ROC_AUC;
-    }
-    return names[metric];
-}
-
 /* A NaN, which some sums give a sign, prints as "nan". */
 static double without_sign(double value)
 {
@@ -62,7 +49,7 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
     if (status != PLIM_OK)
         return status;
     cli_leave_phase();
-    const char *metric = metric_name(&run->training, info);
+    const char *metric = plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &run->training)];
     json_t *object = NULL;
     if (infer->common.json)
         object = describe(infer, metric, splits, score, loss);

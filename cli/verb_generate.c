@@ -39,20 +39,6 @@ static bool parse_double(const cli_common_t *common, const char *option, double 
     return false;
 }
 
-static bool parse_seed(const cli_common_t *common, uint64_t *seed_out)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(optarg, &end, 10);
-    if (errno != 0 || end == optarg || *end != '\0' || strchr(optarg, '-') != NULL) {
-        (void)cli_wrong_use(common, "--seed: '%s' is not a whole number from 0 to 2^64 - 1",
-                            optarg);
-        return false;
-    }
-    *seed_out = value;
-    return true;
-}
-
 /* False when the option's value is none, already said. */
 static bool take_option(int code, const cli_common_t *common, plim_generate_options_t *options)
 {
@@ -63,7 +49,7 @@ static bool take_option(int code, const cli_common_t *common, plim_generate_opti
     case OPTION_SPREAD:
         return parse_double(common, "--spread", &options->spread);
     case OPTION_SEED:
-        return parse_seed(common, &options->seed);
+        return cli_parse_seed(common, &options->seed);
     case OPTION_TMP:
         options->tmp = optarg;
         return true;

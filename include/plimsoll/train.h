@@ -118,6 +118,27 @@ typedef struct plim_training {
             10, 1, 0, false, 0, 0, 300.0, 0                                                        \
     }
 
+/* Enumerations above whose values have words, as run.json says them. */
+typedef enum plim_words {
+    PLIM_WORDS_MODEL = 0,
+    PLIM_WORDS_AGGREGATION,
+    PLIM_WORDS_NORM,
+    PLIM_WORDS_ACTIVATION,
+    PLIM_WORDS_POOL,
+    PLIM_WORDS_PRECISION,
+    PLIM_WORDS_OPTIMISER,
+    PLIM_WORDS_SCHEDULE,
+    PLIM_WORDS_LOSS,
+    PLIM_WORDS_METRIC
+} plim_words_t;
+
+/* The words of its values, by value, ended by NULL. Thread-safe. */
+PLIM_API const char *const *plim_words(plim_words_t of);
+
+/* What a run on the dataset is scored by: the training's metric, the automatic one settled. */
+PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
+                                            const plim_training_t *training);
+
 /* What happens, as it happens. Scores are NAN where there is none. */
 typedef enum plim_train_event_kind {
     PLIM_EVENT_STEP = 0, /* of training */

@@ -102,4 +102,35 @@ LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block
         }                                                                                          \
     }
 
+/*
+ * name_rows(params, first, last): name_block over rows of params->x, a copy of the kernel for each
+ * element that the source may have.
+ */
+#define ROWS_BY_ELEMENT(name, params_t, most)                                                      \
+    LANES_TARGET static void name##_f32(const params_t *params, int64_t first, int64_t last)       \
+    {                                                                                              \
+        FOR_EACH_BLOCK(name##_block, params, PLIM__F32, most, params->x->width, first, last);      \
+    }                                                                                              \
+    LANES_TARGET static void name##_bf16(const params_t *params, int64_t first, int64_t last)      \
+    {                                                                                              \
+        FOR_EACH_BLOCK(name##_block, params, PLIM__BF16, most, params->x->width, first, last);     \
+    }                                                                                              \
+    LANES_TARGET static void name##_f16(const params_t *params, int64_t first, int64_t last)       \
+    {                                                                                              \
+        FOR_EACH_BLOCK(name##_block, params, PLIM__F16, most, params->x->width, first, last);      \
+    }                                                                                              \
+    static void name##_rows(const params_t *params, int64_t first, int64_t last)                   \
+    {                                                                                              \
+        switch (params->x->element) {                                                              \
+        case PLIM__F32:                                                                            \
+            name##_f32(params, first, last);                                                       \
+            break;                                                                                 \
+        case PLIM__BF16:                                                                           \
+            name##_bf16(params, first, last);                                                      \
+            break;                                                                                 \
+        default:                                                                                   \
+            name##_f16(params, first, last);                                                       \
+        }                                                                                          \
+    }
+
 #endif

@@ -81,34 +81,7 @@ LANES_INLINE void max_block(const plim__row_max_t *max, block_t block, plim__ele
         copy_root(max->x, max->root, block, element, vectors);
 }
 
-LANES_TARGET static void max_f32(const plim__row_max_t *max, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(max_block, max, PLIM__F32, MAX_BLOCK, max->x->width, first, last);
-}
-
-LANES_TARGET static void max_bf16(const plim__row_max_t *max, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(max_block, max, PLIM__BF16, MAX_BLOCK, max->x->width, first, last);
-}
-
-LANES_TARGET static void max_f16(const plim__row_max_t *max, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(max_block, max, PLIM__F16, MAX_BLOCK, max->x->width, first, last);
-}
-
-static void max_rows(const plim__row_max_t *max, int64_t first, int64_t last)
-{
-    switch (max->x->element) {
-    case PLIM__F32:
-        max_f32(max, first, last);
-        break;
-    case PLIM__BF16:
-        max_bf16(max, first, last);
-        break;
-    default:
-        max_f16(max, first, last);
-    }
-}
+ROWS_BY_ELEMENT(max, plim__row_max_t, MAX_BLOCK)
 
 /* Of one block of a source: what the destinations that chose it have. */
 LANES_INLINE void max_back_block(const plim__row_max_back_t *back, block_t block,

@@ -81,33 +81,6 @@ LANES_INLINE void sum_block(const plim__row_sums_t *sums, block_t block, plim__e
         store_part(out + i * step, to, block.part, total[i]);
 }
 
-LANES_TARGET static void sum_f32(const plim__row_sums_t *sums, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(sum_block, sums, PLIM__F32, LANES_BLOCK, sums->x->width, first, last);
-}
-
-LANES_TARGET static void sum_bf16(const plim__row_sums_t *sums, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(sum_block, sums, PLIM__BF16, LANES_BLOCK, sums->x->width, first, last);
-}
-
-LANES_TARGET static void sum_f16(const plim__row_sums_t *sums, int64_t first, int64_t last)
-{
-    FOR_EACH_BLOCK(sum_block, sums, PLIM__F16, LANES_BLOCK, sums->x->width, first, last);
-}
-
-static void sum_rows(const plim__row_sums_t *sums, int64_t first, int64_t last)
-{
-    switch (sums->x->element) {
-    case PLIM__F32:
-        sum_f32(sums, first, last);
-        break;
-    case PLIM__BF16:
-        sum_bf16(sums, first, last);
-        break;
-    default:
-        sum_f16(sums, first, last);
-    }
-}
+ROWS_BY_ELEMENT(sum, plim__row_sums_t, LANES_BLOCK)
 
 #endif

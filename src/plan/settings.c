@@ -103,7 +103,7 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     const char *path = plim__dataset_path(dataset);
     const bool classes = info->label_kind == PLIM_LABELS_CLASSES;
     const plim_loss_t loss = plim__settings_loss(info, training);
-    const plim_metric_t metric = plim__settings_metric(info, training);
+    const plim_metric_t metric = plim_training_metric(info, training);
     if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, so the loss is cross-entropy", path);
@@ -164,8 +164,8 @@ plim_loss_t plim__settings_loss(const plim_dataset_info_t *info, const plim_trai
     return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_MSE;
 }
 
-plim_metric_t plim__settings_metric(const plim_dataset_info_t *info,
-                                    const plim_training_t *training)
+PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
+                                            const plim_training_t *training)
 {
     if (training->metric != PLIM_METRIC_AUTO)
         return training->metric;

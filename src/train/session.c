@@ -21,7 +21,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .events = events,
                                      .user = user};
     session_out->training.loss = plim__settings_loss(info, training);
-    session_out->training.metric = plim__settings_metric(info, training);
+    session_out->training.metric = plim_training_metric(info, training);
 }
 
 plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,

@@ -45,6 +45,17 @@ static const char *const metrics[] = {
     [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
     [PLIM_METRIC_RMSE] = "rmse",       NULL};
 
+PLIM_API const char *const *plim_words(plim_words_t of)
+{
+    static const char *const *const all[] = {
+        [PLIM_WORDS_MODEL] = models,         [PLIM_WORDS_AGGREGATION] = aggregations,
+        [PLIM_WORDS_NORM] = norms,           [PLIM_WORDS_ACTIVATION] = activations,
+        [PLIM_WORDS_POOL] = pools,           [PLIM_WORDS_PRECISION] = precisions,
+        [PLIM_WORDS_OPTIMISER] = optimisers, [PLIM_WORDS_SCHEDULE] = schedules,
+        [PLIM_WORDS_LOSS] = losses,          [PLIM_WORDS_METRIC] = metrics};
+    return all[of];
+}
+
 #define AT(field) offsetof(plim_training_t, field)
 
 static const setting_t settings[] = {

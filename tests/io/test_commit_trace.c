@@ -3,6 +3,7 @@
  * The program traces itself: with an argument it plays the scene.
  */
 #include "support/harness.h"
+#include "support/trace.h"
 
 #include "io/commit.h"
 #include "io/writer.h"
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *own_path;
@@ -37,38 +37,7 @@ static int play(const char *target)
     return 0;
 }
 
-/* Runs a program under strace; true when it ended well. */
-static bool trace(const char *program, const char *argument, const char *log)
-{
-    int how;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        /* LeakSanitizer cannot work under a tracer. */
-        (void)setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-        (void)execlp("strace", "strace", "-f", "-y", "-s", "4096", "-o", log, "-e",
-                     "trace=fsync,fdatasync,rename,renameat,renameat2,ftruncate", program, argument,
-                     (char *)NULL);
-        _exit(127);
-    }
-    assert_int_equal(waitpid(child, &how, 0), child);
-    return WIFEXITED(how) && WEXITSTATUS(how) == 0;
-}
-
-/* The number of the first line from `from` on that holds both, or -1. */
-static int line_with(const char *log, int from, const char *call, const char *argument)
-{
-    char line[16384];
-    int number = 0, found = -1;
-    FILE *file = fopen(log, "r");
-    assert_non_null(file);
-    for (; found < 0 && fgets(line, sizeof line, file) != NULL; number++) {
-        if (number >= from && strstr(line, call) != NULL && strstr(line, argument) != NULL)
-            found = number;
-    }
-    (void)fclose(file);
-    return found;
-}
+#define CALLS "fsync,fdatasync,rename,renameat,renameat2,ftruncate"
 
 static void syncs_before_it_renames(void **state)
 {
@@ -77,25 +46,25 @@ static void syncs_before_it_renames(void **state)
     test_directory_make(directory);
     (void)snprintf(target, sizeof target, "%s/data", directory);
     (void)snprintf(log, sizeof log, "%s/trace", directory);
-    if (!trace("true", "x", log)) {
+    if (!test_trace(CALLS, "true", "x", log)) {
         test_directory_remove(directory);
         print_message("SKIPPED: strace is missing or may not trace here\n");
         skip();
     }
-    assert_true(trace(own_path, target, log));
+    assert_true(test_trace(CALLS, own_path, target, log));
     (void)snprintf(staged, sizeof staged, "<%s/.data.partial/column>", directory);
-    int column = line_with(log, 0, "fsync(", staged);
+    int column = test_trace_line(log, 0, "fsync(", staged);
     assert_true(column >= 0);
-    assert_int_equal(line_with(log, column + 1, "ftruncate(", staged), -1);
+    assert_int_equal(test_trace_line(log, column + 1, "ftruncate(", staged), -1);
     (void)snprintf(staged, sizeof staged, "<%s/.data.partial/.dataset.json.partial>", directory);
-    int json = line_with(log, 0, "fsync(", staged);
-    int json_named = line_with(log, json, "rename", "/dataset.json\"");
+    int json = test_trace_line(log, 0, "fsync(", staged);
+    int json_named = test_trace_line(log, json, "rename", "/dataset.json\"");
     (void)snprintf(staged, sizeof staged, "<%s/.data.partial>", directory);
-    int directory_synced = line_with(log, json_named, "fsync(", staged);
+    int directory_synced = test_trace_line(log, json_named, "fsync(", staged);
     (void)snprintf(staged, sizeof staged, "\"%s\"", target);
-    int named = line_with(log, 0, "rename", staged);
+    int named = test_trace_line(log, 0, "rename", staged);
     (void)snprintf(staged, sizeof staged, "<%s>", directory);
-    int parent = line_with(log, named, "fsync(", staged);
+    int parent = test_trace_line(log, named, "fsync(", staged);
     assert_true(column < json && json < json_named && json_named < directory_synced);
     assert_true(directory_synced < named && named < parent);
     test_directory_remove(directory);

@@ -8,34 +8,14 @@
 
 #define MIB ((int64_t)1 << 20)
 
-typedef struct place {
-    char directory[512];
-    char path[600];
-    plim_job_t job;
-    plim_dataset_t *dataset;
-} place_t;
-
-static place_t open_place(int64_t num_features, int64_t line, plim_io_engine_t engine)
+static test_place_t open_place(int64_t num_features, int64_t line, plim_io_engine_t engine)
 {
     const test_graph_t graph = {.num_nodes = 3000,
                                 .num_features = num_features,
                                 .num_classes = 3,
                                 .half = num_features % 2 == 0,
                                 .bare = num_features == 0};
-    place_t place;
-    test_directory_make(place.directory);
-    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
-    place.job = test_job_make(line, 2, engine);
-    assert_ok(test_dataset_make(&place.job, place.path, &graph));
-    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
-    return place;
-}
-
-static void close_place(place_t *place)
-{
-    plim_dataset_close(place->dataset);
-    test_job_end(&place->job);
-    test_directory_remove(place->directory);
+    return test_place_open(&graph, line, 2, engine);
 }
 
 static const plim_recipe_t recipe = {.batch_size = 700, .row_type = PLIM_F32, .seed = 3};
@@ -45,7 +25,7 @@ static void test_gather_counts(void **state)
 {
     (void)state;
     for (int round = 0; round < 4; round++) {
-        place_t place =
+        test_place_t place =
             open_place(30 + round, 256 * MIB, round < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
         const plim_load_wishes_t wishes = {.rows = 1 + round % 2};
         plim_load_plan_t plan;
@@ -66,7 +46,7 @@ static void test_gather_counts(void **state)
         assert_int_equal(bare.transfers > 0, round % 2 == 1);
         /* Each place for itself: no fewer transfers than the reader makes, which joins them. */
         assert_true(bare.transfers >= gather.transfers);
-        close_place(&place);
+        test_place_close(&place);
     }
 }
 
@@ -74,7 +54,7 @@ static void test_gather_counts(void **state)
 static void test_gather_least(void **state)
 {
     (void)state;
-    place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
+    test_place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
     for (int where = 0; where < 3; where++) {
         plim_load_wishes_t wishes = {.rows = where};
         plim_load_plan_t plan, least;
@@ -88,18 +68,18 @@ static void test_gather_least(void **state)
             plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least),
             PLIM_ERR_BUDGET);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_gather_refuses(void **state)
 {
     (void)state;
-    place_t place = open_place(0, 64 * MIB, PLIM_IO_AUTO);
+    test_place_t place = open_place(0, 64 * MIB, PLIM_IO_AUTO);
     const plim_load_wishes_t none = {0};
     plim_load_plan_t plan;
     assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &none, &plan),
                      PLIM_ERR_USAGE);
-    close_place(&place);
+    test_place_close(&place);
     place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
     plim_recipe_t large = recipe;
     large.batch_size = 1 << 20;
@@ -112,13 +92,13 @@ static void test_gather_refuses(void **state)
     large.batch_size = 0;
     assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
                      PLIM_ERR_USAGE);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_the_bare_machine(void **state)
 {
     (void)state;
-    place_t place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
+    test_place_t place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
     plim_bench_result_t result;
     assert_ok(
         plim_bench_reads(&place.job, place.dataset, "features.npy", 5000, 60, 16, 1, &result));
@@ -130,7 +110,7 @@ static void test_the_bare_machine(void **state)
     assert_int_equal(result.bytes, 5000 * 256);
     assert_int_equal(plim_bench_reads(&place.job, place.dataset, "none.npy", 1, 1, 1, 1, &result),
                      PLIM_ERR_USAGE);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Stacks included, whatever the line. */
@@ -185,13 +165,13 @@ static plim_status_t run_one(plim_job_t *job, void *context)
 static void test_every_arena_may_fail(void **state)
 {
     (void)state;
-    place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
+    test_place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
     place.job.threads = 1; /* so that the n-th arena is always the same one */
     for (int which = 0; which < 6; which++) {
         failing_t failing = {place.dataset, which};
         test_fail_each_arena(&place.job, run_one, &failing);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 int main(void)

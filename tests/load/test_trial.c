@@ -5,36 +5,11 @@
 
 #include <stdio.h>
 
-typedef struct place {
-    char directory[512];
-    char path[600];
-    plim_job_t job;
-    plim_dataset_t *dataset;
-} place_t;
-
-static place_t open_place(const test_graph_t *graph)
-{
-    place_t place;
-    test_directory_make(place.directory);
-    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
-    place.job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    assert_ok(test_dataset_make(&place.job, place.path, graph));
-    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
-    return place;
-}
-
-static void close_place(place_t *place)
-{
-    plim_dataset_close(place->dataset);
-    test_job_end(&place->job);
-    test_directory_remove(place->directory);
-}
-
 /* Sizes grow with the seeds, but not faster, and stay within what is possible at all. */
 static void test_sizes_are_plausible(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 20000, .num_features = 4, .num_classes = 3};
-    place_t place = open_place(&graph);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = PLIM_RECIPE_INIT;
     plim__trial_t trial, again;
     (void)state;
@@ -64,7 +39,7 @@ static void test_sizes_are_plausible(void **state)
     place.job.io_engine = PLIM_IO_THREADS;
     assert_ok(plim__trial_run(&place.job, place.dataset, &recipe, &again));
     assert_memory_equal(&trial, &again, sizeof trial);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static plim_status_t run_trial(plim_job_t *job, void *context)
@@ -86,12 +61,12 @@ static void test_every_arena_may_fail(void **state)
     static const test_graph_t graphs = {
         .num_nodes = 500, .num_features = 4, .num_classes = 3, .graphs = true};
     (void)state;
-    place_t place = open_place(&graph);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     test_fail_each_arena(&place.job, run_trial, place.dataset);
-    close_place(&place);
-    place = open_place(&graphs);
+    test_place_close(&place);
+    place = test_place_open(&graphs, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     test_fail_each_arena(&place.job, run_largest, place.dataset);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Graphs of five nodes each, the last one of what is left. */
@@ -104,12 +79,12 @@ static void test_the_largest_graph(void **state)
                                     .num_classes = 3,
                                     .graphs = true,
                                     .seed = (uint64_t)num_nodes};
-        place_t place = open_place(&graph);
+        test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
         int64_t nodes, edges;
         assert_ok(plim__largest_graph(&place.job, place.dataset, &nodes, &edges));
         assert_int_equal(nodes, num_nodes < 5 ? num_nodes : 5);
         assert_in_range(edges, num_nodes < 20 ? 0 : 20, 60);
-        close_place(&place);
+        test_place_close(&place);
     }
 }
 

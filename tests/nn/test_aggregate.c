@@ -482,28 +482,18 @@ static void a_split_batch_gives_the_same_bits(void **state)
     test_hop_end(&whole);
 }
 
-static int every_path(void **state)
-{
-    (void)state;
-    plim__vector_limit(PLIM__VECTOR_AVX512);
-    return 0;
-}
-
 int main(void)
 {
-    if (plim__vector_path() < PLIM__VECTOR_AVX512)
-        print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
-    if (plim__vector_path() < PLIM__VECTOR_AVX2)
-        print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
+    test_say_missing_paths();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(forward_is_the_sum, every_path),
-        cmocka_unit_test_teardown(backward_is_the_transpose, every_path),
-        cmocka_unit_test_teardown(max_is_the_first_largest_and_back, every_path),
-        cmocka_unit_test_teardown(max_of_equals_nan_and_infinity, every_path),
+        cmocka_unit_test_teardown(forward_is_the_sum, test_every_path),
+        cmocka_unit_test_teardown(backward_is_the_transpose, test_every_path),
+        cmocka_unit_test_teardown(max_is_the_first_largest_and_back, test_every_path),
+        cmocka_unit_test_teardown(max_of_equals_nan_and_infinity, test_every_path),
         cmocka_unit_test(reverse_has_every_edge_once_in_order),
         cmocka_unit_test(nothing_drawn_gives_zeros),
-        cmocka_unit_test_teardown(scales_are_the_formulas, every_path),
-        cmocka_unit_test_teardown(every_path_gives_the_same_bits, every_path),
+        cmocka_unit_test_teardown(scales_are_the_formulas, test_every_path),
+        cmocka_unit_test_teardown(every_path_gives_the_same_bits, test_every_path),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(a_split_batch_gives_the_same_bits),
     };

@@ -370,25 +370,16 @@ static int teardown(void **state)
     return 0;
 }
 
-static int every_path(void **state)
-{
-    (void)state;
-    plim__vector_limit(PLIM__VECTOR_AVX512);
-    return 0;
-}
-
 int main(void)
 {
-    if (plim__vector_path() < PLIM__VECTOR_AVX512)
-        print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
-    if (plim__vector_path() < PLIM__VECTOR_AVX2)
-        print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
+    test_say_missing_paths();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(forward_and_gradients, every_path),
+        cmocka_unit_test_teardown(forward_and_gradients, test_every_path),
         cmocka_unit_test(gradients_of_attention_vectors_over_many_rows),
         cmocka_unit_test(gradients_are_added_to),
         cmocka_unit_test(large_scores_do_not_overflow),
-        cmocka_unit_test_teardown(every_path_and_number_of_threads_gives_the_same_bits, every_path),
+        cmocka_unit_test_teardown(every_path_and_number_of_threads_gives_the_same_bits,
+                                  test_every_path),
         cmocka_unit_test(a_split_batch_gives_the_same_bits),
         cmocka_unit_test(nobody_has_no_gradient),
     };

@@ -17,31 +17,6 @@
 
 #define MIB ((int64_t)1 << 20)
 
-typedef struct place {
-    char directory[512];
-    char path[600];
-    plim_job_t job;
-    plim_dataset_t *dataset;
-} place_t;
-
-static place_t open_place(const test_graph_t *graph, int64_t line, int threads)
-{
-    place_t place;
-    test_directory_make(place.directory);
-    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
-    place.job = test_job_make(line, threads, PLIM_IO_AUTO);
-    assert_ok(test_dataset_make(&place.job, place.path, graph));
-    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
-    return place;
-}
-
-static void close_place(place_t *place)
-{
-    plim_dataset_close(place->dataset);
-    test_job_end(&place->job);
-    test_directory_remove(place->directory);
-}
-
 static plim_recipe_t small_recipe(void)
 {
     plim_recipe_t recipe = PLIM_RECIPE_INIT;
@@ -54,7 +29,7 @@ static plim_recipe_t small_recipe(void)
 static void test_recipes_that_cannot_be(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_load_wishes_t wishes = {0};
     plim_load_plan_t plan;
     (void)state;
@@ -92,14 +67,14 @@ static void test_recipes_that_cannot_be(void **state)
                      PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "cannot come in parts of 31"));
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_recipes_for_many_graphs(void **state)
 {
     static const test_graph_t graph = {
         .num_nodes = 300, .num_features = 8, .num_classes = 3, .graphs = true};
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t plan;
     (void)state;
@@ -111,20 +86,20 @@ static void test_recipes_for_many_graphs(void **state)
                      PLIM_ERR_USAGE);
     recipe.form = PLIM_NATIVE;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_no_training_split(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 300, .bare = true};
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 1);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t plan;
     (void)state;
     assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
                      PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "training split"));
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* The accounts are what the total is made of, and it stays below the line. */
@@ -143,7 +118,8 @@ static void check_sums(const plim_load_plan_t *plan)
 }
 
 /* Runs one epoch as planned and returns the most the ledger ever held. */
-static int64_t run_epoch(const place_t *place, const plim_load_plan_t *plan, uint64_t *hash_out)
+static int64_t run_epoch(const test_place_t *place, const plim_load_plan_t *plan,
+                         uint64_t *hash_out)
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
@@ -162,7 +138,7 @@ static int64_t run_epoch(const place_t *place, const plim_load_plan_t *plan, uin
 }
 
 /* What of the plan stood on the ledger before: accounts of the process and the open dataset. */
-static int64_t held_before(const place_t *place, const plim_load_plan_t *plan)
+static int64_t held_before(const test_place_t *place, const plim_load_plan_t *plan)
 {
     plim_account_info_t infos[PLIM_PLAN_ACCOUNTS];
     int count = plim_ledger_accounts(place->job.ledger, PLIM_PLAN_ACCOUNTS, infos);
@@ -207,7 +183,7 @@ static void test_runs_stay_inside_their_plans(void **state)
                                     .num_classes = 5,
                                     .half = plim__rng_below(key, &counter, 2) == 1,
                                     .seed = round};
-        place_t free_place = open_place(&graph, PLIM_LINE_NONE, 1);
+        test_place_t free_place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
         plim_recipe_t recipe = small_recipe();
         recipe.batch_size = 1 + (int64_t)plim__rng_below(key, &counter, 200);
         recipe.num_hops = round == 5 ? 0 : 1 + (int)plim__rng_below(key, &counter, 3);
@@ -225,7 +201,7 @@ static void test_runs_stay_inside_their_plans(void **state)
             plim_load_wishes_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
             if (recipe.form == PLIM_PYG)
                 wishes.part_seeds = 0;
-            place_t place = free_place;
+            test_place_t place = free_place;
             place.job = test_job_make(least + (more * more * 3 - 1) * 2 * MIB, threads,
                                       more % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
             assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
@@ -244,7 +220,7 @@ static void test_runs_stay_inside_their_plans(void **state)
             plim_dataset_close(place.dataset);
             test_job_end(&place.job);
         }
-        close_place(&free_place);
+        test_place_close(&free_place);
     }
 }
 
@@ -253,7 +229,7 @@ static void test_seeds_alone_need_no_lists(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 200000, .num_features = 2, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     recipe.num_hops = 0;
     plim_load_plan_t plan;
@@ -265,14 +241,14 @@ static void test_seeds_alone_need_no_lists(void **state)
     for (int i = 0; i < plan.num_accounts; i++)
         assert_true(strcmp(plan.accounts[i].name, "adjacency") != 0 &&
                     strcmp(plan.accounts[i].name, "windows") != 0);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_least_line_is_exact(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 4000, .num_features = 64, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int form = 0; form < 2; form++) {
         plim_recipe_t recipe = small_recipe();
         recipe.form = form == 0 ? PLIM_NATIVE : PLIM_PYG;
@@ -294,7 +270,7 @@ static void test_least_line_is_exact(void **state)
             assert_non_null(strstr(plim_last_error(), text));
         }
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* From refused to plenty: once it fits it always fits, with never less in memory. */
@@ -302,7 +278,7 @@ static void test_more_memory_never_hurts(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     bool fitted = false, topology = false, rows = false;
     for (int64_t memory = 4 * MIB; memory < 256 * MIB; memory += 2 * MIB) {
@@ -321,7 +297,7 @@ static void test_more_memory_never_hurts(void **state)
         topology = plan.topology_in_memory;
     }
     assert_true(rows && topology);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* A process takes a little more or less at each start; what was packed is found again. */
@@ -334,7 +310,7 @@ static void test_packed_rows_outlast_the_process(void **state)
         print_message("skipped: the line is too near to what the sanitizer takes\n");
         skip();
     }
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_recipe_t recipe = small_recipe();
     char scratch[600];
     (void)snprintf(scratch, sizeof scratch, "%s/scratch", place.directory);
@@ -363,14 +339,14 @@ static void test_packed_rows_outlast_the_process(void **state)
         plim_dataset_close(dataset);
         test_job_end(&job);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void test_wishes_are_kept(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_wishes_t wishes = {
         .num_slots = 3, .window = 7, .topology = 2, .rows = 2, .hot_rows = 100000, .hot_lists = -1};
@@ -398,11 +374,12 @@ static void test_wishes_are_kept(void **state)
     recipe.form = PLIM_PYG;
     assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
                      PLIM_ERR_BUDGET);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Steps of the last window, once windows have found their size. */
-static int64_t window_steps(const place_t *place, const plim_load_plan_t *plan, int64_t *steps_out)
+static int64_t window_steps(const test_place_t *place, const plim_load_plan_t *plan,
+                            int64_t *steps_out)
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
@@ -429,7 +406,7 @@ static void test_a_window_holds_an_epoch(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 20000, .num_features = 8, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int form = PLIM_NATIVE; form <= PLIM_PYG; form++) {
         const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .hot_rows = 16 * MIB};
         plim_recipe_t recipe = small_recipe();
@@ -442,7 +419,7 @@ static void test_a_window_holds_an_epoch(void **state)
         window = window_steps(&place, &plan, &steps);
         assert_int_equal(window, steps);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* A batch larger than every split is an epoch, and takes the room of one. */
@@ -452,7 +429,7 @@ static void test_a_batch_is_at_most_an_epoch(void **state)
     for (int graphs = 0; graphs < 2; graphs++) {
         const test_graph_t graph = {
             .num_nodes = 3000, .num_features = 8, .num_classes = 3, .graphs = graphs == 1};
-        place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+        test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
         plim_recipe_t recipe = small_recipe();
         plim_load_plan_t plan, larger;
         uint64_t hash, other;
@@ -467,7 +444,7 @@ static void test_a_batch_is_at_most_an_epoch(void **state)
             (void)run_epoch(&place, &larger, &other);
             assert_int_equal(other, hash);
         }
-        close_place(&place);
+        test_place_close(&place);
     }
 }
 
@@ -476,7 +453,7 @@ static void test_slots_are_in_proportion(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 3000, .num_features = 1000, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 8);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 8, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t plan;
     plim__load_parts_t parts;
@@ -493,7 +470,7 @@ static void test_slots_are_in_proportion(void **state)
     recipe.fanout[0] = recipe.fanout[1] = 2;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
     assert_true(plan.num_slots > 8);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* No room is left over while rows could be kept in it, once what fills them fits at all. */
@@ -506,7 +483,7 @@ static void test_room_is_used(void **state)
                       "sanitizer takes\n");
         skip();
     }
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t least, plan;
     plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .hot_rows = 2 * MIB};
@@ -519,7 +496,7 @@ static void test_room_is_used(void **state)
         assert_true(plan.hot_row_bytes > 0);
         assert_true(plan.line - plan.total < plan.line / 16);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void hear(void *user, plim_log_level_t level, const char *message)
@@ -533,7 +510,7 @@ static void test_parts_are_foretold(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 2);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_wishes_t wishes = {.topology = 2, .rows = 2};
     plim_load_plan_t plan;
@@ -552,7 +529,7 @@ static void test_parts_are_foretold(void **state)
     said[0] = '\0';
     assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     assert_null(strstr(said, "parts"));
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* A machine may have more threads than a loader uses. */
@@ -560,7 +537,7 @@ static void test_more_threads_than_are_used(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
     (void)state;
-    place_t place = open_place(&graph, PLIM_LINE_NONE, 300);
+    test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 300, PLIM_IO_AUTO);
     const plim_recipe_t recipe = small_recipe();
     plim_load_wishes_t wishes = {.topology = 1, .rows = 1};
     plim_load_plan_t plan;
@@ -573,7 +550,7 @@ static void test_more_threads_than_are_used(void **state)
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     plim__load_parts_find(&place.job, place.dataset, &plan, &parts);
     assert_int_equal(parts.builders, PLIM__THREADS_MAX);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 int main(void)

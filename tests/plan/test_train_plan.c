@@ -20,31 +20,6 @@
 #define MIB ((int64_t)1 << 20)
 #define WARNING_MAX 512
 
-typedef struct place {
-    char directory[512];
-    char path[600];
-    plim_job_t job;
-    plim_dataset_t *dataset;
-} place_t;
-
-static place_t open_place(const test_graph_t *graph, int threads)
-{
-    place_t place;
-    test_directory_make(place.directory);
-    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
-    place.job = test_job_make(PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
-    assert_ok(test_dataset_make(&place.job, place.path, graph));
-    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
-    return place;
-}
-
-static void close_place(place_t *place)
-{
-    plim_dataset_close(place->dataset);
-    test_job_end(&place->job);
-    test_directory_remove(place->directory);
-}
-
 static const test_graph_t medium = {
     .num_nodes = 20000, .num_features = 32, .num_classes = 7, .half = true};
 
@@ -83,7 +58,7 @@ static void check_sums(const plim_train_plan_t *plan)
                 bytes_of(plan, "checkpoint") > 0 && bytes_of(plan, "slots") > 0);
 }
 
-static plim_status_t plan_under(const place_t *place, const plim_training_t *training,
+static plim_status_t plan_under(const test_place_t *place, const plim_training_t *training,
                                 int64_t memory, plim_train_plan_t *plan)
 {
     const plim_load_wishes_t wishes = {.memory = memory};
@@ -93,7 +68,7 @@ static plim_status_t plan_under(const place_t *place, const plim_training_t *tra
 static void the_recipe_is_the_models(void **state)
 {
     (void)state;
-    place_t place = open_place(&medium, 2);
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (plim_model_kind_t kind = PLIM_MLP; kind <= PLIM_GIN; kind++) {
         const plim_training_t training = small_training(kind);
         plim_train_plan_t plan;
@@ -109,11 +84,11 @@ static void the_recipe_is_the_models(void **state)
     plim_train_plan_t plan;
     assert_int_equal(plim_train_plan(&place.job, place.dataset, &wrong, NULL, &plan),
                      PLIM_ERR_USAGE);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Makes everything that is planned under the planned line, and runs an epoch of the loader. */
-static void make_all(const place_t *place, const plim_training_t *training,
+static void make_all(const test_place_t *place, const plim_training_t *training,
                      const plim_train_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(place->dataset);
@@ -130,7 +105,7 @@ static void make_all(const place_t *place, const plim_training_t *training,
     assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__team_create(ledger, threads, &team));
     assert_ok(plim__model_create(ledger, team, &params, &model));
-    assert_ok(plim__score_create(ledger, plim__settings_metric(info, training),
+    assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
                                  plim__settings_loss(info, training), info->num_nodes,
                                  params.num_outputs, &score));
     assert_ok(plim_loader_create(&place->job, place->dataset, &plan->load, &loader));
@@ -164,10 +139,10 @@ static void what_is_planned_can_be_made(void **state)
     for (int round = 0; round < 6; round++) {
         static const plim_model_kind_t kinds[] = {PLIM_GCN, PLIM_SAGE, PLIM_GAT,
                                                   PLIM_GIN, PLIM_MLP,  PLIM_SAGE};
-        place_t place = open_place(
+        test_place_t place = test_place_open(
             &(test_graph_t){
                 .num_nodes = 3000, .num_features = 9, .num_classes = 4, .graphs = round == 5},
-            1 + round % 3);
+            PLIM_LINE_NONE, 1 + round % 3, PLIM_IO_AUTO);
         plim_training_t training = small_training(kinds[round]);
         training.recipe.num_hops = round == 5 ? 0 : training.recipe.num_hops;
         training.model.heads = 2;
@@ -178,14 +153,14 @@ static void what_is_planned_can_be_made(void **state)
         assert_ok(plan_under(&place, &training, plan.least, &plan));
         check_sums(&plan);
         make_all(&place, &training, &plan);
-        close_place(&place);
+        test_place_close(&place);
     }
 }
 
 static void the_least_line_is_exact(void **state)
 {
     (void)state;
-    place_t place = open_place(&medium, 2);
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         plim_training_t training = small_training(PLIM_SAGE);
         training.model.norm = (plim_norm_t)norm;
@@ -203,13 +178,13 @@ static void the_least_line_is_exact(void **state)
         if (norm == PLIM_NORM_BATCH)
             assert_non_null(strstr(plim_last_error(), "whole batches"));
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 static void more_memory_never_hurts(void **state)
 {
     (void)state;
-    place_t place = open_place(&medium, 2);
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = small_training(PLIM_GCN);
     plim_train_plan_t plan;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
@@ -227,7 +202,7 @@ static void more_memory_never_hurts(void **state)
         topology = plan.load.topology_in_memory;
     }
     assert_true(rows && topology);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* A batch that is large beside the graph, so that slots and activations decide what fits. */
@@ -256,7 +231,7 @@ static void more_memory_never_means_more_parts(void **state)
 {
     (void)state;
     char warning[WARNING_MAX];
-    place_t place = open_place(&wide, 2);
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     place.job.log = note_warning;
     place.job.user = warning;
     const plim_training_t training = wide_training();
@@ -277,14 +252,14 @@ static void more_memory_never_means_more_parts(void **state)
         before = seeds;
     }
     assert_true(whole_at > least && whole_at <= enough + MIB);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Every part of every batch has the planned number of seeds: none is cut once more. */
 static void batches_are_cut_as_planned(void **state)
 {
     (void)state;
-    place_t place = open_place(&wide, 2);
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = wide_training();
     plim_train_plan_t plan, again;
     plim_loader_t *loader;
@@ -313,7 +288,7 @@ static void batches_are_cut_as_planned(void **state)
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &again));
         assert_int_equal(again.load.part_seeds, part);
     }
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Without gradients less will do, batch norm may work on parts, and other things help. */
@@ -324,7 +299,7 @@ static void evaluation_has_a_plan_of_its_own(void **state)
         print_message("skipped: the line is too near to what the sanitizer takes\n");
         skip();
     }
-    place_t place = open_place(&wide, 2);
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = wide_training();
     plim_train_plan_t trained, plan;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
@@ -348,14 +323,14 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     assert_null(strstr(plim_last_error(), "smaller"));
     plim_dataset_close(dataset);
     test_job_end(&tight);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* Microbatches make slots and activations smaller; batch norm forbids them, planned or not. */
 static void splitting_is_planned(void **state)
 {
     (void)state;
-    place_t place = open_place(&medium, 2);
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = small_training(PLIM_SAGE);
     plim_train_plan_t whole, parts;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &whole));
@@ -374,7 +349,7 @@ static void splitting_is_planned(void **state)
     training.microbatch = 32;
     assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts),
                      PLIM_ERR_USAGE);
-    close_place(&place);
+    test_place_close(&place);
 }
 
 /* What the plan cannot ask src/train for is within what it counts. */

@@ -2,7 +2,9 @@
 
 #include "base/fail.h"
 #include "base/rng.h"
+#include "support/harness.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,4 +136,23 @@ plim_status_t test_dataset_make(const plim_job_t *job, const char *path, const t
         return status;
     }
     return plim__dataset_finish(writer, &facts);
+}
+
+test_place_t test_place_open(const test_graph_t *graph, int64_t line, int threads,
+                             plim_io_engine_t engine)
+{
+    test_place_t place;
+    test_directory_make(place.directory);
+    (void)snprintf(place.path, sizeof place.path, "%s/graph", place.directory);
+    place.job = test_job_make(line, threads, engine);
+    assert_ok(test_dataset_make(&place.job, place.path, graph));
+    assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
+    return place;
+}
+
+void test_place_close(test_place_t *place)
+{
+    plim_dataset_close(place->dataset);
+    test_job_end(&place->job);
+    test_directory_remove(place->directory);
 }

@@ -24,4 +24,16 @@ typedef struct test_graph {
  * labels of which every seventh is -1, splits of thirds. */
 plim_status_t test_dataset_make(const plim_job_t *job, const char *path, const test_graph_t *graph);
 
+/* A dataset made from `graph` in a directory of its own, open. */
+typedef struct test_place {
+    char directory[512];
+    char path[600];
+    plim_job_t job;
+    plim_dataset_t *dataset;
+} test_place_t;
+
+test_place_t test_place_open(const test_graph_t *graph, int64_t line, int threads,
+                             plim_io_engine_t engine);
+void test_place_close(test_place_t *place);
+
 #endif

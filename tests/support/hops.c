@@ -3,6 +3,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "nn/bf16.h"
+#include "nn/vector.h"
 #include "support/harness.h"
 
 #include <stdlib.h>
@@ -117,4 +118,19 @@ void test_matrix_assert_guards(const plim__matrix_t *matrix)
         for (size_t i = (size_t)matrix->width * size; i < (size_t)matrix->stride * size; i++)
             assert_int_equal(row[i], GUARD);
     }
+}
+
+void test_say_missing_paths(void)
+{
+    if (plim__vector_path() < PLIM__VECTOR_AVX512)
+        print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
+    if (plim__vector_path() < PLIM__VECTOR_AVX2)
+        print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
+}
+
+int test_every_path(void **state)
+{
+    (void)state;
+    plim__vector_limit(PLIM__VECTOR_AVX512);
+    return 0;
 }

@@ -26,4 +26,9 @@ double test_matrix_at(const plim__matrix_t *matrix, int64_t row, int64_t column)
 /* Fails when a byte behind a row's width is not 0x55. */
 void test_matrix_assert_guards(const plim__matrix_t *matrix);
 
+/* Says which vector paths this processor cannot show; and a teardown after which all it has may be
+ * taken again. */
+void test_say_missing_paths(void);
+int test_every_path(void **state);
+
 #endif

@@ -4,12 +4,12 @@
  * argument it plays the scene.
  */
 #include "support/run.h"
+#include "support/trace.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *own_path;
@@ -39,38 +39,7 @@ static int play(const char *directory)
     return 0;
 }
 
-/* Runs a program under strace; true when it ended well. */
-static bool trace(const char *program, const char *argument, const char *log)
-{
-    int how;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        /* LeakSanitizer cannot work under a tracer. */
-        (void)setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-        (void)execlp("strace", "strace", "-f", "-y", "-s", "4096", "-o", log, "-e",
-                     "trace=fsync,rename,linkat,ftruncate,write,writev,pwrite64,mkdir", program,
-                     argument, (char *)NULL);
-        _exit(127);
-    }
-    assert_int_equal(waitpid(child, &how, 0), child);
-    return WIFEXITED(how) && WEXITSTATUS(how) == 0;
-}
-
-/* The number of the first line from `from` on that holds both, or -1. */
-static int line_with(const char *log, int from, const char *call, const char *argument)
-{
-    char line[65536];
-    int number = 0, found = -1;
-    FILE *file = fopen(log, "r");
-    assert_non_null(file);
-    for (; found < 0 && fgets(line, sizeof line, file) != NULL; number++) {
-        if (number >= from && strstr(line, call) != NULL && strstr(line, argument) != NULL)
-            found = number;
-    }
-    (void)fclose(file);
-    return found;
-}
+#define CALLS "fsync,rename,linkat,ftruncate,write,writev,pwrite64,mkdir"
 
 static void syncs_before_it_names(void **state)
 {
@@ -78,43 +47,43 @@ static void syncs_before_it_names(void **state)
     char directory[512], log[600], run[600], metrics[700], nameless[700], partial[700];
     test_directory_make(directory);
     (void)snprintf(log, sizeof log, "%s/trace", directory);
-    if (!trace("true", "x", log)) {
+    if (!test_trace(CALLS, "true", "x", log)) {
         test_directory_remove(directory);
         print_message("SKIPPED: strace is missing or may not trace here\n");
         skip();
     }
-    assert_true(trace(own_path, directory, log));
+    assert_true(test_trace(CALLS, own_path, directory, log));
     (void)snprintf(run, sizeof run, "<%s/run>", directory);
     (void)snprintf(metrics, sizeof metrics, "<%s/run/metrics.jsonl>", directory);
     (void)snprintf(nameless, sizeof nameless, "<%s/run/#", directory);
     (void)snprintf(partial, sizeof partial, "<%s/run/.last.safetensors.partial>", directory);
 
     /* run.json and the directory itself. */
-    int json = line_with(log, 0, "fsync(", "/run/.run.json.partial>");
-    int json_named = line_with(log, json, "rename(", "/run.json\"");
-    int json_kept = line_with(log, json_named, "fsync(", run);
+    int json = test_trace_line(log, 0, "fsync(", "/run/.run.json.partial>");
+    int json_named = test_trace_line(log, json, "rename(", "/run.json\"");
+    int json_kept = test_trace_line(log, json_named, "fsync(", run);
     (void)snprintf(run, sizeof run, "<%s>", directory);
-    int parent = line_with(log, json_kept, "fsync(", run);
+    int parent = test_trace_line(log, json_kept, "fsync(", run);
     assert_true(json >= 0 && json < json_named && json_named < json_kept && json_kept < parent);
 
     /* The checkpoint: through a nameless file where there are such files. */
     (void)snprintf(run, sizeof run, "<%s/run>", directory);
-    int line = line_with(log, parent, "writev(", metrics);
-    int lines_kept = line_with(log, line, "fsync(", metrics);
-    bool named = line_with(log, 0, "linkat(", "") < 0;
+    int line = test_trace_line(log, parent, "writev(", metrics);
+    int lines_kept = test_trace_line(log, line, "fsync(", metrics);
+    bool named = test_trace_line(log, 0, "linkat(", "") < 0;
     const char *file = named ? partial : nameless;
-    int written = line_with(log, lines_kept, "pwrite64(", file);
-    int kept = line_with(log, written, "fsync(", file);
-    int linked = named ? kept : line_with(log, kept, "linkat(", "/.last.safetensors.partial");
-    int renamed = line_with(log, linked, "rename(", "/last.safetensors\")");
-    int directory_kept = line_with(log, renamed, "fsync(", run);
+    int written = test_trace_line(log, lines_kept, "pwrite64(", file);
+    int kept = test_trace_line(log, written, "fsync(", file);
+    int linked = named ? kept : test_trace_line(log, kept, "linkat(", "/.last.safetensors.partial");
+    int renamed = test_trace_line(log, linked, "rename(", "/last.safetensors\")");
+    int directory_kept = test_trace_line(log, renamed, "fsync(", run);
     assert_true(line >= 0 && line < lines_kept && lines_kept < written && written < kept);
     assert_true(kept <= linked && linked < renamed && renamed < directory_kept);
-    assert_int_equal(line_with(log, kept + 1, "pwrite64(", file), -1);
+    assert_int_equal(test_trace_line(log, kept + 1, "pwrite64(", file), -1);
 
     /* The resume: what came after is cut off, and stays so. */
-    int cut = line_with(log, directory_kept, "ftruncate(", metrics);
-    int cut_kept = line_with(log, cut, "fsync(", metrics);
+    int cut = test_trace_line(log, directory_kept, "ftruncate(", metrics);
+    int cut_kept = test_trace_line(log, cut, "fsync(", metrics);
     assert_true(directory_kept < cut && cut < cut_kept);
     test_directory_remove(directory);
 }
