@@ -32,6 +32,8 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info);
 /* Words of settings, as the options have them. */
 const char *train_model_name(plim_model_kind_t kind);
 
+/* The event "plan" of --json. */
+json_t *train_json_plan(const plim_train_plan_t *plan);
 void train_say_plan(const train_t *train, const plim_train_plan_t *plan);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */

@@ -15,15 +15,43 @@ json_t *train_json_score(double score)
     return isfinite(score) ? json_real(score) : json_null();
 }
 
-static json_t *json_plan(const plim_train_plan_t *plan)
+static const char *const phase_names[PLIM_PHASES] = {"start", "train", "evaluate", "checkpoint",
+                                                     "predict"};
+
+static json_t *json_phases(const int64_t phase[PLIM_PHASES])
+{
+    json_t *object = json_object();
+    for (int i = 0; i < PLIM_PHASES; i++)
+        (void)json_object_set_new(object, phase_names[i], json_integer(phase[i]));
+    return object;
+}
+
+static json_t *json_expectation(const plim_expectation_t *expect)
+{
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "batch_nodes", (json_int_t)expect->batch_nodes,
+        "batch_edges", (json_int_t)expect->batch_edges, "batch_bytes",
+        (json_int_t)expect->batch_bytes, "epoch_steps", (json_int_t)expect->epoch_steps,
+        "epoch_reads", (json_int_t)expect->epoch_reads, "epoch_read_bytes",
+        (json_int_t)expect->epoch_read_bytes, "epoch_seconds", expect->epoch_seconds, "disk_bytes",
+        (json_int_t)expect->disk_bytes);
+}
+
+json_t *train_json_plan(const plim_train_plan_t *plan)
 {
     json_t *object = json_object(), *accounts = json_array();
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < plan->num_accounts; i++)
         (void)json_array_append_new(accounts,
-                                    json_pack("{s:s, s:I}", "name", plan->accounts[i].name, "bytes",
-                                              (json_int_t)plan->accounts[i].bytes));
+                                    json_pack("{s:s, s:I, s:o}", "name", plan->accounts[i].name,
+                                              "bytes", (json_int_t)plan->accounts[i].bytes,
+                                              "phases", json_phases(plan->accounts[i].phase)));
     (void)json_object_set_new(object, "accounts", accounts);
+    (void)json_object_set_new(object, "phases", json_phases(plan->phase));
+    (void)json_object_set_new(object, "peak_phase", json_string(phase_names[plan->peak_phase]));
+    (void)json_object_set_new(object, "recompute", json_boolean(plan->recompute));
+    (void)json_object_set_new(object, "part_seeds", json_integer(plan->load.part_seeds));
+    (void)json_object_set_new(object, "expect", json_expectation(&plan->expect));
     (void)json_object_set_new(object, "total_bytes", json_integer(plan->total));
     if (plan->line != PLIM_LINE_NONE)
         (void)json_object_set_new(object, "line_bytes", json_integer(plan->line));
@@ -39,7 +67,7 @@ void train_say_plan(const train_t *train, const plim_train_plan_t *plan)
 {
     char total[24], least[24];
     if (train->common.json)
-        cli_print_json(json_plan(plan));
+        cli_print_json(train_json_plan(plan));
     cli_remark("planned: %s at most, %s would do; topology %s, rows %s",
                plim_size_text(plan->total, total), plim_size_text(plan->least, least),
                plan->load.topology_in_memory ? "in memory" : "on disk",

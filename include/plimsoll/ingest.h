@@ -64,6 +64,15 @@ typedef struct plim_generate_options {
 /* Generates: the same bytes for the same options, whatever the memory, threads, engine and CPU. */
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options);
 
+/*
+ * What plim_generate would make, without making it: counts, degrees and sizes of files, enough for
+ * a plan. options->target may be NULL. Its path is the shape's name; reading any of it is
+ * PLIM_ERR_USAGE. PLIM_ERR_USAGE as plim_generate's. Closed by plim_dataset_close.
+ */
+PLIM_API plim_status_t plim_dataset_imagine(const plim_job_t *job,
+                                            const plim_generate_options_t *options,
+                                            plim_dataset_t **dataset_out);
+
 #ifdef __cplusplus
 }
 #endif

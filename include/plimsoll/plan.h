@@ -25,12 +25,34 @@ typedef struct plim_load_wishes {
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
 } plim_load_wishes_t;
 
+/* What a run goes through, and holds different things in. */
+typedef enum plim_phase {
+    PLIM_PHASE_START = 0,  /* while the loader and the model are made */
+    PLIM_PHASE_TRAIN,      /* steps */
+    PLIM_PHASE_EVALUATE,   /* sampled evaluation between epochs */
+    PLIM_PHASE_CHECKPOINT, /* while a checkpoint is written */
+    PLIM_PHASE_PREDICT     /* exact evaluation or prediction afterwards, in a process of its own */
+} plim_phase_t;
+
+#define PLIM_PHASES 5
+
 #define PLIM_PLAN_ACCOUNTS 24
 
 typedef struct plim_plan_account {
     char name[32];
-    int64_t bytes;
+    int64_t bytes;              /* the most over all phases */
+    int64_t phase[PLIM_PHASES]; /* in each of them */
 } plim_plan_account_t;
+
+/* What to expect of a run; 0 where nothing is known. */
+typedef struct plim_expectation {
+    int64_t batch_nodes, batch_edges; /* of a batch */
+    int64_t batch_bytes;              /* of its rows and blocks */
+    int64_t epoch_steps;
+    int64_t epoch_reads, epoch_read_bytes; /* of training alone */
+    double epoch_seconds;                  /* of training alone */
+    int64_t disk_bytes; /* that the run directory, scratch and prediction take, at most */
+} plim_expectation_t;
 
 /* Choices and what they cost. Filled by plim_load_plan; only its numbers are looked at afterwards.
  */

@@ -184,13 +184,35 @@ typedef struct plim_train_plan {
     plim_load_plan_t load;
     int num_accounts;
     plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS]; /* all, the loader's included */
+    int64_t phase[PLIM_PHASES];                       /* sums of the accounts */
+    plim_phase_t peak_phase;                          /* the one of `total` */
     int64_t total, line, least;
+    bool recompute; /* model.recompute, or chosen so that larger parts of batches fit */
+    plim_expectation_t expect;
 } plim_train_plan_t;
 
 PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim_training_t *training,
                                        const plim_load_wishes_t *wishes,
                                        plim_train_plan_t *plan_out);
+
+/* A change of the settings that changes the result, and what it would come to. */
+typedef struct plim_advice {
+    char change[96];     /* as options: "--hidden 128", "--batch 512 --precision bf16" */
+    int64_t total_bytes; /* of the plan with it */
+    int64_t saved_bytes; /* against the plan without */
+} plim_advice_t;
+
+/*
+ * What would have whole batches fit under the line, where they do not: of each kind (precision,
+ * fan-out, batch, hidden) the smallest change that does by itself, or else of several together.
+ * None where whole batches fit already, or nothing would help. At most `capacity`. Errors as of
+ * plim_train_plan, but for PLIM_ERR_BUDGET. Reads nothing.
+ */
+PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_training_t *training,
+                                         const plim_load_wishes_t *wishes, int capacity,
+                                         plim_advice_t *advice_out, int *count_out);
 
 /*
  * Trains in a new run directory (PLIM_ERR_USAGE when it exists and holds a run). Stopped by

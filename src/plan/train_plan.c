@@ -54,6 +54,17 @@ static void part_off(plim_train_plan_t *plan, int64_t beside)
     load->least -= beside;
 }
 
+/* Each account in every phase, until they are told apart. */
+static void sum_phases(plim_train_plan_t *plan)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
+            plan->accounts[i].phase[phase] = plan->accounts[i].bytes;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        plan->phase[phase] = plan->total;
+    plan->peak_phase = PLIM_PHASE_TRAIN;
+}
+
 /* Running statistics serve evaluation with batch norm, so that it may work on parts. */
 static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dataset,
                               const plim_load_wishes_t *wishes, plim_train_plan_t *plan_out)
@@ -82,6 +93,8 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     plan.num_accounts = plan.load.num_accounts;
     for (int i = 0; i < count && plan.num_accounts < PLIM_PLAN_ACCOUNTS; i++)
         plan.accounts[plan.num_accounts++] = accounts[i];
+    plan.recompute = training->model.recompute;
+    sum_phases(&plan);
     part_off(&plan, bytes);
     *plan_out = plan;
     return PLIM_OK;
