@@ -87,6 +87,9 @@ bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_re
 /* Of the option just read. */
 bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
 
+/* A size, or "none", which is -1: of the option just read, whose name is `option`. */
+bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out);
+
 /* A dataset is never written to: false when `scratch` (NULL: none) lies in it, already said. */
 bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch);
 

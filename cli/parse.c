@@ -107,6 +107,18 @@ bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
     return true;
 }
 
+bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out)
+{
+    if (strcmp(optarg, "none") == 0) {
+        *bytes_out = -1;
+        return true;
+    }
+    if (plim_size_parse(optarg, bytes_out) == PLIM_OK && *bytes_out > 0)
+        return true;
+    (void)cli_wrong_use(common, "%s: '%s' is not a size like 500M, nor 'none'", option, optarg);
+    return false;
+}
+
 /* The path as the kernel sees it; of one that does not exist yet, its nearest parent that does. */
 static bool resolve(const char *path, char real_out[PATH_MAX])
 {

@@ -44,6 +44,7 @@ enum {
     OPTION_MEMORY_EVERY,
     OPTION_RUN,
     OPTION_RESUME,
+    OPTION_HOT_ROWS,
     OPTION_SCRATCH
 };
 
@@ -90,6 +91,7 @@ static const struct option long_options[] = {
     {"log-steps", required_argument, NULL, OPTION_MEMORY_EVERY},
     {"run", required_argument, NULL, OPTION_RUN},
     {"resume", required_argument, NULL, OPTION_RESUME},
+    {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     CLI_COMMON_OPTIONS};
 
@@ -270,6 +272,8 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
     case OPTION_RESUME:
         train->resume = optarg;
         return true;
+    case OPTION_HOT_ROWS:
+        return cli_parse_hot(common, "--hot-rows", &train->wishes.hot_rows);
     case OPTION_SCRATCH:
         train->wishes.scratch = optarg;
         return true;

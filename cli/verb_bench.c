@@ -59,20 +59,6 @@ static const struct option long_options[] = {
     {"hash", no_argument, NULL, OPTION_HASH},
     CLI_COMMON_OPTIONS};
 
-/* A size, or "none". */
-static bool parse_hot(const bench_t *bench, const char *option, int64_t *bytes_out)
-{
-    if (strcmp(optarg, "none") == 0) {
-        *bytes_out = -1;
-        return true;
-    }
-    if (plim_size_parse(optarg, bytes_out) == PLIM_OK && *bytes_out > 0)
-        return true;
-    (void)cli_wrong_use(&bench->common, "%s: '%s' is not a size like 500M, nor 'none'", option,
-                        optarg);
-    return false;
-}
-
 /* Options that are one of a few words. False when it is none, already said. */
 static bool take_word(int code, bench_t *bench)
 {
@@ -143,9 +129,9 @@ static bool take_option(int code, bench_t *bench, int argc, char **argv)
     case OPTION_WINDOW:
         return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->wishes.window);
     case OPTION_HOT_ROWS:
-        return parse_hot(bench, "--hot-rows", &bench->wishes.hot_rows);
+        return cli_parse_hot(common, "--hot-rows", &bench->wishes.hot_rows);
     case OPTION_HOT_LISTS:
-        return parse_hot(bench, "--hot-lists", &bench->wishes.hot_lists);
+        return cli_parse_hot(common, "--hot-lists", &bench->wishes.hot_lists);
     case OPTION_SCRATCH:
         bench->wishes.scratch = optarg;
         return true;

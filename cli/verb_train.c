@@ -248,6 +248,7 @@ const cli_verb_t cli_verb_train = {
         "                   save at least this often; default 5; 0: by steps and epochs alone\n"
         "  --memory-every STEPS\n"
         "                   a line about memory every so many steps (also --log_steps)\n"
+        "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
         "  --scratch DIR    a local disk, where rows kept in memory wait for the next start\n",
     .run = run,
 };

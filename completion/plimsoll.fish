@@ -112,6 +112,7 @@ complete -c plimsoll -n "$has train" -l resume -x -a '(__fish_complete_directori
 complete -c plimsoll -n "$has train" -l checkpoint-every -x -d 'save every so many steps'
 complete -c plimsoll -n "$has train" -l checkpoint-minutes -x -d 'save at least this often'
 complete -c plimsoll -n "$has train" -l memory-every -x -d 'steps between lines about memory'
+complete -c plimsoll -n "$has train" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has train" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 
 # evaluate RUN
