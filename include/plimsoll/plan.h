@@ -27,7 +27,7 @@ typedef struct plim_load_wishes {
 
 /* What a run goes through, and holds different things in. */
 typedef enum plim_phase {
-    PLIM_PHASE_START = 0,  /* while the loader and the model are made */
+    PLIM_PHASE_START = 0,  /* while the loader is made: what is hot is chosen and read */
     PLIM_PHASE_TRAIN,      /* steps */
     PLIM_PHASE_EVALUATE,   /* sampled evaluation between epochs */
     PLIM_PHASE_CHECKPOINT, /* while a checkpoint is written */
@@ -77,10 +77,12 @@ struct plim_load_plan {
     char scratch[512];     /* "" : none */
     int64_t scratch_bytes; /* disk space that packed hot rows will take there, at most */
     int64_t held;          /* taken as held before the loader, less what grows with the line */
+    int64_t start;         /* of the loader's own, the most while it is made */
     int64_t total;         /* memory in all, the process included */
     int64_t line;
     int64_t least; /* the least line under which this recipe runs */
     int num_accounts;
+    int num_held; /* the first of them stand on the ledger already */
     plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS];
 };
 

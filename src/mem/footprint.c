@@ -53,6 +53,11 @@ int64_t plim__footprint_process(int64_t line_bytes)
     return resident_bytes() + KERNEL_BYTES + LIBRARY_BYTES + plim__footprint_growth(line_bytes);
 }
 
+int64_t plim__footprint_kernel(int64_t line_bytes)
+{
+    return KERNEL_BYTES + plim__footprint_growth(line_bytes);
+}
+
 /* Sum of those fields that are there. */
 static int64_t sum_fields(const char *text, const char *const *keys)
 {

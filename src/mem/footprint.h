@@ -13,6 +13,9 @@ int64_t plim__footprint_process(int64_t line_bytes);
 /* The part of it that grows with the line: page tables, and what the kernel charges in advance. */
 int64_t plim__footprint_growth(int64_t line_bytes);
 
+/* The part of it that is the kernel's: that, and its structures. */
+int64_t plim__footprint_kernel(int64_t line_bytes);
+
 /*
  * What others hold, so that it is not there to be used: for each control group above this process,
  * its limit less the unreclaimable memory of its other processes bounds what is left. Returns by

@@ -133,6 +133,15 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     return plim__add_saturating_size(size, dense);
 }
 
+size_t plim__model_activations(const plim__model_params_t *params)
+{
+    if (check_params(params) != PLIM_OK)
+        return SIZE_MAX;
+    plim__model_t model;
+    shape_model(&model, params);
+    return plim__model_room_bytes(&model);
+}
+
 static void carve_values(plim__model_t *model)
 {
     plim__arena_t *arena = &model->arena;

@@ -44,6 +44,9 @@ typedef struct plim__model_params {
  * settings that plim__model_create refuses. */
 size_t plim__model_estimate(const plim__model_params_t *params);
 
+/* Of that, the room of a pass: what grows with the largest part. */
+size_t plim__model_activations(const plim__model_params_t *params);
+
 /* PLIM_ERR_USAGE for settings that make no model, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
  * PLIM_ERR_UNSUPPORTED. The team must outlive it. */
 plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,

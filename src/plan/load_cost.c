@@ -24,6 +24,8 @@ static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
     plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
     (void)snprintf(account->name, sizeof account->name, "%s", name);
     account->bytes = bytes;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : bytes;
 }
 
 /* A disk source's estimate holds its hot part and what serves reading: two accounts. */
@@ -80,6 +82,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     plan->num_accounts = 0;
     int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
     int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
+    const int first = plan->num_accounts;
     if (plan->topology_in_memory)
         enter(plan, "adjacency",
               saturate(plim__topology_memory_estimate(job, dataset, parts.num_sources)));
@@ -100,5 +103,8 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
     for (int i = 0; i < plan->num_accounts; i++)
         sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
-    return plim__max_i64(sum, making);
+    for (int i = first; i < plan->num_accounts && making > sum; i++)
+        plan->accounts[i].phase[PLIM_PHASE_START] = 0;
+    plan->start = plim__max_i64(sum, making);
+    return sum;
 }

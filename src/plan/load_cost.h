@@ -7,9 +7,10 @@
 #include <plimsoll/plan.h>
 
 /*
- * Fills the plan's accounts from its choices, and returns the most that is held at one time, which
- * may be while the loader is made. Saturates at INT64_MAX. What stands on the ledger already is not
- * in it.
+ * Fills the plan's accounts and `start` from its choices, and returns the accounts' sum. More than
+ * that may be held while the loader is made: `start` is the most of that time, and the accounts'
+ * phase[PLIM_PHASE_START] is what they have of it. Saturates at INT64_MAX. What stands on the
+ * ledger already is not in it.
  */
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim_load_plan_t *plan);

@@ -254,7 +254,9 @@ static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim_load
 {
     int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
     int64_t held = facts->held + plim__footprint_growth(line);
-    return plim__add_saturating_i64(plim__add_saturating_i64(sum, beside_of(facts, plan)), held);
+    const int64_t made = plim__add_saturating_i64(sum, beside_of(facts, plan));
+    const int64_t start = plim__add_saturating_i64(plan->start, facts->beside->early);
+    return plim__add_saturating_i64(plim__max_i64(made, start), held);
 }
 
 /* What grows to the size that fits. */

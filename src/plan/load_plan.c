@@ -169,8 +169,12 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *
         (void)snprintf(accounts[held].name, sizeof accounts[held].name, "other");
         accounts[held++].bytes = other;
     }
+    for (int i = 0; i < held; i++)
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
+            accounts[i].phase[phase] = accounts[i].bytes;
     memcpy(accounts + held, plan->accounts, (size_t)plan->num_accounts * sizeof accounts[0]);
     plan->num_accounts += held;
+    plan->num_held = held;
     memcpy(plan->accounts, accounts, sizeof accounts);
 }
 
@@ -252,26 +256,67 @@ static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds
                   (long long)facts->batch_seeds, (long long)seeds, more);
 }
 
-/*
- * Cuts batches that a slot has no room for, by halves, and plans anew for such parts: what is added
- * up then depends on that number alone, not on how much a slot happens to hold.
- */
-static void cut(plim__load_facts_t *facts, plim_load_wishes_t *wishes, plim_load_plan_t *plan)
+/* As many seeds, by halves, as a slot has room for; those of a part where that is enough. */
+static int64_t cut_seeds(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     int64_t seeds = facts->part_seeds;
     while (seeds > 1 && !fits_a_slot(plan, plim__load_needed(facts, seeds)))
         seeds = (seeds + 1) / 2;
-    if (seeds == facts->part_seeds)
-        return;
-    say_cut(facts, plan->line, seeds);
-    wishes->part_seeds = seeds;
-    facts->part_seeds = seeds;
-    facts->most = plim__load_most(facts, seeds);
+    return seeds;
+}
+
+/*
+ * Fits, cuts batches that a slot has no room for, and fits anew for such parts: what is added up
+ * then depends on that number alone, not on how much a slot happens to hold.
+ */
+static bool fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
+{
+    if (!plim__load_fit(facts, line, plan_out))
+        return false;
+    const int64_t seeds = cut_seeds(facts, plan_out);
+    if (!facts->beside->cuts || seeds == facts->part_seeds)
+        return true;
+    plim_load_wishes_t wishes = *facts->wishes;
+    plim__load_facts_t parts = *facts;
     plim_load_plan_t again;
-    if (plim__load_fit(facts, plan->line, &again) &&
-        fits_a_slot(&again, plim__load_needed(facts, seeds)))
-        *plan = again;
-    plan->part_seeds = seeds;
+    wishes.part_seeds = seeds;
+    parts.wishes = &wishes;
+    parts.part_seeds = seeds;
+    parts.most = plim__load_most(&parts, seeds);
+    if (plim__load_fit(&parts, line, &again) &&
+        fits_a_slot(&again, plim__load_needed(&parts, seeds)))
+        *plan_out = again;
+    plan_out->part_seeds = seeds;
+    return true;
+}
+
+/* Seeds that are computed at a time. */
+static int64_t seeds_of(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    return plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
+                                 plan->part_seeds);
+}
+
+/*
+ * The ladder's last step but one: what stands beside takes less where that keeps batches whole, or
+ * cuts them less, since it changes no bits and a cut does. False when nothing fits.
+ */
+static bool fit_tighter(const plim__load_facts_t *facts, const plim__load_beside_t *tight,
+                        int64_t line, plim_load_plan_t *plan_out, bool *tight_out)
+{
+    const bool fits = fit(facts, line, plan_out);
+    plim__load_facts_t tighter = *facts;
+    plim_load_plan_t plan;
+    *tight_out = false;
+    if (tight->context == NULL || (fits && seeds_of(facts, plan_out) == facts->part_seeds))
+        return fits;
+    tighter.beside = tight;
+    if (!fit(&tighter, line, &plan) ||
+        (fits && seeds_of(facts, &plan) <= seeds_of(facts, plan_out)))
+        return fits;
+    *plan_out = plan;
+    *tight_out = true;
+    return true;
 }
 
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
@@ -297,7 +342,8 @@ static int64_t nothing(const void *context, const plim_load_plan_t *plan)
 
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out)
+                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
+                                     bool *tight_out)
 {
     static const plim__load_beside_t alone = {
         .bytes = nothing, .what = "batches", .remedies = ", or make batches or fan-outs smaller"};
@@ -315,29 +361,41 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     int64_t line = plim_ledger_line(job->ledger);
     if (wanted.memory > 0)
         line = plim__min_i64(line, wanted.memory);
-    const int64_t least = plim__load_least(&facts);
+    plim__load_beside_t tight = *beside;
+    tight.context = beside->tighter;
+    plim__load_facts_t least_facts = facts;
+    if (tight.context != NULL)
+        least_facts.beside = &tight;
+    const int64_t least = plim__load_least(&least_facts);
     int64_t tried = 0; /* held by a trial */
+    bool is_tight;
     plim_load_plan_t plan;
-    if (!plim__load_fit(&facts, line, &plan))
-        return refuse(&facts, line, least);
+    if (!fit_tighter(&facts, &tight, line, &plan, &is_tight))
+        return refuse(&least_facts, line, least);
     if (is_worth_a_trial(&facts, &plan)) {
         plim_status_t status = plim__trial_run(job, dataset, recipe, &facts.trial);
         if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
             return status;
-        (void)plim__load_fit(&facts, line, &plan);
+        (void)fit_tighter(&facts, &tight, line, &plan, &is_tight);
         tried = trial_total(&facts, line);
     }
-    if (beside->cuts)
-        cut(&facts, &wanted, &plan);
-    else
+    facts.beside =
+        least_facts.beside; /* what is said of more memory is of the least that is needed */
+    if (!beside->cuts)
         say_parts(&facts, &plan);
-    plan.total = plim__max_i64(plan.total, tried);
+    else if (seeds_of(&facts, &plan) < facts.part_seeds)
+        say_cut(&facts, line, seeds_of(&facts, &plan));
+    if (tried > plan.total) { /* it is over before the loader is made */
+        plan.start += tried - plan.total;
+        plan.total = tried;
+    }
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.held = facts.held;
     add_held(job->ledger, rounding, &plan);
     plan.least = least; /* of batches that are not cut, which may take a little more */
-    plan.total = plim__max_i64(plan.total, least);
     *plan_out = plan;
+    if (tight_out != NULL)
+        *tight_out = is_tight;
     return PLIM_OK;
 }
 
@@ -345,5 +403,5 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
                                       const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                       plim_load_plan_t *plan_out)
 {
-    return plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out);
+    return plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL);
 }

@@ -10,6 +10,8 @@ typedef struct plim__load_beside {
     /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
     int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);
     const void *context;
+    const void *tighter;  /* another context, which takes less and computes longer; NULL: none */
+    int64_t early;        /* of the bytes, those that stand there while the loader is made */
     bool whole;           /* batches may not be cut */
     bool cuts;            /* one that must be is cut at a number of seeds that the plan chooses */
     bool bits;            /* a cut changes the last bits of what is computed */
@@ -17,9 +19,14 @@ typedef struct plim__load_beside {
     const char *remedies; /* besides --memory: ", or …" */
 } plim__load_beside_t;
 
-/* plim_load_plan with all of that under the same line, in total and least; NULL: nothing. */
+/*
+ * plim_load_plan with all of that under the same line, in total and least; NULL: nothing. The
+ * tighter context is taken, and *tight_out true, where batches would be cut without it and are cut
+ * less with it; tight_out may be NULL where there is none.
+ */
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out);
+                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
+                                     bool *tight_out);
 
 #endif

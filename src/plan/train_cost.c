@@ -71,6 +71,19 @@ static int64_t saturate(size_t bytes)
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
 }
 
+int64_t plim__train_early(const plim_job_t *job)
+{
+    return saturate(plim__team_estimate(plim__job_threads(job))) + saturate(PLIM__TRAINER_BYTES);
+}
+
+enum {
+    IN_START = 1 << PLIM_PHASE_START,
+    IN_CHECKPOINT = 1 << PLIM_PHASE_CHECKPOINT,
+    ONCE_MADE = 1 << PLIM_PHASE_TRAIN | 1 << PLIM_PHASE_EVALUATE | IN_CHECKPOINT
+};
+
+/* What a pass takes is touched by the first step and stays; scores likewise, by the first
+ * evaluation. */
 int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                          const plim_training_t *settings, const plim_load_plan_t *plan,
                          bool training, plim_plan_account_t *accounts_out, int *num_accounts_out)
@@ -78,19 +91,26 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     const int threads = plim__job_threads(job);
     const plim__model_params_t params =
         plim__train_model_params(info, settings, plan, training, threads);
+    const int64_t model = saturate(plim__model_estimate(&params));
+    const int64_t activations = plim__min_i64(saturate(plim__model_activations(&params)), model);
     const struct {
         const char *name;
         int64_t bytes;
+        unsigned phases;
     } entries[PLIM__TRAIN_ACCOUNTS] = {
-        {"model", saturate(plim__model_estimate(&params))},
-        {"oneDNN", saturate(plim__dense_library_bytes())},
-        {"team", saturate(plim__team_estimate(threads))},
-        {"scores",
+        {"weights and optimiser", model - activations, ONCE_MADE},
+        {"activations", activations, ONCE_MADE},
+        {"oneDNN", saturate(plim__dense_library_bytes()), ONCE_MADE},
+        {"team", saturate(plim__team_estimate(threads)), ONCE_MADE | IN_START},
+        {"evaluation",
          saturate(plim__score_estimate(plim_training_metric(info, settings),
-                                       plim__load_largest_split(info), params.num_outputs))},
-        {"checkpoint", saturate(plim__safetensors_estimate())},
-        {"trainer", saturate(plim__add_saturating_size(plim__train_scratch_bytes(&params),
-                                                       PLIM__TRAINER_BYTES))},
+                                       plim__load_largest_split(info), params.num_outputs)),
+         ONCE_MADE},
+        {"checkpoint", saturate(plim__safetensors_estimate()), IN_CHECKPOINT},
+        {"trainer",
+         plim__add_saturating_i64(saturate(plim__train_scratch_bytes(&params)),
+                                  saturate(PLIM__TRAINER_BYTES)),
+         ONCE_MADE | IN_START},
     };
     int64_t sum = 0;
     int count = 0;
@@ -98,9 +118,11 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
         sum = plim__add_saturating_i64(sum, entries[i].bytes);
         if (accounts_out == NULL || entries[i].bytes == 0)
             continue;
-        (void)snprintf(accounts_out[count].name, sizeof accounts_out[count].name, "%s",
-                       entries[i].name);
-        accounts_out[count++].bytes = entries[i].bytes;
+        plim_plan_account_t *account = &accounts_out[count++];
+        (void)snprintf(account->name, sizeof account->name, "%s", entries[i].name);
+        account->bytes = entries[i].bytes;
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
+            account->phase[phase] = (entries[i].phases >> phase & 1) != 0 ? entries[i].bytes : 0;
     }
     if (accounts_out != NULL)
         *num_accounts_out = count;

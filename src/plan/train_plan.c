@@ -6,12 +6,12 @@
 #include "plan/train_plan.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "mem/footprint.h"
 #include "plan/load_plan.h"
 #include "plan/settings.h"
+#include "plan/train_accounts.h"
 #include "plan/train_cost.h"
-
-#include <string.h>
 
 typedef struct beside {
     const plim_job_t *job;
@@ -38,31 +38,49 @@ static const char *remedies_for(const beside_t *beside)
     if (model->norm == PLIM_NORM_BATCH)
         return ", or make batches or fan-outs smaller, or --hidden smaller; batch norm needs whole "
                "batches, layer norm (--norm layer) does not";
-    if (!model->recompute)
-        return ", or make batches or fan-outs smaller, or --hidden smaller, or take --recompute";
     return ", or make batches or fan-outs smaller, or --hidden smaller";
 }
 
 /* The loader's part of the whole: what it would say of itself. */
-static void part_off(plim_train_plan_t *plan, int64_t beside)
+static void part_off(plim_load_plan_t *load, int64_t beside)
 {
-    plim_load_plan_t *load = &plan->load;
-    const int64_t unused =
-        plim__footprint_growth(load->total) - plim__footprint_growth(load->total - beside);
-    load->total -= beside + unused;
-    load->line -= beside;
-    load->least -= beside;
+    int64_t held = 0, own = 0;
+    for (int i = 0; i < load->num_accounts; i++)
+        *(i < load->num_held ? &held : &own) += load->accounts[i].bytes;
+    const int64_t total = held + plim__max_i64(own, load->start);
+    load->total = total - (plim__footprint_growth(load->total) - plim__footprint_growth(total));
+    load->line = plim__max_i64(load->line - beside, load->total);
+    load->least = plim__min_i64(load->least, load->total);
 }
 
-/* Each account in every phase, until they are told apart. */
-static void sum_phases(plim_train_plan_t *plan)
+/* What the kernel takes is an account of its own, out of the process's, which comes first. */
+static void part_kernel(plim_load_plan_t *load, plim_train_plan_t *plan)
 {
-    for (int i = 0; i < plan->num_accounts; i++)
-        for (int phase = 0; phase < PLIM_PHASES; phase++)
-            plan->accounts[i].phase[phase] = plan->accounts[i].bytes;
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
-        plan->phase[phase] = plan->total;
-    plan->peak_phase = PLIM_PHASE_TRAIN;
+    const int64_t kernel = plim__footprint_kernel(load->total);
+    plim_plan_account_t *process = &load->accounts[0];
+    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+        const int64_t part = plim__min_i64(kernel, process->phase[phase]);
+        process->phase[phase] -= part;
+        plim__train_accounts_enter(plan, "kernel", (plim_phase_t)phase, part);
+    }
+}
+
+/* All accounts but prediction's; `load` is the loader's plan, and this beside it, as one. */
+static void gather_accounts(const beside_t *context, const plim_load_plan_t *load,
+                            plim_train_plan_t *plan)
+{
+    plim_plan_account_t accounts[PLIM__TRAIN_ACCOUNTS];
+    plim_load_plan_t parts = *load;
+    int count;
+    (void)plim__train_cost(context->job, context->info, context->training, load, context->trains,
+                           accounts, &count);
+    part_kernel(&parts, plan);
+    plim__train_accounts_add(plan, parts.accounts, parts.num_accounts);
+    plim__train_accounts_add(plan, accounts, count);
+    int64_t choosing = load->start;
+    for (int i = load->num_held; i < load->num_accounts; i++)
+        choosing -= load->accounts[i].phase[PLIM_PHASE_START];
+    plim__train_accounts_enter(plan, "choosing", PLIM_PHASE_START, choosing);
 }
 
 /* Running statistics serve evaluation with batch norm, so that it may work on parts. */
@@ -71,8 +89,15 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
 {
     const plim_training_t *training = context->training;
     const bool whole = context->trains && training->model.norm == PLIM_NORM_BATCH;
+    plim_training_t again = *training; /* the same with layers' inputs computed again */
+    beside_t tighter = *context;
+    again.model.recompute = true;
+    tighter.training = &again;
+    const bool can_be_tighter = context->trains && !training->model.recompute;
     const plim__load_beside_t beside = {.bytes = beside_bytes,
                                         .context = context,
+                                        .tighter = can_be_tighter ? &tighter : NULL,
+                                        .early = plim__train_early(context->job),
                                         .whole = whole,
                                         .cuts = !whole,
                                         .bits = context->trains,
@@ -80,22 +105,23 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                                                 : "evaluation on batches",
                                         .remedies = remedies_for(context)};
     const plim_recipe_t recipe = plim__settings_recipe(context->info, training);
-    plim_plan_account_t accounts[PLIM__TRAIN_ACCOUNTS];
     plim_train_plan_t plan = {0};
-    int count;
-    PLIM_TRY(plim__load_plan_beside(context->job, dataset, &recipe, wishes, &beside, &plan.load));
-    const int64_t bytes = plim__train_cost(context->job, context->info, training, &plan.load,
-                                           context->trains, accounts, &count);
-    plan.total = plan.load.total;
+    bool tight;
+    PLIM_TRY(plim__load_plan_beside(context->job, dataset, &recipe, wishes, &beside, &plan.load,
+                                    &tight));
+    if (tight)
+        context = &tighter;
     plan.line = plan.load.line;
     plan.least = plan.load.least;
-    memcpy(plan.accounts, plan.load.accounts, sizeof plan.accounts);
-    plan.num_accounts = plan.load.num_accounts;
-    for (int i = 0; i < count && plan.num_accounts < PLIM_PLAN_ACCOUNTS; i++)
-        plan.accounts[plan.num_accounts++] = accounts[i];
-    plan.recompute = training->model.recompute;
-    sum_phases(&plan);
-    part_off(&plan, bytes);
+    plan.recompute = context->training->model.recompute;
+    gather_accounts(context, &plan.load, &plan);
+    plim__train_accounts_sum(&plan);
+    part_off(&plan.load, beside_bytes(context, &plan.load));
+    if (tight)
+        plim__log(context->job, PLIM_LOG_INFO,
+                  "layers' inputs are computed again in backward, so that %s fit; the result is "
+                  "the same to the bit",
+                  plan.load.part_seeds > 0 ? "larger parts of batches" : "whole batches");
     *plan_out = plan;
     return PLIM_OK;
 }

@@ -28,15 +28,17 @@ plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan
                                  bool training)
 {
     plim_ledger_t *ledger = session->job->ledger;
+    /* The loader first: what it takes while it is made is gone before the model's room is there. */
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
+    PLIM_TRY(plim_loader_create(session->job, session->dataset, &plan->load, &session->loader));
+    session->training.model.recompute = plan->recompute;
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
-    PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
-                                plim__load_largest_split(session->info), session->num_outputs,
-                                &session->score));
-    return plim_loader_create(session->job, session->dataset, &plan->load, &session->loader);
+    return plim__score_create(ledger, session->training.metric, session->training.loss,
+                              plim__load_largest_split(session->info), session->num_outputs,
+                              &session->score);
 }
 
 void plim__session_end(plim__session_t *session)

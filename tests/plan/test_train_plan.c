@@ -45,17 +45,29 @@ static int64_t bytes_of(const plim_train_plan_t *plan, const char *name)
 
 static void check_sums(const plim_train_plan_t *plan)
 {
-    int64_t sum = 0;
+    int64_t sum[PLIM_PHASES] = {0}, most = 0;
     assert_in_range(plan->num_accounts, 1, PLIM_PLAN_ACCOUNTS);
     for (int i = 0; i < plan->num_accounts; i++) {
-        assert_true(plan->accounts[i].bytes > 0);
-        sum += plan->accounts[i].bytes;
+        const plim_plan_account_t *account = &plan->accounts[i];
+        int64_t bytes = 0;
+        for (int phase = 0; phase < PLIM_PHASES; phase++) {
+            assert_true(account->phase[phase] >= 0);
+            bytes = account->phase[phase] > bytes ? account->phase[phase] : bytes;
+            sum[phase] += account->phase[phase];
+        }
+        assert_true(bytes > 0 && account->bytes == bytes);
     }
-    assert_true(sum <= plan->total);
-    assert_true(plan->total <= plan->line && plan->least <= plan->total);
+    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+        assert_int_equal(plan->phase[phase], sum[phase]);
+        most = sum[phase] > most ? sum[phase] : most;
+    }
+    assert_int_equal(plan->total, most);
+    assert_int_equal(plan->phase[plan->peak_phase], most);
+    assert_true(plan->total <= plan->line && plan->least <= plan->line);
     assert_true(plan->load.total < plan->total);
-    assert_true(bytes_of(plan, "model") > 0 && bytes_of(plan, "oneDNN") > 0 &&
-                bytes_of(plan, "checkpoint") > 0 && bytes_of(plan, "slots") > 0);
+    assert_true(bytes_of(plan, "weights and optimiser") > 0 && bytes_of(plan, "activations") > 0 &&
+                bytes_of(plan, "checkpoint") > 0 && bytes_of(plan, "slots") > 0 &&
+                bytes_of(plan, "process and libraries") > 0 && bytes_of(plan, "kernel") > 0);
 }
 
 static plim_status_t plan_under(const test_place_t *place, const plim_training_t *training,
@@ -93,8 +105,9 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
 {
     const plim_dataset_info_t *info = plim_dataset_info(place->dataset);
     const int threads = plim__job_threads(&place->job);
-    const plim__model_params_t params =
+    plim__model_params_t params =
         plim__train_model_params(info, training, &plan->load, true, threads);
+    params.model.recompute = plan->recompute;
     plim__team_t *team;
     plim__model_t *model;
     plim__score_t *score;
@@ -102,13 +115,13 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim_batch_t *batch;
     plim_ledger_t *ledger = place->job.ledger;
     const int64_t before = plim_ledger_reserved(ledger);
-    assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__team_create(ledger, threads, &team));
+    assert_ok(plim_loader_create(&place->job, place->dataset, &plan->load, &loader));
+    assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__model_create(ledger, team, &params, &model));
     assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
                                  plim__settings_loss(info, training), info->num_nodes,
                                  params.num_outputs, &score));
-    assert_ok(plim_loader_create(&place->job, place->dataset, &plan->load, &loader));
     assert_true(plim_ledger_reserved(ledger) - before <= plan->total);
     plim__model_initialise(model, 1);
     plim__model_changed(model);
@@ -305,7 +318,7 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
     assert_ok(plim__evaluation_plan(&place.job, place.dataset, &training, &plan));
     assert_true(plan.least < trained.least && plan.total < trained.total);
-    assert_true(bytes_of(&plan, "model") < bytes_of(&trained, "model"));
+    assert_true(bytes_of(&plan, "activations") < bytes_of(&trained, "activations"));
     training.model.norm = PLIM_NORM_BATCH;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
     plim_job_t tight = test_job_make(plan.least + 2 * MIB, 2, PLIM_IO_AUTO);
@@ -337,7 +350,7 @@ static void splitting_is_planned(void **state)
     training.microbatch = 32;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
     assert_int_equal(parts.load.part_seeds, 32);
-    assert_true(bytes_of(&parts, "model") < bytes_of(&whole, "model"));
+    assert_true(bytes_of(&parts, "activations") < bytes_of(&whole, "activations"));
     training.microbatch = 0;
     assert_ok(plan_under(&place, &training, whole.least, &parts));
     assert_true(parts.load.slot_nodes < whole.load.slot_nodes); /* split for want of room */

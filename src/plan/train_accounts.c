@@ -1,0 +1,81 @@
+#include "plan/train_accounts.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PROCESS "process and libraries"
+
+/* What the ledger and the estimates call them, and what the plan does. */
+static const char *const names[][2] = {
+    {"process", PROCESS},         {"meter", PROCESS},
+    {"dataset", PROCESS},         {"oneDNN", PROCESS},
+    {"thread stacks", "threads"}, {"team", "threads"},
+    {"hot sets", "choosing"},     {"hot lists", "adjacency cache"},
+    {"hot rows", "row cache"},    {"windows", "window"},
+    {"workers", "slots"},         {"i/o", "I/O"},
+    {"trainer", "activations"},
+};
+
+static const char *name_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i][0]) == 0)
+            return names[i][1];
+    return name;
+}
+
+/* The account of that name, a new one where there is none. */
+static plim_plan_account_t *account_of(plim_train_plan_t *plan, const char *name)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        if (strcmp(plan->accounts[i].name, name) == 0)
+            return &plan->accounts[i];
+    if (plan->num_accounts == PLIM_PLAN_ACCOUNTS)
+        return &plan->accounts[PLIM_PLAN_ACCOUNTS - 1];
+    plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    *account = (plim_plan_account_t){.bytes = 0};
+    (void)snprintf(account->name, sizeof account->name, "%s", name);
+    return account;
+}
+
+void plim__train_accounts_add(plim_train_plan_t *plan, const plim_plan_account_t *accounts,
+                              int count)
+{
+    for (int i = 0; i < count; i++) {
+        plim_plan_account_t *account = account_of(plan, name_of(accounts[i].name));
+        for (int phase = 0; phase < PLIM_PHASES; phase++)
+            account->phase[phase] =
+                plim__add_saturating_i64(account->phase[phase], accounts[i].phase[phase]);
+    }
+}
+
+void plim__train_accounts_enter(plim_train_plan_t *plan, const char *name, plim_phase_t phase,
+                                int64_t bytes)
+{
+    plim_plan_account_t *account = account_of(plan, name_of(name));
+    account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
+}
+
+void plim__train_accounts_sum(plim_train_plan_t *plan)
+{
+    int kept = 0;
+    memset(plan->phase, 0, sizeof plan->phase);
+    for (int i = 0; i < plan->num_accounts; i++) {
+        plim_plan_account_t account = plan->accounts[i];
+        account.bytes = 0;
+        for (int phase = 0; phase < PLIM_PHASES; phase++) {
+            account.bytes = plim__max_i64(account.bytes, account.phase[phase]);
+            plan->phase[phase] = plim__add_saturating_i64(plan->phase[phase], account.phase[phase]);
+        }
+        if (account.bytes > 0)
+            plan->accounts[kept++] = account;
+    }
+    plan->num_accounts = kept;
+    plan->peak_phase = PLIM_PHASE_START;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        if (plan->phase[phase] > plan->phase[plan->peak_phase])
+            plan->peak_phase = (plim_phase_t)phase;
+    plan->total = plan->phase[plan->peak_phase];
+}
