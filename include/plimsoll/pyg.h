@@ -63,10 +63,10 @@ typedef struct plim_pyg_account {
 typedef struct plim_pyg_gpu {
     int64_t memory; /* 0: none was asked for */
     int64_t context, model, batch_bytes, activations;
-    int64_t total;                   /* of the batch and the precision that are asked for */
-    bool fits;                       /* … */
-    int64_t largest_batch[2];        /* by precision; 0: none fits */
-    int64_t microbatch;              /* of the batch asked for: seeds at a time; 0: none fits */
+    int64_t total;                    /* of the batch and the precision that are asked for */
+    bool fits;                        /* … */
+    int64_t largest_batch[2];         /* by precision; 0: none fits */
+    int64_t microbatch;               /* of the batch asked for: seeds at a time; 0: none fits */
     plim_precision_t micro_precision; /* the one asked for, unless only bf16 fits */
 } plim_pyg_gpu_t;
 
