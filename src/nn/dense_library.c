@@ -38,8 +38,12 @@ static plim_status_t hold(plim_ledger_t *ledger)
     if (holder == NULL)
         return plim__fail(PLIM_ERR_NOMEM, "too many runs use oneDNN at once in this process");
     PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account));
+    plim_status_t status = plim__onednn_load();
+    if (status != PLIM_OK) {
+        plim__ledger_release(ledger, account, PLIM__ONEDNN_LIBRARY_BYTES);
+        return status;
+    }
     *holder = (holder_t){ledger, account, 1};
-    plim__onednn_keep_nothing();
     return PLIM_OK;
 }
 

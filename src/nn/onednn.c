@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 
+#include <dlfcn.h>
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,29 +11,127 @@
 #error "this oneDNN runs on TBB, which starts threads of its own; take one with OpenMP"
 #endif
 
-/* Of whichever OpenMP oneDNN brings along; absent when it was built without. */
-extern void omp_set_num_threads(int count) __attribute__((weak));
-extern int omp_get_max_threads(void) __attribute__((weak));
+/* What is called of the library, by name without "dnnl_". */
+#define FUNCTIONS(X)                                                                               \
+    X(engine_create)                                                                               \
+    X(engine_destroy)                                                                              \
+    X(get_effective_cpu_isa)                                                                       \
+    X(memory_create)                                                                               \
+    X(memory_desc_get_size)                                                                        \
+    X(memory_destroy)                                                                              \
+    X(memory_set_data_handle)                                                                      \
+    X(post_ops_append_sum)                                                                         \
+    X(post_ops_create)                                                                             \
+    X(post_ops_destroy)                                                                            \
+    X(primitive_attr_create)                                                                       \
+    X(primitive_attr_destroy)                                                                      \
+    X(primitive_attr_set_post_ops)                                                                 \
+    X(primitive_attr_set_scratchpad_mode)                                                          \
+    X(primitive_create)                                                                            \
+    X(primitive_desc_destroy)                                                                      \
+    X(primitive_desc_query_md)                                                                     \
+    X(primitive_destroy)                                                                           \
+    X(primitive_execute)                                                                           \
+    X(primitive_get_primitive_desc)                                                                \
+    X(reorder_primitive_desc_create)                                                               \
+    X(set_primitive_cache_capacity)                                                                \
+    X(stream_create)                                                                               \
+    X(stream_destroy)                                                                              \
+    X(version)                                                                                     \
+    FUNCTIONS_OF_VERSION(X)
+#if DNNL_VERSION_MAJOR >= 3
+#define FUNCTIONS_OF_VERSION(X)                                                                    \
+    X(matmul_primitive_desc_create)                                                                \
+    X(memory_desc_create_with_strides)                                                             \
+    X(memory_desc_create_with_tag)                                                                 \
+    X(memory_desc_destroy)
+#else
+#define FUNCTIONS_OF_VERSION(X)                                                                    \
+    X(matmul_desc_init)                                                                            \
+    X(memory_desc_init_by_strides)                                                                 \
+    X(memory_desc_init_by_tag)                                                                     \
+    X(primitive_desc_create)
+#endif
+
+#define MEMBER(name) __typeof__(dnnl_##name) *name;
+
+/* The library once it is loaded; written once, under `once`. */
+static struct {
+    FUNCTIONS(MEMBER)
+    /* Of whichever OpenMP it brings along; NULL when it was built without. */
+    void (*omp_set_num_threads)(int count);
+    int (*omp_get_max_threads)(void);
+    char version_text[64];
+} onednn;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char why_not[256]; /* empty: it is loaded */
+
+/* POSIX promises that a pointer to void holds a function's address; ISO C does not. */
+static void look_up(void *library, const char *name, bool needed, void *function_out)
+{
+    void *address = dlsym(library, name);
+    if (address == NULL && needed && why_not[0] == '\0')
+        (void)snprintf(why_not, sizeof why_not, "it lacks %s", name);
+    *(void **)function_out = address;
+}
+
+static void load(void)
+{
+    void *library = dlopen(PLIM_ONEDNN_SONAME, RTLD_LAZY | RTLD_LOCAL);
+    if (library == NULL) {
+        const char *reason = dlerror();
+        (void)snprintf(why_not, sizeof why_not, "%s", reason != NULL ? reason : "no reason given");
+        return;
+    }
+#define LOOK_UP(name) look_up(library, "dnnl_" #name, true, &onednn.name);
+    FUNCTIONS(LOOK_UP)
+    look_up(library, "omp_set_num_threads", false, &onednn.omp_set_num_threads);
+    look_up(library, "omp_get_max_threads", false, &onednn.omp_get_max_threads);
+    if (why_not[0] != '\0')
+        return;
+    const dnnl_version_t *version = onednn.version();
+    (void)snprintf(onednn.version_text, sizeof onednn.version_text, "oneDNN %d.%d.%d",
+                   version->major, version->minor, version->patch);
+    /* No primitive is kept for later when its owner ends it. */
+    (void)onednn.set_primitive_cache_capacity(0);
+}
+
+static bool loaded(void)
+{
+    (void)pthread_once(&once, load);
+    return why_not[0] == '\0';
+}
+
+plim_status_t plim__onednn_load(void)
+{
+    if (loaded())
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_UNSUPPORTED,
+                      "training and evaluation need oneDNN, and " PLIM_ONEDNN_SONAME
+                      " cannot be loaded: %s; install it (package libdnnl%d on Debian, onednn "
+                      "elsewhere) or name its directory in LD_LIBRARY_PATH",
+                      why_not, DNNL_VERSION_MAJOR);
+}
 
 int plim__onednn_alone(void)
 {
-    if (omp_set_num_threads == NULL || omp_get_max_threads == NULL)
+    if (!loaded() || onednn.omp_set_num_threads == NULL || onednn.omp_get_max_threads == NULL)
         return 1;
-    int threads = omp_get_max_threads();
+    int threads = onednn.omp_get_max_threads();
     if (threads != 1)
-        omp_set_num_threads(1);
+        onednn.omp_set_num_threads(1);
     return threads;
 }
 
 void plim__onednn_restore(int threads)
 {
     if (threads != 1)
-        omp_set_num_threads(threads);
+        onednn.omp_set_num_threads(threads);
 }
 
 static bool has_isa(dnnl_cpu_isa_t isa)
 {
-    return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
+    return loaded() && ((unsigned)onednn.get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
 }
 
 bool plim__onednn_has_bf16(void)
@@ -45,25 +144,9 @@ bool plim__onednn_fast_bf16(void)
     return has_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-static char version_text[64];
-
-static void write_version(void)
-{
-    const dnnl_version_t *version = dnnl_version();
-    (void)snprintf(version_text, sizeof version_text, "oneDNN %d.%d.%d", version->major,
-                   version->minor, version->patch);
-}
-
 const char *plim__onednn_version(void)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, write_version);
-    return version_text;
-}
-
-void plim__onednn_keep_nothing(void)
-{
-    (void)dnnl_set_primitive_cache_capacity(0);
+    return loaded() ? onednn.version_text : "oneDNN is missing";
 }
 
 static const char *reason(dnnl_status_t status)
@@ -101,13 +184,13 @@ static plim_status_t checked(dnnl_status_t status, const char *what)
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t layout_t;
 #define LAYOUT(description) (description)
-#define describe_any dnnl_memory_desc_create_with_tag
-#define describe_strides dnnl_memory_desc_create_with_strides
+#define describe_any onednn.memory_desc_create_with_tag
+#define describe_strides onednn.memory_desc_create_with_strides
 #else
 typedef const dnnl_memory_desc_t *layout_t;
 #define LAYOUT(description) (&(description))
-#define describe_any dnnl_memory_desc_init_by_tag
-#define describe_strides dnnl_memory_desc_init_by_strides
+#define describe_any onednn.memory_desc_init_by_tag
+#define describe_strides onednn.memory_desc_init_by_strides
 #endif
 
 /* What of a primitive is made with: descriptions of up to three matrices, and attributes. */
@@ -130,15 +213,15 @@ static dnnl_status_t describe(const plim__view_t *view, dnnl_memory_desc_t *desc
 static dnnl_status_t add_sum(dnnl_primitive_attr_t attributes)
 {
     dnnl_post_ops_t post;
-    TRY_DNNL(dnnl_post_ops_create(&post));
+    TRY_DNNL(onednn.post_ops_create(&post));
 #if DNNL_VERSION_MAJOR >= 3
-    dnnl_status_t status = dnnl_post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
+    dnnl_status_t status = onednn.post_ops_append_sum(post, 1.0f, 0, dnnl_data_type_undef);
 #else
-    dnnl_status_t status = dnnl_post_ops_append_sum(post, 1.0f);
+    dnnl_status_t status = onednn.post_ops_append_sum(post, 1.0f);
 #endif
     if (status == dnnl_success)
-        status = dnnl_primitive_attr_set_post_ops(attributes, post);
-    (void)dnnl_post_ops_destroy(post);
+        status = onednn.primitive_attr_set_post_ops(attributes, post);
+    (void)onednn.post_ops_destroy(post);
     return status;
 }
 
@@ -148,9 +231,9 @@ static dnnl_status_t recipe_make(const plim__view_t *const *views, int count, bo
 {
     for (; recipe->num_views < count; recipe->num_views++)
         TRY_DNNL(describe(views[recipe->num_views], &recipe->views[recipe->num_views]));
-    TRY_DNNL(dnnl_primitive_attr_create(&recipe->attributes));
+    TRY_DNNL(onednn.primitive_attr_create(&recipe->attributes));
     TRY_DNNL(
-        dnnl_primitive_attr_set_scratchpad_mode(recipe->attributes, dnnl_scratchpad_mode_user));
+        onednn.primitive_attr_set_scratchpad_mode(recipe->attributes, dnnl_scratchpad_mode_user));
     return sum ? add_sum(recipe->attributes) : dnnl_success;
 }
 
@@ -158,30 +241,30 @@ static void recipe_end(recipe_t *recipe)
 {
 #if DNNL_VERSION_MAJOR >= 3
     for (int i = 0; i < recipe->num_views; i++)
-        (void)dnnl_memory_desc_destroy(recipe->views[i]);
+        (void)onednn.memory_desc_destroy(recipe->views[i]);
 #endif
     if (recipe->attributes != NULL)
-        (void)dnnl_primitive_attr_destroy(recipe->attributes);
+        (void)onednn.primitive_attr_destroy(recipe->attributes);
 }
 
 static layout_t layout_of(dnnl_primitive_t primitive, dnnl_query_t what)
 {
     const_dnnl_primitive_desc_t description = NULL;
-    if (dnnl_primitive_get_primitive_desc(primitive, &description) != dnnl_success)
+    if (onednn.primitive_get_primitive_desc(primitive, &description) != dnnl_success)
         return NULL;
-    return dnnl_primitive_desc_query_md(description, what, 0);
+    return onednn.primitive_desc_query_md(description, what, 0);
 }
 
 /* From a description that is used up. */
 static dnnl_status_t finish(dnnl_primitive_desc_t description, plim__product_t *product_out)
 {
     dnnl_primitive_t primitive;
-    dnnl_status_t status = dnnl_primitive_create(&primitive, description);
-    (void)dnnl_primitive_desc_destroy(description);
+    dnnl_status_t status = onednn.primitive_create(&primitive, description);
+    (void)onednn.primitive_desc_destroy(description);
     if (status == dnnl_success)
         *product_out = (plim__product_t){
-            primitive, dnnl_memory_desc_get_size(layout_of(primitive, dnnl_query_scratchpad_md)),
-            dnnl_memory_desc_get_size(layout_of(primitive, dnnl_query_weights_md))};
+            primitive, onednn.memory_desc_get_size(layout_of(primitive, dnnl_query_scratchpad_md)),
+            onednn.memory_desc_get_size(layout_of(primitive, dnnl_query_weights_md))};
     return status;
 }
 
@@ -194,12 +277,12 @@ static dnnl_status_t product_make(dnnl_engine_t engine, const recipe_t *recipe,
         like != NULL ? layout_of(like->primitive, dnnl_query_weights_md) : LAYOUT(recipe->views[1]);
     const layout_t target = LAYOUT(recipe->views[2]);
 #if DNNL_VERSION_MAJOR >= 3
-    TRY_DNNL(dnnl_matmul_primitive_desc_create(&description, engine, source, weights, NULL, target,
-                                               recipe->attributes));
+    TRY_DNNL(onednn.matmul_primitive_desc_create(&description, engine, source, weights, NULL,
+                                                 target, recipe->attributes));
 #else
     dnnl_matmul_desc_t matmul;
-    TRY_DNNL(dnnl_matmul_desc_init(&matmul, source, weights, NULL, target));
-    TRY_DNNL(dnnl_primitive_desc_create(&description, &matmul, recipe->attributes, engine, NULL));
+    TRY_DNNL(onednn.matmul_desc_init(&matmul, source, weights, NULL, target));
+    TRY_DNNL(onednn.primitive_desc_create(&description, &matmul, recipe->attributes, engine, NULL));
 #endif
     return finish(description, product_out);
 }
@@ -227,8 +310,8 @@ static dnnl_status_t packing_make(dnnl_engine_t engine, const recipe_t *recipe, 
                                   plim__product_t *packing_out)
 {
     dnnl_primitive_desc_t description;
-    TRY_DNNL(dnnl_reorder_primitive_desc_create(&description, LAYOUT(recipe->views[0]), engine, to,
-                                                engine, recipe->attributes));
+    TRY_DNNL(onednn.reorder_primitive_desc_create(&description, LAYOUT(recipe->views[0]), engine,
+                                                  to, engine, recipe->attributes));
     return finish(description, packing_out);
 }
 
@@ -247,18 +330,19 @@ plim_status_t plim__packing_make(struct dnnl_engine *engine, const plim__view_t 
 void plim__product_end(plim__product_t *product)
 {
     if (product->primitive != NULL)
-        (void)dnnl_primitive_destroy(product->primitive);
+        (void)onednn.primitive_destroy(product->primitive);
 }
 
 plim_status_t plim__onednn_engine(struct dnnl_engine **engine_out)
 {
-    return checked(dnnl_engine_create(engine_out, dnnl_cpu, 0), "an engine");
+    PLIM_TRY(plim__onednn_load());
+    return checked(onednn.engine_create(engine_out, dnnl_cpu, 0), "an engine");
 }
 
 void plim__onednn_engine_end(struct dnnl_engine *engine)
 {
     if (engine != NULL)
-        (void)dnnl_engine_destroy(engine);
+        (void)onednn.engine_destroy(engine);
 }
 
 static const dnnl_query_t queries[PLIM__OPERANDS] = {dnnl_query_src_md, dnnl_query_weights_md,
@@ -271,12 +355,13 @@ plim_status_t plim__call_make(struct dnnl_engine *engine, const plim__product_t 
                               bool packs, atomic_bool *failed, plim__call_t *call_out)
 {
     *call_out = (plim__call_t){.primitive = product->primitive, .failed = failed};
-    dnnl_status_t status = dnnl_stream_create(&call_out->stream, engine, dnnl_stream_default_flags);
+    dnnl_status_t status =
+        onednn.stream_create(&call_out->stream, engine, dnnl_stream_default_flags);
     for (int i = 0; i < PLIM__OPERANDS && status == dnnl_success; i++)
         if (i != PLIM__WEIGHTS || !packs)
-            status =
-                dnnl_memory_create(&call_out->memory[i], layout_of(product->primitive, queries[i]),
-                                   engine, DNNL_MEMORY_NONE);
+            status = onednn.memory_create(&call_out->memory[i],
+                                          layout_of(product->primitive, queries[i]), engine,
+                                          DNNL_MEMORY_NONE);
     return checked(status, "the memory of a product");
 }
 
@@ -284,14 +369,14 @@ void plim__call_end(plim__call_t *call)
 {
     for (int i = 0; i < PLIM__OPERANDS; i++)
         if (call->memory[i] != NULL)
-            (void)dnnl_memory_destroy(call->memory[i]);
+            (void)onednn.memory_destroy(call->memory[i]);
     if (call->stream != NULL)
-        (void)dnnl_stream_destroy(call->stream);
+        (void)onednn.stream_destroy(call->stream);
 }
 
 void plim__call_set(const plim__call_t *call, plim__operand_t operand, void *data)
 {
-    if (dnnl_memory_set_data_handle(call->memory[operand], data) != dnnl_success)
+    if (onednn.memory_set_data_handle(call->memory[operand], data) != dnnl_success)
         atomic_store_explicit(call->failed, true, memory_order_relaxed);
 }
 
@@ -302,6 +387,6 @@ void plim__call_run(const plim__call_t *call)
     for (int i = 0; i < PLIM__OPERANDS; i++)
         if (call->memory[i] != NULL)
             arguments[count++] = (dnnl_exec_arg_t){names[i], call->memory[i]};
-    if (dnnl_primitive_execute(call->primitive, call->stream, count, arguments) != dnnl_success)
+    if (onednn.primitive_execute(call->primitive, call->stream, count, arguments) != dnnl_success)
         atomic_store_explicit(call->failed, true, memory_order_relaxed);
 }

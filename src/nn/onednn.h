@@ -1,6 +1,7 @@
 /*
  * oneDNN, versions 2 and 3, as far as it is needed: products of two matrices and the packing of one
- * of them, made once, called often. The only header over the only file that includes dnnl.h.
+ * of them, made once, called often. The only header over the only file that includes dnnl.h, and
+ * that loads the library: only what trains or evaluates has it in its process.
  *
  * oneDNN takes the number of OpenMP threads from the thread that calls it, when a product is made
  * and when it runs. Between plim__onednn_alone and plim__onednn_restore that is 1: OpenMP never
@@ -58,20 +59,21 @@ typedef struct plim__call {
     atomic_bool *failed;                        /* the owner's: set when oneDNN refuses */
 } plim__call_t;
 
+/* Loads the library, the first time. PLIM_ERR_UNSUPPORTED when it is not there or not whole. */
+plim_status_t plim__onednn_load(void);
+
 /* One OpenMP thread from here on; returns what plim__onednn_restore takes. */
 int plim__onednn_alone(void);
 void plim__onednn_restore(int threads);
 
-/* Whether products of bfloat16 exist on this processor, and whether they are faster than float's.
+/* Whether products of bfloat16 exist on this processor (not without the library), and whether they
+ * are faster than float's.
  */
 bool plim__onednn_has_bf16(void);
 bool plim__onednn_fast_bf16(void);
 
-/* "oneDNN 2.6.3" */
+/* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);
-
-/* No primitive is kept for later when its owner ends it. */
-void plim__onednn_keep_nothing(void);
 
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.

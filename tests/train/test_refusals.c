@@ -1,7 +1,8 @@
 /*
  * What others refuse while a model is trained: oneDNN a product, the system a thread. This program
- * defines the two functions, so the linker prefers them to the libraries'; each passes through
- * unless it is told to refuse.
+ * defines pthread_create, so the linker prefers it to the library's, and stands between dlsym and
+ * its callers (--wrap) to give a function of its own for oneDNN's; each passes through unless it is
+ * told to refuse.
  */
 #include "support/training.h"
 
@@ -18,15 +19,30 @@
 static atomic_int refuse_product_in; /* the n-th product from now on; 0: none */
 static atomic_bool refuse_threads;
 
-dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stream_t stream,
-                                     int count, const dnnl_exec_arg_t *arguments)
+static __typeof__(dnnl_primitive_execute) *execute; /* oneDNN's */
+
+static dnnl_status_t execute_or_refuse(const_dnnl_primitive_t primitive, dnnl_stream_t stream,
+                                       int count, const dnnl_exec_arg_t *arguments)
 {
-    dnnl_status_t (*real)(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t *);
     if (atomic_load(&refuse_product_in) > 0 && atomic_fetch_sub(&refuse_product_in, 1) == 1)
         return dnnl_out_of_memory;
-    *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_execute");
-    return real(primitive, stream, count, arguments);
+    return execute(primitive, stream, count, arguments);
 }
+
+// NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp): the linker's names
+void *__real_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name);
+
+void *__wrap_dlsym(void *library, const char *name)
+{
+    void *found = __real_dlsym(library, name);
+    if (found == NULL || strcmp(name, "dnnl_primitive_execute") != 0)
+        return found;
+    *(void **)&execute = found;
+    __typeof__(execute) own = execute_or_refuse;
+    return *(void **)&own;
+}
+// NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 
 /* A sanitizer has a pthread_create of its own. */
 #if !TEST_SANITIZED
