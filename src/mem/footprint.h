@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 /*
- * What this process costs by itself under a line of line_bytes: what is resident now, and what the
- * kernel takes for it and charges to its control group.
+ * What this process costs by itself under a line of line_bytes: its own memory now, its libraries,
+ * and what the kernel takes for it and charges to its control group. The same from run to run.
  */
 int64_t plim__footprint_process(int64_t line_bytes);
 
@@ -15,6 +15,9 @@ int64_t plim__footprint_growth(int64_t line_bytes);
 
 /* The part of it that is the kernel's: that, and its structures. */
 int64_t plim__footprint_kernel(int64_t line_bytes);
+
+/* The least line under which so many bytes fit beside that part. */
+int64_t plim__footprint_least(int64_t bytes);
 
 /*
  * What others hold, so that it is not there to be used: for each control group above this process,

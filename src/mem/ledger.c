@@ -2,6 +2,7 @@
  */
 #include "mem/ledger.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
@@ -10,6 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#define MIB ((int64_t)1 << 20)
 
 PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
 {
@@ -137,9 +140,10 @@ plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, con
                                   size_t bytes)
 {
     char line[PLIM__SIZE_TEXT];
-    int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    int64_t least = (plim_ledger_reserved(ledger) + more) / ((int64_t)1 << 20) + 2;
+    const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
+    const int64_t fixed = plim__add_saturating_i64(
+        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
+    const int64_t least = (plim__footprint_least(fixed) + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: %s needs at least %lld MiB in all, and the memory line is %s; give "
                       "--memory %lldM or more",

@@ -1,6 +1,7 @@
 #include "nn/onednn.h"
 
 #include "base/fail.h"
+#include "mem/libraries.h"
 
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -89,6 +90,8 @@ static void load(void)
     look_up(library, "omp_get_max_threads", false, &onednn.omp_get_max_threads);
     if (why_not[0] != '\0')
         return;
+    /* It is large, and little of it is used. */
+    plim__libraries_trim(dlsym(library, "dnnl_version"));
     const dnnl_version_t *version = onednn.version();
     (void)snprintf(onednn.version_text, sizeof onednn.version_text, "oneDNN %d.%d.%d",
                    version->major, version->minor, version->patch);

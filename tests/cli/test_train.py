@@ -46,6 +46,20 @@ def run(graph):
     return path
 
 
+def test_onednn_is_only_loaded_by_what_needs_it(graph, tmp_path):
+    """With a broken library in its place, everything works but training, which says what is missing and where it comes from."""
+    broken = tmp_path / 'lib'
+    broken.mkdir()
+    for version in (2, 3):
+        (broken / f'libdnnl.so.{version}').write_bytes(b'not a library')
+    env = {**os.environ, 'LD_LIBRARY_PATH': str(broken)}
+    subprocess.run([PLIMSOLL, 'inspect', graph], check=True, capture_output=True, env=env)
+    subprocess.run([PLIMSOLL, 'bench', 'load', graph, '--epochs', '1'], check=True, capture_output=True, env=env)
+    done = subprocess.run([PLIMSOLL, 'train', graph, *SMALL, '--run', tmp_path / 'a'], check=False, capture_output=True, text=True, env=env)
+    assert done.returncode != 0
+    assert re.search(r'libdnnl\.so\.[23] cannot be loaded: .*package libdnnl', done.stderr), done.stderr
+
+
 def test_a_line_an_epoch(graph, tmp_path):
     said = plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'a').stdout.splitlines()
     assert len(said) == 4

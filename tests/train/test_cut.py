@@ -42,7 +42,7 @@ def new(data, run, epochs, memory):
 def find_tight(data, tmp_path_factory):
     """A line under which batches are cut."""
     run = tmp_path_factory.mktemp('tight')
-    for line in range(40, 120, 4):
+    for line in range(20, 120, 4):
         command = [PLIMSOLL, 'train', data, '--run', run / str(line), '--fanout', '15,10', '--batch', '1024', '--hidden', '64', '--epochs',
                    '1', '--eval-every', '0', '--threads', '2', '--memory', f'{line}M']
         done = subprocess.run(command, capture_output=True, text=True, check=False)

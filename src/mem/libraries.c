@@ -1,0 +1,186 @@
+#include "mem/libraries.h"
+
+#include "base/check.h"
+#include "mem/arena.h"
+#include "mem/kernel_text.h"
+
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* More than this in read-only segments, and the process is not ours. The command line's has 6 MiB.
+ */
+#define OWN_BYTES ((int64_t)12 << 20)
+
+/* In such a process: what will be read of libraries, ahead of what is in use, above what is
+ * resident. Measured 2.2 MiB. */
+#define AHEAD_BYTES ((int64_t)3 << 20)
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; older kernels refuse it, and pages come when used */
+#endif
+
+/* A read-only segment, in whole pages. */
+typedef struct segment {
+    char *base;
+    size_t size;
+} segment_t;
+
+/* False when that part of an object is not one. */
+static bool read_only(const struct dl_phdr_info *object, int part, segment_t *segment_out)
+{
+    const ElfW(Phdr) *header = &object->dlpi_phdr[part];
+    if (header->p_type != PT_LOAD || (header->p_flags & PF_W) != 0)
+        return false;
+    const uintptr_t first = (object->dlpi_addr + header->p_vaddr) & ~(PLIM__PAGE - 1);
+    const uintptr_t end =
+        plim__round_up(object->dlpi_addr + header->p_vaddr + header->p_filesz, PLIM__PAGE);
+    /* An address that the loader gives as a number. */
+    *segment_out = (segment_t){(char *)first, end - first}; // NOLINT(performance-no-int-to-ptr)
+    return true;
+}
+
+static int64_t object_bytes(const struct dl_phdr_info *object)
+{
+    int64_t bytes = 0;
+    segment_t segment;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (read_only(object, i, &segment))
+            bytes += (int64_t)segment.size;
+    return bytes;
+}
+
+static void advise_object(const struct dl_phdr_info *object, int advice)
+{
+    segment_t segment;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (read_only(object, i, &segment))
+            (void)madvise(segment.base, segment.size, advice);
+}
+
+/* Drops what of the object's file is in memory and not mapped by anybody. */
+static void drop_unmapped(const struct dl_phdr_info *object)
+{
+    const char *path = object->dlpi_name[0] != '\0' ? object->dlpi_name : "/proc/self/exe";
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return;
+    (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    (void)close(file);
+}
+
+static bool is_c_library(const struct dl_phdr_info *object)
+{
+    const char *slash = strrchr(object->dlpi_name, '/');
+    const char *name = slash != NULL ? slash + 1 : object->dlpi_name;
+    return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "ld-linux", 8) == 0;
+}
+
+static bool is_kernels(const struct dl_phdr_info *object)
+{
+    return strncmp(object->dlpi_name, "linux-", 6) == 0;
+}
+
+/* Whether other processes have the C library's pages, too: most of its clean pages are shared. */
+static bool c_library_shared(void)
+{
+    plim__kernel_lines_t lines;
+    const char *line;
+    bool inside = false;
+    int64_t kib, shared = 0, own = 0;
+    if (!plim__kernel_lines_open(&lines, "", "/proc/self/smaps"))
+        return false;
+    while ((line = plim__kernel_lines_next(&lines)) != NULL) {
+        /* A mapping's first line begins with its address, in lower case. */
+        if (line[0] < 'A' || line[0] > 'Z')
+            inside = strstr(line, "/libc.so") != NULL;
+        else if (inside && plim__kernel_field(line, "Shared_Clean", &kib))
+            shared += kib;
+        else if (inside && plim__kernel_field(line, "Private_Clean", &kib))
+            own += kib;
+    }
+    plim__kernel_lines_close(&lines);
+    return shared > own;
+}
+
+typedef struct survey {
+    int64_t all, c_library; /* bytes */
+} survey_t;
+
+static int add_object(struct dl_phdr_info *object, size_t size, void *context)
+{
+    survey_t *survey = context;
+    (void)size;
+    if (is_kernels(object))
+        return 0;
+    survey->all += object_bytes(object);
+    if (is_c_library(object))
+        survey->c_library += object_bytes(object);
+    return 0;
+}
+
+static int settle_object(struct dl_phdr_info *object, size_t size, void *context)
+{
+    const bool *with_c_library = context;
+    (void)size;
+    if (is_kernels(object) || (is_c_library(object) && !*with_c_library))
+        return 0;
+    advise_object(object, MADV_POPULATE_READ);
+    drop_unmapped(object);
+    return 0;
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int64_t settled_bytes; /* 0: the process is somebody else's */
+
+static void settle(void)
+{
+    survey_t survey = {0};
+    (void)dl_iterate_phdr(add_object, &survey);
+    if (survey.all > OWN_BYTES)
+        return;
+    bool with_c_library = !c_library_shared();
+    (void)dl_iterate_phdr(settle_object, &with_c_library);
+    settled_bytes = survey.all - (with_c_library ? 0 : survey.c_library);
+}
+
+static int64_t resident_file_bytes(void)
+{
+    char text[8192];
+    int64_t kib;
+    return plim__kernel_read("", "/proc/self/status", text, sizeof text) > 0 &&
+                   plim__kernel_field(text, "RssFile", &kib) && kib < INT64_MAX >> 10
+               ? kib << 10
+               : 0;
+}
+
+int64_t plim__libraries_bytes(void)
+{
+    (void)pthread_once(&once, settle);
+    return settled_bytes > 0 ? settled_bytes : resident_file_bytes() + AHEAD_BYTES;
+}
+
+static int trim_object(struct dl_phdr_info *object, size_t size, void *context)
+{
+    const uintptr_t address = (uintptr_t)context;
+    (void)size;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        const ElfW(Phdr) *header = &object->dlpi_phdr[i];
+        const uintptr_t first = object->dlpi_addr + header->p_vaddr;
+        if (header->p_type != PT_LOAD || address < first || address - first >= header->p_memsz)
+            continue;
+        advise_object(object, MADV_RANDOM);
+        drop_unmapped(object);
+        return 1;
+    }
+    return 0;
+}
+
+void plim__libraries_trim(const void *address)
+{
+    (void)dl_iterate_phdr(trim_object, (void *)(uintptr_t)address);
+}
