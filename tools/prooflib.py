@@ -68,6 +68,27 @@ def digest(directory):
     return whole.hexdigest()
 
 
+def file_digest(*paths):
+    """The content of some files as one hash."""
+    whole = hashlib.blake2b(digest_size=16)
+    for path in paths:
+        whole.update(pathlib.Path(path).read_bytes())
+    return whole.hexdigest()
+
+
+def read_safetensors(path):
+    """A checkpoint: its metadata, its tensors' descriptions and their content as one hash."""
+    whole = pathlib.Path(path).read_bytes()
+    size = int.from_bytes(whole[:8], 'little')
+    tensors = json.loads(whole[8:8 + size])
+    return {'metadata': tensors.pop('__metadata__', {}), 'tensors': tensors, 'digest': hashlib.blake2b(whole[8 + size:], digest_size=16).hexdigest()}
+
+
+def test_data():
+    """Where the real data lies, if it does."""
+    return pathlib.Path(os.environ.get('PLIMSOLL_TEST_DATA') or SOURCE.parent / 'shared' / 'data')
+
+
 def drop_caches():
     os.sync()
     try:

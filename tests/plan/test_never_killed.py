@@ -1,4 +1,4 @@
-"""Some random loaders in real cgroups; tools/never-killed runs hundreds."""
+"""Some random runs in real cgroups: planned, trained, used to predict; tools/never-killed tries a thousand."""
 import os
 import pathlib
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 TOOL = pathlib.Path(os.environ['PLIMSOLL_SOURCE']) / 'tools' / 'never-killed'
 
 
-def test_some_random_loaders(tmp_path):
-    done = subprocess.run([sys.executable, TOOL, '8', '--seed', '1', '--dir', tmp_path, '--json', tmp_path / 'result.json'],
+def test_some_random_runs(tmp_path):
+    done = subprocess.run([sys.executable, TOOL, '60', '--leasts', '1', '--dir', tmp_path, '--json', tmp_path / 'result.json'],
                           capture_output=True, text=True, check=False)
     if done.returncode == 77:
         pytest.skip(done.stderr.strip().splitlines()[-1])

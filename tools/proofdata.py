@@ -1,0 +1,87 @@
+"""Small datasets of several shapes for the tools that prove something about training: made once, some seconds and 400 MB in all.
+
+Few of the nodes are to train on or to be scored, so that an epoch takes a moment even where batches are cut into single seeds.
+"""
+import json
+import shutil
+import sys
+
+import numpy as np
+
+import prooflib
+
+SHAPES = {  # papers100M's shape has few labels; of another, so little that its many do not matter
+    'papers': ['papers100M', '--scale', '0.003'],
+    'spread': ['papers100M', '--scale', '0.005', '--spread', '1'],
+    'arxiv': ['arxiv', '--scale', '0.03'],
+    'reddit': ['reddit', '--scale', '0.015'],
+}
+
+
+def save(directory, **arrays):
+    directory.mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(directory / f'{name}.npy', array)
+
+
+def splits(draw, count, train):
+    order = draw.permutation(count)[:2 * train]
+    return dict(zip(('train_idx', 'valid_idx', 'test_idx'), np.split(order, [train, train + train // 3])))
+
+
+def write_graph(directory, nodes, edges, features, classes, seed):
+    """One graph with hubs: where an edge comes from follows a power law."""
+    draw = np.random.default_rng(seed)
+    ends = np.stack([(nodes * draw.random(edges) ** 3).astype(np.int64), draw.integers(0, nodes, edges)])
+    labels = draw.integers(0, classes, nodes)
+    rows = draw.random((nodes, features), dtype=np.float32)
+    rows[:, 0] += labels
+    save(directory, edge_index=ends, node_feat=rows, node_label=labels, **splits(draw, nodes, 2000))
+
+
+def write_small_graphs(directory, count):
+    """Many small graphs with a target each: rings with chords, 10 to 40 nodes."""
+    draw = np.random.default_rng(7)
+    nodes = draw.integers(10, 41, count)
+    node_ptr = np.concatenate([[0], np.cumsum(nodes)])
+    local = np.arange(node_ptr[-1]) - np.repeat(node_ptr[:-1], nodes)
+    wide = np.repeat(nodes, nodes)
+    ring, chords = np.stack([local, (local + 1) % wide]), np.stack([local, (local * 7 + 3) % wide])
+    save(directory, node_ptr=node_ptr, edge_ptr=2 * node_ptr, edge_index_local=np.stack([ring, chords], axis=2).reshape(2, -1),
+         graph_label=draw.random(count).astype(np.float32), node_feat=draw.random((node_ptr[-1], 24), dtype=np.float32),
+         **splits(draw, count, count // 10))
+
+
+def make(directory, name, *words):
+    """A dataset by a verb, unless it is there."""
+    if not (directory / name).exists():
+        done = prooflib.call(*words, '--quiet')
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+
+
+def make_imported(directory, name, write):
+    """A dataset imported from arrays that `write` writes."""
+    source = directory / f'{name}.source'
+    if not (directory / name).exists():
+        shutil.rmtree(source, ignore_errors=True)
+        write(source)
+        make(directory, name, 'import', source, directory / name)
+        shutil.rmtree(source)
+
+
+def make_all(directory):
+    """What is not there yet is made; names and what dataset.json says of each."""
+    for name, words in SHAPES.items():
+        make(directory, name, 'generate', words[0], directory / name, *words[1:])
+    make_imported(directory, 'dense', lambda path: write_graph(path, 40_000, 2_400_000, 100, 47, 1))
+    make_imported(directory, 'wide', lambda path: write_graph(path, 25_000, 300_000, 700, 12, 2))
+    make_imported(directory, 'graphs', lambda path: write_small_graphs(path, 20_000))
+    names = [*SHAPES, 'dense', 'wide', 'graphs']
+    cora = prooflib.test_data() / 'cora'
+    if cora.exists():
+        make(directory, 'cora', 'import', cora, directory / 'cora', '--symmetrise')
+        names.append('cora')
+    else:
+        print('no real data here (PLIMSOLL_TEST_DATA): Cora is left out', file=sys.stderr)
+    return {name: json.loads((directory / name / 'dataset.json').read_text()) for name in names}
