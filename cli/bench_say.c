@@ -9,18 +9,6 @@ const char *bench_what_name(bench_what_t what)
     return names[what];
 }
 
-/* "1.62M": counts as people read them. */
-static const char *count_text(double count, char text_out[24])
-{
-    static const char units[] = " KMGTP";
-    int i = 0;
-    for (; count >= 1000 && units[i + 1] != '\0'; i++)
-        count /= 1000;
-    int digits = i == 0 || count >= 100 ? 0 : count >= 10 ? 1 : 2;
-    (void)snprintf(text_out, 24, "%.*f%.*s", digits, count, i > 0, &units[i]);
-    return text_out;
-}
-
 /* "3.1 ms", "2.50 s". */
 static const char *seconds_text(double seconds, char text_out[24])
 {
@@ -56,7 +44,7 @@ void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
         (void)printf("windows of up to %" PRId64 " steps, ", plan->window_steps);
     if (plan->num_slots > 0)
         (void)printf("%d slots of %s nodes, ", plan->num_slots,
-                     count_text((double)plan->slot_nodes, text));
+                     cli_count_text((double)plan->slot_nodes, text));
     (void)printf("%d worker%s\n", plan->workers, plan->workers == 1 ? "" : "s");
     (void)fflush(stdout);
 }
@@ -75,10 +63,10 @@ void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const b
     (void)printf("epoch %" PRId64 ": %" PRId64 " batches in %s, %.1f batches/s, %s edges/s",
                  epoch->epoch, stats->batches, seconds_text(epoch->seconds, took),
                  per_second((double)stats->batches, epoch->seconds),
-                 count_text(per_second((double)stats->edges, epoch->seconds), edges));
+                 cli_count_text(per_second((double)stats->edges, epoch->seconds), edges));
     if (bench->has_rows)
         (void)printf(", %s rows/s",
-                     count_text(per_second((double)stats->nodes, epoch->seconds), rows));
+                     cli_count_text(per_second((double)stats->nodes, epoch->seconds), rows));
     if (stats->parts > stats->batches)
         (void)printf(", %" PRId64 " parts", stats->parts);
     if (stats->windows > 0) {
@@ -86,10 +74,11 @@ void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const b
             (void)printf("; lists %.1f %% hot", percent(stats->lists_hot, stats->lists));
         if (stats->rows_hot > 0 && !plan->rows_in_memory)
             (void)printf("; rows %.1f %% hot", percent(stats->rows_hot, stats->rows));
-        (void)printf("; %s I/Os, %s read, waited %s",
-                     count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
-                     plim_size_text(stats->list_bytes + stats->row_bytes, bytes),
-                     seconds_text(stats->wait_seconds, waited));
+        (void)printf(
+            "; %s I/Os, %s read, waited %s",
+            cli_count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
+            plim_size_text(stats->list_bytes + stats->row_bytes, bytes),
+            seconds_text(stats->wait_seconds, waited));
     }
     if (epoch->hashed)
         (void)printf("; hash %016" PRIx64, epoch->hash);
@@ -103,15 +92,15 @@ void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather)
     if (bench->common.json)
         return;
     (void)printf(
-        "gathered %s rows in %s, %s rows/s, %s/s", count_text((double)gather->count, rows),
+        "gathered %s rows in %s, %s rows/s, %s/s", cli_count_text((double)gather->count, rows),
         seconds_text(gather->seconds, took),
-        count_text(per_second((double)gather->count, gather->seconds), rate),
+        cli_count_text(per_second((double)gather->count, gather->seconds), rate),
         plim_size_text((int64_t)per_second((double)gather->bytes, gather->seconds), bytes));
     if (gather->transfers > 0)
-        (void)printf("; %s I/Os/s, %s read, waited %s",
-                     count_text(per_second((double)gather->transfers, gather->seconds), transfers),
-                     plim_size_text(gather->bytes_read, read),
-                     seconds_text(gather->wait_seconds, waited));
+        (void)printf(
+            "; %s I/Os/s, %s read, waited %s",
+            cli_count_text(per_second((double)gather->transfers, gather->seconds), transfers),
+            plim_size_text(gather->bytes_read, read), seconds_text(gather->wait_seconds, waited));
     (void)printf("\n");
     (void)fflush(stdout);
 }
@@ -124,14 +113,14 @@ void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
         return;
     if (result->transfers > 0)
         (void)printf("the bare engine on %s: %s I/Os/s, %s/s\n", bare->file,
-                     count_text(per_second((double)result->transfers, result->seconds), rate),
+                     cli_count_text(per_second((double)result->transfers, result->seconds), rate),
                      plim_size_text(
                          (int64_t)per_second((double)result->bytes_read, result->seconds), bytes));
     else
         (void)printf(
             "bare memory, as many copies: %s/s, %s copies/s\n",
             plim_size_text((int64_t)per_second((double)result->bytes, result->seconds), bytes),
-            count_text(per_second((double)result->count, result->seconds), rate));
+            cli_count_text(per_second((double)result->count, result->seconds), rate));
     (void)fflush(stdout);
 }
 

@@ -30,6 +30,7 @@ extern const cli_verb_t cli_verb_generate;
 extern const cli_verb_t cli_verb_import;
 extern const cli_verb_t cli_verb_inspect;
 extern const cli_verb_t cli_verb_limit;
+extern const cli_verb_t cli_verb_plan;
 extern const cli_verb_t cli_verb_predict;
 extern const cli_verb_t cli_verb_train;
 
@@ -105,6 +106,10 @@ int cli_failed(const cli_common_t *common, plim_status_t status);
  * --json. */
 int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object);
 
+/* The same with another message than the library's last. */
+int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
+                    json_t *object);
+
 /* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
 json_t *cli_json_text(const char *text);
 
@@ -118,6 +123,16 @@ void cli_print_json(json_t *object);
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
                             plim_limits_t *limits_out);
 void cli_job_end(plim_job_t *job);
+
+/* The same under a line of its own, and nothing is said: for plans of what is not run here. */
+plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
+                                  int64_t line, plim_job_t *job_out);
+
+/* What to do when the line is too low, by what set it; NULL when nothing is known. */
+const char *cli_limit_hint(const char *source);
+
+/* "1.62M": counts as people read them. */
+const char *cli_count_text(double count, char text_out[24]);
 
 /* A remark on standard error, unless --quiet. */
 void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -184,10 +184,16 @@ int cli_failed(const cli_common_t *common, plim_status_t status)
 
 int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object)
 {
+    return cli_failed_with(common, status, plim_last_error(), object);
+}
+
+int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
+                    json_t *object)
+{
     int code = exit_code(status);
-    (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, plim_last_error());
+    (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, message);
     if (common->json)
-        print_error(object, plim_last_error(), status, code);
+        print_error(object, message, status, code);
     return code;
 }
 

@@ -251,20 +251,16 @@ static void say_line(const cli_common_t *common, const plim_limits_t *limits)
     }
 }
 
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
-                            plim_limits_t *limits_out)
+plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
+                                  int64_t line, plim_job_t *job_out)
 {
-    plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
     plim_job_t job = PLIM_JOB_INIT;
-    plim_status_t status = plim_limits_discover(&options, limits_out);
-    if (status != PLIM_OK)
-        return status;
-    status = plim_ledger_create(limits_out->memory[limits_out->line].value, &job.ledger);
+    plim_status_t status = plim_ledger_create(line, &job.ledger);
     if (status != PLIM_OK)
         return status;
     start_meter(job.ledger);
     (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
-    job.threads = (int)limits_out->threads[limits_out->threads_line].value;
+    job.threads = (int)limits->threads[limits->threads_line].value;
     job.io_engine = common->io_engine;
     speech.terminal = isatty(STDERR_FILENO) == 1;
     speech.quiet = common->quiet;
@@ -276,9 +272,22 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGUSR1, &action, NULL); /* what Slurm is often told to send before the end */
-    say_line(common, limits_out);
     *job_out = job;
     return PLIM_OK;
+}
+
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
+                            plim_limits_t *limits_out)
+{
+    plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
+    plim_status_t status = plim_limits_discover(&options, limits_out);
+    if (status != PLIM_OK)
+        return status;
+    status = cli_job_start_under(common, limits_out, limits_out->memory[limits_out->line].value,
+                                 job_out);
+    if (status == PLIM_OK)
+        say_line(common, limits_out);
+    return status;
 }
 
 void cli_job_end(plim_job_t *job)

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const cli_verb_t *const verbs[] = {&cli_verb_bench,   &cli_verb_evaluate, &cli_verb_generate,
-                                          &cli_verb_import,  &cli_verb_inspect,  &cli_verb_limit,
-                                          &cli_verb_predict, &cli_verb_train};
+static const cli_verb_t *const verbs[] = {&cli_verb_bench,  &cli_verb_evaluate, &cli_verb_generate,
+                                          &cli_verb_import, &cli_verb_inspect,  &cli_verb_limit,
+                                          &cli_verb_plan,   &cli_verb_predict,  &cli_verb_train};
 
 #define NUM_VERBS (sizeof verbs / sizeof verbs[0])
 

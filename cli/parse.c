@@ -153,3 +153,14 @@ bool cli_check_scratch(const cli_common_t *common, const char *dataset, const ch
         real_scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
     return false;
 }
+
+const char *cli_count_text(double count, char text_out[24])
+{
+    static const char units[] = " KMGTP";
+    int i = 0;
+    for (; count >= 1000 && units[i + 1] != '\0'; i++)
+        count /= 1000;
+    int digits = i == 0 || count >= 100 ? 0 : count >= 10 ? 1 : 2;
+    (void)snprintf(text_out, 24, "%.*f%.*s", digits, count, i > 0, &units[i]);
+    return text_out;
+}

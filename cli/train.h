@@ -4,11 +4,24 @@
 
 #include "cli.h"
 
-typedef struct train {
+/* Codes of options that another verb has beside train's. */
+enum { TRAIN_OPTION_MORE = CLI_OPTION_OWN + 0x40 };
+
+typedef struct train train_t;
+
+/* Another verb's own options. */
+typedef struct train_more {
+    const struct option *options; /* ended by one without a name */
+    /* False when the option's value is none, already said. */
+    bool (*take)(train_t *train, int code, int argc, char **argv);
+} train_more_t;
+
+struct train {
     cli_common_t common;
-    const char *dataset; /* NULL with --resume: run.json knows it */
-    const char *run;     /* NULL: a new one under runs/ */
-    const char *resume;  /* NULL: a new run */
+    const train_more_t *more; /* NULL: none */
+    const char *dataset;      /* NULL with --resume: run.json knows it */
+    const char *run;          /* NULL: a new one under runs/ */
+    const char *resume;       /* NULL: a new run */
     plim_training_t training;
     plim_load_wishes_t wishes;
     int64_t more_epochs;  /* --epochs +N; 0: not given so */
@@ -17,7 +30,7 @@ typedef struct train {
     bool layers_given;
     bool heads_given;
     bool epochs_given;
-} train_t;
+};
 
 /*
  * Reads the whole command line on top of what `train` holds, so that a second reading can put it on
@@ -25,12 +38,21 @@ typedef struct train {
  */
 bool train_read_options(int argc, char **argv, train_t *train, int *exit_out);
 
+/*
+ * Takes one option by name, such as "batch", as if it stood on the command line. False when there
+ * is none with a value, or its value is none, already said.
+ */
+bool train_set_option(train_t *train, const char *name, char *value);
+
 /* What is left open is decided by the model and the dataset. False when it makes no sense, already
  * said. */
 bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
 /* Words of settings, as the options have them. */
 const char *train_model_name(plim_model_kind_t kind);
+
+/* "start", "train", "evaluate", "checkpoint", "predict". */
+const char *train_phase_name(int phase);
 
 /* The event "plan" of --json. */
 json_t *train_json_plan(const plim_train_plan_t *plan);

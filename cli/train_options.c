@@ -95,6 +95,11 @@ static const struct option long_options[] = {
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     CLI_COMMON_OPTIONS};
 
+#define NUM_OPTIONS (sizeof long_options / sizeof long_options[0])
+#define MORE_OPTIONS_MAX 32
+
+_Static_assert((int)OPTION_SCRATCH < (int)TRAIN_OPTION_MORE, "codes of their own");
+
 /* Where a command line's words are not run.json's: a dash for an underscore. */
 static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross-entropy",
@@ -284,16 +289,39 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
 
 bool train_read_options(int argc, char **argv, train_t *train, int *exit_out)
 {
+    struct option options[NUM_OPTIONS + MORE_OPTIONS_MAX];
+    size_t count = 0;
     int code;
-    while ((code = cli_next_option(argc, argv, long_options, &train->common, exit_out)) != -1) {
+    if (train->more != NULL)
+        while (count < MORE_OPTIONS_MAX && train->more->options[count].name != NULL) {
+            options[count] = train->more->options[count];
+            count++;
+        }
+    memcpy(options + count, long_options, sizeof long_options);
+    while ((code = cli_next_option(argc, argv, options, &train->common, exit_out)) != -1) {
         if (code == -2)
             return false;
-        if (!take_option(code, train, argc, argv)) {
+        const bool taken = code >= (int)TRAIN_OPTION_MORE
+                               ? train->more->take(train, code, argc, argv)
+                               : take_option(code, train, argc, argv);
+        if (!taken) {
             *exit_out = CLI_WRONG_USE;
             return false;
         }
     }
     return true;
+}
+
+bool train_set_option(train_t *train, const char *name, char *value)
+{
+    for (size_t i = 0; i < NUM_OPTIONS && long_options[i].name != NULL; i++)
+        if (strcmp(long_options[i].name, name) == 0 &&
+            long_options[i].has_arg == required_argument && long_options[i].val >= CLI_OPTION_OWN) {
+            optarg = value;
+            return take_option(long_options[i].val, train, 0, NULL);
+        }
+    (void)cli_wrong_use(&train->common, "there is no option --%s with a value", name);
+    return false;
 }
 
 bool train_settle(train_t *train, const plim_dataset_info_t *info)

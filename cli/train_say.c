@@ -15,14 +15,18 @@ json_t *train_json_score(double score)
     return isfinite(score) ? json_real(score) : json_null();
 }
 
-static const char *const phase_names[PLIM_PHASES] = {"start", "train", "evaluate", "checkpoint",
-                                                     "predict"};
+const char *train_phase_name(int phase)
+{
+    static const char *const names[PLIM_PHASES] = {"start", "train", "evaluate", "checkpoint",
+                                                   "predict"};
+    return names[phase];
+}
 
 static json_t *json_phases(const int64_t phase[PLIM_PHASES])
 {
     json_t *object = json_object();
     for (int i = 0; i < PLIM_PHASES; i++)
-        (void)json_object_set_new(object, phase_names[i], json_integer(phase[i]));
+        (void)json_object_set_new(object, train_phase_name(i), json_integer(phase[i]));
     return object;
 }
 
@@ -48,7 +52,8 @@ json_t *train_json_plan(const plim_train_plan_t *plan)
                                               "phases", json_phases(plan->accounts[i].phase)));
     (void)json_object_set_new(object, "accounts", accounts);
     (void)json_object_set_new(object, "phases", json_phases(plan->phase));
-    (void)json_object_set_new(object, "peak_phase", json_string(phase_names[plan->peak_phase]));
+    (void)json_object_set_new(object, "peak_phase",
+                              json_string(train_phase_name((int)plan->peak_phase)));
     (void)json_object_set_new(object, "recompute", json_boolean(plan->recompute));
     (void)json_object_set_new(object, "part_seeds", json_integer(plan->load.part_seeds));
     (void)json_object_set_new(object, "expect", json_expectation(&plan->expect));

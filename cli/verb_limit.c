@@ -29,7 +29,7 @@ static const struct {
     {"host", "end what else runs here, or use a machine with more memory"},
 };
 
-static const char *hint_for(const char *source)
+const char *cli_limit_hint(const char *source)
 {
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
         if (strstr(source, hints[i].part) != NULL)
@@ -76,7 +76,7 @@ static void print_text(const plim_limits_t *limits)
                      (long long)limits->threads[i].value, limits->threads[i].source);
     const plim_limit_t *line = &limits->memory[limits->line];
     (void)printf("\nThe line is %s.", plim_size_text(line->value, text));
-    const char *hint = hint_for(line->source);
+    const char *hint = cli_limit_hint(line->source);
     if (hint != NULL)
         (void)printf(" If that is too little: %s.", hint);
     (void)printf("\n");

@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench train evaluate predict help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict help --help --version' -- "$current")
         return
     fi
 
@@ -45,6 +45,7 @@ _plimsoll() {
     --schedule) words='none cosine step' ;;
     --loss) words='auto cross-entropy bce mse mae' ;;
     --metric) words='auto accuracy roc-auc mae rmse' ;;
+    --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory=' ;;
     --hot-rows | --hot-lists) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
     --weights | --out)
@@ -65,7 +66,7 @@ _plimsoll() {
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
         --metric | --eval-every | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
-        --memory-every | --kind)
+        --memory-every | --kind | --sweep)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
@@ -84,6 +85,10 @@ _plimsoll() {
         words="--batch --fanout --replace --form --seed --rows --ids --split --epoch --step --epochs --batches --hash"
         words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch --stage $common"
         ;;
+    plan)
+        words="--sweep --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --norm --precision --batch --fanout --microbatch --recompute --scratch $common"
+        ;;
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
@@ -97,7 +102,7 @@ _plimsoll() {
         words="--split --weights --scratch --out --kind --sampled $common"
         ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench train evaluate predict' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict' -- "$current")
         return
         ;;
     *) return ;;
@@ -106,6 +111,9 @@ _plimsoll() {
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
     elif [[ $verb == generate ]] && ((COMP_CWORD == 2)); then
         mapfile -t COMPREPLY < <(compgen -W 'papers100M products arxiv reddit free' -- "$current")
+    elif [[ $verb == plan ]] && ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -d -- "$current"; compgen -W 'papers100M products arxiv reddit free' -- "$current")
+        compopt -o filenames
     elif [[ $verb == bench ]] && ((COMP_CWORD == 2)); then
         mapfile -t COMPREPLY < <(compgen -W 'sample gather load' -- "$current")
     elif [[ $verb == import ]]; then

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench train evaluate predict
+set -l verbs limit import generate inspect bench plan train evaluate predict
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -9,6 +9,7 @@ complete -c plimsoll -n "not $has $verbs help" -a import -d 'make a dataset from
 complete -c plimsoll -n "not $has $verbs help" -a generate -d 'make a dataset of a named shape'
 complete -c plimsoll -n "not $has $verbs help" -a inspect -d 'what a dataset holds'
 complete -c plimsoll -n "not $has $verbs help" -a bench -d 'how fast batches come'
+complete -c plimsoll -n "not $has $verbs help" -a plan -d 'what a training will hold in memory and take'
 complete -c plimsoll -n "not $has $verbs help" -a train -d 'train a model, or go on with a run'
 complete -c plimsoll -n "not $has $verbs help" -a evaluate -d 'how good the weights of a run are'
 complete -c plimsoll -n "not $has $verbs help" -a predict -d 'what the weights of a run say'
@@ -74,6 +75,28 @@ complete -c plimsoll -n "$has bench" -l hot-lists -x -a 'none 256M 1G 4G' -d 'li
 complete -c plimsoll -n "$has bench" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has bench" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch first'
+
+# plan DIR|SHAPE
+complete -c plimsoll -n "$has plan" -a '(__fish_complete_directories) papers100M products arxiv reddit free'
+complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=128,256 fanout=3,2:10,5'
+complete -c plimsoll -n "$has plan" -l scale -x -d 'nodes and edges of a shape times this'
+complete -c plimsoll -n "$has plan" -l spread -x -d '0: the locality of the shape, 1: none'
+complete -c plimsoll -n "$has plan" -l dtype -x -a 'f16 f32' -d 'of the features of a shape'
+complete -c plimsoll -n "$has plan" -l nodes -x -d 'of the free shape'
+complete -c plimsoll -n "$has plan" -l edges -x -d 'of the free shape'
+complete -c plimsoll -n "$has plan" -l features -x -d 'of the free shape'
+complete -c plimsoll -n "$has plan" -l classes -x -d 'of the free shape'
+complete -c plimsoll -n "$has plan" -l model -x -a 'gcn sage gat gin mlp' -d 'the kind of model'
+complete -c plimsoll -n "$has plan" -l layers -x -d 'how many'
+complete -c plimsoll -n "$has plan" -l hidden -x -d 'channels between layers'
+complete -c plimsoll -n "$has plan" -l heads -x -d 'of gat'
+complete -c plimsoll -n "$has plan" -l norm -x -a 'none layer batch' -d 'behind each layer'
+complete -c plimsoll -n "$has plan" -l precision -x -a 'f32 bf16' -d 'of what products read'
+complete -c plimsoll -n "$has plan" -l batch -x -d 'seeds a batch'
+complete -c plimsoll -n "$has plan" -l fanout -x -d 'neighbours drawn at each hop'
+complete -c plimsoll -n "$has plan" -l microbatch -x -d 'seeds at a time'
+complete -c plimsoll -n "$has plan" -l recompute -d 'activations are computed again'
+complete -c plimsoll -n "$has plan" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 
 # train DIR
 complete -c plimsoll -n "$has train" -a '(__fish_complete_directories)'

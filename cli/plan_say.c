@@ -1,0 +1,209 @@
+/* The plan as a table that fits a terminal of 80 columns, and as JSON. */
+#include "plan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((double)(1 << 20))
+
+const char *plan_seconds_text(double seconds, char text_out[24])
+{
+    const long long whole = (long long)(seconds + 0.5);
+    if (seconds < 10)
+        (void)snprintf(text_out, 24, "%.1f s", seconds);
+    else if (seconds < 120)
+        (void)snprintf(text_out, 24, "%lld s", whole);
+    else if (seconds < 7200)
+        (void)snprintf(text_out, 24, "%lld min", (whole + 30) / 60);
+    else
+        (void)snprintf(text_out, 24, "%.1f h", seconds / 3600);
+    return text_out;
+}
+
+static const char *fanout_text(const plim_recipe_t *recipe, char *text_out, size_t size)
+{
+    size_t used = 0;
+    text_out[0] = '\0';
+    for (int i = 0; i < recipe->num_hops && used < size; i++)
+        used += (size_t)snprintf(text_out + used, size - used, "%s%" PRId64, i > 0 ? "," : "",
+                                 recipe->fanout[i]);
+    return text_out;
+}
+
+static void say_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    const plim_training_t *training = &train->training;
+    const plim_dataset_info_t *info = &found->info;
+    char nodes[24], edges[24], fanout[128];
+    (void)printf("%s%s: %s nodes, %s edges", train->dataset,
+                 plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "",
+                 cli_count_text((double)info->num_nodes, nodes),
+                 cli_count_text((double)info->num_edges, edges));
+    if (info->num_graphs > 0)
+        (void)printf(", %s graphs", cli_count_text((double)info->num_graphs, nodes));
+    (void)printf(", %" PRId64 " features (%s)\n", info->num_features,
+                 info->feature_type == PLIM_F16 ? "f16" : "f32");
+    (void)printf("%s, %d layer%s, hidden %" PRId64, train_model_name(training->model.kind),
+                 training->model.num_layers, training->model.num_layers == 1 ? "" : "s",
+                 training->model.hidden);
+    if (training->recipe.num_hops > 0)
+        (void)printf(", fan-out %s", fanout_text(&training->recipe, fanout, sizeof fanout));
+    (void)printf(", batch %" PRId64 ", %s\n\n", training->recipe.batch_size,
+                 plim_words(PLIM_WORDS_PRECISION)[training->model.precision]);
+}
+
+static void say_bytes(int64_t bytes)
+{
+    if (bytes == 0)
+        (void)printf(" %10s", "-");
+    else if ((double)bytes < 0.05 * MIB)
+        (void)printf(" %10s", "<0.1");
+    else
+        (void)printf(" %10.1f", (double)bytes / MIB);
+}
+
+static void say_row(const char *name, const int64_t bytes[PLIM_PHASES])
+{
+    (void)printf("%-24.24s", name);
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        say_bytes(bytes[phase]);
+    (void)printf("\n");
+}
+
+static void say_table(const plim_train_plan_t *plan)
+{
+    (void)printf("%-24s", "MiB");
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        (void)printf(" %10s", train_phase_name(phase));
+    (void)printf("\n");
+    for (int i = 0; i < plan->num_accounts; i++)
+        say_row(plan->accounts[i].name, plan->accounts[i].phase);
+    say_row("total", plan->phase);
+    (void)printf("%-24s", "");
+    for (int phase = 0; phase <= (int)plan->peak_phase; phase++)
+        (void)printf(" %10s", phase == (int)plan->peak_phase ? "^ peak" : "");
+    (void)printf("\n\n");
+}
+
+static void say_line(const plan_t *plan, const plan_found_t *found)
+{
+    char total[24], line[24], least[24];
+    const plim_train_plan_t *made = &found->plan;
+    (void)plim_size_text(made->least, least);
+    if (!found->fits)
+        (void)printf("%-10s does not fit under %s (%s): the table is for %s\n", "line",
+                     plim_size_text(found->line, line), plan->line_source,
+                     plim_size_text(made->line, total));
+    else if (found->line == PLIM_LINE_NONE)
+        (void)printf("%-10s none; %s are taken, %s would do\n", "line",
+                     plim_size_text(made->total, total), least);
+    else
+        (void)printf("%-10s %s (%s); at most %s are taken, %s would do\n", "line",
+                     plim_size_text(found->line, line), plan->line_source,
+                     plim_size_text(made->total, total), least);
+}
+
+/* Where lists and rows are read from, and what is kept of them. */
+static void say_places(const plan_t *plan, const plan_found_t *found)
+{
+    const plim_load_plan_t *load = &found->plan.load;
+    char lists[24], rows[24];
+    (void)plan;
+    (void)printf("%-10s topology ", "data");
+    if (load->topology_in_memory)
+        (void)printf("in memory");
+    else
+        (void)printf("on disk, %s of it kept",
+                     plim_size_text((int64_t)load->hot_list_bytes, lists));
+    if (found->info.num_features > 0 && load->rows_in_memory)
+        (void)printf("; rows in memory");
+    else if (found->info.num_features > 0)
+        (void)printf("; rows on disk, %s of them kept",
+                     plim_size_text((int64_t)load->hot_row_bytes, rows));
+    (void)printf("\n");
+}
+
+static void say_steps_down(const train_t *train, const plan_found_t *found)
+{
+    const int64_t seeds = found->plan.load.part_seeds;
+    if (seeds > 0)
+        (void)printf("%-10s %" PRId64 " of %" PRId64 " seeds at a time%s\n", "parts", seeds,
+                     train->training.recipe.batch_size,
+                     train->training.microbatch > 0 ? ""
+                                                    : ": losses as of whole batches to about 1e-6");
+    if (found->plan.recompute && !train->training.model.recompute)
+        (void)printf("%-10s activations are computed again instead of kept (same bits)\n",
+                     "recompute");
+}
+
+static void say_expectation(const plim_expectation_t *expect)
+{
+    char nodes[24], edges[24], bytes[24], steps[24], reads[24], read[24], took[24], disk[24];
+    if (expect->batch_nodes > 0)
+        (void)printf("%-10s about %s nodes, %s edges, %s\n", "batch",
+                     cli_count_text((double)expect->batch_nodes, nodes),
+                     cli_count_text((double)expect->batch_edges, edges),
+                     plim_size_text(expect->batch_bytes, bytes));
+    if (expect->epoch_steps > 0) {
+        (void)printf("%-10s %s steps", "epoch", cli_count_text((double)expect->epoch_steps, steps));
+        (void)printf(", about %s reads of %s in all",
+                     cli_count_text((double)expect->epoch_reads, reads),
+                     plim_size_text(expect->epoch_read_bytes, read));
+        if (expect->epoch_seconds > 0)
+            (void)printf(", %s (%.*f it/s)", plan_seconds_text(expect->epoch_seconds, took),
+                         (double)expect->epoch_steps / expect->epoch_seconds < 10 ? 1 : 0,
+                         (double)expect->epoch_steps / expect->epoch_seconds);
+        (void)printf("\n");
+    }
+    if (expect->disk_bytes > 0)
+        (void)printf("%-10s %s at most, for the run and its predictions\n", "disk",
+                     plim_size_text(expect->disk_bytes, disk));
+}
+
+static void say_advice(const plan_t *plan, const plan_found_t *found)
+{
+    char total[24], saved[24];
+    const bool raised = found->fits || strcmp(plan->line_source, "--memory") == 0;
+    const char *hint = raised ? NULL : cli_limit_hint(plan->line_source);
+    if (found->num_advice > 0)
+        (void)printf("\n%s, with another result:\n",
+                     found->fits ? "Whole batches would fit" : "It would fit");
+    for (int i = 0; i < found->num_advice; i++)
+        (void)printf("  %-40s %10s, %s less\n", found->advice[i].change,
+                     plim_size_text(found->advice[i].total_bytes, total),
+                     plim_size_text(found->advice[i].saved_bytes, saved));
+    if (hint != NULL)
+        (void)printf("%sFor more memory: %s.\n", found->num_advice > 0 ? "" : "\n", hint);
+}
+
+void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found)
+{
+    say_heading(plan, train, found);
+    say_table(&found->plan);
+    say_line(plan, found);
+    say_places(plan, found);
+    say_steps_down(train, found);
+    say_expectation(&found->plan.expect);
+    say_advice(plan, found);
+    (void)fflush(stdout);
+}
+
+json_t *plan_json(const plan_t *plan, const plan_found_t *found)
+{
+    json_t *object = train_json_plan(&found->plan), *advice = json_array();
+    for (int i = 0; i < found->num_advice; i++)
+        (void)json_array_append_new(
+            advice, json_pack("{s:s, s:I, s:I}", "change", found->advice[i].change, "total_bytes",
+                              (json_int_t)found->advice[i].total_bytes, "saved_bytes",
+                              (json_int_t)found->advice[i].saved_bytes));
+    (void)json_object_set_new(object, "dataset", cli_json_text(plan->train.dataset));
+    if (plan->shape.shape != NULL)
+        (void)json_object_set_new(object, "shape", json_string(plan->shape.shape));
+    (void)json_object_set_new(object, "fits", json_boolean(found->fits));
+    (void)json_object_set_new(object, "line_bytes", json_integer(found->line));
+    if (plan->sweep.num_keys == 0)
+        (void)json_object_set_new(object, "line_source", cli_json_text(plan->line_source));
+    (void)json_object_set_new(object, "advice", advice);
+    return object;
+}

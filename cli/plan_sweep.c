@@ -1,0 +1,225 @@
+/* --sweep: what each of many choices comes to, one a row. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* What may be swept: train's options that change memory or speed, and the line. */
+static const char *const names[] = {"batch",     "fanout", "hidden", "layers",     "heads", "model",
+                                    "precision", "norm",   "memory", "microbatch", NULL};
+
+/* One choice, and what became of it. */
+typedef struct row {
+    char *const *values; /* one for each key */
+    bool sensible;       /* else its settings do not go together */
+    const plan_found_t *found;
+} row_t;
+
+/* "batch=128,256"; fan-outs hold commas themselves, and a colon may stand between any values. */
+static bool take_key(plan_t *plan, char *word)
+{
+    const cli_common_t *common = &plan->train.common;
+    plan_sweep_t *sweep = &plan->sweep;
+    char *equals = strchr(word, '=');
+    int known = 0;
+    if (equals != NULL)
+        *equals = '\0';
+    while (names[known] != NULL && strcmp(names[known], word) != 0)
+        known++;
+    if (equals == NULL || names[known] == NULL || sweep->num_keys == PLAN_SWEEP_KEYS) {
+        (void)cli_wrong_use(common,
+                            "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; what may "
+                            "be swept is batch, fanout, hidden, layers, heads, model, precision, "
+                            "norm, microbatch and memory, at most %d of them",
+                            word, PLAN_SWEEP_KEYS);
+        return false;
+    }
+    const char *between = strcmp(word, "fanout") == 0 ? ":" : ":,";
+    char *rest = NULL;
+    int count = 0;
+    for (char *value = strtok_r(equals + 1, between, &rest); value != NULL;
+         value = strtok_r(NULL, between, &rest)) {
+        if (count == PLAN_SWEEP_VALUES) {
+            (void)cli_wrong_use(common, "--sweep: %s takes at most %d values", word,
+                                PLAN_SWEEP_VALUES);
+            return false;
+        }
+        sweep->keys[sweep->num_keys].values[count++] = value;
+    }
+    if (count == 0) {
+        (void)cli_wrong_use(common, "--sweep: %s has no values", word);
+        return false;
+    }
+    sweep->keys[sweep->num_keys].name = names[known];
+    sweep->keys[sweep->num_keys++].num_values = count;
+    return true;
+}
+
+bool plan_take_sweep(plan_t *plan, int argc, char **argv)
+{
+    if (!take_key(plan, optarg))
+        return false;
+    while (optind < argc && argv[optind][0] != '-' && strchr(argv[optind], '=') != NULL)
+        if (!take_key(plan, argv[optind++]))
+            return false;
+    return true;
+}
+
+/* The values of choice number `index`, the last key changing first. */
+static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PLAN_SWEEP_KEYS])
+{
+    for (int key = sweep->num_keys - 1; key >= 0; key--) {
+        values_out[key] = sweep->keys[key].values[index % sweep->keys[key].num_values];
+        index /= sweep->keys[key].num_values;
+    }
+}
+
+/* False when a value is none, already said. */
+static bool apply(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
+                  int64_t *line)
+{
+    for (int key = 0; key < plan->sweep.num_keys; key++) {
+        const char *name = plan->sweep.keys[key].name;
+        if (strcmp(name, "memory") != 0) {
+            if (!train_set_option(train, name, values[key]))
+                return false;
+        } else if (plim_size_parse(values[key], line) != PLIM_OK || *line <= 0) {
+            (void)cli_wrong_use(&train->common,
+                                "--sweep: memory: '%s' is not a size; write it "
+                                "like 4G",
+                                values[key]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int column_width(const plan_sweep_t *sweep, int key)
+{
+    size_t width = strlen(sweep->keys[key].name);
+    for (int i = 0; i < sweep->keys[key].num_values; i++)
+        if (strlen(sweep->keys[key].values[i]) > width)
+            width = strlen(sweep->keys[key].values[i]);
+    return (int)width;
+}
+
+static void say_head(const plan_t *plan)
+{
+    char line[24];
+    bool lines = false;
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        lines = lines || strcmp(plan->sweep.keys[key].name, "memory") == 0;
+    (void)printf("%s%s", plan->train.dataset,
+                 plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "");
+    if (!lines)
+        (void)printf("; line %s (%s)", plim_size_text(plan->line, line), plan->line_source);
+    (void)printf("\n\n");
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)printf("%*s  ", column_width(&plan->sweep, key), plan->sweep.keys[key].name);
+    (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "least", "fits", "it/s", "epoch",
+                 "stepped down to");
+}
+
+/* Choices that keep the result, which the line forced. */
+static void say_steps_down(const plim_train_plan_t *made, const train_t *train)
+{
+    const bool parts = made->load.part_seeds > 0 && train->training.microbatch == 0;
+    const bool again = made->recompute && !train->training.model.recompute;
+    if (parts)
+        (void)printf("%lld seeds at a time", (long long)made->load.part_seeds);
+    if (again)
+        (void)printf("%srecompute", parts ? ", " : "");
+}
+
+static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
+{
+    const plim_expectation_t *expect = &row->found->plan.expect;
+    char total[24], least[24], took[24] = "-";
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)printf("%*s  ", column_width(&plan->sweep, key), row->values[key]);
+    if (!row->sensible) {
+        (void)printf("%10s %10s  %-4s\n", "-", "-", "none");
+        return;
+    }
+    (void)printf("%10s %10s  %-4s ",
+                 row->found->fits ? plim_size_text(row->found->plan.total, total) : "-",
+                 plim_size_text(row->found->plan.least, least), row->found->fits ? "yes" : "no");
+    if (row->found->fits && expect->epoch_seconds > 0)
+        (void)printf("%8.1f %8s  ", (double)expect->epoch_steps / expect->epoch_seconds,
+                     plan_seconds_text(expect->epoch_seconds, took));
+    else
+        (void)printf("%8s %8s  ", "-", "-");
+    if (row->found->fits)
+        say_steps_down(&row->found->plan, train);
+    (void)printf("\n");
+    (void)fflush(stdout);
+}
+
+static json_t *json_row(const plan_t *plan, const row_t *row)
+{
+    json_t *choice = json_object();
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)json_object_set_new(choice, plan->sweep.keys[key].name,
+                                  cli_json_text(row->values[key]));
+    json_t *object = row->sensible ? plan_json(plan, row->found) : json_object();
+    (void)json_object_set_new(object, "choice", choice);
+    if (!row->sensible)
+        (void)json_object_set_new(object, "error", cli_json_text(plim_last_error()));
+    return object;
+}
+
+/* One choice: planned, and said or added to `rows`. *said_out as plan_find's. */
+static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, bool *fits_out,
+                               bool *said_out)
+{
+    static plan_found_t found;
+    char *values[PLAN_SWEEP_KEYS];
+    train_t train = plan->train;
+    int64_t line = plan->line;
+    choose(&plan->sweep, index, values);
+    *said_out = !apply(plan, values, &train, &line);
+    if (*said_out)
+        return PLIM_OK;
+    plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
+    if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
+        return status;
+    const row_t row = {values, status == PLIM_OK, &found};
+    if (rows != NULL)
+        (void)json_array_append_new(rows, json_row(plan, &row));
+    else
+        say_row(plan, &row, &train);
+    if (!row.sensible)
+        cli_remark("%s", plim_last_error());
+    *fits_out = row.sensible && found.fits;
+    return PLIM_OK;
+}
+
+int plan_run_sweep(plan_t *plan)
+{
+    const cli_common_t *common = &plan->train.common;
+    plim_status_t status = PLIM_OK;
+    bool any = false, fits = false, said = false;
+    int64_t count = 1;
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        count *= plan->sweep.keys[key].num_values;
+    if (count > PLAN_SWEEP_ROWS)
+        return cli_wrong_use(common, "--sweep: these are %lld choices, and %d is the most",
+                             (long long)count, PLAN_SWEEP_ROWS);
+    json_t *rows = common->json ? json_array() : NULL;
+    if (rows == NULL)
+        say_head(plan);
+    for (int64_t i = 0; i < count && status == PLIM_OK && !said; i++) {
+        status = sweep_one(plan, i, rows, &fits, &said);
+        any = any || fits;
+    }
+    if (said || status != PLIM_OK) {
+        json_decref(rows);
+        return said ? CLI_WRONG_USE : cli_failed(common, status);
+    }
+    if (rows != NULL)
+        cli_print_json(json_pack("{s:s, s:o, s:I, s:o, s:b, s:o}", "event", "sweep", "dataset",
+                                 cli_json_text(plan->train.dataset), "line_bytes",
+                                 (json_int_t)plan->line, "line_source",
+                                 cli_json_text(plan->line_source), "fits", (int)any, "rows", rows));
+    return any ? CLI_DONE : CLI_DOES_NOT_FIT;
+}

@@ -1,0 +1,312 @@
+/* What a training will hold in memory, and take: said before anything is started. */
+#include "plan.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define MIB ((int64_t)1 << 20)
+
+enum {
+    OPTION_SWEEP = TRAIN_OPTION_MORE,
+    OPTION_SCALE,
+    OPTION_SPREAD,
+    OPTION_DTYPE,
+    OPTION_NODES,
+    OPTION_EDGES,
+    OPTION_FEATURES,
+    OPTION_CLASSES
+};
+
+static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
+                                            {"scale", required_argument, NULL, OPTION_SCALE},
+                                            {"spread", required_argument, NULL, OPTION_SPREAD},
+                                            {"dtype", required_argument, NULL, OPTION_DTYPE},
+                                            {"nodes", required_argument, NULL, OPTION_NODES},
+                                            {"edges", required_argument, NULL, OPTION_EDGES},
+                                            {"features", required_argument, NULL, OPTION_FEATURES},
+                                            {"classes", required_argument, NULL, OPTION_CLASSES},
+                                            {NULL, 0, NULL, 0}};
+
+static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
+
+static bool take_counts(plan_t *plan, int code)
+{
+    const cli_common_t *common = &plan->train.common;
+    plim_generate_options_t *shape = &plan->shape;
+    plan->counts |= 1U << (code - OPTION_NODES);
+    switch (code) {
+    case OPTION_NODES:
+        return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX, &shape->num_nodes);
+    case OPTION_EDGES:
+        return cli_parse_int(common, "--edges", optarg, 0, INT64_MAX, &shape->num_edges);
+    case OPTION_FEATURES:
+        return cli_parse_int(common, "--features", optarg, 0, INT64_MAX, &shape->num_features);
+    default:
+        return cli_parse_int(common, "--classes", optarg, 1, INT64_MAX, &shape->num_classes);
+    }
+}
+
+static bool take_option(train_t *train, int code, int argc, char **argv)
+{
+    static const char *const types[] = {"f16", "f32", NULL};
+    plan_t *plan = (plan_t *)train;
+    int type;
+    if (code != OPTION_SWEEP)
+        plan->shaped |= 1U << (code - OPTION_SCALE);
+    switch (code) {
+    case OPTION_SWEEP:
+        return plan_take_sweep(plan, argc, argv);
+    case OPTION_SCALE:
+        return cli_parse_real(&train->common, "--scale", optarg, 0, 1e6, &plan->shape.scale);
+    case OPTION_SPREAD:
+        return cli_parse_real(&train->common, "--spread", optarg, 0, 2, &plan->shape.spread);
+    case OPTION_DTYPE:
+        type = cli_parse_word(&train->common, "--dtype", types);
+        plan->shape.features = type == 0 ? PLIM_F16 : PLIM_F32;
+        return type >= 0;
+    default:
+        return take_counts(plan, code);
+    }
+}
+
+/* "papers100m", "ogbn-papers100M" and "ogbn_papers100M" are papers100M; NULL: no shape. */
+static const char *shape_named(const char *name)
+{
+    if (strncasecmp(name, "ogbn-", 5) == 0 || strncasecmp(name, "ogbn_", 5) == 0)
+        name += 5;
+    for (int i = 0; shapes[i] != NULL; i++)
+        if (strcasecmp(name, shapes[i]) == 0)
+            return shapes[i];
+    return NULL;
+}
+
+/* A directory, or else a shape. False when it is neither, already said. */
+static bool take_words(plan_t *plan, int argc, char **argv)
+{
+    const cli_common_t *common = &plan->train.common;
+    const int words = argc - optind;
+    struct stat status;
+    if (plan->train.resume != NULL)
+        (void)cli_wrong_use(common, "a run that is there has been planned; give its options, not "
+                                    "--resume");
+    else if (words != 1)
+        (void)cli_wrong_use(common, "one dataset directory or shape is needed, not %d words",
+                            words);
+    else
+        plan->train.dataset = argv[optind];
+    if (plan->train.dataset == NULL)
+        return false;
+    if (stat(plan->train.dataset, &status) != 0)
+        plan->shape.shape = shape_named(plan->train.dataset);
+    if (plan->shape.shape == NULL && plan->shaped != 0)
+        (void)cli_wrong_use(common,
+                            "--scale, --spread, --dtype, --nodes, --edges, --features and "
+                            "--classes are for shapes (papers100M, products, arxiv, reddit, free), "
+                            "and %s is none",
+                            plan->train.dataset);
+    else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
+        (void)cli_wrong_use(common,
+                            "there is no dataset directory %s, and no shape of that name: they "
+                            "are papers100M, products, arxiv, reddit and free",
+                            plan->train.dataset);
+    else if (plan->shape.shape != NULL && strcmp(plan->shape.shape, "free") == 0 &&
+             plan->counts != 0xf)
+        (void)cli_wrong_use(common,
+                            "the free shape needs --nodes, --edges, --features and --classes");
+    else
+        return true;
+    return false;
+}
+
+/* A job under `line`, and the dataset in it. */
+static plim_status_t begin(const plan_t *plan, int64_t line, plim_job_t *job_out,
+                           plim_dataset_t **dataset_out)
+{
+    plim_status_t status = cli_job_start_under(&plan->train.common, &plan->limits, line, job_out);
+    if (status != PLIM_OK)
+        return status;
+    if (plan->sweep.num_keys > 0 || line == PLIM_LINE_NONE)
+        job_out->log = NULL; /* of many plans, or of one that is not run, nobody wants to hear */
+    status = plan->shape.shape != NULL
+                 ? plim_dataset_imagine(job_out, &plan->shape, dataset_out)
+                 : plim_dataset_open(job_out, plan->train.dataset, dataset_out);
+    if (status != PLIM_OK)
+        cli_job_end(job_out);
+    return status;
+}
+
+static void end(plim_job_t *job, plim_dataset_t *dataset)
+{
+    plim_dataset_close(dataset);
+    cli_leave_phase();
+    cli_job_end(job);
+}
+
+static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const train_t *train, const plim_load_wishes_t *wishes,
+                            plan_found_t *found)
+{
+    return plim_train_advise(job, dataset, &train->training, wishes, PLAN_ADVICE, found->advice,
+                             &found->num_advice);
+}
+
+/* A line of whole MiB, and one to spare, as the refusal names it. */
+static int64_t rounded(int64_t least)
+{
+    return (least / MIB + (least % MIB != 0) + 1) * MIB;
+}
+
+/* What does not fit under the line: why, what would, and what the least line would hold. */
+static plim_status_t plan_least(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const train_t *train, bool advised, plan_found_t *found)
+{
+    plim_load_wishes_t wishes = train->wishes;
+    wishes.memory = found->line;
+    plim_status_t status = plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+    if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
+        return status;
+    (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+    if (advised)
+        status = advise(job, dataset, train, &wishes, found);
+    wishes.memory = 0;
+    if (status == PLIM_OK || status == PLIM_ERR_BUDGET)
+        status = plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+    if (status != PLIM_OK)
+        return status;
+    wishes.memory = rounded(found->plan.least);
+    return plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+}
+
+/* As plim_train_plan under a line that is the job's. */
+static plim_status_t plan_here(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const train_t *train, bool advised, plan_found_t *found)
+{
+    plim_status_t status =
+        plim_train_plan(job, dataset, &train->training, &train->wishes, &found->plan);
+    found->fits = status == PLIM_OK;
+    if (found->fits && advised && found->plan.load.part_seeds > 0)
+        status = advise(job, dataset, train, &train->wishes, found);
+    return status;
+}
+
+plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
+                        plan_found_t *found_out, bool *said_out)
+{
+    /* Where the line is too low even for a ledger, or for the plan, there is one without end. */
+    const int64_t lines[] = {line, PLIM_LINE_NONE};
+    plim_status_t status = PLIM_ERR_BUDGET;
+    *found_out = (plan_found_t){.line = line};
+    *said_out = false;
+    for (int i = 0; i < 2 && status == PLIM_ERR_BUDGET; i++) {
+        plim_dataset_t *dataset;
+        plim_job_t job;
+        status = begin(plan, lines[i], &job, &dataset);
+        if (status != PLIM_OK)
+            continue;
+        found_out->info = *plim_dataset_info(dataset);
+        *said_out = !train_settle(train, &found_out->info);
+        if (!*said_out)
+            status = i == 0 ? plan_here(&job, dataset, train, advised, found_out)
+                            : plan_least(&job, dataset, train, advised, found_out);
+        end(&job, dataset);
+    }
+    return status;
+}
+
+/* --memory is taken at its word: the job that is planned may run elsewhere. */
+static plim_status_t find_line(plan_t *plan)
+{
+    const cli_common_t *common = &plan->train.common;
+    const plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
+    char asked[24], here[24];
+    plim_status_t status = plim_limits_discover(&options, &plan->limits);
+    if (status != PLIM_OK)
+        return status;
+    const plim_limit_t *line = &plan->limits.memory[plan->limits.line];
+    plan->line = line->value;
+    plan->line_source = line->source;
+    if (common->memory > line->value) {
+        plan->line = common->memory;
+        plan->line_source = "--memory";
+        if (!common->quiet)
+            (void)fprintf(stderr, "planned for %s; here the line is %s from %s\n",
+                          plim_size_text(common->memory, asked), plim_size_text(line->value, here),
+                          line->source);
+    }
+    return PLIM_OK;
+}
+
+static int run(int argc, char **argv)
+{
+    static const train_more_t more = {own_options, take_option};
+    static plan_t plan = {.train = {.common = {.verb = &cli_verb_plan},
+                                    .more = &more,
+                                    .training = PLIM_TRAINING_INIT},
+                          .shape = PLIM_GENERATE_OPTIONS_INIT};
+    static plan_found_t found;
+    train_t *train = &plan.train;
+    bool said = false;
+    int exit_code;
+    if (!train_read_options(argc, argv, train, &exit_code))
+        return exit_code;
+    if (!take_words(&plan, argc, argv))
+        return CLI_WRONG_USE;
+    plim_status_t status = find_line(&plan);
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
+    if (plan.sweep.num_keys > 0)
+        return plan_run_sweep(&plan);
+    status = plan_find(&plan, train, plan.line, true, &found, &said);
+    if (said)
+        return CLI_WRONG_USE;
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
+    json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
+    if (object == NULL)
+        plan_say(&plan, train, &found);
+    if (!found.fits)
+        return cli_failed_with(&train->common, PLIM_ERR_BUDGET, found.refusal, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return CLI_DONE;
+}
+
+const cli_verb_t cli_verb_plan = {
+    .name = "plan",
+    .summary = "what a training will hold in memory and take, before it starts",
+    .help =
+        "usage: plimsoll plan DIR [train's options]\n"
+        "       plimsoll plan SHAPE [--scale X] [train's options]\n"
+        "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n\n"
+        "Prints what plimsoll train would hold in memory with the same options: each account at\n"
+        "each phase, the peak, the least memory that would do, what a batch is and what an epoch\n"
+        "takes. Nothing is started or written. Exit code 3 when it does not fit, with the changes\n"
+        "that would make it fit. SHAPE is planned without any dataset: papers100M, products,\n"
+        "arxiv, reddit (also as ogbn-NAME), or free with counts of its own.\n\n"
+        "  --sweep KEY=A,B,.. [KEY=..]\n"
+        "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
+        "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
+        "                   layers, heads, norm, microbatch\n"
+        "  --scale X        of a shape: nodes, edges and splits times X\n"
+        "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
+        "  --dtype TYPE     of a shape: features as f16 or f32\n"
+        "  --nodes N        counts of the free shape, all four of them\n"
+        "  --edges E\n"
+        "  --features F\n"
+        "  --classes C\n\n"
+        "Of train's options, all of which are read, these matter (plimsoll train --help):\n"
+        "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
+        "  --layers N       how many\n"
+        "  --hidden N       channels between layers; default 64\n"
+        "  --heads N        of gat\n"
+        "  --norm KIND      none (default), layer or batch\n"
+        "  --precision TYPE f32 (default) or bf16\n"
+        "  --batch N        seeds a batch; default 1024\n"
+        "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
+        "  --microbatch K   K seeds at a time\n"
+        "  --recompute      activations are computed again instead of kept\n"
+        "  --scratch DIR    a local disk for packed rows\n",
+    .run = run,
+};
