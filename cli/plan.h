@@ -27,7 +27,7 @@ typedef struct plan_pyg_options {
 } plan_pyg_options_t;
 
 enum {
-    PLAN_PYG_GRAPH = CLI_OPTION_OWN + 0x80,
+    PLAN_PYG_GRAPH = TRAIN_OPTION_MORE + 0x40,
     PLAN_PYG_MAPPED,
     PLAN_PYG_LOADERS,
     PLAN_PYG_WORKERS,
@@ -51,9 +51,6 @@ enum {
         "gpu-memory", required_argument, NULL, PLAN_PYG_GPU                                        \
     }
 
-/* Of the verb's help. */
-extern const char plan_pyg_help[];
-
 /* Takes one of these options (PLAN_PYG_GRAPH <= code < PLAN_PYG_END); false when its value is none,
  * already said. */
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options);
@@ -66,8 +63,11 @@ typedef struct plan {
     train_t train;                 /* first: its options are read with the others */
     plim_generate_options_t shape; /* shape.shape is NULL: a dataset directory */
     unsigned counts;               /* of the free shape: a bit for each that was given */
-    unsigned shaped;               /* options that only a shape takes: a bit for each given */
+    bool shaped;                   /* options were given that only a shape takes */
     plan_sweep_t sweep;
+    bool for_pyg;
+    bool pyg_given; /* options that only --for pyg has */
+    plan_pyg_options_t pyg;
     plim_limits_t limits;
     int64_t line;
     const char *line_source;

@@ -6,18 +6,6 @@
 
 #define GIB ((int64_t)1 << 30)
 
-const char plan_pyg_help[] =
-    "With --for pyg, how the script is written:\n"
-    "      --graph WORD           edge_index, which every loader sorts (default), or csc\n"
-    "      --mapped-features      features stay in a mapped file\n"
-    "      --loaders N            NeighborLoaders alive at once, 1 to 3 (default: 3)\n"
-    "      --workers N            num_workers of each (default: 0)\n"
-    "      --prefetch N           prefetch_factor (default: 2)\n"
-    "      --persistent-workers\n"
-    "      --pin-memory\n"
-    "      --gpu-memory SIZE      a GPU of this size computes: which batch, micro-batch and\n"
-    "                             precision fit it\n";
-
 static bool take_count(const cli_common_t *common, const char *option, int64_t least, int64_t most,
                        int *count_out)
 {

@@ -10,6 +10,7 @@
 
 enum {
     OPTION_SWEEP = TRAIN_OPTION_MORE,
+    OPTION_FOR,
     OPTION_SCALE,
     OPTION_SPREAD,
     OPTION_DTYPE,
@@ -20,6 +21,7 @@ enum {
 };
 
 static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
+                                            {"for", required_argument, NULL, OPTION_FOR},
                                             {"scale", required_argument, NULL, OPTION_SCALE},
                                             {"spread", required_argument, NULL, OPTION_SPREAD},
                                             {"dtype", required_argument, NULL, OPTION_DTYPE},
@@ -27,6 +29,7 @@ static const struct option own_options[] = {{"sweep", required_argument, NULL, O
                                             {"edges", required_argument, NULL, OPTION_EDGES},
                                             {"features", required_argument, NULL, OPTION_FEATURES},
                                             {"classes", required_argument, NULL, OPTION_CLASSES},
+                                            PLAN_PYG_OPTIONS,
                                             {NULL, 0, NULL, 0}};
 
 static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
@@ -51,13 +54,21 @@ static bool take_counts(plan_t *plan, int code)
 static bool take_option(train_t *train, int code, int argc, char **argv)
 {
     static const char *const types[] = {"f16", "f32", NULL};
+    static const char *const others[] = {"pyg", NULL};
     plan_t *plan = (plan_t *)train;
     int type;
-    if (code != OPTION_SWEEP)
-        plan->shaped |= 1U << (code - OPTION_SCALE);
+    if (code >= (int)PLAN_PYG_GRAPH) {
+        plan->pyg_given = true;
+        return plan_pyg_take_option(&train->common, code, &plan->pyg);
+    }
+    if (code >= OPTION_SCALE)
+        plan->shaped = true;
     switch (code) {
     case OPTION_SWEEP:
         return plan_take_sweep(plan, argc, argv);
+    case OPTION_FOR:
+        plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
+        return plan->for_pyg;
     case OPTION_SCALE:
         return cli_parse_real(&train->common, "--scale", optarg, 0, 1e6, &plan->shape.scale);
     case OPTION_SPREAD:
@@ -88,7 +99,13 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     const cli_common_t *common = &plan->train.common;
     const int words = argc - optind;
     struct stat status;
-    if (plan->train.resume != NULL)
+    if (plan->pyg_given && !plan->for_pyg)
+        (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --workers, --prefetch, "
+                                    "--persistent-workers, --pin-memory and --gpu-memory are for "
+                                    "--for pyg");
+    else if (plan->for_pyg && plan->sweep.num_keys > 0)
+        (void)cli_wrong_use(common, "--sweep is for plimsoll's own plan, not --for pyg");
+    else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "a run that is there has been planned; give its options, not "
                                     "--resume");
     else if (words != 1)
@@ -100,7 +117,7 @@ static bool take_words(plan_t *plan, int argc, char **argv)
         return false;
     if (stat(plan->train.dataset, &status) != 0)
         plan->shape.shape = shape_named(plan->train.dataset);
-    if (plan->shape.shape == NULL && plan->shaped != 0)
+    if (plan->shape.shape == NULL && plan->shaped)
         (void)cli_wrong_use(common,
                             "--scale, --spread, --dtype, --nodes, --edges, --features and "
                             "--classes are for shapes (papers100M, products, arxiv, reddit, free), "
@@ -238,13 +255,33 @@ static plim_status_t find_line(plan_t *plan)
     return PLIM_OK;
 }
 
+/* The same training in PyG, beside what was found for ours; the exit code. */
+static int run_for_pyg(plan_t *plan, const plan_found_t *found)
+{
+    const int64_t lines[] = {plan->line, PLIM_LINE_NONE};
+    plim_status_t status = PLIM_ERR_BUDGET;
+    plim_dataset_t *dataset;
+    plim_job_t job;
+    plan->pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
+    plan->pyg.ours = found->fits ? found->plan.total : 0;
+    for (int i = 0; i < 2 && status == PLIM_ERR_BUDGET; i++)
+        status = begin(plan, lines[i], &job, &dataset);
+    if (status != PLIM_OK)
+        return cli_failed(&plan->train.common, status);
+    const int exit_code =
+        plan_for_pyg(&plan->train.common, &job, dataset, &plan->train.training, &plan->pyg);
+    end(&job, dataset);
+    return exit_code;
+}
+
 static int run(int argc, char **argv)
 {
     static const train_more_t more = {own_options, take_option};
     static plan_t plan = {.train = {.common = {.verb = &cli_verb_plan},
                                     .more = &more,
                                     .training = PLIM_TRAINING_INIT},
-                          .shape = PLIM_GENERATE_OPTIONS_INIT};
+                          .shape = PLIM_GENERATE_OPTIONS_INIT,
+                          .pyg = {.pyg = PLIM_PYG_OPTIONS_INIT}};
     static plan_found_t found;
     train_t *train = &plan.train;
     bool said = false;
@@ -258,11 +295,13 @@ static int run(int argc, char **argv)
         return cli_failed(&train->common, status);
     if (plan.sweep.num_keys > 0)
         return plan_run_sweep(&plan);
-    status = plan_find(&plan, train, plan.line, true, &found, &said);
+    status = plan_find(&plan, train, plan.line, !plan.for_pyg, &found, &said);
     if (said)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);
+    if (plan.for_pyg)
+        return run_for_pyg(&plan, &found);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
         plan_say(&plan, train, &found);
@@ -279,7 +318,8 @@ const cli_verb_t cli_verb_plan = {
     .help =
         "usage: plimsoll plan DIR [train's options]\n"
         "       plimsoll plan SHAPE [--scale X] [train's options]\n"
-        "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n\n"
+        "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
+        "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
         "Prints what plimsoll train would hold in memory with the same options: each account at\n"
         "each phase, the peak, the least memory that would do, what a batch is and what an epoch\n"
         "takes. Nothing is started or written. Exit code 3 when it does not fit, with the changes\n"
@@ -296,6 +336,19 @@ const cli_verb_t cli_verb_plan = {
         "  --edges E\n"
         "  --features F\n"
         "  --classes C\n\n"
+        "What the same training takes in PyTorch Geometric, and how the script is written:\n"
+        "  --for pyg        an estimate of its peak, and what to ask the scheduler for\n"
+        "  --graph KIND     edge_index, which every loader sorts (default), or csc\n"
+        "  --mapped-features\n"
+        "                   features stay in a mapped file\n"
+        "  --loaders N      NeighborLoaders alive at once, 1 to 3; default 3\n"
+        "  --workers N      num_workers of each; default 0\n"
+        "  --prefetch N     prefetch_factor; default 2\n"
+        "  --persistent-workers\n"
+        "  --pin-memory\n"
+        "  --gpu-memory SIZE\n"
+        "                   a GPU of this size computes: which batch, micro-batch and precision\n"
+        "                   fit it\n\n"
         "Of train's options, all of which are read, these matter (plimsoll train --help):\n"
         "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
         "  --layers N       how many\n"
@@ -307,6 +360,7 @@ const cli_verb_t cli_verb_plan = {
         "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
         "  --microbatch K   K seeds at a time\n"
         "  --recompute      activations are computed again instead of kept\n"
+        "  --hot-rows SIZE  rows kept in memory, or none\n"
         "  --scratch DIR    a local disk for packed rows\n",
     .run = run,
 };

@@ -45,6 +45,9 @@ _plimsoll() {
     --schedule) words='none cosine step' ;;
     --loss) words='auto cross-entropy bce mse mae' ;;
     --metric) words='auto accuracy roc-auc mae rmse' ;;
+    --for) words='pyg' ;;
+    --graph) words='edge_index csc' ;;
+    --gpu-memory) words='8G 16G 24G 40G 80G' ;;
     --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory=' ;;
     --hot-rows | --hot-lists) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
@@ -66,7 +69,8 @@ _plimsoll() {
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
         --metric | --eval-every | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
-        --memory-every | --kind | --sweep)
+        --memory-every | --kind | --sweep | --for | \
+        --graph | --loaders | --workers | --prefetch | --gpu-memory)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
@@ -86,8 +90,9 @@ _plimsoll() {
         words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch --stage $common"
         ;;
     plan)
-        words="--sweep --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
-        words+=" --norm --precision --batch --fanout --microbatch --recompute --scratch $common"
+        words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --gpu-memory"
+        words+=" --sweep --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --norm --precision --batch --fanout --microbatch --recompute --hot-rows --scratch $common"
         ;;
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"

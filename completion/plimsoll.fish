@@ -79,6 +79,15 @@ complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch 
 # plan DIR|SHAPE
 complete -c plimsoll -n "$has plan" -a '(__fish_complete_directories) papers100M products arxiv reddit free'
 complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=128,256 fanout=3,2:10,5'
+complete -c plimsoll -n "$has plan" -l for -x -a pyg -d 'the same training elsewhere'
+complete -c plimsoll -n "$has plan" -l graph -x -a 'edge_index csc' -d 'of the script'
+complete -c plimsoll -n "$has plan" -l mapped-features -d 'features stay in a mapped file'
+complete -c plimsoll -n "$has plan" -l loaders -x -a '1 2 3' -d 'alive at once'
+complete -c plimsoll -n "$has plan" -l workers -x -d 'of each loader'
+complete -c plimsoll -n "$has plan" -l prefetch -x -d 'batches ahead of a worker'
+complete -c plimsoll -n "$has plan" -l persistent-workers -d 'they live on between epochs'
+complete -c plimsoll -n "$has plan" -l pin-memory -d 'batches in pinned memory'
+complete -c plimsoll -n "$has plan" -l gpu-memory -x -a '8G 16G 24G 40G 80G' -d 'of the GPU that computes'
 complete -c plimsoll -n "$has plan" -l scale -x -d 'nodes and edges of a shape times this'
 complete -c plimsoll -n "$has plan" -l spread -x -d '0: the locality of the shape, 1: none'
 complete -c plimsoll -n "$has plan" -l dtype -x -a 'f16 f32' -d 'of the features of a shape'
@@ -96,6 +105,7 @@ complete -c plimsoll -n "$has plan" -l batch -x -d 'seeds a batch'
 complete -c plimsoll -n "$has plan" -l fanout -x -d 'neighbours drawn at each hop'
 complete -c plimsoll -n "$has plan" -l microbatch -x -d 'seeds at a time'
 complete -c plimsoll -n "$has plan" -l recompute -d 'activations are computed again'
+complete -c plimsoll -n "$has plan" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has plan" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 
 # train DIR
