@@ -316,6 +316,20 @@ static void add_phases(json_t *object, const struct timespec *now)
     (void)json_object_set_new(object, "phases", array);
 }
 
+/* What each account had reserved at most, and what of it was really in memory. */
+static void add_accounts(json_t *object, plim_ledger_t *ledger)
+{
+    plim_account_info_t infos[64];
+    json_t *array = json_array();
+    const int count = plim_ledger_accounts(ledger, 64, infos);
+    for (int i = 0; i < count && i < 64; i++)
+        (void)json_array_append_new(array,
+                                    json_pack("{s:s, s:I, s:I}", "name", infos[i].name,
+                                              "reserved_bytes", (json_int_t)infos[i].peak,
+                                              "touched_bytes", (json_int_t)infos[i].touched));
+    (void)json_object_set_new(object, "accounts", array);
+}
+
 void cli_job_report(plim_job_t *job, json_t *object)
 {
     struct timespec now;
@@ -341,6 +355,7 @@ void cli_job_report(plim_job_t *job, json_t *object)
     if (object != NULL) {
         (void)json_object_set_new(object, "seconds", json_real(seconds));
         add_phases(object, &now);
+        add_accounts(object, job->ledger);
     }
     add_bytes(object, "line_bytes", plim_ledger_line(job->ledger));
     add_bytes(object, "reserved_peak_bytes", plim_ledger_peak(job->ledger));

@@ -20,11 +20,13 @@ extern "C" {
 
 typedef struct plim_ledger plim_ledger_t;
 
-/* One account as it stands: bytes reserved now and at most so far. */
+/* One account as it stands: bytes reserved now and at most so far, and how many of them were really
+ * in memory at most (known once an arena has ended, 0 for what is no arena). */
 typedef struct plim_account_info {
     char name[32];
     int64_t reserved;
     int64_t peak;
+    int64_t touched;
 } plim_account_info_t;
 
 /* A line that is never reached. */
@@ -36,7 +38,7 @@ typedef struct plim_account_info {
  * kernel's own pages, the page tables of all it may touch (1/512 of the line). Where other
  * processes of the same control group hold so much that the line cannot be reached, that is an
  * account as well, "other processes", as it stands now. Returns PLIM_ERR_BUDGET when these alone
- * are past the line, PLIM_ERR_NOMEM. Peak memory: one page.
+ * are past the line, PLIM_ERR_NOMEM. Peak memory: two pages.
  */
 PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out);
 

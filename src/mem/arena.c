@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "mem/ledger.h"
 #include "mem/size_text.h"
 
 #include <stdatomic.h>
@@ -59,6 +60,7 @@ plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t
                           "the system refused %s for %s; check ulimit -v and what else runs here",
                           plim__size_text((int64_t)size, text), name);
     }
+    plim__ledger_enter(ledger, account, base, size);
     *arena_out = (plim__arena_t){ledger, account, base, size, 0};
     return PLIM_OK;
 }
@@ -69,6 +71,7 @@ void plim__arena_destroy(plim__arena_t *arena)
         return;
     plim__arena_t last = *arena; /* the arena may live inside itself */
     ASAN_UNPOISON_MEMORY_REGION(last.base, last.size);
+    plim__ledger_leave(last.ledger, last.account, last.base);
     (void)munmap(last.base, last.size);
     plim__ledger_release(last.ledger, last.account, last.size);
 }

@@ -136,6 +136,54 @@ void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size)
     pthread_mutex_unlock(&ledger->lock);
 }
 
+void plim__ledger_enter(plim_ledger_t *ledger, int account, const char *base, size_t size)
+{
+    pthread_mutex_lock(&ledger->lock);
+    for (int i = 0; i < PLIM__ARENAS_MAX; i++)
+        if (ledger->arenas[i].base == NULL) {
+            ledger->arenas[i] = (plim__arena_entry_t){base, size, account};
+            ledger->grown[account] = true;
+            break;
+        }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+/* Bytes of an arena that are in memory. */
+static int64_t count_resident(const plim__arena_entry_t *arena)
+{
+    unsigned char pages[2048];
+    int64_t count = 0;
+    for (size_t at = 0; at < arena->size; at += sizeof pages * PLIM__PAGE) {
+        const size_t size = arena->size - at < sizeof pages * PLIM__PAGE
+                                ? arena->size - at
+                                : sizeof pages * PLIM__PAGE;
+        if (!plim__arena_resident(arena->base + at, size, pages))
+            return count * (int64_t)PLIM__PAGE;
+        for (size_t i = 0; i < size / PLIM__PAGE; i++)
+            count += pages[i] & 1;
+    }
+    return count * (int64_t)PLIM__PAGE;
+}
+
+void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base)
+{
+    int64_t touched = 0;
+    pthread_mutex_lock(&ledger->lock);
+    for (int i = 0; i < PLIM__ARENAS_MAX; i++) {
+        plim__arena_entry_t *arena = &ledger->arenas[i];
+        if (arena->base == NULL || arena->account != account)
+            continue;
+        if (ledger->grown[account])
+            touched += count_resident(arena);
+        if (arena->base == base)
+            arena->base = NULL;
+    }
+    ledger->grown[account] = false;
+    if (touched > ledger->accounts[account].touched)
+        ledger->accounts[account].touched = touched;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
                                   size_t bytes)
 {

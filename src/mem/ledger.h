@@ -4,8 +4,18 @@
 
 #include <plimsoll/ledger.h>
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 #define PLIM__ACCOUNTS_MAX 48
+#define PLIM__ARENAS_MAX 96
+
+/* An arena that lives: looked at when one of its account ends. */
+typedef struct plim__arena_entry {
+    const char *base; /* NULL: free */
+    size_t size;
+    int account;
+} plim__arena_entry_t;
 
 struct plim_ledger {
     pthread_mutex_t lock; /* guards everything below but the line */
@@ -14,6 +24,15 @@ struct plim_ledger {
     int64_t peak;
     int num_accounts;
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];
+    bool grown[PLIM__ACCOUNTS_MAX];               /* an arena more since its pages were counted */
+    plim__arena_entry_t arenas[PLIM__ARENAS_MAX]; /* more than so many are not looked at */
 };
+
+/*
+ * An arena begins, and ends (before it is unmapped): what the account's arenas touched is counted
+ * when the first of them ends, since until then none of them gives pages back.
+ */
+void plim__ledger_enter(plim_ledger_t *ledger, int account, const char *base, size_t size);
+void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base);
 
 #endif

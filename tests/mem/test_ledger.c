@@ -160,6 +160,29 @@ static void a_recorded_neighbour_counts(void **state)
     assert_int_equal(plim__footprint_neighbours(machine, PLIM_LINE_NONE), 0);
 }
 
+static void an_account_says_what_was_touched(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
+    plim_account_info_t infos[64];
+    plim__arena_t first, second;
+    assert_ok(plim__arena_create(job.ledger, "touched", 20 * PLIM__PAGE, &first));
+    assert_ok(plim__arena_create(job.ledger, "touched", 10 * PLIM__PAGE, &second));
+    const int account = first.account;
+    memset(first.base, 1, 3 * PLIM__PAGE);
+    second.base[9 * PLIM__PAGE] = 1;
+    plim__arena_destroy(&first);
+    plim__arena_destroy(&second);
+    /* One at a time is less than both. */
+    assert_ok(plim__arena_create(job.ledger, "touched", 20 * PLIM__PAGE, &first));
+    memset(first.base, 1, 2 * PLIM__PAGE);
+    plim__arena_destroy(&first);
+    assert_true(plim_ledger_accounts(job.ledger, 64, infos) > account);
+    assert_int_equal(infos[account].peak, 30 * PLIM__PAGE);
+    assert_int_equal(infos[account].touched, 4 * PLIM__PAGE);
+    test_job_end(&job);
+}
+
 static void the_smallest_line_is_refused_with_words(void **state)
 {
     (void)state;
@@ -227,6 +250,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_that_is_available_can_be_used),
         cmocka_unit_test(neighbours_count),
         cmocka_unit_test(a_recorded_neighbour_counts),
+        cmocka_unit_test(an_account_says_what_was_touched),
         cmocka_unit_test(the_smallest_line_is_refused_with_words),
         cmocka_unit_test(accounts_add_up),
         cmocka_unit_test(names_without_end),
