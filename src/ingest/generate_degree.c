@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/threads.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 #define LOGNORMAL_SIGMA 1.2
@@ -154,4 +155,82 @@ int64_t plim__degrees_block(const plim__degrees_t *degrees, int64_t block,
         before = after;
     }
     return count;
+}
+
+/* Points of the lognormal, and of a hub's tail at each of some of them. */
+#define EXPECT_BODY 2048
+#define EXPECT_BODY_OF_HUBS 64
+#define EXPECT_TAIL 64
+
+/* The weights of a region, as node_weight gives them: shares of it and weights to `each`. */
+static void expect_region(const uint32_t *lognormal, double factor, double limit, double share,
+                          plim__degree_fn each, void *context)
+{
+    const double hubs = (double)HUB_CHANCE / (1 << HUB_BITS);
+    for (int i = 0; i < EXPECT_BODY; i++) {
+        const double weight = lognormal[(2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * EXPECT_BODY)];
+        each(context, share * (1 - hubs) / EXPECT_BODY, fmin(weight * factor + 1, limit));
+    }
+    for (int i = 0; i < EXPECT_BODY_OF_HUBS; i++) {
+        const double weight =
+            lognormal[(2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * EXPECT_BODY_OF_HUBS)];
+        double above = 1; /* the tail, a quarter of what is left at a time */
+        for (int j = 0; j < EXPECT_TAIL; j++) {
+            const double part = j + 1 < EXPECT_TAIL ? above * 0.25 : above;
+            const double middle = above - part / 2;
+            const double hub = weight * HUB_LEAST * pow(middle, -1 / HUB_INDEX);
+            each(context, share * hubs / EXPECT_BODY_OF_HUBS * part,
+                 fmin(fmin(hub, (double)WEIGHT_MAX) * factor + 1, limit));
+            above -= part;
+        }
+    }
+}
+
+typedef struct expecting {
+    double mean, most;
+    double ratio; /* edges a weight */
+    double longest;
+    plim__degree_fn each;
+    void *context;
+} expecting_t;
+
+static void add_weight(void *context, double share, double weight)
+{
+    expecting_t *expecting = context;
+    expecting->mean += share * weight;
+    expecting->most = fmax(expecting->most, weight);
+}
+
+static void pass_degree(void *context, double share, double weight)
+{
+    const expecting_t *expecting = context;
+    expecting->each(expecting->context, share, fmin(weight * expecting->ratio, expecting->longest));
+}
+
+static void expect_all(const plim__shape_t *shape, const uint32_t *lognormal, double limit,
+                       plim__degree_fn each, void *context)
+{
+    const double core = (double)shape->num_core / (double)shape->num_nodes;
+    expect_region(lognormal, shape->core_degree, limit, core, each, context);
+    if (core < 1)
+        expect_region(lognormal, 1, limit, 1 - core, each, context);
+}
+
+void plim__degrees_expect(const plim__shape_t *shape, int64_t num_edges, int64_t longest,
+                          plim__degree_fn each, void *context)
+{
+    uint32_t lognormal[PLIM__LOGNORMAL_SIZE + 1];
+    const double mean_degree = (double)num_edges / (double)shape->num_nodes;
+    expecting_t expecting = {.longest = (double)longest, .each = each, .context = context};
+    double limit = (double)WEIGHT_MAX;
+    fill_lognormal(lognormal);
+    for (int round = 0; round < 40; round++) {
+        expecting.mean = expecting.most = 0;
+        expect_all(shape, lognormal, limit, add_weight, &expecting);
+        expecting.ratio = mean_degree / expecting.mean;
+        if (limit * expecting.ratio <= (double)longest - 1 || limit <= 1)
+            break;
+        limit = fmax(((double)longest - 1) / expecting.ratio / 8 * 7, 1);
+    }
+    expect_all(shape, lognormal, limit, pass_degree, &expecting);
 }

@@ -48,4 +48,12 @@ plim_status_t plim__degrees_make(const plim_job_t *job, const plim__shape_t *sha
 int64_t plim__degrees_block(const plim__degrees_t *degrees, int64_t block,
                             int64_t degrees_out[PLIM__DEGREE_BLOCK]);
 
+/*
+ * Degrees as they are expected of these arguments, without weighing any node: `each` is called with
+ * shares of all nodes, which add up to 1, and the degree of each.
+ */
+typedef void (*plim__degree_fn)(void *context, double share, double degree);
+void plim__degrees_expect(const plim__shape_t *shape, int64_t num_edges, int64_t longest,
+                          plim__degree_fn each, void *context);
+
 #endif

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #define LONGEST_LIST 200000 /* as long as the longest of the real graphs */
-#define COMMUNITY_RATIO 1e4 /* a community's hottest to its coldest, the same at every scale */
 #define HOT_RATIO 16        /* and among the hottest of the periphery */
 #define HOT_SHARE 12        /* which are one place in so many */
 #define CHOICE_BITS 20
@@ -85,21 +84,21 @@ struct plim__graph {
 };
 
 /* An undirected edge stands in one of two lists, and is written both ways. */
-static int64_t list_edges(const plim__shape_t *shape)
+int64_t plim__graph_list_edges(const plim__shape_t *shape)
 {
     return shape->undirected ? shape->num_edges / 2 : shape->num_edges;
 }
 
 /* All others, or for undirected graphs half of them. */
-static int64_t list_capacity(const plim__shape_t *shape)
+int64_t plim__graph_list_capacity(const plim__shape_t *shape)
 {
     return shape->undirected ? (shape->num_nodes - 1) / 2 : shape->num_nodes - 1;
 }
 
-static int64_t longest_list(const plim__shape_t *shape)
+int64_t plim__graph_longest_list(const plim__shape_t *shape)
 {
-    int64_t mean = list_edges(shape) / shape->num_nodes + 1;
-    return plim__min_i64(plim__max_i64(LONGEST_LIST, 4 * mean), list_capacity(shape));
+    int64_t mean = plim__graph_list_edges(shape) / shape->num_nodes + 1;
+    return plim__min_i64(plim__max_i64(LONGEST_LIST, 4 * mean), plim__graph_list_capacity(shape));
 }
 
 /* Entries of a set for `count` members: a power of two, at most half full. */
@@ -130,7 +129,7 @@ static void candidates_carve(plim__arena_t *arena, size_t count, candidates_t *c
 
 static size_t worker_estimate(const plim__shape_t *shape)
 {
-    size_t set = (size_t)set_size(longest_list(shape));
+    size_t set = (size_t)set_size(plim__graph_longest_list(shape));
     return plim__arena_piece(set, sizeof(int64_t), PLIM__LINE) + candidates_estimate(BATCH) +
            candidates_estimate(EXTRA) + plim__arena_piece(BATCH, sizeof(list_t), PLIM__LINE) +
            plim__arena_piece(BATCH, sizeof(int64_t), PLIM__LINE) +
@@ -140,7 +139,7 @@ static size_t worker_estimate(const plim__shape_t *shape)
 
 static void worker_carve(plim__arena_t *arena, const plim__shape_t *shape, worker_t *worker)
 {
-    size_t set = (size_t)set_size(longest_list(shape));
+    size_t set = (size_t)set_size(plim__graph_longest_list(shape));
     worker->set = plim__arena_carve(arena, set, sizeof(int64_t), PLIM__LINE);
     candidates_carve(arena, BATCH, &worker->batch);
     candidates_carve(arena, EXTRA, &worker->extra);
@@ -174,13 +173,14 @@ plim_status_t plim__graph_create(const plim_job_t *job, const plim__shape_t *sha
         worker_carve(&arena, shape, &graph->workers[i]);
     graph->arena = arena;
     graph->shape = *shape;
-    graph->capacity = list_capacity(shape);
+    graph->capacity = plim__graph_list_capacity(shape);
     graph->place_to_id = plim__place_permutation(shape);
     graph->rank_to_id = plim__permute_make((uint64_t)shape->num_nodes,
                                            plim__rng_key(shape->seed, PLIM__KEY_EVERYWHERE, 0, 0));
     graph->list_key = plim__rng_key(shape->seed, PLIM__KEY_LIST, 0, 0);
-    plim_status_t status = plim__degrees_make(job, shape, list_edges(shape), longest_list(shape),
-                                              sums, &graph->degrees);
+    plim_status_t status =
+        plim__degrees_make(job, shape, plim__graph_list_edges(shape),
+                           plim__graph_longest_list(shape), sums, &graph->degrees);
     if (status != PLIM_OK) {
         plim__graph_destroy(graph);
         return status;
@@ -241,9 +241,9 @@ static pools_t pools_at(const plim__graph_t *graph, int64_t place)
     pools.chances[1] = (uint32_t)((mix->everywhere + mix->hot) * one + 0.5);
     pools.chances[2] = (uint32_t)((mix->everywhere + mix->hot + mix->community) * one + 0.5);
     pools.laws[LAW_EVERYWHERE] = law_zipf((plim__range_t){0, shape->num_nodes}, 1e18);
-    pools.laws[LAW_HOT] = law_zipf(hot, core ? COMMUNITY_RATIO : HOT_RATIO);
+    pools.laws[LAW_HOT] = law_zipf(hot, core ? PLIM__COMMUNITY_RATIO : HOT_RATIO);
     pools.laws[LAW_COMMUNITY] =
-        core && shape->even_core ? law_even(community) : law_zipf(community, COMMUNITY_RATIO);
+        core && shape->even_core ? law_even(community) : law_zipf(community, PLIM__COMMUNITY_RATIO);
     pools.laws[LAW_REGION] = law_even(region);
     return pools;
 }

@@ -30,4 +30,17 @@ int64_t plim__graph_blocks(const plim__graph_t *graph);
 plim_status_t plim__graph_draw(plim__graph_t *graph, int worker, int64_t block,
                                plim__edge_sink_fn sink, void *context);
 
+/* In-degrees as they are expected, counted as dataset.json does, and the greatest; no node is
+ * looked at. */
+void plim__graph_expect(const plim__shape_t *shape, int64_t degrees_out[PLIM_DEGREE_BUCKETS],
+                        int64_t *max_degree_out);
+
+/* What the lists hold and how long one can be: of an undirected graph each edge once. */
+int64_t plim__graph_list_edges(const plim__shape_t *shape);
+int64_t plim__graph_list_capacity(const plim__shape_t *shape);
+int64_t plim__graph_longest_list(const plim__shape_t *shape);
+
+#define PLIM__COMMUNITY_RATIO                                                                      \
+    1e4 /* a community's hottest to its coldest, the same at every scale */
+
 #endif

@@ -134,8 +134,8 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
-    return guessed && info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
-           info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
+    return guessed && !plim__dataset_is_imagined(facts->dataset) && info->num_graphs == 0 &&
+           facts->recipe->num_hops > 0 && info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
            trial_total(facts, plan->line) <= plan->line;
 }
 

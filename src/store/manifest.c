@@ -206,6 +206,16 @@ static plim_status_t check_degrees(const plim__manifest_t *manifest, const char 
     return PLIM_OK;
 }
 
+static plim_status_t settle_contents(plim__manifest_t *manifest, const char *name)
+{
+    PLIM_TRY(settle_graph(manifest, name));
+    PLIM_TRY(settle_features(manifest, name));
+    PLIM_TRY(settle_labels(manifest, name));
+    PLIM_TRY(check_degrees(manifest, name));
+    plim__manifest_fingerprint(manifest, manifest->info.fingerprint);
+    return PLIM_OK;
+}
+
 plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name)
 {
     manifest->info.bytes = 0;
@@ -216,12 +226,24 @@ plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name
         if (!plim__add_i64(manifest->info.bytes, manifest->files[i].bytes, &manifest->info.bytes))
             return plim__fail(PLIM_ERR_DATA, "%s: its files are larger than any disk", name);
     }
-    PLIM_TRY(settle_graph(manifest, name));
-    PLIM_TRY(settle_features(manifest, name));
-    PLIM_TRY(settle_labels(manifest, name));
-    PLIM_TRY(check_degrees(manifest, name));
-    plim__manifest_fingerprint(manifest, manifest->info.fingerprint);
-    return PLIM_OK;
+    return settle_contents(manifest, name);
+}
+
+plim_status_t plim__manifest_imagine(plim__manifest_t *manifest, const char *name)
+{
+    manifest->info.bytes = 0;
+    plim__manifest_sort(manifest);
+    for (int i = 0; i < manifest->num_files; i++) {
+        plim__manifest_file_t *file = &manifest->files[i];
+        int64_t count, bytes;
+        file->num_checksums = 0;
+        if (!plim__manifest_count(file, &count) ||
+            !plim__mul_i64(count, (int64_t)plim__dtype_size(file->type), &bytes) ||
+            !plim__add_i64(bytes, (int64_t)PLIM__NPY_HEADER, &file->bytes) ||
+            !plim__add_i64(manifest->info.bytes, file->bytes, &manifest->info.bytes))
+            return plim__fail(PLIM_ERR_USAGE, "%s: its files are larger than any disk", name);
+    }
+    return settle_contents(manifest, name);
 }
 
 static void hash_i64(XXH3_state_t *state, int64_t value)

@@ -57,6 +57,10 @@ bool plim__manifest_count(const plim__manifest_file_t *file, int64_t *count_out)
  */
 plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name);
 
+/* The same for files that are not there: their sizes follow from types and shapes, and there are no
+ * checksums. */
+plim_status_t plim__manifest_imagine(plim__manifest_t *manifest, const char *name);
+
 /* Hexadecimal of the hash of every file's name, type, shape, size and checksums. */
 void plim__manifest_fingerprint(const plim__manifest_t *manifest, char fingerprint_out[17]);
 
