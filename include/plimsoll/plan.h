@@ -23,6 +23,7 @@ typedef struct plim_load_wishes {
     int64_t hot_rows;    /* bytes of rows kept in memory, -1: none */
     int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
+    bool no_reading;     /* plan by dataset.json and what is in the cache alone */
 } plim_load_wishes_t;
 
 /* What a run goes through, and holds different things in. */
@@ -93,9 +94,11 @@ struct plim_load_plan {
  * nothing fits; PLIM_ERR_USAGE for a recipe that the dataset cannot serve. Whether it fits, and the
  * least line, follow from dataset.json (of many graphs, also from the largest one's size); where
  * sizes would have to be guessed, neighbourhoods of some seeds are drawn to know them: a second or
- * two of reading. PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments,
- * the same plan, up to the MiB that the process takes; where rows of this recipe are packed in
- * wishes->scratch, as when they were packed. Peak memory: below the line.
+ * two of reading, once for a dataset and a recipe, for what they came to is kept in the user's
+ * cache ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll). PLIM_ERR_IO, PLIM_ERR_DATA,
+ * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments, the same plan, up to the MiB that the
+ * process takes; where rows of this recipe are packed in wishes->scratch, as when they were packed.
+ * Peak memory: below the line.
  */
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,

@@ -40,7 +40,6 @@ static plim__blocks_params_t blocks_params(const plim_dataset_info_t *info,
     plim__blocks_params_t params = {.num_hops = recipe->num_hops,
                                     .replace = recipe->replace,
                                     .form = recipe->form,
-                                    .seed = recipe->seed,
                                     .most_drawn = plim__load_most_drawn(recipe, info->max_degree)};
     memcpy(params.fanout, recipe->fanout, sizeof params.fanout);
     return params;
@@ -157,7 +156,7 @@ static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
                           plim__blocks_t *blocks, plim__trial_t *result)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const uint64_t key = plim__rng_key(recipe->seed, 4, 0, 0);
+    const uint64_t key = plim__rng_key(0, 4, 0, 0);
     int64_t first = 0, seeds = most_seeds(info, recipe);
     for (int i = 1; i < PLIM__TRIAL_SIZES && seeds >= GROWTH; i++)
         seeds /= GROWTH;

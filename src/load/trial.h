@@ -30,7 +30,8 @@ size_t plim__trial_estimate(const plim_job_t *job, const plim_dataset_t *dataset
 
 /*
  * Draws for a few numbers of seeds, spread over the training split, each four times the one before,
- * from lists on disk. The result depends on (dataset, recipe) alone. PLIM_ERR_BUDGET,
+ * from lists on disk. The result depends on the dataset and on how the recipe
+ * draws alone, not on its seed. PLIM_ERR_BUDGET,
  * PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__trial_run(const plim_job_t *job, const plim_dataset_t *dataset,

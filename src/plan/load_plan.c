@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "load/largest_graph.h"
 #include "load/loader.h"
 #include "load/parts.h"
 #include "load/recipe.h"
@@ -11,6 +10,7 @@
 #include "mem/footprint.h"
 #include "mem/size_text.h"
 #include "plan/load_fit.h"
+#include "plan/statistics.h"
 
 #include <plimsoll/plan.h>
 
@@ -63,14 +63,19 @@ static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
     return PLIM_OK;
 }
 
+static bool may_read(const plim__load_facts_t *facts)
+{
+    return !facts->beside->quiet && !facts->wishes->no_reading;
+}
+
 /* The most that a batch, and the least part of one, can need. */
 static plim_status_t find_bounds(plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const bool whole = facts->recipe->form == PLIM_PYG || facts->beside->whole;
     if (info->num_graphs > 0)
-        PLIM_TRY(plim__largest_graph(facts->job, facts->dataset, &facts->largest.nodes,
-                                     &facts->largest.edges));
+        PLIM_TRY(plim__statistics_largest(facts->job, facts->dataset, may_read(facts),
+                                          &facts->largest.nodes, &facts->largest.edges));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
     return PLIM_OK;
@@ -134,8 +139,8 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
-    return guessed && !plim__dataset_is_imagined(facts->dataset) && info->num_graphs == 0 &&
-           facts->recipe->num_hops > 0 && info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
+    return guessed && info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
+           info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
            trial_total(facts, plan->line) <= plan->line;
 }
 
@@ -340,6 +345,47 @@ static int64_t nothing(const void *context, const plim_load_plan_t *plan)
     return 0;
 }
 
+/*
+ * Fits by what dataset.json says, and again by what some seeds really need where that would be
+ * guessed. What a trial holds is over before the loader is made: it belongs to the start.
+ */
+static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t *tight,
+                            int64_t line, plim_load_plan_t *plan, bool *tight_out)
+{
+    const plim__load_beside_t *beside = facts->beside;
+    if (!fit_tighter(facts, tight, line, plan, tight_out)) {
+        if (tight->context != NULL)
+            facts->beside = tight;
+        return refuse(facts, line, plim__load_least(facts));
+    }
+    if (!is_worth_a_trial(facts, plan))
+        return PLIM_OK;
+    if (beside->quiet && beside->known != NULL)
+        facts->trial = *beside->known;
+    else
+        PLIM_TRY(plim__statistics_trial(facts->job, facts->dataset, facts->recipe, may_read(facts),
+                                        &facts->trial));
+    if (facts->trial.count == 0)
+        return PLIM_OK;
+    (void)fit_tighter(facts, tight, line, plan, tight_out);
+    const int64_t tried = trial_total(facts, line);
+    plan->start = plim__max_i64(plan->start,
+                                tried - facts->held - plim__footprint_growth(line) - beside->early);
+    plan->total = plim__max_i64(plan->total, tried);
+    return PLIM_OK;
+}
+
+static void say(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+{
+    const int64_t seeds = seeds_of(facts, plan);
+    if (facts->beside->quiet)
+        return;
+    if (!facts->beside->cuts)
+        say_parts(facts, plan);
+    else if (seeds < facts->part_seeds)
+        say_cut(facts, plan->line, seeds);
+}
+
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                      const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
@@ -362,37 +408,17 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     if (wanted.memory > 0)
         line = plim__min_i64(line, wanted.memory);
     plim__load_beside_t tight = *beside;
-    tight.context = beside->tighter;
-    plim__load_facts_t least_facts = facts;
-    if (tight.context != NULL)
-        least_facts.beside = &tight;
-    const int64_t least = plim__load_least(&least_facts);
-    int64_t tried = 0; /* held by a trial */
     bool is_tight;
     plim_load_plan_t plan;
-    if (!fit_tighter(&facts, &tight, line, &plan, &is_tight))
-        return refuse(&least_facts, line, least);
-    if (is_worth_a_trial(&facts, &plan)) {
-        plim_status_t status = plim__trial_run(job, dataset, recipe, &facts.trial);
-        if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
-            return status;
-        (void)fit_tighter(&facts, &tight, line, &plan, &is_tight);
-        tried = trial_total(&facts, line);
-    }
-    facts.beside =
-        least_facts.beside; /* what is said of more memory is of the least that is needed */
-    if (!beside->cuts)
-        say_parts(&facts, &plan);
-    else if (seeds_of(&facts, &plan) < facts.part_seeds)
-        say_cut(&facts, line, seeds_of(&facts, &plan));
-    if (tried > plan.total) { /* it is over before the loader is made */
-        plan.start += tried - plan.total;
-        plan.total = tried;
-    }
+    tight.context = beside->tighter;
+    PLIM_TRY(choose(&facts, &tight, line, &plan, &is_tight));
+    if (tight.context != NULL) /* what is said of other lines is of the least that it takes */
+        facts.beside = &tight;
+    say(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.held = facts.held;
     add_held(job->ledger, rounding, &plan);
-    plan.least = least; /* of batches that are not cut, which may take a little more */
+    plan.least = plim__load_least(&facts); /* of batches that are not cut, which may take more */
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;

@@ -2,6 +2,7 @@
 #ifndef PLIM_PLAN_LOAD_PLAN_H
 #define PLIM_PLAN_LOAD_PLAN_H
 
+#include "load/trial.h"
 #include "store/dataset.h"
 
 #include <plimsoll/plan.h>
@@ -10,13 +11,15 @@ typedef struct plim__load_beside {
     /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
     int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);
     const void *context;
-    const void *tighter;  /* another context, which takes less and computes longer; NULL: none */
-    int64_t early;        /* of the bytes, those that stand there while the loader is made */
-    bool whole;           /* batches may not be cut */
-    bool cuts;            /* one that must be is cut at a number of seeds that the plan chooses */
-    bool bits;            /* a cut changes the last bits of what is computed */
-    const char *what;     /* the memory is for: "batches", "training on batches" */
-    const char *remedies; /* besides --memory: ", or …" */
+    const void *tighter; /* another context, which takes less and computes longer; NULL: none */
+    int64_t early;       /* of the bytes, those that stand there while the loader is made */
+    bool whole;          /* batches may not be cut */
+    bool cuts;           /* one that must be is cut at a number of seeds that the plan chooses */
+    bool bits;           /* a cut changes the last bits of what is computed */
+    bool quiet;          /* nothing is read, and nothing said but in errors */
+    const plim__trial_t *known; /* where quiet: what seeds came to; NULL: what dataset.json says */
+    const char *what;           /* the memory is for: "batches", "training on batches" */
+    const char *remedies;       /* besides --memory: ", or …" */
 } plim__load_beside_t;
 
 /*
