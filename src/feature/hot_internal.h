@@ -9,6 +9,7 @@
 #include "mem/arena.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #define PLIM__HOT_KEY UINT64_C(0x9ddfea08eb382d69)
@@ -50,13 +51,16 @@ struct plim__hot_rows {
      * finds it unchanged after a copy knows that the page was not filled anew meanwhile.
      */
     _Atomic uint32_t *states;
-    _Atomic uint64_t *suspects; /* (num_pages) bits: a mark was found to be zero */
-    unsigned char *resident;    /* (PLIM__HOT_SCAN) */
-    uint64_t *checksums;        /* (chunks) of the packed file */
-    plim__file_t file;          /* features.npy */
-    plim__file_t packed;        /* closed when there is none */
-    plim__hot_filler_t filler;  /* of refreshes */
-    uint64_t set_hash;          /* of the set of nodes */
+    _Atomic uint64_t *suspects;    /* (num_pages) bits: a mark was found to be zero */
+    pthread_mutex_t lock;          /* of refreshes: see hot_refresh.c */
+    _Atomic int64_t most_pages;    /* that may be kept now */
+    _Atomic int64_t released_from; /* pages from here on are given back; changes under the lock */
+    unsigned char *resident;       /* (PLIM__HOT_SCAN) */
+    uint64_t *checksums;           /* (chunks) of the packed file */
+    plim__file_t file;             /* features.npy */
+    plim__file_t packed;           /* closed when there is none */
+    plim__hot_filler_t filler;     /* of refreshes */
+    uint64_t set_hash;             /* of the set of nodes */
     uint64_t key;
     int64_t held;
     char fingerprint[17];
@@ -75,6 +79,10 @@ size_t plim__hot_filler_estimate(const plim_job_t *job, const plim__row_form_t *
 plim_status_t plim__hot_filler_make(const plim_job_t *job, const plim__row_form_t *form,
                                     plim__hot_filler_t *filler_out);
 void plim__hot_filler_end(plim__hot_filler_t *filler);
+
+/* Around filling pages: huge ones are wanted meanwhile; then the kernel may take them all. */
+void plim__hot_begin_filling(plim__hot_rows_t *hot);
+void plim__hot_end_filling(plim__hot_rows_t *hot);
 
 /*
  * Lets the kernel take these pages, and all others of their chunks: a huge page of which a part was

@@ -1,22 +1,12 @@
 #include "feature/hot_rows.h"
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/fail.h"
-#include "base/job.h"
 #include "feature/hot_internal.h"
-#include "mem/headroom.h"
 
 #include <emmintrin.h>
 #include <stdio.h>
 #include <xxhash.h>
-
-/* Refilling stops where only so much would be left, or after so long. */
-#define MARGIN_BYTES ((int64_t)32 << 20)
-#define REFILL_NS ((int64_t)1000000000)
-
-#define BATCH_PAGES 512             /* refilled before they may be dropped again */
-#define ROOM_PAGES ((int64_t)16384) /* charged before room is asked for again */
 
 /* Sizes of a cache of these rows. False when they pass what can be addressed. */
 static bool shape_of(const plim_dataset_t *dataset, const plim__hot_rows_params_t *params,
@@ -94,6 +84,8 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
     hot->pages = room + (plim__round_up((uintptr_t)room, PLIM__HOT_CHUNK) - (uintptr_t)room);
     hot->states = plim__arena_carve(&arena, pages, sizeof(uint32_t), 1);
     hot->suspects = plim__arena_carve(&arena, pages / 64 + 1, sizeof(uint64_t), 1);
+    atomic_init(&hot->most_pages, (int64_t)pages);
+    atomic_init(&hot->released_from, (int64_t)pages);
     hot->resident = plim__arena_carve(&arena, (size_t)PLIM__HOT_SCAN, 1, 1);
     hot->checksums = plim__arena_carve(
         &arena, plim__round_up(chunks * sizeof(uint64_t), PLIM__PAGE), 1, PLIM__PAGE);
@@ -106,6 +98,7 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
     memcpy(hot->fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof hot->fingerprint);
     hot->arena = arena;
     plim_status_t status = name_files(hot, params->scratch);
+    pthread_mutex_init(&hot->lock, NULL);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
@@ -125,7 +118,7 @@ void plim__hot_let_go(plim__hot_rows_t *hot, int64_t first_page, int64_t end_pag
 
 /* Huge pages are wanted while pages are filled; afterwards the kernel shall leave them as they are:
  * gathered into a new huge page they would stay. */
-static void begin_filling(plim__hot_rows_t *hot)
+void plim__hot_begin_filling(plim__hot_rows_t *hot)
 {
     plim__arena_want_huge(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
 }
@@ -135,7 +128,7 @@ static void begin_filling(plim__hot_rows_t *hot)
  * in is passed over by the kernel as long as it waits in that processor's own list, some tens of
  * pages long; and pages gathered into a huge one meanwhile would stay.
  */
-static void end_filling(plim__hot_rows_t *hot)
+void plim__hot_end_filling(plim__hot_rows_t *hot)
 {
     plim__arena_want_small(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
     plim__hot_let_go(hot, 0, hot->num_pages);
@@ -157,7 +150,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         hot->file.fd = -1;
         goto destroy;
     }
-    begin_filling(hot);
+    plim__hot_begin_filling(hot);
     status = plim__hot_filler_make(job, &hot->form, &hot->filler);
     if (status == PLIM_OK && hot->num_rows > 0)
         status = plim__hot_file_load(hot, &loaded);
@@ -167,7 +160,7 @@ plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t 
         goto destroy;
     for (int64_t page = 0; page < hot->num_pages; page++)
         atomic_init(&hot->states[page], 1);
-    end_filling(hot);
+    plim__hot_end_filling(hot);
     *hot_out = hot;
     return PLIM_OK;
 destroy:
@@ -182,6 +175,7 @@ void plim__hot_rows_destroy(plim__hot_rows_t *hot)
     plim__hot_filler_end(&hot->filler);
     plim__file_close(&hot->packed);
     plim__file_close(&hot->file);
+    pthread_mutex_destroy(&hot->lock);
     plim__arena_destroy(&hot->arena);
 }
 
@@ -274,213 +268,6 @@ bool plim__hot_rows_copy(const plim__hot_rows_t *hot, int64_t node, void *row_ou
         to += size;
     }
     return true;
-}
-
-static bool take_suspicion(plim__hot_rows_t *hot, int64_t page)
-{
-    uint64_t bit = (uint64_t)1 << page % 64;
-    _Atomic uint64_t *word = &hot->suspects[page / 64];
-    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
-        return false;
-    return (atomic_fetch_and_explicit(word, ~bit, memory_order_relaxed) & bit) != 0;
-}
-
-static bool is_zero(const plim__hot_rows_t *hot, int64_t page)
-{
-    const char *begin = hot->pages + (size_t)page * PLIM__PAGE;
-    return __atomic_load_n((const uint64_t *)(const void *)begin, __ATOMIC_RELAXED) == 0;
-}
-
-/*
- * Of the pages from `first` on, those that were read after they had been dropped are not resident
- * either. Where a whole chunk is gone the read of one row may bring a huge page of zeros in its
- * place, so all pages of the chunk are looked at.
- */
-static void look_at_suspects(plim__hot_rows_t *hot, int64_t first, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++) {
-        if (!take_suspicion(hot, first + i) || (hot->resident[i] & 1) == 0 ||
-            !is_zero(hot, first + i))
-            continue;
-        int64_t chunk = i / PLIM__HOT_CHUNK_PAGES * PLIM__HOT_CHUNK_PAGES;
-        int64_t end = plim__min_i64(chunk + PLIM__HOT_CHUNK_PAGES, count);
-        for (int64_t j = chunk; j < end; j++)
-            if ((hot->resident[j] & 1) != 0 && is_zero(hot, first + j))
-                hot->resident[j] = 0;
-    }
-}
-
-/*
- * Every page begins with a mark, so a glance at its first word tells; but a glance counts as use,
- * which would keep from the kernel which pages are really used. So the kernel is asked which pages
- * are there, and only those are looked at that somebody has found to be zero: for a page that was
- * read after it was dropped the kernel says yes.
- */
-static int64_t find_lost(plim__hot_rows_t *hot)
-{
-    int64_t lost = 0;
-    for (int64_t first = 0; first < hot->num_pages; first += PLIM__HOT_SCAN) {
-        int64_t count = plim__min_i64(PLIM__HOT_SCAN, hot->num_pages - first);
-        char *base = hot->pages + (size_t)first * PLIM__PAGE;
-        if (!plim__arena_resident(base, (size_t)count * PLIM__PAGE, hot->resident))
-            memset(hot->resident, 1, (size_t)count);
-        look_at_suspects(hot, first, count);
-        for (int64_t i = 0; i < count; i++) {
-            _Atomic uint32_t *state = &hot->states[first + i];
-            uint32_t before = atomic_load_explicit(state, memory_order_relaxed);
-            if ((before & 1) != 0 && (hot->resident[i] & 1) == 0)
-                atomic_store_explicit(state, ++before, memory_order_relaxed);
-            lost += (before & 1) == 0;
-        }
-    }
-    return lost;
-}
-
-/* Lost pages, in runs of at most PLIM__HOT_RUN bytes. */
-typedef struct batch {
-    int num_runs;
-    int64_t num_pages;
-    int64_t first[BATCH_PAGES];
-    int64_t count[BATCH_PAGES];
-} batch_t;
-
-/*
- * Room for what is filled. Where nothing of a chunk is there, the first write to it may bring all
- * of it as one huge page; so the first lost page of a chunk is charged with all of it.
- */
-typedef struct room {
-    int64_t pages;   /* left */
-    int64_t unasked; /* of them, before they are asked for again */
-    int64_t charged; /* chunks before this one have been */
-} room_t;
-
-/* False when there is no room for another chunk. */
-static bool find_room(room_t *room)
-{
-    if (room->unasked <= 0 || room->pages < PLIM__HOT_CHUNK_PAGES) {
-        room->pages = (plim__headroom("") - MARGIN_BYTES) / (int64_t)PLIM__PAGE;
-        room->unasked = ROOM_PAGES;
-    }
-    return room->pages >= PLIM__HOT_CHUNK_PAGES;
-}
-
-static bool charge(room_t *room, int64_t page)
-{
-    int64_t chunk = page / PLIM__HOT_CHUNK_PAGES;
-    if (chunk < room->charged)
-        return true;
-    if (room->pages < PLIM__HOT_CHUNK_PAGES)
-        return false;
-    room->pages -= PLIM__HOT_CHUNK_PAGES;
-    room->unasked -= PLIM__HOT_CHUNK_PAGES;
-    room->charged = chunk + 1;
-    return true;
-}
-
-/* Lost pages from `from` on, as many as a batch and the room take; returns the page it came to. */
-static int64_t collect(const plim__hot_rows_t *hot, int64_t from, room_t *room, batch_t *batch)
-{
-    const int64_t run_pages = (int64_t)(PLIM__HOT_RUN / PLIM__PAGE);
-    int64_t page = from;
-    batch->num_runs = 0;
-    batch->num_pages = 0;
-    for (; page < hot->num_pages && batch->num_pages < BATCH_PAGES; page++) {
-        if ((atomic_load_explicit(&hot->states[page], memory_order_relaxed) & 1) != 0)
-            continue;
-        if (!charge(room, page))
-            break;
-        int last = batch->num_runs - 1;
-        if (last >= 0 && batch->first[last] + batch->count[last] == page &&
-            batch->count[last] < run_pages) {
-            batch->count[last]++;
-        } else {
-            batch->first[++last] = page;
-            batch->count[last] = 1;
-            batch->num_runs++;
-        }
-        batch->num_pages++;
-    }
-    return page;
-}
-
-static plim_status_t read_packed(plim__hot_rows_t *hot, const batch_t *batch)
-{
-    for (int i = 0; i < batch->num_runs; i++)
-        hot->filler.reads[i] = (plim__read_t){plim__hot_file_offset(batch->first[i]),
-                                              (size_t)batch->count[i] * PLIM__PAGE,
-                                              hot->pages + (size_t)batch->first[i] * PLIM__PAGE};
-    return plim__reader_read(hot->filler.reader, &hot->packed, hot->filler.reads, batch->num_runs);
-}
-
-static plim_status_t read_rows(plim__hot_rows_t *hot, const batch_t *batch)
-{
-    plim_status_t status = PLIM_OK;
-    for (int i = 0; i < batch->num_runs && status == PLIM_OK; i++)
-        status = plim__hot_want(hot, &hot->filler, batch->first[i], batch->count[i]);
-    if (status == PLIM_OK)
-        status = plim__hot_settle(hot, &hot->filler);
-    hot->filler.num_reads = 0;
-    for (int i = 0; i < batch->num_runs && status == PLIM_OK; i++)
-        plim__hot_mark(hot, batch->first[i], batch->count[i]);
-    return status;
-}
-
-/* From the packed file while it can be read: it may lie where others tidy up. */
-static plim_status_t read_lost(plim__hot_rows_t *hot, const batch_t *batch)
-{
-    if (hot->packed.fd >= 0) {
-        plim_status_t status = read_packed(hot, batch);
-        if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
-            return status;
-        plim__log(&hot->job, PLIM_LOG_WARNING, "%s; going on without packed rows",
-                  plim_last_error());
-        plim__file_close(&hot->packed);
-    }
-    return read_rows(hot, batch);
-}
-
-/* What was stored before is seen before what is stored after. ThreadSanitizer knows no fences. */
-__attribute__((no_sanitize("thread"))) static void keep_stores_in_order(void)
-{
-    atomic_thread_fence(memory_order_release);
-}
-
-/* The states are even while this writes, so nobody believes what is copied meanwhile. */
-static plim_status_t refill(plim__hot_rows_t *hot, const batch_t *batch)
-{
-    keep_stores_in_order();
-    PLIM_TRY(read_lost(hot, batch));
-    for (int i = 0; i < batch->num_runs; i++) {
-        int64_t first = batch->first[i], count = batch->count[i];
-        plim__hot_let_go(hot, first, first + count);
-        for (int64_t page = first; page < first + count; page++)
-            atomic_fetch_add_explicit(&hot->states[page], 1, memory_order_release);
-    }
-    return PLIM_OK;
-}
-
-/* Fills lost pages while there is room and time. */
-static plim_status_t refill_lost(plim__hot_rows_t *hot)
-{
-    batch_t batch;
-    room_t room = {0, 0, 0};
-    int64_t start = plim__clock_ns(), page = 0;
-    while (page < hot->num_pages && plim__clock_ns() - start < REFILL_NS && find_room(&room)) {
-        page = collect(hot, page, &room, &batch);
-        if (batch.num_pages > 0)
-            PLIM_TRY(refill(hot, &batch));
-    }
-    return PLIM_OK;
-}
-
-plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot)
-{
-    if (find_lost(hot) == 0)
-        return PLIM_OK;
-    begin_filling(hot);
-    plim_status_t status = refill_lost(hot);
-    end_filling(hot);
-    return status;
 }
 
 void plim__hot_rows_pages(const plim__hot_rows_t *hot, char **pages_out, int64_t *num_pages_out)

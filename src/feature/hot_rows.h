@@ -46,6 +46,14 @@ void plim__hot_rows_prefetch(const plim__hot_rows_t *hot, int64_t node);
 bool plim__hot_rows_holds(const plim__hot_rows_t *hot, int64_t node);
 plim_status_t plim__hot_rows_refresh(plim__hot_rows_t *hot);
 
+/*
+ * How many bytes it keeps at most, and that it keeps only so many from now on: the pages of the
+ * nodes of greatest rank are given back at once (where a refresh is under way, by that), and are
+ * not brought back before a higher limit allows it again. Any thread, one at a time.
+ */
+size_t plim__hot_rows_bytes(const plim__hot_rows_t *hot);
+void plim__hot_rows_limit(plim__hot_rows_t *hot, size_t bytes);
+
 /* For tests, which drop some of them: the pages, and the hot rows of a source. */
 plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source);
 void plim__hot_rows_pages(const plim__hot_rows_t *hot, char **pages_out, int64_t *num_pages_out);

@@ -99,4 +99,8 @@ bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);
  */
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source);
 
+/* Bytes of hot rows, 0 in a source of another kind; and as plim__hot_rows_limit, harmless there. */
+size_t plim__rows_disk_kept(plim__rows_t *source);
+void plim__rows_disk_limit(plim__rows_t *source, size_t bytes);
+
 #endif

@@ -381,6 +381,18 @@ plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
     return plim__hot_rows_refresh(rows->hot);
 }
 
+size_t plim__rows_disk_kept(plim__rows_t *source)
+{
+    const rows_disk_t *rows = (const rows_disk_t *)source;
+    return source->gather == disk_gather && rows->hot != NULL ? plim__hot_rows_bytes(rows->hot) : 0;
+}
+
+void plim__rows_disk_limit(plim__rows_t *source, size_t bytes)
+{
+    if (plim__rows_disk_kept(source) > 0)
+        plim__hot_rows_limit(((rows_disk_t *)source)->hot, bytes);
+}
+
 plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source)
 {
     return ((rows_disk_t *)source)->hot;

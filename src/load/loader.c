@@ -157,7 +157,8 @@ plim_status_t plim__load_worker_start(plim__load_worker_t *worker)
     return plim__thread_start(&worker->thread, worker_body, worker, NULL);
 }
 
-/* Sleeps until the ticket is ready, or (unless only that will do) something else can be done. */
+/* Sleeps until the ticket is ready, or (unless only that will do) something else can be done, or a
+ * moment has passed. */
 static void await(plim_loader_t *loader, int64_t ticket, bool ready_only)
 {
     for (int i = 0; i < SPINS; i++) {
@@ -177,7 +178,7 @@ static void await(plim_loader_t *loader, int64_t ticket, bool ready_only)
         (void)pthread_cond_timedwait(&loader->news, &loader->lock, &until);
         if (loader->asked->stop != NULL && __atomic_load_n(loader->asked->stop, __ATOMIC_RELAXED))
             __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
-        if (!ready_only && __atomic_load_n(&loader->stop, __ATOMIC_RELAXED) != 0)
+        if (!ready_only)
             break;
     }
     atomic_store(&loader->awaited, 0);
@@ -190,6 +191,7 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
     const int64_t start = plim__clock_ns();
     plim_status_t status = PLIM_OK;
     while (!is_ready(loader, ticket)) {
+        plim__load_govern(loader);
         status = plim__job_check(loader->asked);
         if (status != PLIM_OK || atomic_load(&loader->failed_at) <= ticket)
             break;
@@ -257,6 +259,7 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
 PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
 {
     const int64_t ticket = loader->deliver;
+    plim__load_govern(loader);
     PLIM_TRY(plim__job_check(loader->asked));
     if (!loader->stream.started)
         return plim__fail(PLIM_ERR_USAGE, "the loader was not started: call plim_loader_start");

@@ -23,6 +23,7 @@
 #define PLIM_LOAD_LOADER_H
 
 #include "base/threads.h"
+#include "load/governor.h"
 #include "load/parts.h"
 #include "load/seeds.h"
 #include "load/slots.h"
@@ -101,6 +102,9 @@ struct plim_loader {
     int64_t deliver;         /* the caller's: the ticket it takes next */
     plim__slot_t *partial;   /* the caller's: a batch of which parts are still to come */
     plim_load_stats_t stats; /* the caller's */
+    plim__room_t room;       /* the caller's, as what follows */
+    plim__governor_t governor;
+    int64_t next_look; /* of the governor: clock */
 
     pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */
     pthread_cond_t work;  /* workers: something can be claimed, or the end has come */
@@ -162,6 +166,13 @@ plim_status_t plim__load_worker_start(plim__load_worker_t *worker);
 
 /* Called with the loader after a caller gave a slot back. */
 void plim__load_slot_freed(void *context);
+
+/*
+ * The governor: from when the sources are open; and a look, when some time has passed since the
+ * last. By the caller's thread.
+ */
+void plim__load_govern_begin(plim_loader_t *loader);
+void plim__load_govern(plim_loader_t *loader);
 
 /* Raises the limit, and tells those who wait for it. Lock held. */
 void plim__load_raise(plim_loader_t *loader, int64_t limit);

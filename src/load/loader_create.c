@@ -163,6 +163,7 @@ static plim_status_t fill(plim_loader_t *loader)
                                 &loader->seeds));
     PLIM_TRY(read_graphs(loader));
     PLIM_TRY(plim__load_sources_open(loader));
+    plim__load_govern_begin(loader);
     PLIM_TRY(plim__slots_create(job, &loader->plan, &loader->parts, plim__load_slot_freed, loader,
                                 &loader->slots));
     for (int i = 0; i < loader->plan.workers; i++)
@@ -202,6 +203,7 @@ PLIM_API void plim_loader_destroy(plim_loader_t *loader)
     for (int i = 0; i < loader->plan.workers; i++)
         plim__blocks_destroy(loader->workers[i].blocks);
     plim__slots_destroy(loader->slots);
+    plim__room_close(&loader->room);
     plim__load_sources_close(loader);
     plim__seeds_destroy(loader->seeds);
     if (loader->threads_bytes > 0)

@@ -119,12 +119,23 @@ void plim__arena_want_small(void *base, size_t size)
     (void)madvise(base, size, MADV_NOHUGEPAGE);
 }
 
-void plim__arena_may_drop(void *base, size_t size)
+/* Advises the whole pages that lie in [base, base + size). */
+static void advise_inside(char *base, size_t size, int advice)
 {
     uintptr_t first = plim__round_up((uintptr_t)base, PLIM__PAGE);
     uintptr_t end = ((uintptr_t)base + size) & ~(PLIM__PAGE - 1);
     if (first < end)
-        (void)madvise((char *)base + (first - (uintptr_t)base), end - first, MADV_FREE);
+        (void)madvise(base + (first - (uintptr_t)base), end - first, advice);
+}
+
+void plim__arena_may_drop(void *base, size_t size)
+{
+    advise_inside(base, size, MADV_FREE);
+}
+
+void plim__arena_drop(void *base, size_t size)
+{
+    advise_inside(base, size, MADV_DONTNEED);
 }
 
 bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out)

@@ -65,6 +65,9 @@ void plim__arena_want_small(void *base, size_t size);
  */
 void plim__arena_may_drop(void *base, size_t size);
 
+/* Gives the pages that lie in [base, base + size) back to the kernel now: they read as zeros. */
+void plim__arena_drop(void *base, size_t size);
+
 /*
  * Which of the pages of [base, base + size), from a page's boundary on, are in memory: one byte
  * each, odd when it is (or was read after it had been taken). Asking does not count as use. False

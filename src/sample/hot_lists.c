@@ -142,6 +142,9 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
     plim__arena_want_huge(hot->starts, (size_t)num_lists * sizeof(uint32_t));
     plim__arena_want_small(hot->entries, (size_t)num_entries * width);
     hot->arena = arena;
+    hot->most_entries = hot->released_from = num_entries;
+    hot->lists_now = num_lists;
+    pthread_mutex_init(&hot->lock, NULL);
     set_starts(hot);
     *hot_out = hot;
     return PLIM_OK;
@@ -149,8 +152,10 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
 
 void plim__hot_lists_destroy(plim__hot_lists_t *hot)
 {
-    if (hot != NULL)
-        plim__arena_destroy(&hot->arena);
+    if (hot == NULL)
+        return;
+    pthread_mutex_destroy(&hot->lock);
+    plim__arena_destroy(&hot->arena);
 }
 
 static char *place_of(const plim__hot_lists_t *hot, int64_t entry)
@@ -418,24 +423,52 @@ static plim_status_t bring_back(const plim__hot_lists_t *hot, const plim__file_t
     return PLIM_OK;
 }
 
-/* While there is room and time; what is left then is for the next refresh. */
+static int64_t load(const int64_t *value)
+{
+    return __atomic_load_n(value, __ATOMIC_SEQ_CST);
+}
+
+/* Gives back what lies behind the limit, or takes in what the limit allows again. Lock held. */
+static void obey_limit(plim__hot_lists_t *hot)
+{
+    const int64_t most = load(&hot->most_entries), from = load(&hot->released_from);
+    const size_t end = plim__round_up((size_t)from * hot->width, PLIM__PAGE);
+    if (most < from)
+        plim__arena_drop(place_of(hot, most), end - (size_t)most * hot->width);
+    else if (most > from)
+        plim__hot_lists_miss(hot);
+    __atomic_store_n(&hot->released_from, most, __ATOMIC_SEQ_CST);
+}
+
+/* For whoever finds nobody at it. The limit is looked at again once the lock is free: somebody may
+ * have lowered it and gone away. */
+static void obey_unless_busy(plim__hot_lists_t *hot)
+{
+    while (load(&hot->most_entries) < load(&hot->released_from) &&
+           pthread_mutex_trylock(&hot->lock) == 0) {
+        obey_limit(hot);
+        pthread_mutex_unlock(&hot->lock);
+    }
+}
+
+/* While there is room and time; what is left then is for the next refresh. Lock held. */
 static plim_status_t bring_all_back(plim__hot_lists_t *hot, const plim__file_t *file,
                                     const plim__list_filler_t *filler, int64_t *brought)
 {
     const int64_t step = (int64_t)(PLIM__HOT_STAGED / hot->width);
-    int64_t begin = plim__clock_ns(), room = 0;
-    for (int64_t from = 0; from < hot->num_entries; from += step) {
+    int64_t begin = plim__clock_ns(), room = 0, end;
+    for (int64_t from = 0; from < (end = load(&hot->released_from)); from += step) {
         int64_t bytes = 0;
         if (room <= 0 && plim__headroom("") > MARGIN_BYTES + ROOM_BYTES)
             room = ROOM_BYTES;
         if (room <= 0 || plim__clock_ns() - begin > REFRESH_NS) {
-            __atomic_store_n(&hot->lost, true, __ATOMIC_RELAXED);
+            plim__hot_lists_miss(hot);
             return PLIM_OK;
         }
-        PLIM_TRY(bring_back(hot, file, filler, from, plim__min_i64(from + step, hot->num_entries),
-                            &bytes));
+        PLIM_TRY(bring_back(hot, file, filler, from, plim__min_i64(from + step, end), &bytes));
         room -= bytes;
         *brought += bytes;
+        obey_limit(hot);
     }
     return PLIM_OK;
 }
@@ -444,10 +477,31 @@ plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t
                                       const plim__list_filler_t *filler)
 {
     int64_t brought = 0;
-    if (!__atomic_exchange_n(&hot->lost, false, __ATOMIC_RELAXED))
-        return PLIM_OK;
-    plim_status_t status = bring_all_back(hot, file, filler, &brought);
+    plim_status_t status = PLIM_OK;
+    pthread_mutex_lock(&hot->lock);
+    obey_limit(hot);
+    if (__atomic_exchange_n(&hot->lost, false, __ATOMIC_RELAXED))
+        status = bring_all_back(hot, file, filler, &brought);
     if (brought > 0)
         let_all_go(hot);
+    pthread_mutex_unlock(&hot->lock);
+    obey_unless_busy(hot);
     return status;
+}
+
+size_t plim__hot_lists_bytes(const plim__hot_lists_t *hot)
+{
+    return plim__round_up((size_t)hot->num_entries * hot->width, PLIM__PAGE);
+}
+
+void plim__hot_lists_limit(plim__hot_lists_t *hot, size_t bytes)
+{
+    const bool all = bytes >= plim__hot_lists_bytes(hot);
+    const int64_t most =
+        all ? hot->num_entries : (int64_t)((bytes & ~(PLIM__PAGE - 1)) / hot->width);
+    /* The list that the limit cuts is left out as well. */
+    const int64_t lists = all ? hot->num_lists : rank_at(hot, most);
+    __atomic_store_n(&hot->lists_now, lists, __ATOMIC_RELAXED);
+    __atomic_store_n(&hot->most_entries, most, __ATOMIC_SEQ_CST);
+    obey_unless_busy(hot);
 }

@@ -18,6 +18,8 @@
 #include "mem/arena.h"
 #include "sample/offsets.h"
 
+#include <pthread.h>
+
 #define PLIM__HOT_BLOCK_BITS 12
 #define PLIM__HOT_STAGED ((size_t)1 << 20) /* bytes that a refresh reads at a time */
 
@@ -28,11 +30,15 @@ typedef struct plim__hot_lists {
     int64_t num_nodes; /* of the graph: entries are below it */
     int64_t num_lists; /* the first so many of the nodes' */
     int64_t num_entries;
-    size_t width;     /* of an entry */
-    int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
-    uint32_t *starts; /* (num_lists) */
-    void *entries;    /* (num_entries) int32_t or int64_t, from a page's begin */
-    bool lost;        /* an entry was found to be gone; atomic */
+    size_t width;          /* of an entry */
+    int64_t *blocks;       /* (num_lists / 4,096, rounded up) */
+    uint32_t *starts;      /* (num_lists) */
+    void *entries;         /* (num_entries) int32_t or int64_t, from a page's begin */
+    bool lost;             /* an entry was found to be gone; atomic */
+    pthread_mutex_t lock;  /* of refreshes; who lowers the limit never waits for it */
+    int64_t most_entries;  /* that may be kept now; atomic, as what follows */
+    int64_t lists_now;     /* lists from here on are not there: their entries may be given back */
+    int64_t released_from; /* so are these entries; changes under the lock */
 } plim__hot_lists_t;
 
 /* What it takes at most: `bytes`, or what all lists of the set need if that is less. */
@@ -77,11 +83,19 @@ plim_status_t plim__hot_lists_fill(plim__hot_lists_t *hot, const plim_job_t *job
 plim_status_t plim__hot_lists_refresh(plim__hot_lists_t *hot, const plim__file_t *file,
                                       const plim__list_filler_t *filler);
 
+/*
+ * Bytes of entries, and that only so many are kept from now on: the pages of the last lists are
+ * given back at once (where a refresh is under way, by that), and are not brought back before a
+ * higher limit allows it again. Any thread, one at a time.
+ */
+size_t plim__hot_lists_bytes(const plim__hot_lists_t *hot);
+void plim__hot_lists_limit(plim__hot_lists_t *hot, size_t bytes);
+
 /* The number of the node's list among those kept, or -1. Any thread, as all below. */
 static inline int64_t plim__hot_lists_rank(const plim__hot_lists_t *hot, int64_t node)
 {
     int64_t rank = plim__node_set_rank(hot->nodes, node);
-    return rank < hot->num_lists ? rank : -1;
+    return rank < __atomic_load_n(&hot->lists_now, __ATOMIC_RELAXED) ? rank : -1;
 }
 
 static inline void plim__hot_lists_prefetch(const plim__hot_lists_t *hot, int64_t rank)

@@ -109,6 +109,11 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
  */
 plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker);
 
+/* Bytes of hot lists' entries, 0 in a source of another kind; and as plim__hot_lists_limit,
+ * harmless there. */
+size_t plim__topology_disk_kept(const plim__topology_t *source);
+void plim__topology_disk_limit(plim__topology_t *source, size_t bytes);
+
 /* For tests: the lists that it keeps in memory (sample/hot_lists.h), or NULL. */
 const struct plim__hot_lists *plim__topology_disk_hot(const plim__topology_t *source);
 

@@ -493,6 +493,18 @@ plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int number)
     return plim__hot_lists_refresh(disk->hot, &disk->file, &filler);
 }
 
+size_t plim__topology_disk_kept(const plim__topology_t *source)
+{
+    const disk_t *disk = (const disk_t *)source;
+    return source->draw == draw && disk->hot != NULL ? plim__hot_lists_bytes(disk->hot) : 0;
+}
+
+void plim__topology_disk_limit(plim__topology_t *source, size_t bytes)
+{
+    if (plim__topology_disk_kept(source) > 0)
+        plim__hot_lists_limit(((disk_t *)source)->hot, bytes);
+}
+
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim__offsets_t *offsets,
                                          const plim__topology_disk_params_t *params,

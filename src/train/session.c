@@ -2,6 +2,7 @@
 
 #include "base/fail.h"
 #include "base/job.h"
+#include "load/governor.h"
 #include "load/parts.h"
 #include "plan/settings.h"
 
@@ -31,6 +32,7 @@ plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan
     /* The loader first: what it takes while it is made is gone before the model's room is there. */
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
     PLIM_TRY(plim_loader_create(session->job, session->dataset, &plan->load, &session->loader));
+    plim__loader_part_of(session->loader, plan->total);
     session->training.model.recompute = plan->recompute;
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));

@@ -1,6 +1,7 @@
 #include "train/timeline.h"
 
 #include "base/clock.h"
+#include "load/governor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
     const plim__spent_t *last = &timeline->spent;
     const double training = seconds - (all.evaluation - last->evaluation);
     const double dense = all.dense - last->dense;
+    const plim__governor_t *governor = plim__loader_governor(session->loader);
     plim_meter_read(timeline->meter, &sample);
     (void)snprintf(line, sizeof line,
                    "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
@@ -48,7 +50,8 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    ",\"evaluation_s\":%.4f,\"saving_s\":%.4f,\"dense_gflop_per_s\":%.1f"
                    ",\"rss_bytes\":%" PRId64 ",\"anonymous_bytes\":%" PRId64
                    ",\"group_bytes\":%" PRId64 ",\"group_cache_bytes\":%" PRId64
-                   ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64 "}",
+                   ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64
+                   ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64 "}",
                    position->epoch + 1, position->step, position->updates, seconds,
                    training > 0 ? (double)(position->updates - timeline->updates) / training : 0.0,
                    all.waiting - last->waiting, all.sparse - last->sparse, dense,
@@ -57,7 +60,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
                    sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
                    sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim_ledger_reserved(session->job->ledger));
+                   plim_ledger_reserved(session->job->ledger), governor->target, governor->cache);
     timeline->at = now;
     timeline->updates = position->updates;
     timeline->spent = all;

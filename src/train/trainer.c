@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "load/governor.h"
 #include "load/parts.h"
 #include "mem/arena.h"
 #include "nn/loss.h"
@@ -41,8 +42,9 @@ typedef struct trainer {
     double save_seconds;   /* what it took */
     int64_t saved_updates; /* position at that time: epoch and updates say it all */
     int64_t saved_epoch;
-    bool diverged; /* what it has now is not to be saved */
-    bool cut;      /* said that a part was cut once more */
+    int64_t governed; /* changes by the loader's governor that were written down */
+    bool diverged;    /* what it has now is not to be saved */
+    bool cut;         /* said that a part was cut once more */
 } trainer_t;
 
 /* The run ends here, and what was saved before it went wrong stays. */
@@ -179,6 +181,22 @@ static plim_status_t end_step(trainer_t *trainer, int64_t batch_seeds, double ra
     return PLIM_OK;
 }
 
+/*
+ * The governor has re-sized the loader's caches: that is a line of its own in the timeline. Where
+ * the kernel may end the run at any moment, what was reached is saved before.
+ */
+static plim_status_t look_at_governor(trainer_t *trainer)
+{
+    const plim__governor_t *governor = plim__loader_governor(trainer->session.loader);
+    if (governor->changes == trainer->governed)
+        return PLIM_OK;
+    trainer->governed = governor->changes;
+    if (governor->tight)
+        PLIM_TRY(save(trainer));
+    return plim__timeline_write(&trainer->timeline, &trainer->session, trainer->run,
+                                &trainer->position, true);
+}
+
 /* What is due between two steps. */
 static plim_status_t after_step(trainer_t *trainer)
 {
@@ -192,6 +210,7 @@ static plim_status_t after_step(trainer_t *trainer)
                                       .loss = trainer->last_loss,
                                       .score = {NAN, NAN, NAN}};
     plim__session_tell(&trainer->session, &event);
+    PLIM_TRY(look_at_governor(trainer));
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
         PLIM_TRY(say_memory(trainer));
     const bool by_steps =

@@ -1,0 +1,129 @@
+/* The loader's governor at work: it looks now and then, re-sizes the caches and says so. */
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/job.h"
+#include "load/loader.h"
+#include "mem/size_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LOOK_NS ((int64_t)250000000)
+#define TEXT_BYTES 160
+
+/* What others held when the ledger was made stands there as an account; it is not the run's. */
+static int64_t others_at_first(plim_ledger_t *ledger)
+{
+    plim_account_info_t accounts[2];
+    return plim_ledger_accounts(ledger, 2, accounts) > 1 &&
+                   strcmp(accounts[1].name, "other processes") == 0
+               ? accounts[1].reserved
+               : 0;
+}
+
+static int64_t kept_rows(const plim_loader_t *loader)
+{
+    return loader->base.rows != NULL ? (int64_t)plim__rows_disk_kept(loader->base.rows) : 0;
+}
+
+static int64_t kept_lists(const plim_loader_t *loader)
+{
+    return (int64_t)plim__topology_disk_kept(loader->base.topology);
+}
+
+void plim__loader_part_of(plim_loader_t *loader, int64_t total_bytes)
+{
+    plim__governor_start(&loader->governor, total_bytes - others_at_first(loader->asked->ledger),
+                         kept_rows(loader) + kept_lists(loader));
+}
+
+void plim__load_govern_begin(plim_loader_t *loader)
+{
+    plim__room_open("", &loader->room);
+    plim__loader_part_of(loader, loader->plan.total);
+}
+
+const plim__governor_t *plim__loader_governor(const plim_loader_t *loader)
+{
+    return &loader->governor;
+}
+
+/* "memory.max 1.2 GiB, of which others hold 300 MiB" */
+static const char *cause(const plim__room_sight_t *sight, char text_out[TEXT_BYTES])
+{
+    char limit[PLIM__SIZE_TEXT], others[PLIM__SIZE_TEXT];
+    (void)plim__size_text(sight->limit, limit);
+    (void)plim__size_text(sight->others, others);
+    if (sight->others == 0)
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s", sight->file, limit);
+    else
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s, of which others hold %s",
+                       sight->file != NULL ? sight->file : "memory of this machine", limit, others);
+    return text_out;
+}
+
+/* "310 MiB of 800 MiB of rows and 90 MiB of 90 MiB of lists"; what there is of them. */
+static const char *kept_text(const plim_loader_t *loader, int64_t rows, int64_t lists,
+                             char text_out[TEXT_BYTES])
+{
+    char now[2][PLIM__SIZE_TEXT], all[2][PLIM__SIZE_TEXT];
+    const int64_t all_rows = kept_rows(loader), all_lists = kept_lists(loader);
+    (void)plim__size_text(rows, now[0]);
+    (void)plim__size_text(all_rows, all[0]);
+    (void)plim__size_text(lists, now[1]);
+    (void)plim__size_text(all_lists, all[1]);
+    if (all_rows > 0 && all_lists > 0)
+        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of rows and %s of %s of lists", now[0],
+                       all[0], now[1], all[1]);
+    else
+        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of %s", now[all_rows == 0],
+                       all[all_rows == 0], all_rows > 0 ? "rows" : "lists");
+    return text_out;
+}
+
+static void say(const plim_loader_t *loader, const plim__governor_t *before, int64_t rows,
+                int64_t lists)
+{
+    const plim__governor_t *governor = &loader->governor;
+    char why[TEXT_BYTES], kept[TEXT_BYTES], room[PLIM__SIZE_TEXT], least[PLIM__SIZE_TEXT];
+    (void)cause(&governor->sight, why);
+    (void)kept_text(loader, rows, lists, kept);
+    (void)plim__size_text(plim__max_i64(governor->sight.bytes, 0), room);
+    (void)plim__size_text(governor->total - governor->cache, least);
+    if (governor->tight && !before->tight)
+        plim__log(loader->asked, PLIM_LOG_WARNING,
+                  "only %s can be held now (%s), and this run cannot do with less than %s: the "
+                  "kernel may end it; stop it (SIGTERM), and go on with a smaller --memory (a run "
+                  "that trains saves now, and goes on with train --resume)",
+                  room, why, least);
+    else if (governor->target < before->target)
+        plim__log(loader->asked, PLIM_LOG_INFO,
+                  "only %s can be held now (%s): kept in memory are %s; the result stays the same",
+                  room, why, kept);
+    else if (governor->cache > 0)
+        plim__log(loader->asked, PLIM_LOG_INFO, "there is memory again: kept in memory are %s",
+                  kept);
+    else
+        plim__log(loader->asked, PLIM_LOG_INFO, "there is memory again");
+}
+
+void plim__load_govern(plim_loader_t *loader)
+{
+    const int64_t now = plim__clock_ns();
+    if (now < loader->next_look || loader->governor.total <= 0)
+        return;
+    loader->next_look = now + LOOK_NS;
+    plim__governor_t *governor = &loader->governor;
+    const plim__governor_t before = *governor;
+    plim__room_sight_t sight;
+    plim__room_look(&loader->room, governor->total - governor->cache, &sight);
+    if (!plim__governor_see(governor, now, &sight))
+        return;
+    /* Lists stay as long as they can: a list on disk delays the draws behind it. */
+    const int64_t lists = plim__min_i64(governor->target, kept_lists(loader));
+    const int64_t rows = governor->target - lists;
+    if (loader->base.rows != NULL)
+        plim__rows_disk_limit(loader->base.rows, (size_t)rows);
+    plim__topology_disk_limit(loader->base.topology, (size_t)lists);
+    say(loader, &before, rows, lists);
+}
