@@ -51,7 +51,8 @@ static bool shrink(plim__governor_t *governor, int64_t now, int64_t wanted, bool
         governor->low_since = now;
     const bool falling = governor->low < 0 || wanted < governor->low;
     governor->low = wanted;
-    if (now - governor->low_since < (falling ? SETTLE_MOST : SETTLE))
+    /* Where the run may be killed there is no time to wait and see. */
+    if (tight == governor->tight && now - governor->low_since < (falling ? SETTLE_MOST : SETTLE))
         return false;
     const bool soon = governor->grew_at > 0 && now - governor->grew_at < SOON;
     governor->calm = soon ? plim__min_i64(2 * governor->calm, CALM_MOST) : CALM;

@@ -256,9 +256,20 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
     return PLIM_OK;
 }
 
+/* What windows expected to find in memory was given back: from the next step on they are built
+ * anew, or each of their batches would read its own rows. */
+static plim_status_t start_again(plim_loader_t *loader)
+{
+    const plim__load_stream_t stream = loader->stream;
+    const plim__load_cut_t cut = plim__load_cut(loader, loader->deliver);
+    if (cut.first > 0) /* in the midst of a step */
+        return PLIM_OK;
+    return plim_loader_start(loader, stream.split, stream.epoch, cut.step);
+}
+
 PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
 {
-    const int64_t ticket = loader->deliver;
+    int64_t ticket = loader->deliver;
     plim__load_govern(loader);
     PLIM_TRY(plim__job_check(loader->asked));
     if (!loader->stream.started)
@@ -270,6 +281,10 @@ PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **ba
     if (ticket == loader->stream.end_ticket) {
         *batch_out = NULL;
         return PLIM_OK;
+    }
+    if (loader->stale) {
+        PLIM_TRY(start_again(loader));
+        ticket = loader->deliver;
     }
     if (!is_ready(loader, ticket))
         PLIM_TRY(obtain(loader, ticket));
@@ -338,6 +353,7 @@ PLIM_API plim_status_t plim_loader_start(plim_loader_t *loader, plim_split_t spl
         plim__seeds_prepare(loader->seeds, epoch);
         atomic_store(&loader->limit, loader->stream.end_ticket);
     }
+    loader->stale = false;
     atomic_store(&loader->next, first);
     pthread_cond_broadcast(&loader->work);
     pthread_mutex_unlock(&loader->lock);

@@ -105,6 +105,7 @@ struct plim_loader {
     plim__room_t room;       /* the caller's, as what follows */
     plim__governor_t governor;
     int64_t next_look; /* of the governor: clock */
+    bool stale;        /* windows count on rows that were given back since */
 
     pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */
     pthread_cond_t work;  /* workers: something can be claimed, or the end has come */

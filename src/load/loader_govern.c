@@ -125,5 +125,6 @@ void plim__load_govern(plim_loader_t *loader)
     if (loader->base.rows != NULL)
         plim__rows_disk_limit(loader->base.rows, (size_t)rows);
     plim__topology_disk_limit(loader->base.topology, (size_t)lists);
+    loader->stale |= loader->builder != NULL && governor->target < before.target;
     say(loader, &before, rows, lists);
 }

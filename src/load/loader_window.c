@@ -285,19 +285,21 @@ void plim__load_builder_start(plim_loader_t *loader)
     plim__load_builder_t *builder = loader->builder;
     const plim__load_stream_t *stream = &loader->stream;
     const int64_t steps = plim_loader_steps(loader, stream->split) - stream->first_step;
-    const bool one_will_do = stream->split != PLIM_TRAIN && steps <= builder->window_steps;
+    const bool stale = loader->stale;
+    const bool keep_guess = !stale && stream->split != PLIM_TRAIN && steps <= builder->window_steps;
     builder->step = stream->first_step;
     builder->has_guessed = false;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
         window_t *window = &builder->windows[i];
-        if (window->state == GUESSED && is_guess(stream, builder->guessed_epoch))
+        if (window->state == GUESSED && !stale && is_guess(stream, builder->guessed_epoch))
             serve(loader, i, window->steps);
-        else if (window->state == SERVING || (window->state == GUESSED && !one_will_do))
+        else if (window->state == SERVING || (window->state == GUESSED && !keep_guess))
             window->state = FREE;
     }
-    if (builder->at_work && builder->target.guess && is_guess(stream, builder->target.epoch))
+    if (builder->at_work && !stale && builder->target.guess &&
+        is_guess(stream, builder->target.epoch))
         builder->target.guess = false;
-    else if (builder->at_work && !(builder->target.guess && one_will_do))
+    else if (builder->at_work && !(builder->target.guess && keep_guess))
         drop_work(loader);
     pthread_cond_signal(&builder->wake);
 }
