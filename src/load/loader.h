@@ -105,6 +105,7 @@ struct plim_loader {
     plim__room_t room;       /* the caller's, as what follows */
     plim__governor_t governor;
     int64_t next_look; /* of the governor: clock */
+    int64_t cache_now; /* the target that the caches have */
     bool stale;        /* windows count on rows that were given back since */
 
     pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */
@@ -174,6 +175,9 @@ void plim__load_slot_freed(void *context);
  */
 void plim__load_govern_begin(plim_loader_t *loader);
 void plim__load_govern(plim_loader_t *loader);
+
+/* Gives the caches so many bytes from now on; windows are built anew where some were given back. */
+void plim__load_resize(plim_loader_t *loader, int64_t target);
 
 /* Raises the limit, and tells those who wait for it. Lock held. */
 void plim__load_raise(plim_loader_t *loader, int64_t limit);

@@ -31,10 +31,21 @@ static int64_t kept_lists(const plim_loader_t *loader)
     return (int64_t)plim__topology_disk_kept(loader->base.topology);
 }
 
+/* The lists' part of the target: as they shared the cache when their worth divided it. */
+static int64_t target_lists(const plim_loader_t *loader)
+{
+    const plim__governor_t *governor = &loader->governor;
+    if (governor->target == governor->cache)
+        return kept_lists(loader);
+    return (int64_t)((double)kept_lists(loader) * (double)governor->target /
+                     (double)governor->cache);
+}
+
 void plim__loader_part_of(plim_loader_t *loader, int64_t total_bytes)
 {
     plim__governor_start(&loader->governor, total_bytes - others_at_first(loader->asked->ledger),
                          kept_rows(loader) + kept_lists(loader));
+    loader->cache_now = loader->governor.cache;
 }
 
 void plim__load_govern_begin(plim_loader_t *loader)
@@ -63,14 +74,13 @@ static const char *cause(const plim__room_sight_t *sight, char text_out[TEXT_BYT
 }
 
 /* "310 MiB of 800 MiB of rows and 90 MiB of 90 MiB of lists"; what there is of them. */
-static const char *kept_text(const plim_loader_t *loader, int64_t rows, int64_t lists,
-                             char text_out[TEXT_BYTES])
+static const char *kept_text(const plim_loader_t *loader, char text_out[TEXT_BYTES])
 {
     char now[2][PLIM__SIZE_TEXT], all[2][PLIM__SIZE_TEXT];
     const int64_t all_rows = kept_rows(loader), all_lists = kept_lists(loader);
-    (void)plim__size_text(rows, now[0]);
+    (void)plim__size_text(loader->governor.target - target_lists(loader), now[0]);
     (void)plim__size_text(all_rows, all[0]);
-    (void)plim__size_text(lists, now[1]);
+    (void)plim__size_text(target_lists(loader), now[1]);
     (void)plim__size_text(all_lists, all[1]);
     if (all_rows > 0 && all_lists > 0)
         (void)snprintf(text_out, TEXT_BYTES, "%s of %s of rows and %s of %s of lists", now[0],
@@ -81,13 +91,12 @@ static const char *kept_text(const plim_loader_t *loader, int64_t rows, int64_t 
     return text_out;
 }
 
-static void say(const plim_loader_t *loader, const plim__governor_t *before, int64_t rows,
-                int64_t lists)
+static void say(const plim_loader_t *loader, const plim__governor_t *before)
 {
     const plim__governor_t *governor = &loader->governor;
     char why[TEXT_BYTES], kept[TEXT_BYTES], room[PLIM__SIZE_TEXT], least[PLIM__SIZE_TEXT];
     (void)cause(&governor->sight, why);
-    (void)kept_text(loader, rows, lists, kept);
+    (void)kept_text(loader, kept);
     (void)plim__size_text(plim__max_i64(governor->sight.bytes, 0), room);
     (void)plim__size_text(governor->total - governor->cache, least);
     if (governor->tight && !before->tight)
@@ -107,24 +116,28 @@ static void say(const plim_loader_t *loader, const plim__governor_t *before, int
         plim__log(loader->asked, PLIM_LOG_INFO, "there is memory again");
 }
 
+void plim__load_resize(plim_loader_t *loader, int64_t target)
+{
+    loader->stale |= loader->builder != NULL && target < loader->cache_now;
+    loader->cache_now = target;
+    loader->governor.target = target;
+    if (loader->base.rows != NULL)
+        plim__rows_disk_limit(loader->base.rows, (size_t)(target - target_lists(loader)));
+    plim__topology_disk_limit(loader->base.topology, (size_t)target_lists(loader));
+}
+
 void plim__load_govern(plim_loader_t *loader)
 {
     const int64_t now = plim__clock_ns();
-    if (now < loader->next_look || loader->governor.total <= 0)
+    plim__governor_t *governor = &loader->governor;
+    if (now < loader->next_look || governor->total <= 0)
         return;
     loader->next_look = now + LOOK_NS;
-    plim__governor_t *governor = &loader->governor;
     const plim__governor_t before = *governor;
     plim__room_sight_t sight;
     plim__room_look(&loader->room, governor->total - governor->cache, &sight);
     if (!plim__governor_see(governor, now, &sight))
         return;
-    /* Lists stay as long as they can: a list on disk delays the draws behind it. */
-    const int64_t lists = plim__min_i64(governor->target, kept_lists(loader));
-    const int64_t rows = governor->target - lists;
-    if (loader->base.rows != NULL)
-        plim__rows_disk_limit(loader->base.rows, (size_t)rows);
-    plim__topology_disk_limit(loader->base.topology, (size_t)lists);
-    loader->stale |= loader->builder != NULL && governor->target < before.target;
-    say(loader, &before, rows, lists);
+    plim__load_resize(loader, governor->target);
+    say(loader, &before);
 }

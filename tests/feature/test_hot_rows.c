@@ -189,6 +189,7 @@ typedef struct crowd {
     test_hot_t *hot;
     plim__rows_t *source;
     atomic_int next;
+    bool resized;          /* it also gives pages back, and may take them again */
     atomic_bool disturbed; /* enough */
 } crowd_t;
 
@@ -218,6 +219,9 @@ static plim_status_t disturb(crowd_t *crowd)
     for (int turn = 0; turn < DISTURBANCES && status == PLIM_OK; turn++) {
         drop_some(crowd, turn, &draw);
         status = plim__rows_disk_refresh(crowd->source);
+        if (crowd->resized)
+            plim__rows_disk_limit(crowd->source,
+                                  (size_t)plim__rng_below(7, &draw, 9) * PLIM__HOT_CHUNK / 2);
     }
     atomic_store(&crowd->disturbed, true);
     return status;
@@ -251,7 +255,8 @@ static plim_status_t crowd_member(void *context, int worker)
 static void dropped_and_refilled_while_others_gather(void **state)
 {
     (void)state;
-    for (int packed = 0; packed < 2; packed++) {
+    for (int i = 0; i < 4; i++) {
+        const int packed = i % 2;
         test_hot_t hot;
         plim__rows_stats_t stats;
         test_hot_make(&hot, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
@@ -259,16 +264,46 @@ static void dropped_and_refilled_while_others_gather(void **state)
         hot.params.scratch = packed == 1 ? hot.scratch : NULL;
         plim__rows_t *source = test_hot_open(&hot);
         assert_true(test_hot_num_pages(source) > 3 * PLIM__HOT_CHUNK_PAGES);
-        crowd_t crowd = {.hot = &hot, .source = source};
+        crowd_t crowd = {.hot = &hot, .source = source, .resized = i / 2 == 1};
         assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
         assert_int_equal(crowd.next, CROWD);
         plim__rows_stats(source, &stats);
         assert_true(stats.rows_hot > 0 && stats.rows_hot < stats.rows);
+        plim__rows_disk_limit(source, SIZE_MAX);
         assert_ok(plim__rows_disk_refresh(source));
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
         plim__rows_destroy(source);
         test_hot_end(&hot);
     }
+}
+
+/* What is behind the limit leaves memory at once, and stays away until the limit is higher. */
+static void given_back_and_taken_again(void **state)
+{
+    (void)state;
+    test_hot_t hot;
+    test_hot_make(&hot, 40000, 128, true, true, PLIM_IO_AUTO);
+    plim__rows_t *source = test_hot_open(&hot);
+    const int64_t num_pages = test_hot_num_pages(source);
+    const size_t bytes = (size_t)num_pages * PLIM__PAGE;
+    assert_int_equal(plim__rows_disk_kept(source), bytes);
+    static const int chunks[] = {3, 1, 2, 0, 4, 1};
+    for (int i = 0; i < 6; i++) {
+        const int64_t kept = chunks[i] * PLIM__HOT_CHUNK_PAGES;
+        plim__rows_disk_limit(source, (size_t)chunks[i] * PLIM__HOT_CHUNK + 4097);
+        assert_true(test_pages_there(test_hot_page(source, 0), bytes) <= kept);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
+        assert_int_equal(test_hot_held(&hot, source), kept * 16);
+        assert_int_equal(test_hot_gather(&hot, source), kept * 16);
+        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
+    }
+    plim__rows_disk_limit(source, bytes);
+    assert_int_equal(test_hot_held(&hot, source), PLIM__HOT_CHUNK_PAGES * 16);
+    assert_ok(plim__rows_disk_refresh(source));
+    assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+    plim__rows_destroy(source);
+    test_hot_end(&hot);
 }
 
 static plim_status_t make_source(plim_job_t *job, void *context)
@@ -427,6 +462,7 @@ int main(void)
         cmocka_unit_test(a_huge_page_of_zeros),
         cmocka_unit_test(rows_that_look_dropped),
         cmocka_unit_test(dropped_and_refilled_while_others_gather),
+        cmocka_unit_test(given_back_and_taken_again),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(filling_ends_with_the_first_error),
         cmocka_unit_test(a_neighbour_takes_half),

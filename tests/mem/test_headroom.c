@@ -1,32 +1,16 @@
 /* What is left of memory follows what is used, in a real group and in files made up. */
 #include "support/cgroup.h"
 #include "support/harness.h"
+#include "support/kernel_files.h"
 
 #include "mem/headroom.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MIB ((int64_t)1 << 20)
-
-static void put(const char *root, const char *path, const char *text)
-{
-    char name[1024];
-    (void)snprintf(name, sizeof name, "%s%s", root, path);
-    for (char *slash = name + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
-        *slash = '\0';
-        (void)mkdir(name, 0755);
-        *slash = '/';
-    }
-    FILE *file = fopen(name, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
-}
 
 /* The limit stands above the group of the process; half of the clean page cache counts as free. */
 static void adds_up_a_recorded_group(void **state)
@@ -34,19 +18,20 @@ static void adds_up_a_recorded_group(void **state)
     (void)state;
     char root[512];
     test_directory_make(root);
-    put(root, "/proc/self/cgroup", "0::/job/step\n");
-    put(root, "/proc/self/mountinfo", "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
-    put(root, "/proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:  8000000 kB\n");
+    test_kernel_put(root, "/proc/self/cgroup", "0::/job/step\n");
+    test_kernel_put(root, "/proc/self/mountinfo",
+                    "30 20 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    test_kernel_put(root, "/proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable:  8000000 kB\n");
     assert_true(plim__headroom(root) == (int64_t)8000000 * 1024);
-    put(root, "/sys/fs/cgroup/job/memory.max", "1000000\n");
-    put(root, "/sys/fs/cgroup/job/memory.high", "max\n");
-    put(root, "/sys/fs/cgroup/job/memory.current", "700000\n");
-    put(root, "/sys/fs/cgroup/job/memory.stat",
-        "anon 1\nfile 100000\nshmem 20000\nfile_dirty 30000\nfile_writeback 10000\n");
-    put(root, "/sys/fs/cgroup/job/step/memory.max", "max\n");
-    put(root, "/sys/fs/cgroup/job/step/memory.current", "700000\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/memory.max", "1000000\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/memory.high", "max\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/memory.current", "700000\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/memory.stat",
+                    "anon 1\nfile 100000\nshmem 20000\nfile_dirty 30000\nfile_writeback 10000\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/step/memory.max", "max\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/step/memory.current", "700000\n");
     assert_int_equal(plim__headroom(root), 300000 + 20000);
-    put(root, "/sys/fs/cgroup/job/memory.high", "600000\n");
+    test_kernel_put(root, "/sys/fs/cgroup/job/memory.high", "600000\n");
     assert_int_equal(plim__headroom(root), 20000);
     test_directory_remove(root);
 }

@@ -1,0 +1,181 @@
+/* The governor: when it shrinks and grows, and that batches stay as they are whatever it does. */
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include "base/rng.h"
+#include "load/loader.h"
+
+#define MIB ((int64_t)1 << 20)
+#define MS ((int64_t)1000000)
+#define LOOK (250 * MS)
+
+enum { TOTAL = 3200, CACHE = 1600, STEP = TOTAL / 32 }; /* MiB */
+
+/* So many looks, 250 ms apart, at so much room; how often the target changed. */
+static int look(plim__governor_t *governor, int64_t *now, int64_t room_mib, int looks)
+{
+    int changes = 0;
+    for (int i = 0; i < looks; i++) {
+        const plim__room_sight_t sight = {room_mib * MIB, room_mib * MIB, 0, "memory.max"};
+        *now += LOOK;
+        changes += plim__governor_see(governor, *now, &sight);
+    }
+    return changes;
+}
+
+static plim__governor_t start(void)
+{
+    plim__governor_t governor;
+    plim__governor_start(&governor, TOTAL * MIB, CACHE * MIB);
+    return governor;
+}
+
+static void shrinks_by_what_is_missing(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start();
+    int64_t now = 0;
+    assert_int_equal(look(&governor, &now, TOTAL, 100), 0);
+    assert_int_equal(look(&governor, &now, 2500, 8), 1);
+    assert_int_equal(governor.target, (CACHE - (TOTAL - 2500)) / STEP * STEP * MIB);
+    assert_int_equal(governor.sight.bytes, 2500 * MIB);
+    assert_false(governor.tight);
+    assert_int_equal(look(&governor, &now, TOTAL, 100), 1);
+    assert_int_equal(governor.target, CACHE * MIB);
+    assert_int_equal(governor.changes, 2);
+}
+
+/* A moment, or less than a step: the kernel's business. */
+static void leaves_small_and_short_things_alone(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start();
+    int64_t now = 0;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(look(&governor, &now, 1800, 2), 0);
+        assert_int_equal(look(&governor, &now, TOTAL, 3), 0);
+    }
+    assert_int_equal(look(&governor, &now, TOTAL - STEP + 1, 100), 0);
+    /* Within a step of what it has, up and down. */
+    assert_int_equal(look(&governor, &now, 2450, 10), 1);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(look(&governor, &now, i % 2 == 0 ? 2410 : 2490, 10), 0);
+}
+
+/* While room still falls it waits for where that ends, but not for ever. */
+static void waits_for_the_end_of_a_fall(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start();
+    int64_t now = 0;
+    int changes = 0;
+    for (int room = 3000; room > 2400; room -= 100)
+        changes += look(&governor, &now, room, 1);
+    assert_int_equal(changes, 0);
+    assert_int_equal(look(&governor, &now, 2400, 4), 1);
+    assert_int_equal(governor.target, 800 * MIB);
+}
+
+/* A neighbour that comes back soon after each growth makes the next one later: few changes. */
+static void does_not_flap(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start();
+    int64_t now = 0;
+    int changes = 0;
+    for (int i = 0; i < 60; i++) { /* ten minutes */
+        changes += look(&governor, &now, 2000, 20);
+        changes += look(&governor, &now, TOTAL, 20);
+    }
+    assert_true(changes <= 3);
+    assert_int_equal(look(&governor, &now, TOTAL, 4 * 61), 1);
+    assert_int_equal(governor.target, CACHE * MIB);
+    look(&governor, &now, TOTAL, 4 * 61); /* after a minute all is forgotten */
+    assert_int_equal(look(&governor, &now, 2000, 8) + look(&governor, &now, TOTAL, 15), 2);
+}
+
+static void knows_when_nothing_helps(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start();
+    int64_t now = 0;
+    assert_int_equal(look(&governor, &now, TOTAL - CACHE, 8), 1);
+    assert_int_equal(governor.target, 0);
+    assert_false(governor.tight);
+    assert_int_equal(look(&governor, &now, TOTAL - CACHE - STEP - 1, 1), 1); /* at once */
+    assert_true(governor.tight);
+    assert_int_equal(look(&governor, &now, 100, 50), 0);
+    assert_int_equal(look(&governor, &now, TOTAL, 20), 1);
+    assert_false(governor.tight);
+    /* Without a cache. */
+    plim__governor_start(&governor, TOTAL * MIB, 0);
+    assert_int_equal(look(&governor, &now, TOTAL - STEP, 20), 0);
+    assert_int_equal(look(&governor, &now, TOTAL - STEP - 1, 1), 1);
+    assert_true(governor.tight && governor.target == 0);
+    assert_int_equal(look(&governor, &now, TOTAL, 20), 1);
+    assert_false(governor.tight);
+}
+
+/* The rest of an epoch, the caches re-sized at random between its batches. */
+static uint64_t disturbed_hash(plim_loader_t *loader, plim_split_t split, int64_t epoch,
+                               int64_t step, uint64_t hash, uint64_t *draw)
+{
+    const int64_t cache = loader->governor.cache;
+    plim_batch_t *batch;
+    assert_ok(plim_loader_start(loader, split, epoch, step));
+    for (;;) {
+        if (plim__rng_below(3, draw, 4) == 0)
+            plim__load_resize(loader, plim__rng_below(4, draw, 3) == 0
+                                          ? cache
+                                          : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
+        assert_ok(plim_loader_next(loader, &batch));
+        if (batch == NULL)
+            return hash;
+        hash = plim_loader_hash(loader, batch, hash);
+        plim_batch_release(batch);
+    }
+}
+
+static void batches_stay_the_same(void **state)
+{
+    (void)state;
+    static const int64_t parts[] = {0, 3, 7};
+    test_loader_t fixture = test_loader_open("plain", &test_plain_graph, 3, PLIM_IO_AUTO);
+    for (int mode = 0; mode < 6; mode++) {
+        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1 + mode % 3, 9);
+        plim_loader_t *loader;
+        uint64_t draw = (uint64_t)mode, wanted = 0, hash = 0;
+        int64_t num_parts = 0;
+        plan.part_seeds = parts[mode / 2];
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        for (int64_t epoch = 0; epoch < 4; epoch++) {
+            wanted = test_hash_from(loader, PLIM_TRAIN, epoch, epoch, wanted, &num_parts);
+            wanted = test_hash_from(loader, PLIM_VALID, epoch, 0, wanted, &num_parts);
+        }
+        plim_loader_destroy(loader);
+        plan.hot_row_bytes = plan.hot_list_bytes = (size_t)MIB;
+        plan.window_rows = mode % 2 == 0 ? plan.window_rows : 600;
+        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_true(loader->governor.cache > 8 * 4096);
+        for (int64_t epoch = 0; epoch < 4; epoch++) {
+            hash = disturbed_hash(loader, PLIM_TRAIN, epoch, epoch, hash, &draw);
+            hash = disturbed_hash(loader, PLIM_VALID, epoch, 0, hash, &draw);
+        }
+        plim_loader_destroy(loader);
+        assert_true(hash == wanted);
+    }
+    test_loader_close(&fixture);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shrinks_by_what_is_missing),
+        cmocka_unit_test(leaves_small_and_short_things_alone),
+        cmocka_unit_test(waits_for_the_end_of_a_fall),
+        cmocka_unit_test(does_not_flap),
+        cmocka_unit_test(knows_when_nothing_helps),
+        cmocka_unit_test(batches_stay_the_same),
+    };
+    return cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
+}
