@@ -18,8 +18,6 @@ import re
 
 import numpy as np
 
-PHASES = ('start', 'load', 'loaders', 'train', 'evaluate')
-
 
 def prepare(dataset, arrays):
     arrays.mkdir(parents=True, exist_ok=True)
@@ -58,7 +56,9 @@ class Meter:
 
     def end(self, phase):
         now = self.status()
-        self.phases[phase] = {'peak': now['VmHWM'], 'anonymous': now['RssAnon'], 'file': now['RssFile'], 'shared': now['RssShmem']}
+        seen = {'peak': now['VmHWM'], 'anonymous': now['RssAnon'], 'file': now['RssFile'], 'shared': now['RssShmem']}
+        before = self.phases.get(phase, seen)
+        self.phases[phase] = {name: max(value, before[name]) for name, value in seen.items()}
         self.reset()
 
 
@@ -67,7 +67,7 @@ def load_data(options):
     from torch_geometric.data import Data
     arrays = options.arrays
     tensor = lambda name, **how: torch.from_numpy(np.load(arrays / f'{name}.npy', **how))
-    x = tensor('x', mmap_mode='c') if options.rows == 'mapped' else tensor('x')
+    x = tensor('x', mmap_mode='c') if options.mapped_features else tensor('x')
     data = Data(x=x, y=tensor('y'), num_nodes=len(x))
     topology = None
     if options.graph == 'edge_index':
@@ -80,6 +80,7 @@ def load_data(options):
 
 def make_loaders(options, data, topology, splits):
     """One for each split, over as many seeds as make the steps asked for: they end as at the end of an epoch."""
+    import torch
     from torch_geometric.loader import NeighborLoader
     from torch_geometric.sampler import NeighborSampler
     sampler = None
@@ -89,10 +90,10 @@ def make_loaders(options, data, topology, splits):
     loaders = []
     for split in ('train', 'valid', 'test')[:options.loaders]:
         seeds = splits[split] if len(splits[split]) else splits['train']
-        seeds = seeds[:options.batch * options.steps]
+        seeds = seeds[torch.randperm(len(seeds))[:options.batch * options.steps]]
         loaders.append(NeighborLoader(data, num_neighbors=options.fanout, neighbor_sampler=sampler, input_nodes=seeds,
                                       batch_size=options.batch, shuffle=split == 'train', num_workers=options.workers,
-                                      persistent_workers=options.persistent and options.workers > 0))
+                                      persistent_workers=options.persistent_workers and options.workers > 0))
     return loaders
 
 
@@ -103,25 +104,23 @@ def make_model(options, features, classes):
     return kind(features, options.hidden, num_layers=len(options.fanout), out_channels=classes, dropout=options.dropout, **more)
 
 
-def train(options, model, loader):
+def train(options, model, optimiser, loader):
     import torch
     import torch.nn.functional as F
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
     sizes = []
     model.train()
-    for _ in range(options.epochs):
-        for batch in loader:
-            optimiser.zero_grad()
-            with torch.autocast('cpu', torch.bfloat16, enabled=options.precision == 'bf16'):
-                out = model(batch.x, batch.edge_index)[:batch.batch_size]
-                loss = F.cross_entropy(out, batch.y[:batch.batch_size])
-            loss.backward()
-            optimiser.step()
-            sizes.append((batch.num_nodes, batch.edge_index.size(1)))
+    for batch in loader:
+        optimiser.zero_grad()
+        with torch.autocast('cpu', torch.bfloat16, enabled=options.precision == 'bf16'):
+            out = model(batch.x, batch.edge_index)[:batch.batch_size]
+            loss = F.cross_entropy(out, batch.y[:batch.batch_size])
+        loss.backward()
+        optimiser.step()
+        sizes.append((batch.num_nodes, batch.edge_index.size(1)))
     return sizes
 
 
-def evaluate(options, model, loaders):
+def evaluate(model, loaders):
     import torch
     model.eval()
     right = 0
@@ -143,12 +142,15 @@ def run(options):
     data, topology, splits = load_data(options)
     meter.end('load')
     loaders = make_loaders(options, data, topology, splits)
-    meter.end('loaders')
+    meter.end('sort')
     model = make_model(options, data.x.size(1), int(data.y.max()) + 1)
-    sizes = train(options, model, loaders[0])
-    meter.end('train')
-    evaluate(options, model, loaders[1:] or loaders)
-    meter.end('evaluate')
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.003)
+    sizes = []
+    for _ in range(options.epochs):
+        sizes += train(options, model, optimiser, loaders[0])
+        meter.end('train')
+        evaluate(model, loaders[1:] or loaders)
+        meter.end('evaluate')
     nodes, edges = np.mean(sizes, axis=0)
     print(json.dumps({'batch_nodes': int(nodes), 'batch_edges': int(edges), 'steps': len(sizes), 'phases': meter.phases}))
 
@@ -162,18 +164,18 @@ def main():
     running = verbs.add_parser('run')
     running.add_argument('arrays', type=pathlib.Path)
     running.add_argument('--graph', choices=['edge_index', 'csc'], default='edge_index')
-    running.add_argument('--rows', choices=['memory', 'mapped'], default='memory')
+    running.add_argument('--mapped-features', action='store_true')
     running.add_argument('--loaders', type=int, default=3)
     running.add_argument('--workers', type=int, default=0)
-    running.add_argument('--persistent', action='store_true')
+    running.add_argument('--persistent-workers', action='store_true')
     running.add_argument('--model', choices=['gcn', 'sage', 'gat', 'gin'], default='sage')
     running.add_argument('--hidden', type=int, default=256)
-    running.add_argument('--heads', type=int, default=4)
+    running.add_argument('--heads', type=int, default=1)
     running.add_argument('--dropout', type=float, default=0.0)
     running.add_argument('--precision', choices=['f32', 'bf16'], default='f32')
     running.add_argument('--fanout', type=lambda text: [int(part) for part in text.split(',')], default=[15, 10, 5])
     running.add_argument('--batch', type=int, default=1024)
-    running.add_argument('--steps', type=int, default=6)
+    running.add_argument('--steps', type=int, default=3)
     running.add_argument('--epochs', type=int, default=2)
     running.add_argument('--threads', type=int, default=2)
     options = parser.parse_args()

@@ -18,11 +18,12 @@
  * Measured with torch 2.13, torch_geometric 2.8 and pyg-lib 0.9 on x86-64 Linux, by
  * tools/prove-pyg-plan --calibrate, on other runs than those it proves.
  */
-#define PYTHON_BYTES (330 * MIB)    /* the interpreter and what imports leave, not of files */
-#define LIBRARY_BYTES (220 * MIB)   /* pages of library files that are touched */
-#define FIRST_STEP_BYTES (40 * MIB) /* that the first step leaves: threads, buffers of products */
-#define WORKER_BYTES (60 * MIB)     /* pages that a worker writes to and so has for itself */
-#define KEPT_BYTES (60 * MIB) /* freed blocks, each below 32 MiB, that malloc keeps, at most */
+#define PYTHON_BYTES (234 * MIB)  /* the interpreter and what imports leave, not of files */
+#define LIBRARY_BYTES (100 * MIB) /* pages of library files that are touched */
+#define STEP_BYTES (15 * MIB)     /* that the first step leaves: threads, buffers of products */
+#define WORKER_BYTES (10 * MIB)   /* pages that a worker writes to and so has for itself */
+#define TABLE_BYTES (4 * MIB)     /* the kernel's, besides page tables */
+#define MALLOC_KEEPS 1.8 /* times what small blocks take at one moment: holes between them */
 
 /* Assumed: there was no GPU to measure on. */
 #define GPU_CONTEXT_BYTES (500 * MIB) /* CUDA's context and kernels, and cuBLAS's workspace */
@@ -70,7 +71,7 @@ static double sampler_bytes(const plim_dataset_info_t *info, double nodes, doubl
 {
     const double table =
         info->num_nodes < 1000000 ? (double)info->num_nodes * ID : nodes * 2 * (2 * ID + 1);
-    return 1.5 * (edges * 3 * ID + nodes * ID) + table;
+    return 2 * (edges * 3 * ID + nodes * ID) + table;
 }
 
 static void add(plim_pyg_plan_t *plan, const char *name, bool file,
@@ -136,28 +137,33 @@ static void add_loaders(const plim_dataset_info_t *info, const plim_pyg_options_
     add(plan, "sort of the edges", false, (const double[]){0, 0, sorting, 0, 0});
 }
 
-/* Worker processes: what each has for itself, and its batches in shared memory. */
+/*
+ * Worker processes: what each has for itself, its batches in shared memory, and the heap as it was
+ * when they were forked, which they go on holding while the trainer writes to its own. Persistent
+ * ones stay, those of every loader; the first loader's were forked before there was much of a heap.
+ */
 static void add_workers(const plim_pyg_options_t *options, double batch, double sampler,
-                        plim_pyg_plan_t *plan)
+                        double heap, plim_pyg_plan_t *plan)
 {
-    const double each = WORKER_BYTES + sampler;
-    const double one = options->num_workers;
-    const double all = options->persistent_workers ? one * options->num_loaders : one;
-    const double ahead = one * options->prefetch * batch;
+    const bool persistent = options->persistent_workers;
+    const double count =
+        persistent ? options->num_workers * options->num_loaders : options->num_workers;
+    const double forks = persistent ? options->num_loaders - 1 : 1;
+    const double ahead = (double)options->num_workers * options->prefetch * batch;
     if (options->num_workers == 0)
         return;
-    add(plan, "workers", false, (const double[]){0, 0, 0, one * each, all * each});
-    add(plan, "batches ahead", false, (const double[]){0, 0, 0, ahead, ahead});
+    add_from(plan, "workers", false, PLIM_PYG_TRAIN, count * (WORKER_BYTES + sampler));
+    add_from(plan, "heap held by forks", false, PLIM_PYG_TRAIN, forks * heap);
+    add_from(plan, "batches ahead", false, PLIM_PYG_TRAIN, ahead);
     if (options->pin_memory && options->gpu_memory > 0)
-        add(plan, "pinned batches", false, (const double[]){0, 0, 0, ahead, ahead});
+        add_from(plan, "pinned batches", false, PLIM_PYG_TRAIN, ahead);
 }
 
 static void add_steps(const plim_pyg_options_t *options, const plim__pyg_step_t *step, double batch,
                       double sampler, plim_pyg_plan_t *plan)
 {
-    const bool here = options->num_workers == 0;
     /* Where no worker does it, the next batch is drawn while the one before is still held. */
-    const double drawing = here ? batch + sampler : 0;
+    const double drawing = options->num_workers == 0 ? batch + sampler : 0;
     double train = step->train, evaluate = step->evaluate;
     add_from(plan, "batch", false, PLIM_PYG_TRAIN, batch);
     if (options->gpu_memory > 0) {
@@ -165,13 +171,23 @@ static void add_steps(const plim_pyg_options_t *options, const plim__pyg_step_t 
         add_from(plan, "CUDA on the host", false, PLIM_PYG_TRAIN, GPU_HOST_BYTES);
     } else {
         add_from(plan, "weights, gradients, moments", false, PLIM_PYG_TRAIN, 4 * step->parameters);
-        add_from(plan, "threads and buffers", false, PLIM_PYG_TRAIN, FIRST_STEP_BYTES);
+        add_from(plan, "threads and buffers", false, PLIM_PYG_TRAIN, STEP_BYTES);
+        add_from(plan, "kept by malloc", false, PLIM_PYG_TRAIN, MALLOC_KEEPS * step->small);
     }
-    train = fmax(train, drawing);
-    evaluate = fmax(evaluate, drawing);
-    add(plan, "activations", false, (const double[]){0, 0, 0, train, evaluate});
-    const double kept = fmin(train, KEPT_BYTES);
-    add_from(plan, "kept by malloc", false, PLIM_PYG_TRAIN, kept);
+    add(plan, "activations", false,
+        (const double[]){0, 0, 0, fmax(train, drawing), fmax(evaluate, drawing)});
+}
+
+/* The kernel's: eight bytes for each page that a process maps; a fork maps what was loaded. */
+static void add_tables(const plim_pyg_options_t *options, plim_pyg_plan_t *plan)
+{
+    const int workers =
+        options->num_workers * (options->persistent_workers ? options->num_loaders : 1);
+    const double forked = workers * (double)plan->phase[PLIM_PYG_LOAD] / 512;
+    double phase[PLIM_PYG_PHASES];
+    for (int i = 0; i < PLIM_PYG_PHASES; i++)
+        phase[i] = TABLE_BYTES + (double)plan->phase[i] / 512 + (i < PLIM_PYG_TRAIN ? 0 : forked);
+    add(plan, "page tables", false, phase);
 }
 
 static void find_peak(plim_pyg_plan_t *plan)
@@ -268,8 +284,10 @@ void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *
     add_from(plan_out, "pages of libraries", true, PLIM_PYG_START, LIBRARY_BYTES);
     add_dataset(info, options, plan_out);
     add_loaders(info, options, plan_out);
-    add_workers(options, batch, sampler, plan_out);
     add_steps(options, &step, batch, sampler, plan_out);
+    add_workers(options, batch, sampler, options->gpu_memory > 0 ? 0 : MALLOC_KEEPS * step.small,
+                plan_out);
+    add_tables(options, plan_out);
     find_peak(plan_out);
     if (options->gpu_memory > 0)
         fit_gpu(info, training, options, sizes, &plan_out->gpu);

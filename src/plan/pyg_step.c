@@ -2,6 +2,9 @@
 
 #include <math.h>
 
+/* glibc's malloc maps what is larger by itself, and gives it back when it is freed. */
+#define MAPPED_FROM (32.0 * 1024 * 1024)
+
 /*
  * Each layer is followed tensor by tensor: what autograd keeps for the way back is `kept`, what is
  * alive only for a moment is looked at by note(). Messages have a row for each edge, and GCN and
@@ -10,6 +13,7 @@
 typedef struct walk {
     double nodes, edges;
     double wide, narrow; /* bytes of a value: float32, and what a product of matrices gives */
+    double below;        /* only tensors of fewer bytes are counted */
     bool gradients;
     double kept;
     double most;
@@ -26,6 +30,13 @@ typedef struct layer {
     double after;   /* the same for what stands between it and the next layer */
 } layer_t;
 
+/* One tensor. */
+static double rows(const walk_t *walk, double count, double channels, double size)
+{
+    const double bytes = count * channels * size;
+    return bytes < walk->below ? bytes : 0;
+}
+
 static void note(walk_t *walk, double moment)
 {
     walk->most = fmax(walk->most, walk->kept + moment);
@@ -40,53 +51,78 @@ static void keep(walk_t *walk, layer_t *layer, double bytes)
 }
 
 /* Autocast makes a narrow copy of what enters a product of matrices. */
-static void cast(walk_t *walk, layer_t *layer, double channels)
+static void cast(walk_t *walk, layer_t *layer)
 {
     if (walk->narrow < layer->in_size)
-        keep(walk, layer, walk->nodes * channels * walk->narrow);
+        keep(walk, layer, rows(walk, walk->nodes, layer->in, walk->narrow));
+}
+
+/* Projected, a row for each message, weighted, added up. */
+static void forward_gcn(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes, m = n + walk->edges;
+    cast(walk, layer);
+    keep(walk, layer, rows(walk, m, 2, sizeof(int64_t)) + rows(walk, m, 1, walk->wide));
+    note(walk, rows(walk, n, layer->out, walk->narrow) + rows(walk, n, layer->out, walk->wide) +
+                   rows(walk, m, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->wide));
+}
+
+/* Projected, scored, a row for each message, which the scores' gradient needs, weighted, added up.
+ */
+static void forward_gat(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes, m = n + walk->edges;
+    const double projected =
+        rows(walk, n, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->narrow);
+    cast(walk, layer);
+    keep(walk, layer,
+         projected + rows(walk, m, 2, sizeof(int64_t)) +
+             6 * rows(walk, m, layer->heads, walk->wide));
+    note(walk, (walk->gradients ? 0 : projected) + rows(walk, m, layer->out, walk->wide) +
+                   rows(walk, n, layer->out, walk->wide));
+}
+
+/* A row for each message, their sum and mean, or the sum and one's own row; then projected. */
+static void forward_sum(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes;
+    const double in = rows(walk, n, layer->in, layer->in_size);
+    const double out = rows(walk, n, layer->out, walk->narrow);
+    const bool sage = layer->kind == PLIM_SAGE;
+    note(walk, rows(walk, walk->edges, layer->in, layer->in_size) + 2 * in);
+    keep(walk, layer, in + (sage ? 0 : out));
+    cast(walk, layer);
+    if (sage)
+        cast(walk, layer);
+    note(walk, sage ? 3 * out : 2 * out + (walk->gradients ? 0 : in));
 }
 
 static void forward(walk_t *walk, layer_t *layer)
 {
-    const double n = walk->nodes, e = walk->edges, m = n + e;
-    const double in = n * layer->in * layer->in_size, out = n * layer->out;
     switch (layer->kind) {
-    case PLIM_GCN: /* projected, a row for each message, weighted, added up */
-        cast(walk, layer, layer->in);
-        keep(walk, layer, m * (2 * sizeof(int64_t) + sizeof(float)));
-        note(walk, (m * layer->out + out) * (walk->narrow + walk->wide));
+    case PLIM_GCN:
+        forward_gcn(walk, layer);
         break;
-    case PLIM_SAGE: /* a row for each message, sum, mean; two projections and their sum */
-        note(walk, e * layer->in * layer->in_size + 2 * in);
-        keep(walk, layer, in);
-        cast(walk, layer, 2 * layer->in);
-        note(walk, 3 * out * walk->narrow);
+    case PLIM_GAT:
+        forward_gat(walk, layer);
         break;
-    case PLIM_GAT: /* projected, scored, a row for each message that the scores' gradient needs */
-        cast(walk, layer, layer->in);
-        keep(walk, layer, out * walk->narrow + m * layer->out * walk->narrow);
-        keep(walk, layer, m * (2 * sizeof(int64_t) + 6 * layer->heads * walk->wide));
-        note(walk, (m * layer->out + out) * walk->wide +
-                       (walk->gradients ? 0 : (m * layer->out + out) * walk->narrow));
-        break;
-    case PLIM_GIN: /* a row for each message, sum, own row added; two projections */
-        note(walk, e * layer->in * layer->in_size + 2 * in);
-        keep(walk, layer, in + out * walk->narrow);
-        cast(walk, layer, layer->in);
-        note(walk, 2 * out * walk->narrow + (walk->gradients ? 0 : in));
+    case PLIM_SAGE:
+    case PLIM_GIN:
+        forward_sum(walk, layer);
         break;
     case PLIM_MLP:
-        note(walk, 2 * out * walk->narrow);
+        note(walk, 2 * rows(walk, walk->nodes, layer->out, walk->narrow));
         break;
     }
 }
 
 static void backward(walk_t *walk, const layer_t *layer)
 {
-    walk->kept -= layer->after;
     const double n = walk->nodes, e = walk->edges, m = n + e;
-    const double in = n * layer->in * layer->in_size, out = n * layer->out * walk->wide;
-    const double message = m * layer->out * walk->wide;
+    const double in = rows(walk, n, layer->in, layer->in_size);
+    const double out = rows(walk, n, layer->out, walk->wide);
+    const double message = rows(walk, m, layer->out, walk->wide);
+    walk->kept -= layer->after;
     if (layer->kind == PLIM_GCN)
         note(walk, out + 2 * message);
     else if (layer->kind == PLIM_GAT)
@@ -95,20 +131,20 @@ static void backward(walk_t *walk, const layer_t *layer)
     walk->kept -= layer->own;
     /* The gradient of rows follows the messages; of the features there is none. */
     if (!layer->first && (layer->kind == PLIM_SAGE || layer->kind == PLIM_GIN))
-        note(walk, 2 * in + e * layer->in * layer->in_size);
+        note(walk, 2 * in + rows(walk, e, layer->in, layer->in_size));
 }
 
 /* Between layers: norm, activation, dropout; each result is what the next one's gradient needs. */
 static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, double size)
 {
-    const double rows = walk->nodes * layer->out * size;
+    const double result = rows(walk, walk->nodes, layer->out, size);
     int results = 0;
     results += model->norm != PLIM_NORM_NONE;
     results += model->activation != PLIM_ACTIVATION_NONE;
     results += model->dropout > 0 && walk->gradients ? 2 : 0; /* and its mask */
-    note(walk, 2 * rows);
-    layer->after = walk->gradients ? results * rows : 0;
-    walk->kept = walk->gradients ? walk->kept + layer->after : rows;
+    note(walk, 2 * result);
+    layer->after = walk->gradients ? results * result : 0;
+    walk->kept = walk->gradients ? walk->kept + layer->after : result;
 }
 
 /* Rows of float32 once something that is not narrow has touched them. */
@@ -117,12 +153,15 @@ static double result_size(const walk_t *walk, plim_model_kind_t kind)
     return kind == PLIM_GCN || kind == PLIM_GAT ? walk->wide : walk->narrow;
 }
 
-static double walk_through(const plim_training_t *training, const double width[], double nodes,
-                           double edges, bool gradients)
+static double walk_through(const plim_model_t *model, const double width[], double nodes,
+                           double edges, bool gradients, double below)
 {
-    const plim_model_t *model = &training->model;
-    const bool narrow = model->precision == PLIM_PRECISION_BF16;
-    walk_t walk = {nodes, edges, sizeof(float), narrow ? 2 : sizeof(float), gradients, 0, 0};
+    walk_t walk = {.nodes = nodes,
+                   .edges = edges,
+                   .wide = sizeof(float),
+                   .narrow = model->precision == PLIM_PRECISION_BF16 ? 2 : sizeof(float),
+                   .below = below,
+                   .gradients = gradients};
     layer_t layers[PLIM_HOPS_MAX];
     double size = sizeof(float);
     for (int i = 0; i < model->num_layers; i++) {
@@ -140,7 +179,7 @@ static double walk_through(const plim_training_t *training, const double width[]
         if (!last)
             between(&walk, &layers[i], model, size);
         else if (gradients)
-            walk.kept += nodes * width[i + 1] * size;
+            walk.kept += rows(&walk, nodes, width[i + 1], size);
     }
     for (int i = model->num_layers - 1; i >= 0 && gradients; i--)
         backward(&walk, &layers[i]);
@@ -175,7 +214,8 @@ plim__pyg_step_t plim__pyg_step(const plim_training_t *training, int64_t num_fea
         step.parameters +=
             sizeof(float) * layer_parameters(model, width[i], width[i + 1],
                                              i + 1 == model->num_layers ? (double)model->heads : 1);
-    step.train = walk_through(training, width, nodes, edges, true);
-    step.evaluate = walk_through(training, width, nodes, edges, false);
+    step.train = walk_through(model, width, nodes, edges, true, INFINITY);
+    step.evaluate = walk_through(model, width, nodes, edges, false, INFINITY);
+    step.small = walk_through(model, width, nodes, edges, true, MAPPED_FROM);
     return step;
 }

@@ -12,6 +12,7 @@ typedef struct plim__pyg_step {
     double parameters; /* weights, and as much again for each of gradients and moments */
     double train;      /* the most that activations and their gradients take at one moment */
     double evaluate;   /* the same without gradients */
+    double small;      /* of train: in blocks that malloc does not give back when they are freed */
 } plim__pyg_step_t;
 
 /*
