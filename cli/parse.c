@@ -1,6 +1,7 @@
 /* Values of options, beyond plain counts: words, fan-outs, seeds, directories. */
 #include "cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
@@ -27,14 +28,31 @@ bool cli_parse_real(const cli_common_t *common, const char *option, const char *
     return true;
 }
 
-/* "cross_entropy" is "cross-entropy". */
+/* Words that people know from elsewhere. */
+static const struct {
+    const char *given, *meant;
+} aliases[] = {
+    {"val", "valid"},     {"validation", "valid"}, {"graphsage", "sage"},
+    {"bfloat16", "bf16"}, {"float32", "f32"},      {"float16", "f16"},
+};
+
+/* "cross_entropy" is "cross-entropy", and "SAGE" is "sage". */
 static bool same_word(const char *given, const char *word)
 {
-    while (*word != '\0' && (*given == *word || (*given == '_' && *word == '-'))) {
+    while (*word != '\0' && (tolower((unsigned char)*given) == tolower((unsigned char)*word) ||
+                             (*given == '_' && *word == '-'))) {
         given++;
         word++;
     }
     return *given == '\0' && *word == '\0';
+}
+
+static bool means_word(const char *given, const char *word)
+{
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (same_word(given, aliases[i].given) && strcmp(aliases[i].meant, word) == 0)
+            return true;
+    return same_word(given, word);
 }
 
 int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words)
@@ -42,7 +60,7 @@ int cli_parse_word(const cli_common_t *common, const char *option, const char *c
     char list[128] = "";
     size_t used = 0;
     for (int i = 0; words[i] != NULL; i++) {
-        if (same_word(optarg, words[i]))
+        if (means_word(optarg, words[i]))
             return i;
         const char *joint = i == 0 ? "" : words[i + 1] == NULL ? " or " : ", ";
         int wrote = snprintf(list + used, sizeof list - used, "%s%s", joint, words[i]);

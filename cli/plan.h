@@ -96,9 +96,6 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
 void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
 
-/* "0.4 s", "38 s", "12 min", "1.5 h". */
-const char *plan_seconds_text(double seconds, char text_out[24]);
-
 /* Of the option just read, and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
 bool plan_take_sweep(plan_t *plan, int argc, char **argv);
 

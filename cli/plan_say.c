@@ -7,20 +7,6 @@
 
 #define MIB ((double)(1 << 20))
 
-const char *plan_seconds_text(double seconds, char text_out[24])
-{
-    const long long whole = (long long)(seconds + 0.5);
-    if (seconds < 10)
-        (void)snprintf(text_out, 24, "%.1f s", seconds);
-    else if (seconds < 120)
-        (void)snprintf(text_out, 24, "%lld s", whole);
-    else if (seconds < 7200)
-        (void)snprintf(text_out, 24, "%lld min", (whole + 30) / 60);
-    else
-        (void)snprintf(text_out, 24, "%.1f h", seconds / 3600);
-    return text_out;
-}
-
 static const char *fanout_text(const plim_recipe_t *recipe, char *text_out, size_t size)
 {
     size_t used = 0;
@@ -79,6 +65,9 @@ static void say_table(const plim_train_plan_t *plan)
     (void)printf("\n");
     for (int i = 0; i < plan->num_accounts; i++)
         say_row(plan->accounts[i].name, plan->accounts[i].phase);
+    for (int i = 0; i < 24 + 11 * PLIM_PHASES; i++)
+        (void)putchar('-');
+    (void)putchar('\n');
     say_row("total", plan->phase);
     (void)printf("%-24s", "");
     for (int phase = 0; phase <= (int)plan->peak_phase; phase++)
@@ -86,79 +75,46 @@ static void say_table(const plim_train_plan_t *plan)
     (void)printf("\n\n");
 }
 
+static void say(const char *name, const char *text)
+{
+    if (text[0] != '\0')
+        (void)printf("%-10s %s\n", name, text);
+}
+
 static void say_line(const plan_t *plan, const plan_found_t *found)
 {
-    char total[24], line[24], least[24];
     const plim_train_plan_t *made = &found->plan;
-    (void)plim_size_text(made->least, least);
-    if (!found->fits)
-        (void)printf("%-10s does not fit under %s (%s): the table is for %s\n", "line",
-                     plim_size_text(found->line, line), plan->line_source,
-                     plim_size_text(made->line, total));
-    else if (found->line == PLIM_LINE_NONE)
-        (void)printf("%-10s none; %s are taken, %s would do\n", "line",
-                     plim_size_text(made->total, total), least);
+    char total[24], line[24], least[24];
+    if (found->line == PLIM_LINE_NONE)
+        (void)printf("%-10s none\n", "line");
     else
-        (void)printf("%-10s %s (%s); at most %s are taken, %s would do\n", "line",
-                     plim_size_text(found->line, line), plan->line_source,
-                     plim_size_text(made->total, total), least);
-}
-
-/* Where lists and rows are read from, and what is kept of them. */
-static void say_places(const plan_t *plan, const plan_found_t *found)
-{
-    const plim_load_plan_t *load = &found->plan.load;
-    char lists[24], rows[24];
-    (void)plan;
-    (void)printf("%-10s topology ", "data");
-    if (load->topology_in_memory)
-        (void)printf("in memory");
+        (void)printf("%-10s %s, from %s%s\n", "line", plim_size_text(found->line, line),
+                     plan->line_source, found->fits ? "" : ": it does not fit");
+    (void)plim_size_text(made->total, total);
+    if (found->fits)
+        (void)printf("%-10s %s at most (%s); %s would do\n", "memory", total,
+                     train_phase_name((int)made->peak_phase), plim_size_text(made->least, least));
     else
-        (void)printf("on disk, %s of it kept",
-                     plim_size_text((int64_t)load->hot_list_bytes, lists));
-    if (found->info.num_features > 0 && load->rows_in_memory)
-        (void)printf("; rows in memory");
-    else if (found->info.num_features > 0)
-        (void)printf("; rows on disk, %s of them kept",
-                     plim_size_text((int64_t)load->hot_row_bytes, rows));
-    (void)printf("\n");
+        (void)printf("%-10s %s would do; the table is for that\n", "memory",
+                     plim_size_text(made->line, line));
 }
 
-static void say_steps_down(const train_t *train, const plan_found_t *found)
+/* Where the data lies, what batches stepped down to, what to expect. */
+static void say_rest(const train_t *train, const plan_found_t *found)
 {
-    const int64_t seeds = found->plan.load.part_seeds;
-    if (seeds > 0)
-        (void)printf("%-10s %" PRId64 " of %" PRId64 " seeds at a time%s\n", "parts", seeds,
-                     train->training.recipe.batch_size,
-                     train->training.microbatch > 0 ? ""
-                                                    : ": losses as of whole batches to about 1e-6");
-    if (found->plan.recompute && !train->training.model.recompute)
-        (void)printf("%-10s activations are computed again instead of kept (same bits)\n",
-                     "recompute");
-}
-
-static void say_expectation(const plim_expectation_t *expect)
-{
-    char nodes[24], edges[24], bytes[24], steps[24], reads[24], read[24], took[24], disk[24];
-    if (expect->batch_nodes > 0)
-        (void)printf("%-10s about %s nodes, %s edges, %s\n", "batch",
-                     cli_count_text((double)expect->batch_nodes, nodes),
-                     cli_count_text((double)expect->batch_edges, edges),
-                     plim_size_text(expect->batch_bytes, bytes));
-    if (expect->epoch_steps > 0) {
-        (void)printf("%-10s %s steps", "epoch", cli_count_text((double)expect->epoch_steps, steps));
-        (void)printf(", about %s reads of %s in all",
-                     cli_count_text((double)expect->epoch_reads, reads),
-                     plim_size_text(expect->epoch_read_bytes, read));
-        if (expect->epoch_seconds > 0)
-            (void)printf(", %s (%.*f it/s)", plan_seconds_text(expect->epoch_seconds, took),
-                         (double)expect->epoch_steps / expect->epoch_seconds < 10 ? 1 : 0,
-                         (double)expect->epoch_steps / expect->epoch_seconds);
-        (void)printf("\n");
-    }
-    if (expect->disk_bytes > 0)
+    const int64_t disk = found->plan.expect.disk_bytes;
+    train_plan_texts_t texts;
+    char text[24];
+    train_plan_texts(&found->plan, &train->training, &texts);
+    say("graph", texts.graph);
+    say("features", texts.features);
+    say("batch", texts.batch);
+    say("parts", texts.parts);
+    say("recompute", texts.recompute);
+    say("epoch", texts.epoch);
+    if (disk > 0)
         (void)printf("%-10s %s at most, for the run and its predictions\n", "disk",
-                     plim_size_text(expect->disk_bytes, disk));
+                     plim_size_text(disk, text));
 }
 
 static void say_advice(const plan_t *plan, const plan_found_t *found)
@@ -182,9 +138,7 @@ void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *foun
     say_heading(plan, train, found);
     say_table(&found->plan);
     say_line(plan, found);
-    say_places(plan, found);
-    say_steps_down(train, found);
-    say_expectation(&found->plan.expect);
+    say_rest(train, found);
     say_advice(plan, found);
     (void)fflush(stdout);
 }

@@ -146,7 +146,7 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
                  plim_size_text(row->found->plan.least, least), row->found->fits ? "yes" : "no");
     if (row->found->fits && expect->epoch_seconds > 0)
         (void)printf("%8.1f %8s  ", (double)expect->epoch_steps / expect->epoch_seconds,
-                     plan_seconds_text(expect->epoch_seconds, took));
+                     train_seconds_text(expect->epoch_seconds, took));
     else
         (void)printf("%8s %8s  ", "-", "-");
     if (row->found->fits)

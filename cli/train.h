@@ -30,6 +30,7 @@ struct train {
     bool layers_given;
     bool heads_given;
     bool epochs_given;
+    uint64_t given; /* options that were read: a bit for each code from CLI_OPTION_OWN on */
 };
 
 /*
@@ -48,15 +49,32 @@ bool train_set_option(train_t *train, const char *name, char *value);
  * said. */
 bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
+/* One remark that names the options that were given and change nothing. */
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info);
+
 /* Words of settings, as the options have them. */
 const char *train_model_name(plim_model_kind_t kind);
 
 /* "start", "train", "evaluate", "checkpoint", "predict". */
 const char *train_phase_name(int phase);
 
+/* "0.4 s", "38 s", "12 min", "1.5 h". */
+const char *train_seconds_text(double seconds, char text_out[24]);
+
+/* What a plan says besides its accounts; "" where there is nothing to say. */
+typedef struct train_plan_texts {
+    char graph[64], features[64];  /* where they lie */
+    char parts[64], recompute[64]; /* what batches stepped down to */
+    char batch[96], epoch[160];    /* what to expect */
+} train_plan_texts_t;
+
+void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
+                      train_plan_texts_t *texts_out);
+
 /* The event "plan" of --json. */
 json_t *train_json_plan(const plim_train_plan_t *plan);
-void train_say_plan(const train_t *train, const plim_train_plan_t *plan);
+void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */
 void train_say_event(void *user, const plim_train_event_t *event);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -240,6 +241,7 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
     const cli_common_t *common = &train->common;
     plim_training_t *training = &train->training;
     double minutes;
+    train->given |= (uint64_t)1 << (code - CLI_OPTION_OWN);
     switch (code) {
     case OPTION_FANOUT:
         train->fanout_given = true;
@@ -349,4 +351,32 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info)
         return false;
     }
     return true;
+}
+
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info)
+{
+    const plim_training_t *training = &train->training;
+    const struct {
+        int code;
+        bool idle;
+        const char *text;
+    } options[] = {
+        {OPTION_MOMENTUM, training->optimiser.kind != PLIM_SGD, "--momentum (of sgd)"},
+        {OPTION_AGGR, training->model.kind != PLIM_SAGE, "--aggr (of sage)"},
+        {OPTION_STEP_SIZE, training->optimiser.schedule != PLIM_SCHEDULE_STEP,
+         "--step-size (of --schedule step)"},
+        {OPTION_GAMMA, training->optimiser.schedule != PLIM_SCHEDULE_STEP,
+         "--gamma (of --schedule step)"},
+        {OPTION_POOL, info->num_graphs == 0, "--pool (of datasets of many graphs)"},
+        {OPTION_PATIENCE, training->eval_every == 0 || info->num_split[PLIM_VALID] == 0,
+         "--patience (nothing is validated)"},
+    };
+    char text[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (options[i].idle && (train->given >> (options[i].code - CLI_OPTION_OWN) & 1) != 0)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used > 0 ? ", " : "",
+                                     options[i].text);
+    if (used > 0)
+        cli_remark("without effect here: %s", text);
 }

@@ -10,6 +10,20 @@ const char *train_split_name(int split)
     return names[split];
 }
 
+const char *train_seconds_text(double seconds, char text_out[24])
+{
+    const long long whole = (long long)(seconds + 0.5);
+    if (seconds < 10)
+        (void)snprintf(text_out, 24, "%.1f s", seconds);
+    else if (seconds < 120)
+        (void)snprintf(text_out, 24, "%lld s", whole);
+    else if (seconds < 7200)
+        (void)snprintf(text_out, 24, "%lld min", (whole + 30) / 60);
+    else
+        (void)snprintf(text_out, 24, "%.1f h", seconds / 3600);
+    return text_out;
+}
+
 json_t *train_json_score(double score)
 {
     return isfinite(score) ? json_real(score) : json_null();
@@ -68,15 +82,97 @@ json_t *train_json_plan(const plim_train_plan_t *plan)
     return object;
 }
 
-void train_say_plan(const train_t *train, const plim_train_plan_t *plan)
+/* "on disk, 1.2 GiB of it cached". */
+static void place_text(bool in_memory, size_t kept, const char *of, char *text_out, size_t size)
 {
-    char total[24], least[24];
-    if (train->common.json)
-        cli_print_json(train_json_plan(plan));
-    cli_remark("planned: %s at most, %s would do; topology %s, rows %s",
-               plim_size_text(plan->total, total), plim_size_text(plan->least, least),
-               plan->load.topology_in_memory ? "in memory" : "on disk",
-               plan->load.rows_in_memory ? "in memory" : "on disk");
+    char bytes[24];
+    if (in_memory)
+        (void)snprintf(text_out, size, "in memory");
+    else if (kept == 0)
+        (void)snprintf(text_out, size, "on disk");
+    else
+        (void)snprintf(text_out, size, "on disk, %s of %s cached",
+                       plim_size_text((int64_t)kept, bytes), of);
+}
+
+void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
+                      train_plan_texts_t *texts_out)
+{
+    const plim_expectation_t *expect = &plan->expect;
+    const plim_load_plan_t *load = &plan->load;
+    char nodes[24], edges[24], bytes[24], took[24];
+    train_plan_texts_t texts = {.graph = ""};
+    place_text(load->topology_in_memory, load->hot_list_bytes, "it", texts.graph,
+               sizeof texts.graph);
+    place_text(load->rows_in_memory, load->hot_row_bytes, "them", texts.features,
+               sizeof texts.features);
+    if (load->part_seeds > 0 && load->part_seeds < training->recipe.batch_size)
+        (void)snprintf(texts.parts, sizeof texts.parts,
+                       "%" PRId64 " of %" PRId64 " seeds at a time", load->part_seeds,
+                       training->recipe.batch_size);
+    if (plan->recompute)
+        (void)snprintf(texts.recompute, sizeof texts.recompute,
+                       "activations are computed again, not kept");
+    if (expect->batch_nodes > 0)
+        (void)snprintf(texts.batch, sizeof texts.batch, "about %s nodes, %s edges, %s",
+                       cli_count_text((double)expect->batch_nodes, nodes),
+                       cli_count_text((double)expect->batch_edges, edges),
+                       plim_size_text(expect->batch_bytes, bytes));
+    int used = 0;
+    if (expect->epoch_steps > 0)
+        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " steps", expect->epoch_steps);
+    if (expect->epoch_reads > 0)
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         ", about %s reads of %s in all",
+                         cli_count_text((double)expect->epoch_reads, nodes),
+                         plim_size_text(expect->epoch_read_bytes, bytes));
+    if (expect->epoch_seconds > 0)
+        (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                       ", about %s (%.3g it/s)", train_seconds_text(expect->epoch_seconds, took),
+                       (double)expect->epoch_steps / expect->epoch_seconds);
+    *texts_out = texts;
+}
+
+/* What the automatic loss is. */
+static plim_loss_t loss_of(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    if (training->loss != PLIM_LOSS_AUTO)
+        return training->loss;
+    return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_MSE;
+}
+
+/* What plan shows in full, in a few lines. */
+void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan)
+{
+    const char *loss = plim_words(PLIM_WORDS_LOSS)[loss_of(info, &train->training)];
+    const char *metric =
+        plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
+    char total[24], line[24], least[24];
+    train_plan_texts_t texts;
+    if (train->common.json) {
+        json_t *object = train_json_plan(plan);
+        (void)json_object_set_new(object, "loss", json_string(loss));
+        (void)json_object_set_new(object, "metric", json_string(metric));
+        cli_print_json(object);
+    }
+    train_plan_texts(plan, &train->training, &texts);
+    (void)plim_size_text(plan->line, line);
+    cli_remark("planned: at most %s%s%s (%s), %s would do", plim_size_text(plan->total, total),
+               plan->line == PLIM_LINE_NONE ? "" : " of ", plan->line == PLIM_LINE_NONE ? "" : line,
+               train_phase_name((int)plan->peak_phase), plim_size_text(plan->least, least));
+    cli_remark("  graph %s; features %s", texts.graph, texts.features);
+    if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
+        cli_remark("  %s%s%s", texts.parts,
+                   texts.parts[0] != '\0' && texts.recompute[0] != '\0' ? "; " : "",
+                   texts.recompute);
+    if (texts.batch[0] != '\0')
+        cli_remark("  a batch: %s", texts.batch);
+    if (texts.epoch[0] != '\0')
+        cli_remark("  an epoch: %s", texts.epoch);
+    cli_remark("  loss: %s; scores: %s", loss, metric);
+    if (info->num_split[PLIM_VALID] == 0)
+        cli_remark("  no validation split: no epoch is the best, and the last weights are used");
 }
 
 static void show_steps(const plim_train_event_t *event)

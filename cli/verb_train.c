@@ -104,7 +104,8 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->wishes, &plan);
     if (status != PLIM_OK)
         return status;
-    train_say_plan(train, &plan);
+    train_say_idle(train, plim_dataset_info(dataset));
+    train_say_plan(train, plim_dataset_info(dataset), &plan);
     const char *run = train->resume != NULL ? train->resume : train->run;
     if (run == NULL) {
         *said_out = !choose_run(train, chosen);

@@ -193,8 +193,8 @@ plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, con
         plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
     const int64_t least = (plim__footprint_least(fixed) + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s needs at least %lld MiB in all, and the memory line is %s; give "
-                      "--memory %lldM or more",
-                      source, what, (long long)least,
+                      "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
+                      "give --memory %lldM or more",
+                      source, (long long)least, what,
                       plim__size_text(plim_ledger_line(ledger), line), (long long)least);
 }

@@ -54,7 +54,7 @@ def test_the_table_is_the_object(graph):
             # the process itself differs by some pages from run to run
             assert size == 0 if text == '-' else size < 0.05 if text == '<0.1' else abs(size - float(text)) < 1.1
     assert any(line.startswith('total') for line in said)
-    assert any(line.startswith('line') and '500 MiB (--memory)' in line for line in said)
+    assert any(line.startswith('line') and '500 MiB, from --memory' in line for line in said)
 
 
 def test_train_does_what_plan_says(graph, tmp_path):
@@ -89,7 +89,7 @@ def test_what_does_not_fit(graph):
         assert given - 4 <= refused['least_bytes'] >> 20 <= given
         assert not plan(graph, *RECIPE, '--memory', f'{given - 5}M', code=3)['fits']
     done = plimsoll('plan', graph, *RECIPE, '--memory', '30M', code=3)
-    assert 'does not fit under 30 MiB' in done.stdout and 'MiB in all are needed' in done.stderr
+    assert '30 MiB, from --memory: it does not fit' in done.stdout and 'MiB in all are needed' in done.stderr
 
 
 def test_memory_that_is_not_here(graph):

@@ -94,6 +94,29 @@ def test_other_spellings(graph, tmp_path):
     assert (tmp_path / 'ours' / 'metrics.jsonl').read_bytes() == (tmp_path / 'theirs' / 'metrics.jsonl').read_bytes()
 
 
+def test_words_from_elsewhere(graph, tmp_path):
+    """Models and splits by the names that papers and PyG have."""
+    for name in ('SAGE', 'GraphSAGE', 'sage'):
+        plimsoll('train', graph, *SMALL[2:], '--model', name, '--epochs', 1, '--run', tmp_path / name)
+    assert len({(tmp_path / name / 'metrics.jsonl').read_bytes() for name in os.listdir(tmp_path)}) == 1
+    scores = [plimsoll('evaluate', tmp_path / 'sage', '--split', name, '--quiet').stdout for name in ('valid', 'val')]
+    assert scores[0] == scores[1]
+
+
+def test_the_plan_comes_first(graph, tmp_path):
+    """A few lines of it; what is scored; and which options change nothing."""
+    words = [word for word in SMALL if word != '--quiet']
+    said = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'a', '--memory', '300M',
+                    '--momentum', 0.5, '--gamma', 0.5, '--pool', 'max', '--aggr', 'max').stderr
+    assert re.search(r'^planned: at most .* of 300 MiB \((train|evaluate|checkpoint)\), .* would do$', said, re.M)
+    assert re.search(r'^  graph .*; features ', said, re.M)
+    assert '  loss: cross_entropy; scores: accuracy\n' in said
+    idle = re.search(r'^without effect here: (.*)$', said, re.M).group(1)
+    assert '--momentum' in idle and '--gamma' in idle and '--pool' in idle and '--aggr' not in idle
+    plain = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b').stderr
+    assert 'without effect' not in plain
+
+
 def test_a_run_without_a_name_gets_one(graph, tmp_path):
     for number in (1, 2):
         done = plimsoll('train', graph, *SMALL, '--epochs', 1, '--json', cwd=tmp_path)
