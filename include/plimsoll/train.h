@@ -199,15 +199,16 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
 /* A change of the settings that changes the result, and what it would come to. */
 typedef struct plim_advice {
     char change[96];     /* as options: "--hidden 128", "--batch 512 --precision bf16" */
-    int64_t total_bytes; /* of the plan with it */
-    int64_t saved_bytes; /* against the plan without */
+    int64_t total_bytes; /* the least line, to a MiB, under which that does */
+    int64_t saved_bytes; /* by which it is below that of the settings as they are */
 } plim_advice_t;
 
 /*
- * What would have whole batches fit under the line, where they do not: of each kind (precision,
- * fan-out, batch, hidden) the smallest change that does by itself, or else of several together.
- * None where whole batches fit already, or nothing would help. At most `capacity`. Errors as of
- * plim_train_plan, but for PLIM_ERR_BUDGET. Reads nothing.
+ * What would fit under the line where training does not; where it does but batches are cut, what
+ * would keep them whole. Of each kind (precision, fan-out, batch, hidden) the smallest change that
+ * does by itself, or else of several together. None where whole batches fit already, or nothing
+ * would help. At most `capacity`. Errors as of plim_train_plan, but for PLIM_ERR_BUDGET. Nothing is
+ * read but what plans before have left in the cache.
  */
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,

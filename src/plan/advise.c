@@ -1,18 +1,260 @@
-/* What would fit, if the result might change. */
-#include "plan/settings.h"
+/*
+ * What would fit, if the result might change.
+ *
+ * Each kind of change is tried from the smallest on, and the first that fits is the advice; where
+ * no kind does by itself all are made smaller together, and then each is taken back that is not
+ * needed. Every try is a plan that reads nothing.
+ */
+#include "plan/advise.h"
 
+#include "base/check.h"
 #include "base/fail.h"
+#include "plan/load_size.h"
+#include "plan/settings.h"
+#include "plan/statistics.h"
+#include "plan/train_plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define STEPS_MOST 40 /* of a change: by quarters and halves, so 2^-20 of what it was */
+#define ALL_FANOUT 32 /* what "all neighbours" begins to shrink from */
+
+typedef enum kind { PRECISION, FANOUT, BATCH, HIDDEN, NUM_KINDS } kind_t;
+
+typedef struct advising {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    const plim_training_t *training; /* as it was asked for */
+    plim_load_wishes_t wishes;
+    plim__trial_t trial; /* of its recipe, where that is known */
+    bool whole;          /* batches are to be computed whole; else anything will do that fits */
+} advising_t;
+
+/* What the seeds of a trial would come to with other fan-outs: by what dataset.json says of both.
+ */
+static plim__trial_t trial_for(const advising_t *advising, const plim_training_t *training)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(advising->dataset);
+    plim__trial_t trial = advising->trial;
+    for (int i = 0; i < trial.count; i++) {
+        plim__trial_size_t *size = &trial.sizes[i];
+        const plim__load_size_t was =
+            plim__load_size_expected(manifest, &advising->training->recipe, size->seeds);
+        const plim__load_size_t is =
+            plim__load_size_expected(manifest, &training->recipe, size->seeds);
+        size->nodes = plim__max_i64(
+            (int64_t)((double)size->nodes * ((double)is.nodes / (double)was.nodes)), size->seeds);
+        size->edges = (int64_t)((double)size->edges * ((double)is.edges / (double)was.edges)) + 1;
+    }
+    return trial;
+}
+
+/* Whether these settings do under so much memory. */
+static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
+{
+    const plim__trial_t trial = trial_for(advising, training);
+    plim_load_wishes_t wishes = advising->wishes;
+    plim_train_plan_t plan;
+    if (memory > 0)
+        wishes.memory = memory;
+    return plim__train_plan_quiet(advising->job, advising->dataset, training, &wishes,
+                                  trial.count > 0 ? &trial : NULL, &plan) == PLIM_OK &&
+           (!advising->whole || plan.load.part_seeds == wishes.part_seeds ||
+            (training->microbatch > 0 && plan.load.part_seeds == training->microbatch));
+}
+
+/* The least line, to a MiB, under which they do; 0 when none is found. */
+static int64_t least_line(const advising_t *advising, const plim_training_t *training)
+{
+    int64_t low = 0, high = 64 * MIB;
+    while (!does(advising, training, high)) {
+        if (high > plim_ledger_line(advising->job->ledger) / 2)
+            return 0;
+        low = high;
+        high *= 2;
+    }
+    while (high - low > MIB) {
+        const int64_t middle = low + (high - low) / 2;
+        if (does(advising, training, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+/* `value` after so many steps: 3/4, 1/2, 3/8, 1/4, … of it, in multiples of `unit`. */
+static int64_t shrink(int64_t value, int steps, int64_t unit)
+{
+    const int64_t half = value >> (steps / 2);
+    const int64_t left = steps % 2 == 0 ? half : half * 3 / 4;
+    return plim__max_i64(left / unit * unit, unit);
+}
+
+/* Outer hops first, which have the most nodes, each down to a quarter; then all of them to one. */
+static bool shrink_fanout(plim_recipe_t *recipe, int steps)
+{
+    bool changed = false;
+    for (int round = 0; round < 2; round++)
+        for (int hop = recipe->num_hops - 1; hop >= 0 && steps > 0; hop--) {
+            const int64_t from = recipe->fanout[hop] < 0 ? ALL_FANOUT : recipe->fanout[hop];
+            const int most = round == 0 ? 4 : STEPS_MOST;
+            const int taken = steps < most ? steps : most;
+            recipe->fanout[hop] = shrink(from, taken, 1);
+            changed = changed || recipe->fanout[hop] != from || from == ALL_FANOUT;
+            steps -= taken;
+        }
+    return changed;
+}
+
+/* Makes one kind of change by so many steps; false when there is nothing left to make smaller. */
+static bool change(plim_training_t *training, kind_t kind, int steps)
+{
+    const plim_training_t before = *training;
+    plim_model_t *model = &training->model;
+    const int64_t heads = model->kind == PLIM_GAT ? plim__max_i64(model->heads, 1) : 1;
+    switch (kind) {
+    case PRECISION:
+        model->precision = PLIM_PRECISION_BF16;
+        return before.model.precision != model->precision;
+    case FANOUT:
+        return shrink_fanout(&training->recipe, steps);
+    case BATCH:
+        training->recipe.batch_size = shrink(before.recipe.batch_size, steps, 1);
+        training->microbatch = plim__min_i64(before.microbatch, training->recipe.batch_size);
+        return training->recipe.batch_size < before.recipe.batch_size;
+    case HIDDEN:
+        model->hidden = shrink(before.model.hidden, steps, heads);
+        return model->hidden < before.model.hidden;
+    case NUM_KINDS:
+        break;
+    }
+    return false;
+}
+
+static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
+{
+    bool same = true;
+    for (int i = 0; i < a->num_hops; i++)
+        same = same && a->fanout[i] == b->fanout[i];
+    return same;
+}
+
+/* What differs from what was asked for, as options. */
+static void write_change(const plim_training_t *from, const plim_training_t *to,
+                         char text_out[sizeof((plim_advice_t *)0)->change])
+{
+    const size_t size = sizeof((plim_advice_t *)0)->change;
+    int used = 0;
+    text_out[0] = '\0';
+    if (to->recipe.batch_size != from->recipe.batch_size)
+        used += snprintf(text_out + used, size - (size_t)used, " --batch %lld",
+                         (long long)to->recipe.batch_size);
+    if (!same_fanout(&from->recipe, &to->recipe)) {
+        used += snprintf(text_out + used, size - (size_t)used, " --fanout ");
+        for (int i = 0; i < to->recipe.num_hops && (size_t)used < size; i++)
+            used += snprintf(text_out + used, size - (size_t)used, "%s%lld", i > 0 ? "," : "",
+                             (long long)to->recipe.fanout[i]);
+    }
+    if (to->model.hidden != from->model.hidden && (size_t)used < size)
+        used += snprintf(text_out + used, size - (size_t)used, " --hidden %lld",
+                         (long long)to->model.hidden);
+    if (to->model.precision != from->model.precision && (size_t)used < size)
+        (void)snprintf(text_out + used, size - (size_t)used, " --precision bf16");
+    memmove(text_out, text_out + 1, strlen(text_out)); /* the blank in front */
+}
+
+/* The smallest change of one kind that does. */
+static bool find_one(const advising_t *advising, kind_t kind, plim_training_t *changed_out)
+{
+    for (int steps = 1; steps <= STEPS_MOST; steps++) {
+        plim_training_t changed = *advising->training;
+        if (!change(&changed, kind, steps))
+            return false;
+        if (does(advising, &changed, 0)) {
+            *changed_out = changed;
+            return true;
+        }
+        if (kind == PRECISION)
+            return false;
+    }
+    return false;
+}
+
+static void change_all(const advising_t *advising, const bool kinds[NUM_KINDS], int steps,
+                       plim_training_t *changed)
+{
+    *changed = *advising->training;
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        if (kinds[kind])
+            (void)change(changed, (kind_t)kind, steps);
+}
+
+/* Several kinds together: the fewest steps that do, and of those kinds the ones that are needed. */
+static bool find_several(const advising_t *advising, plim_training_t *changed_out)
+{
+    bool kinds[NUM_KINDS] = {true, true, true, true};
+    for (int steps = 1; steps <= STEPS_MOST; steps++) {
+        change_all(advising, kinds, steps, changed_out);
+        if (!does(advising, changed_out, 0))
+            continue;
+        for (int kind = 0; kind < NUM_KINDS; kind++) {
+            kinds[kind] = false;
+            change_all(advising, kinds, steps, changed_out);
+            kinds[kind] = !does(advising, changed_out, 0);
+        }
+        change_all(advising, kinds, steps, changed_out);
+        return true;
+    }
+    return false;
+}
+
+static void add_advice(const advising_t *advising, const plim_training_t *changed, int64_t before,
+                       plim_advice_t *advice)
+{
+    write_change(advising->training, changed, advice->change);
+    advice->total_bytes = least_line(advising, changed);
+    advice->saved_bytes = before > 0 ? plim__max_i64(before - advice->total_bytes, 0) : 0;
+}
 
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,
                                          const plim_load_wishes_t *wishes, int capacity,
                                          plim_advice_t *advice_out, int *count_out)
 {
-    (void)job;
-    (void)wishes;
-    (void)capacity;
-    (void)advice_out;
+    advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
+    plim_training_t changed;
+    int count = 0;
     PLIM_TRY(plim__settings_check(dataset, training));
-    *count_out = 0;
+    if (wishes != NULL)
+        advising.wishes = *wishes;
+    const plim_recipe_t recipe = plim__settings_recipe(plim_dataset_info(dataset), training);
+    PLIM_TRY(plim__statistics_trial(job, dataset, &recipe, false, &advising.trial));
+    advising.whole = does(&advising, training, 0); /* then it fits, and may be cut */
+    if (!does(&advising, training, 0)) {
+        const int64_t before = least_line(&advising, training);
+        for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
+            if (find_one(&advising, (kind_t)kind, &changed))
+                add_advice(&advising, &changed, before, &advice_out[count++]);
+        if (count == 0 && capacity > 0 && find_several(&advising, &changed))
+            add_advice(&advising, &changed, before, &advice_out[count++]);
+    }
+    *count_out = count;
     return PLIM_OK;
+}
+
+void plim__advise_text(const plim_job_t *job, const plim_dataset_t *dataset,
+                       const plim_training_t *training, const plim_load_wishes_t *wishes,
+                       char text_out[PLIM__ADVICE_TEXT])
+{
+    plim_advice_t advice[NUM_KINDS];
+    int count, used = 0;
+    text_out[0] = '\0';
+    if (plim_train_advise(job, dataset, training, wishes, NUM_KINDS, advice, &count) != PLIM_OK)
+        return;
+    for (int i = 0; i < count && used < PLIM__ADVICE_TEXT; i++)
+        used += snprintf(text_out + used, (size_t)(PLIM__ADVICE_TEXT - used), ", or %s",
+                         advice[i].change);
 }

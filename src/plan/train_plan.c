@@ -4,10 +4,12 @@
  * alone.
  */
 #include "plan/train_plan.h"
+
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/footprint.h"
+#include "plan/advise.h"
 #include "plan/load_plan.h"
 #include "plan/settings.h"
 #include "plan/train_accounts.h"
@@ -18,6 +20,8 @@ typedef struct beside {
     const plim_dataset_info_t *info;
     const plim_training_t *training;
     bool trains; /* else it evaluates */
+    bool quiet;
+    const plim__trial_t *known; /* as plim__load_beside_t's */
 } beside_t;
 
 static int64_t beside_bytes(const void *context, const plim_load_plan_t *plan)
@@ -27,7 +31,7 @@ static int64_t beside_bytes(const void *context, const plim_load_plan_t *plan)
                             NULL);
 }
 
-/* What would make it fit besides memory; none of it unless asked for. */
+/* What would make it fit besides memory; training's are found by plim__advise_text. */
 static const char *remedies_for(const beside_t *beside)
 {
     const plim_model_t *model = &beside->training->model;
@@ -35,10 +39,8 @@ static const char *remedies_for(const beside_t *beside)
         return beside->info->num_graphs == 0 && model->kind != PLIM_MLP
                    ? ", or take --exact, which works in parts of any size"
                    : "";
-    if (model->norm == PLIM_NORM_BATCH)
-        return ", or make batches or fan-outs smaller, or --hidden smaller; batch norm needs whole "
-               "batches, layer norm (--norm layer) does not";
-    return ", or make batches or fan-outs smaller, or --hidden smaller";
+    return model->norm == PLIM_NORM_BATCH ? ", or take --norm layer: batch norm needs whole batches"
+                                          : "";
 }
 
 /* The loader's part of the whole: what it would say of itself. */
@@ -101,6 +103,8 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                         .whole = whole,
                                         .cuts = !whole,
                                         .bits = context->trains,
+                                        .quiet = context->quiet,
+                                        .known = context->known,
                                         .what = context->trains ? "training on batches"
                                                                 : "evaluation on batches",
                                         .remedies = remedies_for(context)};
@@ -117,7 +121,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     gather_accounts(context, &plan.load, &plan);
     plim__train_accounts_sum(&plan);
     part_off(&plan.load, beside_bytes(context, &plan.load));
-    if (tight)
+    if (tight && !context->quiet)
         plim__log(context->job, PLIM_LOG_INFO,
                   "layers' inputs are computed again in backward, so that %s fit; the result is "
                   "the same to the bit",
@@ -132,24 +136,47 @@ static int64_t fewer(int64_t a, int64_t b)
     return a > 0 && b > 0 ? plim__min_i64(a, b) : plim__max_i64(a, b);
 }
 
+plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_training_t *training,
+                                     const plim_load_wishes_t *wishes, const plim__trial_t *known,
+                                     plim_train_plan_t *plan_out)
+{
+    const beside_t context = {.job = job,
+                              .info = plim_dataset_info(dataset),
+                              .training = training,
+                              .trains = true,
+                              .quiet = true,
+                              .known = known};
+    plim_load_wishes_t wanted = *wishes;
+    wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
+    return plan_for(&context, dataset, &wanted, plan_out);
+}
+
 PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim_training_t *training,
                                        const plim_load_wishes_t *wishes,
                                        plim_train_plan_t *plan_out)
 {
-    const beside_t context = {job, plim_dataset_info(dataset), training, true};
+    const beside_t context = {
+        .job = job, .info = plim_dataset_info(dataset), .training = training, .trains = true};
     plim_load_wishes_t wanted = {0};
+    char message[PLIM_MESSAGE_MAX], advice[PLIM__ADVICE_TEXT];
     PLIM_TRY(plim__settings_check(dataset, training));
     if (wishes != NULL)
         wanted = *wishes;
     wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
-    return plan_for(&context, dataset, &wanted, plan_out);
+    const plim_status_t status = plan_for(&context, dataset, &wanted, plan_out);
+    if (status != PLIM_ERR_BUDGET)
+        return status;
+    plim__fail_save(message, sizeof message);
+    plim__advise_text(job, dataset, training, wishes, advice);
+    return plim__fail(PLIM_ERR_BUDGET, "%s%s", message, advice);
 }
 
 plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim_training_t *training, plim_train_plan_t *plan_out)
 {
-    const beside_t context = {job, plim_dataset_info(dataset), training, false};
+    const beside_t context = {.job = job, .info = plim_dataset_info(dataset), .training = training};
     const plim_load_wishes_t wanted = {.part_seeds = training->microbatch};
     PLIM_TRY(plim__settings_check(dataset, training));
     return plan_for(&context, dataset, &wanted, plan_out);

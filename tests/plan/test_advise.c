@@ -1,0 +1,158 @@
+/* Advice does what it says: each change that is named fits, and the one before it does not. */
+#include "support/dataset.h"
+#include "support/harness.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define CAPACITY 8
+
+/* Activations and weights decide what fits. */
+static const test_graph_t wide = {
+    .num_nodes = 40000, .num_features = 128, .num_classes = 7, .half = true};
+
+static plim_training_t large_training(void)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    training.model.kind = PLIM_SAGE;
+    training.model.num_layers = 2;
+    training.model.hidden = 512;
+    training.recipe.batch_size = 1024;
+    training.recipe.num_hops = 2;
+    training.recipe.fanout[0] = 15;
+    training.recipe.fanout[1] = 10;
+    return training;
+}
+
+/* Takes the options that an advice names. */
+static plim_training_t take(plim_training_t training, const char *change)
+{
+    char text[sizeof((plim_advice_t *)0)->change];
+    char *rest = text, *word;
+    (void)snprintf(text, sizeof text, "%s", change);
+    while ((word = strtok_r(rest, " ", &rest)) != NULL) {
+        const char *value = strtok_r(rest, " ", &rest);
+        assert_non_null(value);
+        if (strcmp(word, "--hidden") == 0)
+            training.model.hidden = atoll(value);
+        else if (strcmp(word, "--batch") == 0)
+            training.recipe.batch_size = atoll(value);
+        else if (strcmp(word, "--precision") == 0)
+            training.model.precision = PLIM_PRECISION_BF16;
+        else if (strcmp(word, "--fanout") == 0)
+            for (int i = 0; i < training.recipe.num_hops; i++, value = strchr(value, ',') + 1)
+                training.recipe.fanout[i] = atoll(value);
+        else
+            fail_msg("what is %s?", word);
+    }
+    return training;
+}
+
+static void check_advice(const test_place_t *place, const plim_training_t *training,
+                         const plim_load_wishes_t *wishes, bool whole, int least_count)
+{
+    plim_advice_t advice[CAPACITY];
+    plim_train_plan_t plan;
+    int count;
+    assert_ok(
+        plim_train_advise(&place->job, place->dataset, training, wishes, CAPACITY, advice, &count));
+    assert_true(count >= least_count && count <= CAPACITY);
+    for (int i = 0; i < count; i++) {
+        const plim_training_t changed = take(*training, advice[i].change);
+        assert_ok(plim_train_plan(&place->job, place->dataset, &changed, wishes, &plan));
+        assert_true(!whole || plan.load.part_seeds == 0);
+        assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= wishes->memory + MIB);
+    }
+}
+
+static void what_is_advised_fits(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZED) {
+        print_message("skipped: the line is too near to what the sanitizer takes\n");
+        skip();
+    }
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_training_t training = large_training();
+    plim_train_plan_t plan;
+    plim_advice_t advice[CAPACITY];
+    int count;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_ok(
+        plim_train_advise(&place.job, place.dataset, &training, NULL, CAPACITY, advice, &count));
+    assert_int_equal(count, 0); /* whole batches fit */
+    for (int64_t memory = plan.least - 24 * MIB; memory < plan.least; memory += 6 * MIB)
+        check_advice(&place, &training, &(plim_load_wishes_t){.memory = memory}, false, 0);
+    for (int64_t memory = plan.least + MIB; memory < plan.total; memory += 32 * MIB) {
+        const plim_load_wishes_t wishes = {.memory = memory};
+        plim_train_plan_t cut;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &cut));
+        check_advice(&place, &training, &wishes, true, cut.load.part_seeds > 0 ? 1 : 0);
+    }
+    test_place_close(&place);
+}
+
+/* Who is refused is told what would do. */
+static void a_refusal_names_what_would_do(void **state)
+{
+    (void)state;
+    if (TEST_SANITIZED) {
+        print_message("skipped: the line is too near to what the sanitizer takes\n");
+        skip();
+    }
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_training_t training = large_training();
+    plim_train_plan_t plan;
+    plim_advice_t advice[CAPACITY];
+    int count;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    const plim_load_wishes_t wishes = {.memory = plan.least - 2 * MIB};
+    assert_ok(
+        plim_train_advise(&place.job, place.dataset, &training, &wishes, CAPACITY, advice, &count));
+    assert_true(count > 0);
+    assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, &wishes, &plan),
+                     PLIM_ERR_BUDGET);
+    for (int i = 0; i < count; i++)
+        assert_non_null(strstr(plim_last_error(), advice[i].change));
+    assert_non_null(strstr(plim_last_error(), "or more, or --"));
+    test_place_close(&place);
+}
+
+/* Computing layers' inputs again keeps whole batches where nothing else would. */
+static void inputs_are_computed_again_before_batches_are_cut(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_training_t training = large_training();
+    plim_train_plan_t plan, forced;
+    int again = 0;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_false(plan.recompute);
+    for (int64_t memory = plan.least; memory < plan.total; memory += 4 * MIB) {
+        const plim_load_wishes_t wishes = {.memory = memory};
+        training.model.recompute = true;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &forced));
+        assert_true(forced.recompute);
+        training.model.recompute = false;
+        plim_train_plan_t free_plan;
+        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &free_plan));
+        assert_int_equal(free_plan.load.part_seeds, forced.load.part_seeds);
+        again += free_plan.recompute && free_plan.load.part_seeds == 0;
+    }
+    assert_true(again > 0);
+    test_place_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_advised_fits),
+        cmocka_unit_test(a_refusal_names_what_would_do),
+        cmocka_unit_test(inputs_are_computed_again_before_batches_are_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
