@@ -23,7 +23,7 @@ typedef struct plan_sweep {
 typedef struct plan_pyg_options {
     plim_pyg_options_t pyg;
     int64_t line; /* under which it would run; 0: unknown */
-    int64_t ours; /* what plimsoll holds for the same training; 0: unknown */
+    int64_t ours; /* the least line under which plimsoll does the same training; 0: unknown */
 } plan_pyg_options_t;
 
 enum {

@@ -104,6 +104,8 @@ static void print_json(const plim_pyg_plan_t *plan, const plan_pyg_options_t *op
                               json_string(plim_pyg_phase_name(plan->peak_phase)));
     (void)json_object_set_new(object, "total_bytes", json_integer(plan->peak));
     (void)json_object_set_new(object, "ask_bytes", json_integer(plan->ask));
+    (void)json_object_set_new(object, "csc_bytes", json_integer(plan->peak_csc));
+    (void)json_object_set_new(object, "csc_mapped_bytes", json_integer(plan->peak_mapped));
     (void)json_object_set_new(object, "batch_nodes", json_integer(plan->batch_nodes));
     (void)json_object_set_new(object, "batch_edges", json_integer(plan->batch_edges));
     if (options->line > 0) {
@@ -115,7 +117,7 @@ static void print_json(const plim_pyg_plan_t *plan, const plan_pyg_options_t *op
                                       json_string(plim_pyg_phase_name((plim_pyg_phase_t)killed)));
     }
     if (options->ours > 0)
-        (void)json_object_set_new(object, "plimsoll_bytes", json_integer(options->ours));
+        (void)json_object_set_new(object, "plimsoll_least_bytes", json_integer(options->ours));
     if (plan->gpu.memory > 0)
         (void)json_object_set_new(object, "gpu", json_gpu(&plan->gpu));
     cli_print_json(object);
@@ -151,13 +153,14 @@ static void say_gpu(const plim_pyg_gpu_t *gpu, const plim_training_t *training)
     const char *const *precisions = plim_words(PLIM_WORDS_PRECISION);
     const char *asked = precisions[training->model.precision];
     char memory[24], total[24], context[24], model[24], batch[24], activations[24];
-    (void)printf("GPU of %s: batches of %" PRId64 " in %s take %s (context %s, weights, gradients "
-                 "and moments %s, batch %s, activations %s; assumed, not measured): %s\n",
+    (void)printf("GPU of %s: batches of %" PRId64 " in %s take %s: that %s\n",
                  plim_size_text(gpu->memory, memory), training->recipe.batch_size, asked,
-                 plim_size_text(gpu->total, total), plim_size_text(gpu->context, context),
-                 plim_size_text(gpu->model, model), plim_size_text(gpu->batch_bytes, batch),
-                 plim_size_text(gpu->activations, activations),
-                 gpu->fits ? "that fits" : "that does not fit");
+                 plim_size_text(gpu->total, total), gpu->fits ? "fits" : "does not fit");
+    (void)printf("  context %s, weights, gradients, moments %s, batch %s, activations %s,\n"
+                 "  and a tenth of these; assumed, no GPU was measured\n",
+                 plim_size_text(gpu->context, context), plim_size_text(gpu->model, model),
+                 plim_size_text(gpu->batch_bytes, batch),
+                 plim_size_text(gpu->activations, activations));
     (void)printf("  largest batch: %" PRId64 " in f32, %" PRId64 " in bf16\n",
                  gpu->largest_batch[PLIM_PRECISION_F32], gpu->largest_batch[PLIM_PRECISION_BF16]);
     if (!gpu->fits && gpu->microbatch > 0)
@@ -167,10 +170,25 @@ static void say_gpu(const plim_pyg_gpu_t *gpu, const plim_training_t *training)
         (void)printf("  not even one seed fits: take fewer hidden channels or smaller fan-outs\n");
 }
 
+/* What the script could do about it, and what plimsoll does. */
+static void say_remedies(const plim_pyg_plan_t *plan, const plan_pyg_options_t *options)
+{
+    char bytes[24];
+    if (plan->peak_csc < plan->peak)
+        (void)printf("with edges sorted once for all loaders: %s\n",
+                     plim_size_text(plan->peak_csc, bytes));
+    if (plan->peak_mapped < plan->peak_csc)
+        (void)printf("with that and features mapped, not loaded: %s\n",
+                     plim_size_text(plan->peak_mapped, bytes));
+    if (options->ours > 0)
+        (void)printf("plimsoll does the same training from %s on\n",
+                     plim_size_text(options->ours, bytes));
+}
+
 static void say(const plim_pyg_plan_t *plan, const plim_training_t *training,
                 const plan_pyg_options_t *options)
 {
-    char peak[24], line[24], ours[24];
+    char peak[24], line[24];
     const int killed = options->line > 0 ? plim_pyg_killed(plan, options->line) : -1;
     (void)printf("In PyTorch Geometric, estimated; batches of %" PRId64 " nodes and %" PRId64
                  " edges\n",
@@ -186,9 +204,7 @@ static void say(const plim_pyg_plan_t *plan, const plim_training_t *training,
         (void)printf("with %s it fits\n", plim_size_text(options->line, line));
     if (plan->gpu.memory > 0)
         say_gpu(&plan->gpu, training);
-    if (options->ours > 0)
-        (void)printf("plimsoll holds %s for the same training\n",
-                     plim_size_text(options->ours, ours));
+    say_remedies(plan, options);
 }
 
 int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,

@@ -263,7 +263,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     plim_dataset_t *dataset;
     plim_job_t job;
     plan->pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = found->fits ? found->plan.total : 0;
+    plan->pyg.ours = found->plan.least;
     for (int i = 0; i < 2 && status == PLIM_ERR_BUDGET; i++)
         status = begin(plan, lines[i], &job, &dataset);
     if (status != PLIM_OK)

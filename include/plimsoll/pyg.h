@@ -76,7 +76,9 @@ typedef struct plim_pyg_plan {
     int64_t phase[PLIM_PYG_PHASES]; /* what cannot be given back, in all */
     plim_pyg_phase_t peak_phase;
     int64_t peak;
-    int64_t ask; /* the peak and a tenth, in whole GiB: for the scheduler */
+    int64_t ask;         /* the peak and a tenth, in whole GiB: for the scheduler */
+    int64_t peak_csc;    /* were the edges sorted beforehand, for all loaders */
+    int64_t peak_mapped; /* … and the features mapped, not loaded */
     int64_t batch_nodes, batch_edges;
     plim_pyg_gpu_t gpu;
 } plim_pyg_plan_t;

@@ -268,13 +268,10 @@ static void fit_gpu(const plim_dataset_info_t *info, const plim_training_t *trai
         gpu->microbatch = 0;
 }
 
-void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *training,
-                        const plim_pyg_options_t *options, const plim__pyg_sizes_t *sizes,
-                        plim_pyg_plan_t *plan_out)
+static void estimate(const plim_dataset_info_t *info, const plim_training_t *training,
+                     const plim_pyg_options_t *options, double nodes, double edges,
+                     plim_pyg_plan_t *plan_out)
 {
-    const int64_t seeds = plim__min_i64(training->recipe.batch_size, info->num_nodes);
-    double nodes, edges;
-    plim__pyg_batch(sizes, seeds, &nodes, &edges);
     const plim__pyg_step_t step =
         plim__pyg_step(training, info->num_features, plim__settings_outputs(info), nodes, edges);
     const double batch = batch_bytes(info, nodes, edges);
@@ -289,6 +286,24 @@ void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *
                 plan_out);
     add_tables(options, plan_out);
     find_peak(plan_out);
+}
+
+void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *training,
+                        const plim_pyg_options_t *options, const plim__pyg_sizes_t *sizes,
+                        plim_pyg_plan_t *plan_out)
+{
+    const int64_t seeds = plim__min_i64(training->recipe.batch_size, info->num_nodes);
+    plim_pyg_options_t changed = *options;
+    plim_pyg_plan_t sorted, mapped;
+    double nodes, edges;
+    plim__pyg_batch(sizes, seeds, &nodes, &edges);
+    estimate(info, training, options, nodes, edges, plan_out);
+    changed.graph = PLIM_PYG_CSC;
+    estimate(info, training, &changed, nodes, edges, &sorted);
+    changed.rows = PLIM_PYG_ROWS_MAPPED;
+    estimate(info, training, &changed, nodes, edges, &mapped);
+    plan_out->peak_csc = sorted.peak;
+    plan_out->peak_mapped = mapped.peak;
     if (options->gpu_memory > 0)
         fit_gpu(info, training, options, sizes, &plan_out->gpu);
 }

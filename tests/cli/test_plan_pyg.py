@@ -1,0 +1,93 @@
+"""plan --for pyg as people use it: the table and its JSON, why a job dies, what fits a GPU."""
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+PHASES = ('start', 'load', 'sort', 'train', 'evaluate')
+RECIPE = ('--model', 'sage', '--hidden', 32, '--fanout', '4,3', '--batch', 200, '--for', 'pyg')
+NODES, EDGES, FEATURES = 20000, 160000, 24
+GIB = 1 << 30
+
+
+def plimsoll(*words, code=0):
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def plan(*words):
+    return json.loads(plimsoll('plan', *words, '--json').stdout)
+
+
+def account(found, name):
+    return next((one for one in found['accounts'] if one['name'] == name), None)
+
+
+@pytest.fixture(scope='module')
+def graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp('plan') / 'graph'
+    plimsoll('generate', 'free', path, '--nodes', NODES, '--edges', EDGES, '--features', FEATURES, '--classes', 5)
+    return path
+
+
+def test_sums_peak_and_what_to_ask_for(graph):
+    found = plan(graph, *RECIPE)
+    for phase in PHASES:
+        assert found['phases'][phase] == sum(one['phases'][phase] for one in found['accounts'] if not one['reclaimable'])
+    assert found['total_bytes'] == max(found['phases'].values()) == found['phases'][found['peak_phase']]
+    assert found['ask_bytes'] % GIB == 0 and found['ask_bytes'] >= 1.1 * found['total_bytes']
+    assert account(found, 'x')['bytes'] == 4 * NODES * FEATURES
+    assert account(found, 'edge_index')['bytes'] == 16 * EDGES
+    assert account(found, 'sort of the edges')['phases']['sort'] == 32 * EDGES
+    assert found['csc_mapped_bytes'] < found['csc_bytes'] < found['total_bytes']
+    assert 0 < found['plimsoll_least_bytes'] < found['total_bytes']
+
+
+def test_where_it_would_be_killed(graph):
+    whole = plan(graph, *RECIPE)
+    for phase, before in (('load', 'start'), ('sort', 'load')):
+        line = (whole['phases'][before] + whole['phases'][phase]) // 2
+        found = plan(graph, *RECIPE, '--memory', line)
+        assert not found['fits'] and found['killed_phase'] == phase and found['line_bytes'] == line
+        said = plimsoll('plan', graph, *RECIPE, '--memory', line).stdout
+        assert 'it would be killed while ' + ('the dataset is read' if phase == 'load' else 'edge_index is sorted') in said
+    found = plan(graph, *RECIPE, '--memory', '4G')
+    assert found['fits'] and 'killed_phase' not in found
+
+
+def test_the_table_is_readable(graph):
+    said = plimsoll('plan', graph, *RECIPE, '--workers', 2, '--gpu-memory', '8G').stdout.splitlines()
+    assert max(map(len, said)) <= 100
+    assert said[1].split() == list(PHASES)
+    assert any(re.fullmatch(r'ask the scheduler for: --mem=\d+G', line) for line in said)
+    assert any(line.startswith('plimsoll does the same training from ') for line in said)
+
+
+def test_how_the_script_is_written(graph):
+    plain = plan(graph, *RECIPE)
+    assert account(plan(graph, *RECIPE, '--graph', 'csc'), 'sorted edges') is None
+    assert account(plan(graph, *RECIPE, '--mapped-features'), 'x')['reclaimable']
+    one = plan(graph, *RECIPE, '--loaders', 1)
+    assert 3 * account(one, 'sorted edges')['phases']['train'] == account(plain, 'sorted edges')['phases']['train']
+    workers = plan(graph, *RECIPE, '--workers', 2, '--prefetch', 3)
+    assert abs(account(workers, 'batches ahead')['bytes'] - 6 * account(workers, 'batch')['bytes']) < 8
+    assert plan(graph, *RECIPE, '--workers', 2, '--persistent-workers')['total_bytes'] > workers['total_bytes'] - (1 << 20)
+
+
+def test_gpu(graph):
+    wide = ('--model', 'gat', '--heads', 4, '--hidden', 4096, '--fanout', '10,10', '--batch', 2048, '--for', 'pyg')
+    roomy = plan(graph, *wide, '--gpu-memory', '80G')['gpu']
+    tight = plan(graph, *wide, '--gpu-memory', '2G')['gpu']
+    assert roomy['fits'] and roomy['microbatch'] == 2048
+    assert not tight['fits'] and 0 < tight['microbatch'] < 2048 and tight['largest_batch']['f32'] < 2048
+    assert tight['largest_batch']['bf16'] > tight['largest_batch']['f32']
+
+
+def test_nonsense(graph):
+    for words in (('--loaders', 4), ('--workers', -1), ('--gpu-memory', 'much'), ('--graph', 'coo')):
+        assert words[0] in plimsoll('plan', graph, *RECIPE, *words, code=2).stderr
+    plimsoll('plan', graph, '--workers', 2, code=2)
