@@ -162,7 +162,7 @@ static double walk_through(const plim_model_t *model, const double width[], doub
                    .narrow = model->precision == PLIM_PRECISION_BF16 ? 2 : sizeof(float),
                    .below = below,
                    .gradients = gradients};
-    layer_t layers[PLIM_HOPS_MAX];
+    layer_t layers[PLIM_HOPS_MAX] = {{0}};
     double size = sizeof(float);
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
@@ -204,7 +204,7 @@ plim__pyg_step_t plim__pyg_step(const plim_training_t *training, int64_t num_fea
                                 int64_t num_outputs, double nodes, double edges)
 {
     const plim_model_t *model = &training->model;
-    double width[PLIM_HOPS_MAX + 1];
+    double width[PLIM_HOPS_MAX + 1] = {0};
     plim__pyg_step_t step = {0};
     for (int i = 0; i <= model->num_layers; i++)
         width[i] = (double)(i == 0                   ? num_features
