@@ -73,6 +73,7 @@ struct plim_load_plan {
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;
     int64_t part_seeds; /* at most so many in a part; 0: as many as fit a slot */
+    bool guessed;       /* how large batches are follows from degrees: none were drawn */
     int io_depth;
     size_t io_gap;
     char scratch[512];     /* "" : none */

@@ -358,6 +358,7 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
             facts->beside = tight;
         return refuse(facts, line, plim__load_least(facts));
     }
+    plan->guessed = false;
     if (!is_worth_a_trial(facts, plan))
         return PLIM_OK;
     if (beside->quiet && beside->known != NULL)
@@ -365,9 +366,11 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     else
         PLIM_TRY(plim__statistics_trial(facts->job, facts->dataset, facts->recipe, may_read(facts),
                                         &facts->trial));
-    if (facts->trial.count == 0)
+    plan->guessed = facts->trial.count == 0;
+    if (plan->guessed)
         return PLIM_OK;
     (void)fit_tighter(facts, tight, line, plan, tight_out);
+    plan->guessed = false;
     const int64_t tried = trial_total(facts, line);
     plan->start = plim__max_i64(plan->start,
                                 tried - facts->held - plim__footprint_growth(line) - beside->early);
