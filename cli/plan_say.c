@@ -100,7 +100,7 @@ static void say_line(const plan_t *plan, const plan_found_t *found)
 }
 
 /* Where the data lies, what batches stepped down to, what to expect. */
-static void say_rest(const train_t *train, const plan_found_t *found)
+static void say_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     const int64_t disk = found->plan.expect.disk_bytes;
     train_plan_texts_t texts;
@@ -112,6 +112,9 @@ static void say_rest(const train_t *train, const plan_found_t *found)
     say("parts", texts.parts);
     say("recompute", texts.recompute);
     say("epoch", texts.epoch);
+    if (found->plan.load.guessed && plan->shape.shape == NULL)
+        say("note",
+            "batches are guessed by degrees; train draws some first, and so does --measure");
     if (disk > 0)
         (void)printf("%-10s %s at most, for the run and its predictions\n", "disk",
                      plim_size_text(disk, text));
@@ -138,7 +141,7 @@ void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *foun
     say_heading(plan, train, found);
     say_table(&found->plan);
     say_line(plan, found);
-    say_rest(train, found);
+    say_rest(plan, train, found);
     say_advice(plan, found);
     (void)fflush(stdout);
 }

@@ -70,6 +70,7 @@ json_t *train_json_plan(const plim_train_plan_t *plan)
                               json_string(train_phase_name((int)plan->peak_phase)));
     (void)json_object_set_new(object, "recompute", json_boolean(plan->recompute));
     (void)json_object_set_new(object, "part_seeds", json_integer(plan->load.part_seeds));
+    (void)json_object_set_new(object, "guessed", json_boolean(plan->load.guessed));
     (void)json_object_set_new(object, "expect", json_expectation(&plan->expect));
     (void)json_object_set_new(object, "total_bytes", json_integer(plan->total));
     if (plan->line != PLIM_LINE_NONE)

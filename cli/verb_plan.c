@@ -11,6 +11,7 @@
 enum {
     OPTION_SWEEP = TRAIN_OPTION_MORE,
     OPTION_FOR,
+    OPTION_MEASURE,
     OPTION_SCALE,
     OPTION_SPREAD,
     OPTION_DTYPE,
@@ -22,6 +23,7 @@ enum {
 
 static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
                                             {"for", required_argument, NULL, OPTION_FOR},
+                                            {"measure", no_argument, NULL, OPTION_MEASURE},
                                             {"scale", required_argument, NULL, OPTION_SCALE},
                                             {"spread", required_argument, NULL, OPTION_SPREAD},
                                             {"dtype", required_argument, NULL, OPTION_DTYPE},
@@ -69,6 +71,9 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
     case OPTION_FOR:
         plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
         return plan->for_pyg;
+    case OPTION_MEASURE:
+        train->wishes.no_reading = false;
+        return true;
     case OPTION_SCALE:
         return cli_parse_real(&train->common, "--scale", optarg, 0, 1e6, &plan->shape.scale);
     case OPTION_SPREAD:
@@ -279,7 +284,8 @@ static int run(int argc, char **argv)
     static const train_more_t more = {own_options, take_option};
     static plan_t plan = {.train = {.common = {.verb = &cli_verb_plan},
                                     .more = &more,
-                                    .training = PLIM_TRAINING_INIT},
+                                    .training = PLIM_TRAINING_INIT,
+                                    .wishes = {.no_reading = true}},
                           .shape = PLIM_GENERATE_OPTIONS_INIT,
                           .pyg = {.pyg = PLIM_PYG_OPTIONS_INIT}};
     static plan_found_t found;
@@ -329,6 +335,8 @@ const cli_verb_t cli_verb_plan = {
         "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
         "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
         "                   layers, heads, norm, microbatch\n"
+        "  --measure        draw some batches to know their size, as train does: a few seconds\n"
+        "                   of reading, once, for it is kept in the user's cache\n"
         "  --scale X        of a shape: nodes, edges and splits times X\n"
         "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
         "  --dtype TYPE     of a shape: features as f16 or f32\n"

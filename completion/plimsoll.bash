@@ -91,7 +91,7 @@ _plimsoll() {
         ;;
     plan)
         words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --gpu-memory"
-        words+=" --sweep --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --sweep --measure --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
         words+=" --norm --precision --batch --fanout --microbatch --recompute --hot-rows --scratch $common"
         ;;
     train)

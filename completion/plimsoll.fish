@@ -79,6 +79,7 @@ complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch 
 # plan DIR|SHAPE
 complete -c plimsoll -n "$has plan" -a '(__fish_complete_directories) papers100M products arxiv reddit free'
 complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=128,256 fanout=3,2:10,5'
+complete -c plimsoll -n "$has plan" -l measure -d 'draw some batches to know their size'
 complete -c plimsoll -n "$has plan" -l for -x -a pyg -d 'the same training elsewhere'
 complete -c plimsoll -n "$has plan" -l graph -x -a 'edge_index csc' -d 'of the script'
 complete -c plimsoll -n "$has plan" -l mapped-features -d 'features stay in a mapped file'

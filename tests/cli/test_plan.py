@@ -67,6 +67,26 @@ def test_train_does_what_plan_says(graph, tmp_path):
     assert planned['expect']['epoch_steps'] == trained['expect']['epoch_steps']
 
 
+def test_plan_reads_nothing_unless_asked(graph, tmp_path):
+    """What train measured, or --measure did, is used from then on; and then both plan the same."""
+    words = (graph, '--model', 'sage', '--hidden', 32, '--fanout', '10,10,10', '--batch', 1000, '--memory', '60M', '--json')
+
+    def cached(verb, *more):
+        done = subprocess.run([PLIMSOLL, verb, *map(str, words), *map(str, more)], check=True, capture_output=True, text=True,
+                              timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path)))
+        return json.loads(done.stdout.splitlines()[0]), done.stderr
+
+    guess, said = cached('plan')
+    assert guess['guessed'] and 'reading' not in said and not os.listdir(tmp_path)
+    measured, _ = cached('plan', '--measure')
+    again, said = cached('plan')
+    trained, _ = cached('train', '--epochs', 1, '--run', tmp_path / 'run')
+    assert not measured['guessed'] and 'reading' not in said
+    for other in (again, trained):
+        assert abs(measured['total_bytes'] - other['total_bytes']) <= 2 << 20
+        assert measured['part_seeds'] == other['part_seeds'] and measured['recompute'] == other['recompute']
+
+
 def test_every_option_of_train_is_read(graph, tmp_path):
     words = (*RECIPE, '--lr', 0.1, '--epochs', 7, '--run', tmp_path / 'none', '--eval_steps', 3, '--log_steps', 5,
              '--optimizer', 'sgd', '--checkpoint-every', 100, '--patience', 3)
