@@ -100,7 +100,8 @@ static void destroy(plim__exact_t *exact)
 static plim_status_t make_layers(plim__exact_t *exact)
 {
     const plim__exact_params_t *params = exact->params;
-    plim__exact_layers_shape(exact->info, params, &exact->num_layers, exact->layers);
+    plim__exact_layers_shape(exact->info, &params->model, params->num_outputs, params->embeddings,
+                             &exact->num_layers, exact->layers);
     const int count = params->model.num_layers - (params->embeddings ? 1 : 0);
     for (int i = 0; i < count; i++) {
         const int64_t fanout = params->fanout[params->model.num_layers - 1 - i];
@@ -131,7 +132,8 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
     plim__exact_layer_t layers[PLIM_HOPS_MAX];
     plim__arena_t arena;
     int num_layers;
-    plim__exact_layers_shape(info, params, &num_layers, layers);
+    plim__exact_layers_shape(info, &params->model, params->num_outputs, params->embeddings,
+                             &num_layers, layers);
     const plim__exact_sizes_t sizes = plim__exact_sizes_fit(
         job, info, layers, num_layers, (size_t)plim_ledger_available(job->ledger));
     plim_status_t status = plim__arena_create(job->ledger, "exact", sizes.arena, &arena);

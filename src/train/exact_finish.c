@@ -14,12 +14,6 @@ static plim__finish_t make(const plim__exact_finish_t *finish)
                             .activation = finish->activation};
 }
 
-size_t plim__exact_finish_bytes(const plim__exact_finish_t *finish, int64_t rows)
-{
-    const plim__finish_t made = make(finish);
-    return plim__finish_kept(&made, rows);
-}
-
 void plim__exact_finish_rows(plim__team_t *team, const plim__exact_finish_t *finish, int64_t rows,
                              float *y, const float *residual, void *kept)
 {

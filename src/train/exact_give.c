@@ -8,30 +8,12 @@
 
 #include <string.h>
 
-#define GAP ((size_t)16 << 10)
-#define DEPTH 32
-
 typedef struct giving {
     plim__arena_t arena;
     plim__reader_t *reader; /* NULL: the store is in memory */
     plim__read_t *reads;    /* (piece_rows) */
     uint64_t *keys, *spare; /* (piece_rows) rank and index */
 } giving_t;
-
-static plim__reader_params_t reader_params(size_t row)
-{
-    return (plim__reader_params_t){.depth = DEPTH, .max_read = row, .gap = GAP};
-}
-
-size_t plim__exact_give_bytes(const plim_job_t *job, int64_t piece_rows, int64_t width)
-{
-    const plim__reader_params_t params = reader_params((size_t)width * sizeof(float));
-    const size_t rows = (size_t)piece_rows;
-    return plim__round_up(plim__arena_piece(rows, sizeof(plim__read_t), 1) +
-                              2 * plim__arena_piece(rows, sizeof(uint64_t), 1),
-                          PLIM__PAGE) +
-           plim__reader_estimate(job->io_engine, &params);
-}
 
 /* Ascending by rank, so that neighbours are read together. */
 static plim_status_t read_rows(plim__exact_t *exact, giving_t *giving,
@@ -77,7 +59,7 @@ plim_status_t plim__exact_give(plim__exact_t *exact, const plim__exact_source_t 
                                void *context)
 {
     const size_t most = (size_t)exact->sizes.piece_rows;
-    const plim__reader_params_t params = reader_params((size_t)source->row_bytes);
+    const plim__reader_params_t params = plim__exact_give_reader((size_t)source->row_bytes);
     giving_t giving = {.reader = NULL};
     plim_status_t status = PLIM_OK;
     PLIM_TRY(plim__arena_create(exact->job->ledger, "exact",

@@ -5,16 +5,12 @@
 #include "base/half.h"
 #include "base/node_set.h"
 #include "nn/team.h"
+#include "plan/exact_cost.h"
 #include "sample/offsets.h"
 #include "train/exact.h"
-#include "train/exact_layer.h"
 #include "train/exact_stream.h"
 
 #include <stdatomic.h>
-
-#define PLIM__EXACT_AHEAD_STATES 3 /* pieces of states, of which there are larger ones */
-#define PLIM__EXACT_TILE 32        /* rows that a worker takes through a product at once */
-#define PLIM__EXACT_BATCH 256      /* neighbours' rows on their way to the caches */
 
 /*
  * The nodes whose rows a layer gives. Numbered by rank: a matrix of their rows is as long as they
@@ -70,15 +66,6 @@ typedef struct plim__exact_slice {
     int64_t offset;  /* of its states in a piece of the store */
 } plim__exact_slice_t;
 
-/* How a layer is done under the line: columns in `slices`, sources in `blocks` of `rows`. */
-typedef struct plim__exact_choice {
-    int64_t slices;
-    int64_t columns; /* of a slice; the last one may have fewer */
-    int64_t blocks;
-    int64_t rows;
-    int64_t width; /* of the widest slice's row */
-} plim__exact_choice_t;
-
 /* What each of the team's threads has for itself. */
 typedef struct plim__exact_batch {
     int64_t count;
@@ -92,28 +79,6 @@ typedef struct plim__exact_worker {
     float *a; /* (PLIM__EXACT_TILE, widest) what was folded */
     plim__exact_batch_t batches[2];
 } plim__exact_worker_t;
-
-/* How much is read, written and computed at a time. */
-typedef struct plim__exact_sizes {
-    int64_t chunk;      /* bytes that are read at once */
-    int64_t piece_rows; /* destinations that are finished at once */
-    int64_t states;     /* bytes of a piece of states, of all slices */
-    int64_t written;    /* bytes of a piece of a matrix or of one slice's states */
-    int64_t x, y, h;    /* floats a row of these */
-    int64_t tile;       /* floats a row of a worker's tiles */
-    size_t kept;        /* of a norm, for a piece */
-    size_t front, behind, root, second, scores; /* bytes of these weights */
-    size_t arena;                               /* all of it */
-    size_t bytes;                               /* the arena, engines and threads */
-} plim__exact_sizes_t;
-
-/* How one layer is done. */
-typedef struct plim__exact_plan {
-    plim__exact_choice_t choice;
-    bool in_memory;  /* its output, where that is stored */
-    int64_t partial; /* bytes of its states in a store; 0: none */
-    int64_t slots;   /* slices whose states are stored */
-} plim__exact_plan_t;
 
 typedef struct plim__exact {
     plim__arena_t arena;
@@ -204,30 +169,8 @@ static inline int64_t plim__exact_entry(const plim__exact_t *exact, const char *
     return ((const int64_t *)(const void *)data)[i];
 }
 
-/* exact_choose.c */
+/* exact_slice.c */
 plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index);
-/* Floats of a row of so many columns, and of all: states of the whole layer. */
-int64_t plim__exact_slice_width(const plim__exact_layer_t *layer, int64_t columns);
-int64_t plim__exact_slices_most(const plim__exact_layer_t *layer);
-/* `capacity` floats; no slices when that is too little. */
-plim__exact_choice_t plim__exact_choose(const plim__exact_layer_t *layer, int64_t num_src,
-                                        int64_t num_dst, int64_t edges, int64_t input_bytes,
-                                        int64_t index_bytes, int64_t capacity);
-int64_t plim__exact_least_floats(const plim__exact_layer_t *layer, int64_t num_src);
-
-/* exact_plan.c */
-void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim__exact_params_t *params,
-                              int *num_layers_out, plim__exact_layer_t *layers_out);
-plim__exact_sizes_t plim__exact_sizes(const plim_job_t *job, const plim_dataset_info_t *info,
-                                      const plim__exact_layer_t *layers, int num_layers,
-                                      int64_t unit);
-/* The largest buffers that are small beside `available` bytes. */
-plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
-                                          const plim__exact_layer_t *layers, int num_layers,
-                                          size_t available);
-/* PLIM_ERR_SPACE, PLIM_ERR_BUDGET. */
-plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
-
 /* exact_fill.c: the slice's columns of sources [first, end) into memory. */
 plim_status_t plim__exact_fill(plim__exact_t *exact, const plim__exact_slice_t *slice,
                                int64_t first, int64_t end);
@@ -264,8 +207,10 @@ typedef struct plim__exact_sink {
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
                                     const plim__exact_sink_t *sink);
 
-/* exact_give.c: rows of `source` in the order of `nodes`, by way of exact->h; what that takes. */
-size_t plim__exact_give_bytes(const plim_job_t *job, int64_t piece_rows, int64_t width);
+/* exact_plan.c: PLIM_ERR_SPACE, PLIM_ERR_BUDGET. */
+plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
+
+/* exact_give.c: rows of `source` in the order of `nodes`, by way of exact->h. */
 plim_status_t plim__exact_give(plim__exact_t *exact, const plim__exact_source_t *source,
                                const int64_t *nodes, int64_t count, plim__exact_take_fn take,
                                void *context);

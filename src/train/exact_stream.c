@@ -9,23 +9,13 @@
 #include <unistd.h>
 
 /* A range may begin and end anywhere: up to a page more at both ends is read with it. */
-static size_t buffer_bytes(int64_t capacity)
-{
-    return plim__round_up((size_t)capacity, PLIM__PAGE) + 2 * PLIM__PAGE;
-}
-
-size_t plim__exact_stream_bytes(int ahead, int64_t capacity)
-{
-    return plim__mul_saturating_size((size_t)ahead,
-                                     plim__arena_piece(1, buffer_bytes(capacity), PLIM__PAGE));
-}
-
 plim_status_t plim__exact_stream_make(plim__exact_stream_t *stream, const plim_job_t *job,
                                       plim__arena_t *arena, int ahead, int64_t capacity)
 {
     *stream = (plim__exact_stream_t){.job = job, .ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
-        stream->buffers[i] = plim__arena_carve(arena, 1, buffer_bytes(capacity), PLIM__PAGE);
+        stream->buffers[i] =
+            plim__arena_carve(arena, 1, plim__exact_buffer_bytes(capacity), PLIM__PAGE);
     return plim__engine_create(job, ahead, &stream->engine);
 }
 
@@ -157,11 +147,6 @@ void plim__exact_store_destroy(plim__exact_store_t *store)
     if (store->charged > 0)
         plim__ledger_release(store->ledger, store->account, store->charged);
     *store = (plim__exact_store_t){.file = {.fd = -1}};
-}
-
-size_t plim__exact_writer_bytes(int64_t capacity)
-{
-    return 2 * plim__arena_piece(1, plim__round_up((size_t)capacity, PLIM__PAGE), PLIM__PAGE);
 }
 
 plim_status_t plim__exact_writer_make(plim__exact_writer_t *writer, const plim_job_t *job,

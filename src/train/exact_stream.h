@@ -7,6 +7,7 @@
 
 #include "io/engine.h"
 #include "mem/arena.h"
+#include "plan/exact_cost.h"
 
 /* A range of bytes, and whose rows or lists lie in it. */
 typedef struct plim__exact_chunk {
@@ -17,8 +18,6 @@ typedef struct plim__exact_chunk {
 
 /* The next range, at most a stream's capacity; false when there is none. */
 typedef bool (*plim__exact_next_fn)(void *context, plim__exact_chunk_t *chunk_out);
-
-#define PLIM__EXACT_AHEAD 6 /* ranges in memory at once, the one in use included, at most */
 
 typedef struct plim__exact_stream {
     const plim_job_t *job;
@@ -38,9 +37,8 @@ typedef struct plim__exact_stream {
     int64_t bytes; /* read in all */
 } plim__exact_stream_t;
 
-/* `ahead`: 2 … PLIM__EXACT_AHEAD ranges of at most `capacity` bytes. What that takes of an arena,
- * and its engine besides. */
-size_t plim__exact_stream_bytes(int ahead, int64_t capacity);
+/* `ahead`: 2 … PLIM__EXACT_AHEAD ranges of at most `capacity` bytes, from an arena; its engine
+ * besides. */
 plim_status_t plim__exact_stream_make(plim__exact_stream_t *stream, const plim_job_t *job,
                                       plim__arena_t *arena, int ahead, int64_t capacity);
 void plim__exact_stream_end(plim__exact_stream_t *stream);
@@ -89,7 +87,6 @@ typedef struct plim__exact_writer {
     int64_t bytes; /* written in all */
 } plim__exact_writer_t;
 
-size_t plim__exact_writer_bytes(int64_t capacity);
 plim_status_t plim__exact_writer_make(plim__exact_writer_t *writer, const plim_job_t *job,
                                       plim__arena_t *arena, int64_t capacity);
 void plim__exact_writer_end(plim__exact_writer_t *writer);
@@ -102,11 +99,5 @@ void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *s
 
 /* Waits until all is written. */
 plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer);
-
-static inline int64_t plim__exact_store_bytes(int64_t piece_bytes, int64_t pieces)
-{
-    int64_t bytes;
-    return __builtin_mul_overflow(piece_bytes, pieces, &bytes) ? INT64_MAX : bytes;
-}
 
 #endif

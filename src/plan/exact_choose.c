@@ -14,7 +14,7 @@
  * large, slices are. papers100M, 128 columns of f16 to 16 of f32, in 4 GiB: two blocks (28 + 13 +
  * 14 GB if all nodes are destinations) beat two slices (57 + 13 + 7 GB), and take half the fetches.
  */
-#include "train/exact_internal.h"
+#include "plan/exact_cost.h"
 
 #include "base/check.h"
 
@@ -52,31 +52,6 @@ static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
     if (layer->fold != PLIM__FOLD_ATTENTION || columns >= layer->channels)
         return (layer->wide + columns - 1) / columns;
     return layer->heads * ((layer->channels + columns - 1) / columns);
-}
-
-plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
-{
-    const plim__exact_layer_t *layer = exact->layer;
-    const plim__exact_choice_t *choice = &exact->choice;
-    plim__exact_slice_t slice = {.first = index * choice->columns};
-    int64_t end = layer->wide;
-    if (layer->fold == PLIM__FOLD_ATTENTION && choice->columns < layer->channels) {
-        const int64_t parts = choice->slices / layer->heads;
-        const int64_t head = index / parts;
-        slice.first = head * layer->channels + index % parts * choice->columns;
-        end = (head + 1) * layer->channels;
-    }
-    slice.count = plim__min_i64(choice->columns, end - slice.first);
-    slice.width = slice.count;
-    slice.offset =
-        index * (int64_t)plim__round_up(
-                    (size_t)(exact->sizes.piece_rows * choice->width) * sizeof(float), PLIM__PAGE);
-    if (layer->fold == PLIM__FOLD_ATTENTION) {
-        slice.head = (int)(slice.first / layer->channels);
-        slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
-        slice.width += 2 * (int64_t)slice.heads;
-    }
-    return slice;
 }
 
 int64_t plim__exact_slices_most(const plim__exact_layer_t *layer)

@@ -1,4 +1,4 @@
-#include "train/exact_layer.h"
+#include "plan/exact_layer.h"
 
 #include "base/fail.h"
 

@@ -9,8 +9,8 @@
  * Where the layer is linear up to there and its outputs are fewer than its inputs, the weight
  * stands in front of the fold, else behind it. Products are of f32 whatever the model's precision.
  */
-#ifndef PLIM_TRAIN_EXACT_LAYER_H
-#define PLIM_TRAIN_EXACT_LAYER_H
+#ifndef PLIM_PLAN_EXACT_LAYER_H
+#define PLIM_PLAN_EXACT_LAYER_H
 
 #include "nn/fold.h"
 #include "nn/optimiser.h"
