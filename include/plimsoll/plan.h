@@ -32,7 +32,7 @@ typedef enum plim_phase {
     PLIM_PHASE_TRAIN,      /* steps */
     PLIM_PHASE_EVALUATE,   /* sampled evaluation between epochs */
     PLIM_PHASE_CHECKPOINT, /* while a checkpoint is written */
-    PLIM_PHASE_PREDICT     /* exact evaluation or prediction afterwards, in a process of its own */
+    PLIM_PHASE_PREDICT     /* exact prediction of all nodes afterwards, in a process of its own */
 } plim_phase_t;
 
 #define PLIM_PHASES 5

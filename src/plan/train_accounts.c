@@ -75,7 +75,8 @@ void plim__train_accounts_sum(plim_train_plan_t *plan)
     plan->num_accounts = kept;
     plan->peak_phase = PLIM_PHASE_START;
     for (int phase = 0; phase < PLIM_PHASES; phase++)
-        if (plan->phase[phase] > plan->phase[plan->peak_phase])
+        if (plan->phase[phase] > plan->phase[plan->peak_phase] &&
+            (phase != PLIM_PHASE_PREDICT || plan->phase[phase] <= plan->line))
             plan->peak_phase = (plim_phase_t)phase;
     plan->total = plan->phase[plan->peak_phase];
 }

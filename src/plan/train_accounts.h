@@ -15,7 +15,8 @@ void plim__train_accounts_add(plim_train_plan_t *plan, const plim_plan_account_t
 void plim__train_accounts_enter(plim_train_plan_t *plan, const char *name, plim_phase_t phase,
                                 int64_t bytes);
 
-/* The phases' sums, the greatest of them as the total, and each account's most. */
+/* The phases' sums, the greatest of them as the total, and each account's most. Prediction does not
+ * count where it is past the line: training fits without it. */
 void plim__train_accounts_sum(plim_train_plan_t *plan);
 
 #endif

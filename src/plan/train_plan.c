@@ -9,11 +9,15 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/footprint.h"
+#include "mem/size_text.h"
 #include "plan/advise.h"
 #include "plan/load_plan.h"
+#include "plan/predict_cost.h"
 #include "plan/settings.h"
 #include "plan/train_accounts.h"
 #include "plan/train_cost.h"
+
+#define MIB ((int64_t)1 << 20)
 
 typedef struct beside {
     const plim_job_t *job;
@@ -85,6 +89,24 @@ static void gather_accounts(const beside_t *context, const plim_load_plan_t *loa
     plim__train_accounts_enter(plan, "choosing", PLIM_PHASE_START, choosing);
 }
 
+/* What comes after training, and a word where it would not fit. */
+static void add_prediction(const beside_t *context, const plim_dataset_t *dataset,
+                           plim_train_plan_t *plan)
+{
+    plim__predict_cost_t cost;
+    char line[PLIM__SIZE_TEXT];
+    if (!context->trains || context->quiet)
+        return;
+    plim__predict_cost_enter(context->job, dataset, context->training, plan, &cost);
+    if (cost.least <= plan->line)
+        return;
+    const int64_t mebibytes = cost.least / MIB + 2;
+    plim__log(context->job, PLIM_LOG_WARNING,
+              "training fits under %s, but exact prediction of all nodes afterwards needs at least "
+              "%lld MiB",
+              plim__size_text(plan->line, line), (long long)mebibytes);
+}
+
 /* Running statistics serve evaluation with batch norm, so that it may work on parts. */
 static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dataset,
                               const plim_load_wishes_t *wishes, plim_train_plan_t *plan_out)
@@ -119,6 +141,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     plan.least = plan.load.least;
     plan.recompute = context->training->model.recompute;
     gather_accounts(context, &plan.load, &plan);
+    add_prediction(context, dataset, &plan);
     plim__train_accounts_sum(&plan);
     part_off(&plan.load, beside_bytes(context, &plan.load));
     if (tight && !context->quiet)
@@ -179,5 +202,15 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
     const beside_t context = {.job = job, .info = plim_dataset_info(dataset), .training = training};
     const plim_load_wishes_t wanted = {.part_seeds = training->microbatch};
     PLIM_TRY(plim__settings_check(dataset, training));
+    return plan_for(&context, dataset, &wanted, plan_out);
+}
+
+plim_status_t plim__evaluation_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const plim_training_t *training, int64_t memory,
+                                          plim_train_plan_t *plan_out)
+{
+    const beside_t context = {
+        .job = job, .info = plim_dataset_info(dataset), .training = training, .quiet = true};
+    const plim_load_wishes_t wanted = {.part_seeds = training->microbatch, .memory = memory};
     return plan_for(&context, dataset, &wanted, plan_out);
 }

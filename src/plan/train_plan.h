@@ -19,4 +19,9 @@ plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t
                                      const plim_load_wishes_t *wishes, const plim__trial_t *known,
                                      plim_train_plan_t *plan_out);
 
+/* As plim__evaluation_plan, under that line; nothing is read and nothing said. */
+plim_status_t plim__evaluation_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const plim_training_t *training, int64_t memory,
+                                          plim_train_plan_t *plan_out);
+
 #endif

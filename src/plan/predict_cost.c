@@ -1,0 +1,138 @@
+#include "plan/predict_cost.h"
+
+#include "base/check.h"
+#include "base/job.h"
+#include "io/npy.h"
+#include "mem/arena.h"
+#include "mem/footprint.h"
+#include "nn/dense.h"
+#include "nn/model.h"
+#include "plan/exact_cost.h"
+#include "plan/settings.h"
+#include "plan/train_accounts.h"
+#include "plan/train_plan.h"
+#include "sample/offsets.h"
+
+#include <string.h>
+
+#define OUTPUT_BYTES (((size_t)1 << 20) + PLIM__PAGE) /* of predictions on their way to the file   \
+                                                       */
+
+static int64_t saturate(size_t bytes)
+{
+    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
+}
+
+/* A model that is only its parameters, as src/train/evaluate.c makes it. */
+static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    plim__model_params_t params = {.model = training->model,
+                                   .num_features = info->num_features,
+                                   .num_outputs = plim__settings_outputs(info),
+                                   .row_type = info->feature_type,
+                                   .workers = 1,
+                                   .max_src = 1,
+                                   .max_edges = 1,
+                                   .max_seeds = 1};
+    for (int i = 0; i < training->model.num_layers; i++)
+        params.max_dst[i] = 1;
+    return saturate(plim__model_estimate(&params));
+}
+
+static void enter(plim_train_plan_t *plan, const char *name, int64_t bytes)
+{
+    plim__train_accounts_enter(plan, name, PLIM_PHASE_PREDICT, bytes);
+}
+
+/* Buffers and rows of the layers in what is left; false when there is too little. */
+static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
+                      const plim_training_t *training, int64_t available, int64_t *bytes_out,
+                      int64_t *disk_out)
+{
+    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
+    plim__exact_fit_t fit;
+    int num_layers;
+    plim__exact_layers_shape(info, &training->model, plim__settings_outputs(info), false,
+                             &num_layers, layers);
+    if (available < 0)
+        return false;
+    const plim__exact_sizes_t sizes =
+        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
+    plim__exact_work_t work = {
+        .info = info, .num_layers = num_layers, .layers = layers, .piece_rows = sizes.piece_rows};
+    for (int i = 0; i <= num_layers; i++) {
+        work.count[i] = info->num_nodes;
+        work.edges[i] = info->num_edges;
+    }
+    const int64_t left =
+        available - saturate(sizes.bytes) -
+        saturate(plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
+    if (left < 0 || !plim__exact_fit(&work, left, &fit))
+        return false;
+    *bytes_out = saturate(sizes.bytes) + fit.held;
+    *disk_out = fit.disk;
+    return true;
+}
+
+static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
+                        const plim_training_t *training, plim_train_plan_t *plan,
+                        plim__predict_cost_t *cost)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const int64_t outputs = plim__settings_outputs(info);
+    const int64_t library = saturate(plim__dense_library_bytes());
+    const int64_t weights = weight_bytes(info, training);
+    const int64_t offsets = saturate(plim__offsets_estimate(dataset));
+    const int64_t team = saturate(plim__team_estimate(1));
+    const int64_t exact_least =
+        saturate(plim__exact_cost_least(job, dataset, &training->model, outputs, false));
+    const int64_t before = plan->load.held + library + weights + team + saturate(OUTPUT_BYTES);
+    const int64_t growth = plim__footprint_growth(plan->line);
+    int64_t bytes, disk = 0;
+    cost->least = plim__add_saturating_i64(before + growth, exact_least);
+    if (cost->least > plan->line ||
+        !fit_exact(job, info, training, plan->line - before - growth - offsets, &bytes, &disk))
+        bytes = exact_least - offsets;
+    cost->disk_bytes = plim__add_saturating_i64(
+        disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));
+    enter(plan, "oneDNN", library);
+    enter(plan, "weights and optimiser", weights);
+    enter(plan, "team", team);
+    enter(plan, "offsets", offsets);
+    enter(plan, "evaluation", plim__add_saturating_i64(bytes, saturate(OUTPUT_BYTES)));
+}
+
+/* By batches: the plan of an evaluation, at its greatest. */
+static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim_training_t *training, plim_train_plan_t *plan,
+                          plim__predict_cost_t *cost)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim_train_plan_t evaluation;
+    const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    cost->disk_bytes =
+        plim__mul_saturating_i64(rows, plim__settings_outputs(info) * (int64_t)sizeof(float));
+    if (plim__evaluation_plan_quiet(job, dataset, training, plan->line, &evaluation) != PLIM_OK)
+        return; /* less than training takes, so it does fit */
+    cost->least = evaluation.least;
+    for (int i = 0; i < evaluation.num_accounts; i++) {
+        const plim_plan_account_t *account = &evaluation.accounts[i];
+        int64_t there = 0; /* what is held already is there in every phase */
+        for (int j = 0; j < plan->num_accounts; j++)
+            if (strcmp(plan->accounts[j].name, account->name) == 0)
+                there = plan->accounts[j].phase[PLIM_PHASE_PREDICT];
+        enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
+    }
+    enter(plan, "evaluation", saturate(OUTPUT_BYTES));
+}
+
+void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_training_t *training, plim_train_plan_t *plan,
+                              plim__predict_cost_t *cost_out)
+{
+    *cost_out = (plim__predict_cost_t){.least = 0};
+    if (plim_dataset_info(dataset)->num_graphs > 0 || training->model.kind == PLIM_MLP)
+        enter_sampled(job, dataset, training, plan, cost_out);
+    else
+        enter_exact(job, dataset, training, plan, cost_out);
+}

@@ -1,0 +1,23 @@
+/* What prediction takes after training: a process of its own, under the same line. */
+#ifndef PLIM_PLAN_PREDICT_COST_H
+#define PLIM_PLAN_PREDICT_COST_H
+
+#include "store/dataset.h"
+
+#include <plimsoll/train.h>
+
+typedef struct plim__predict_cost {
+    int64_t least;      /* the least line under which it runs; 0: not known */
+    int64_t disk_bytes; /* of layers in between and of what is written */
+} plim__predict_cost_t;
+
+/*
+ * Enters all nodes' exact prediction (of an MLP, or of many graphs: that of the largest split) in
+ * the plan's accounts, as phase PLIM_PHASE_PREDICT. The plan's loader says what is held before.
+ * Where it does not fit under the plan's line its least is entered.
+ */
+void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_training_t *training, plim_train_plan_t *plan,
+                              plim__predict_cost_t *cost_out);
+
+#endif
