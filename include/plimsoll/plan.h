@@ -76,11 +76,12 @@ struct plim_load_plan {
     bool guessed;       /* how large batches are follows from degrees: none were drawn */
     int io_depth;
     size_t io_gap;
-    char scratch[512];     /* "" : none */
-    int64_t scratch_bytes; /* disk space that packed hot rows will take there, at most */
-    int64_t held;          /* taken as held before the loader, less what grows with the line */
-    int64_t start;         /* of the loader's own, the most while it is made */
-    int64_t total;         /* memory in all, the process included */
+    char scratch[512];         /* "" : none */
+    int64_t scratch_bytes;     /* disk space that packed hot rows will take there, at most */
+    int64_t held;              /* taken as held before the loader, less what grows with the line */
+    int64_t start;             /* of the loader's own, the most while it is made */
+    plim_expectation_t expect; /* of loading alone */
+    int64_t total;             /* memory in all, the process included */
     int64_t line;
     int64_t least; /* the least line under which this recipe runs */
     int num_accounts;

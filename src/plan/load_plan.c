@@ -9,6 +9,7 @@
 #include "load/slots.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "plan/expect.h"
 #include "plan/load_fit.h"
 #include "plan/statistics.h"
 
@@ -420,6 +421,8 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     say(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.held = facts.held;
+    if (!beside->quiet)
+        plan.expect = plim__load_expect(&facts, &plan);
     add_held(job->ledger, rounding, &plan);
     plan.least = plim__load_least(&facts); /* of batches that are not cut, which may take more */
     *plan_out = plan;

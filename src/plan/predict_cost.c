@@ -15,8 +15,8 @@
 
 #include <string.h>
 
-#define OUTPUT_BYTES (((size_t)1 << 20) + PLIM__PAGE) /* of predictions on their way to the file   \
-                                                       */
+/* Of predictions on their way to the file. */
+#define OUTPUT_BYTES (((size_t)1 << 20) + PLIM__PAGE)
 
 static int64_t saturate(size_t bytes)
 {

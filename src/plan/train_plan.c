@@ -11,6 +11,7 @@
 #include "mem/footprint.h"
 #include "mem/size_text.h"
 #include "plan/advise.h"
+#include "plan/expect.h"
 #include "plan/load_plan.h"
 #include "plan/predict_cost.h"
 #include "plan/settings.h"
@@ -98,6 +99,7 @@ static void add_prediction(const beside_t *context, const plim_dataset_t *datase
     if (!context->trains || context->quiet)
         return;
     plim__predict_cost_enter(context->job, dataset, context->training, plan, &cost);
+    plan->expect.disk_bytes = plim__add_saturating_i64(plan->expect.disk_bytes, cost.disk_bytes);
     if (cost.least <= plan->line)
         return;
     const int64_t mebibytes = cost.least / MIB + 2;
@@ -141,8 +143,11 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     plan.least = plan.load.least;
     plan.recompute = context->training->model.recompute;
     gather_accounts(context, &plan.load, &plan);
+    plan.expect = plan.load.expect;
     add_prediction(context, dataset, &plan);
     plim__train_accounts_sum(&plan);
+    if (!context->quiet)
+        plim__train_expect(context->job, dataset, context->training, &plan);
     part_off(&plan.load, beside_bytes(context, &plan.load));
     if (tight && !context->quiet)
         plim__log(context->job, PLIM_LOG_INFO,
