@@ -162,18 +162,25 @@ int64_t plim__degrees_block(const plim__degrees_t *degrees, int64_t block,
 #define EXPECT_BODY_OF_HUBS 64
 #define EXPECT_TAIL 64
 
+/* The lognormal at the middle of the i-th of so many equal parts. */
+static double middle_weight(const uint32_t *lognormal, int i, int parts)
+{
+    const int at = (2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * parts);
+    return lognormal[at];
+}
+
 /* The weights of a region, as node_weight gives them: shares of it and weights to `each`. */
 static void expect_region(const uint32_t *lognormal, double factor, double limit, double share,
                           plim__degree_fn each, void *context)
 {
-    const double hubs = (double)HUB_CHANCE / (1 << HUB_BITS);
+    const int chance = HUB_CHANCE;
+    const double hubs = (double)chance / (1 << HUB_BITS);
     for (int i = 0; i < EXPECT_BODY; i++) {
-        const double weight = lognormal[(2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * EXPECT_BODY)];
+        const double weight = middle_weight(lognormal, i, EXPECT_BODY);
         each(context, share * (1 - hubs) / EXPECT_BODY, fmin(weight * factor + 1, limit));
     }
     for (int i = 0; i < EXPECT_BODY_OF_HUBS; i++) {
-        const double weight =
-            lognormal[(2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * EXPECT_BODY_OF_HUBS)];
+        const double weight = middle_weight(lognormal, i, EXPECT_BODY_OF_HUBS);
         double above = 1; /* the tail, a quarter of what is left at a time */
         for (int j = 0; j < EXPECT_TAIL; j++) {
             const double part = j + 1 < EXPECT_TAIL ? above * 0.25 : above;
