@@ -13,7 +13,9 @@ const char *train_split_name(int split)
 const char *train_seconds_text(double seconds, char text_out[24])
 {
     const long long whole = (long long)(seconds + 0.5);
-    if (seconds < 10)
+    if (seconds < 0.1)
+        (void)snprintf(text_out, 24, "%.2g s", seconds);
+    else if (seconds < 10)
         (void)snprintf(text_out, 24, "%.1f s", seconds);
     else if (seconds < 120)
         (void)snprintf(text_out, 24, "%lld s", whole);
@@ -121,16 +123,22 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
                        plim_size_text(expect->batch_bytes, bytes));
     int used = 0;
     if (expect->epoch_steps > 0)
-        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " steps", expect->epoch_steps);
+        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " step%s", expect->epoch_steps,
+                        expect->epoch_steps == 1 ? "" : "s");
     if (expect->epoch_reads > 0)
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          ", about %s reads of %s in all",
                          cli_count_text((double)expect->epoch_reads, nodes),
                          plim_size_text(expect->epoch_read_bytes, bytes));
-    if (expect->epoch_seconds > 0)
+    const double rate =
+        expect->epoch_seconds > 0 ? (double)expect->epoch_steps / expect->epoch_seconds : 0;
+    if (rate > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                       ", about %s (%.3g it/s)", train_seconds_text(expect->epoch_seconds, took),
-                       (double)expect->epoch_steps / expect->epoch_seconds);
+                       ", about %s (%.*f it/s)", train_seconds_text(expect->epoch_seconds, took),
+                       rate < 10    ? 2
+                       : rate < 100 ? 1
+                                    : 0,
+                       rate);
     *texts_out = texts;
 }
 

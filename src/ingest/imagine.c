@@ -33,6 +33,15 @@ static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
             add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);
 }
 
+/* The core and what strays from it; not evenly, so that it is as if from fewer. */
+static int64_t reach_of(const plim__shape_t *shape, double spread)
+{
+    const double core = (double)shape->num_core, all = (double)shape->num_nodes;
+    return shape->num_core == shape->num_nodes
+               ? 0
+               : (int64_t)(0.7 * core + (all - core) * spread * spread);
+}
+
 PLIM_API plim_status_t plim_dataset_imagine(const plim_job_t *job,
                                             const plim_generate_options_t *options,
                                             plim_dataset_t **dataset_out)
@@ -47,6 +56,7 @@ PLIM_API plim_status_t plim_dataset_imagine(const plim_job_t *job,
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
     manifest->info = (plim_dataset_info_t){
         .format = PLIM__FORMAT, .num_nodes = shape.num_nodes, .num_classes = shape.num_classes};
+    manifest->reach = reach_of(&shape, options->spread);
     manifest->source = shape.name;
     manifest->options = "";
     manifest->version = "";

@@ -10,66 +10,31 @@
 #include <string.h>
 
 /*
- * Measured on two cores of a Xeon at 2.1 GHz with AVX-512 and a virtual disk. Work of a core a
- * second; the disk's are of all threads together.
+ * Measured on two cores of a Xeon at 2.1 GHz with AVX-512 and a virtual disk, by what
+ * bench/results/ has of them. Work of a core a second; the disk's are of all threads together.
  */
 static const struct {
     double edges;  /* drawn, deduplicated and renumbered */
     double rows;   /* copied to a slot, wherever they come from … */
     double bytes;  /* … and their bytes */
-    double reads;  /* I/Os that the disk gives at depth */
-    double disk;   /* bytes */
-    double flops;  /* of products of f32; of bf16 about the same here */
+    double reads;  /* I/Os that the disk gives at depth … */
+    double disk;   /* … and their bytes */
+    double flops;  /* of products; of bf16 twice as many */
     double sparse; /* bytes gathered and added by aggregation, finish and optimiser */
     double step;   /* seconds that every batch takes besides */
-} rates = {20e6, 12e6, 4e9, 250e3, 2e9, 30e9, 3e9, 0.4e-3};
+} rates = {23e6, 40e6, 8e9, 250e3, 2e9, 60e9, 12e9, 0.05e-3};
 
-#define PAGE_BYTES 4096.0
-
-/* Nodes of a window by degree: how many of each bucket it needs, as often as they have entries. */
-typedef struct needs {
-    double count[PLIM_DEGREE_BUCKETS]; /* nodes */
-    double chance[PLIM_DEGREE_BUCKETS];
-    double degree[PLIM_DEGREE_BUCKETS];
-} needs_t;
+#define SECTOR_BYTES 512.0
 
 /*
- * Takes a node to be needed in proportion to its degree, so that `wanted` of all are. Graphs where
- * few nodes are met again and again for other reasons hit more often than this says.
+ * The share of what an epoch needs that is kept, where so much is. Another epoch needs others: what
+ * any of them may is more than one does, and some of it is needed much more often. Both figures
+ * are those of papers100M's shape under lines from 1 to 8 GiB.
  */
-static void find_needs(const plim__manifest_t *manifest, double wanted, needs_t *needs)
+static double hit_share(double kept, double needed, double all)
 {
-    double low = 0, high = 1e12;
-    for (int i = 0; i < PLIM_DEGREE_BUCKETS; i++) {
-        needs->count[i] = (double)manifest->degrees[i];
-        needs->degree[i] =
-            i == 0 ? 0.5 : fmin(1.5 * exp2(i - 1) - 0.5, (double)manifest->info.max_degree);
-    }
-    for (int round = 0; round < 100; round++) {
-        const double rate = sqrt(fmax(low, 1e-12) * high);
-        double sum = 0;
-        for (int i = 0; i < PLIM_DEGREE_BUCKETS; i++) {
-            needs->chance[i] = -expm1(-rate * needs->degree[i]);
-            sum += needs->count[i] * needs->chance[i];
-        }
-        if (sum < wanted)
-            low = rate;
-        else
-            high = rate;
-    }
-}
-
-/* The share of what a window needs that is kept, where `kept` nodes of the highest degree are. */
-static double hit_share(const needs_t *needs, double kept)
-{
-    double all = 0, hits = 0;
-    for (int i = PLIM_DEGREE_BUCKETS - 1; i >= 0; i--) {
-        const double taken = fmin(kept, needs->count[i]);
-        hits += taken * needs->chance[i];
-        all += needs->count[i] * needs->chance[i];
-        kept -= taken;
-    }
-    return all > 0 ? hits / all : 0;
+    const double candidates = fmin(1.6 * needed, all);
+    return candidates > kept ? pow(kept / candidates, 0.7) : 1;
 }
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
@@ -83,9 +48,9 @@ static void add_reads(double count, double bytes, double file_bytes, double gap,
     const double near = -expm1(-gap / distance);
     const double reads = count * (1 - near) + 1;
     const double skipped = count * near * fmin(gap / 2, distance);
-    const double read_bytes = reads * PAGE_BYTES + count * bytes + skipped;
+    const double read_bytes = reads * SECTOR_BYTES + count * bytes + skipped;
     expect->epoch_reads += (int64_t)(reads * times);
-    expect->epoch_read_bytes += (int64_t)(fmin(read_bytes, file_bytes + PAGE_BYTES) * times);
+    expect->epoch_read_bytes += (int64_t)(fmin(read_bytes, file_bytes + SECTOR_BYTES) * times);
 }
 
 static double row_bytes(const plim_dataset_info_t *info)
@@ -114,44 +79,72 @@ static int64_t window_steps(const plim__load_facts_t *facts, const plim_load_pla
     return low;
 }
 
+/* Of the nodes that so many seeds need, those that draw at hop `hop`. */
+static double destinations(const plim__manifest_t *manifest, const plim_recipe_t *recipe,
+                           double nodes, int64_t seeds, int hop)
+{
+    plim_recipe_t shorter = *recipe;
+    shorter.num_hops = hop;
+    const double all = (double)plim__load_size_expected(manifest, recipe, seeds).nodes;
+    const double some = (double)plim__load_size_expected(manifest, &shorter, seeds).nodes;
+    return fmax(nodes * some / fmax(all, 1), (double)seeds);
+}
+
 /* Reads of lists and rows, window by window. */
 static void expect_reads(const plim__load_facts_t *facts, const plim_load_plan_t *plan,
                          plim_expectation_t *expect)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
     const plim_dataset_info_t *info = &manifest->info;
+    const plim_recipe_t *recipe = facts->recipe;
     const double row = row_bytes(info), gap = (double)plan->io_gap;
     const double entry = (double)plim__index_bytes(info->index_type);
     const double list = entry * (double)info->num_edges / (double)info->num_nodes;
-    needs_t needs;
-    double hits = 0;
-    int64_t steps = plim__max_i64(plan->window_steps, 1);
-    for (int round = 0; round < 3; round++) { /* hits depend on the window, and the other way */
-        const plim__load_size_t size =
-            plim__load_expected(facts, plim__mul_saturating_i64(steps, facts->batch_seeds));
-        find_needs(manifest, (double)size.nodes, &needs);
-        hits = row > 0 ? hit_share(&needs, (double)plan->hot_row_bytes / row) : 1;
-        steps = window_steps(facts, plan, hits);
-    }
-    const int64_t seeds = plim__min_i64(plim__mul_saturating_i64(steps, facts->batch_seeds),
-                                        plim_dataset_info(facts->dataset)->num_split[PLIM_TRAIN]);
-    const plim__load_size_t window = plim__load_expected(facts, seeds);
+    const double reach = (double)(manifest->reach > 0 ? manifest->reach : info->num_nodes);
+    const int64_t all_seeds = info->num_split[PLIM_TRAIN];
+    const double epoch = (double)plim__load_expected(facts, all_seeds).nodes;
+    const double hits = row > 0 ? hit_share((double)plan->hot_row_bytes / row, epoch, reach) : 1;
+    const int64_t steps = window_steps(facts, plan, hits);
+    const int64_t seeds =
+        plim__min_i64(plim__mul_saturating_i64(steps, facts->batch_seeds), all_seeds);
+    const double nodes = (double)plim__load_expected(facts, seeds).nodes;
     const double windows = ceil((double)expect->epoch_steps / (double)steps);
     if (!plan->rows_in_memory && row > 0)
-        add_reads((double)window.nodes * (1 - hits), row, row * (double)info->num_nodes, gap,
-                  windows, expect);
-    if (!plan->topology_in_memory && facts->recipe->num_hops > 0) {
-        plim_recipe_t recipe = *facts->recipe;
-        recipe.num_hops--; /* the last hop's nodes draw no more */
-        const double share =
-            (double)plim__load_size_expected(manifest, &recipe, seeds).nodes /
-            fmax((double)plim__load_size_expected(manifest, facts->recipe, seeds).nodes, 1);
-        const double lists = (double)window.nodes * share;
-        find_needs(manifest, lists, &needs);
+        add_reads(nodes * (1 - hits), row, row * (double)info->num_nodes, gap, windows, expect);
+    if (!plan->topology_in_memory && recipe->num_hops > 0) {
+        const int last = recipe->num_hops - 1; /* whose nodes draw no more */
         const double kept = (double)plan->hot_list_bytes / (list + 8);
-        add_reads(lists * (1 - hit_share(&needs, kept)), list, entry * (double)info->num_edges, gap,
-                  windows, expect);
+        const double lists = destinations(manifest, recipe, nodes, seeds, last);
+        const double wanted = destinations(manifest, recipe, epoch, all_seeds, last);
+        add_reads(lists * (1 - hit_share(kept, wanted, reach)), list,
+                  entry * (double)info->num_edges, gap, windows, expect);
     }
+}
+
+/* Drawn ones, of the places that blocks have for them and for the lists' ends. */
+static double drawn_edges(const plim__load_facts_t *facts, const plim__load_size_t *batch)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
+    double edges = (double)batch->edges;
+    for (int hop = 0; hop < facts->recipe->num_hops; hop++)
+        edges -=
+            destinations(manifest, facts->recipe, (double)batch->nodes, facts->batch_seeds, hop);
+    return fmax(edges, 0);
+}
+
+/* Of building one batch, on one core. */
+static double load_seconds(const plim_expectation_t *expect)
+{
+    return (double)expect->batch_edges / rates.edges + (double)expect->batch_nodes / rates.rows +
+           (double)expect->batch_bytes / rates.bytes;
+}
+
+/* Of an epoch: what is computed while the disk reads, or what it reads if that takes longer. */
+static double epoch_seconds(const plim_expectation_t *expect, double step_seconds)
+{
+    const double disk =
+        (double)expect->epoch_reads / rates.reads + (double)expect->epoch_read_bytes / rates.disk;
+    return fmax((double)expect->epoch_steps * step_seconds, disk);
 }
 
 plim_expectation_t plim__load_expect(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
@@ -159,17 +152,14 @@ plim_expectation_t plim__load_expect(const plim__load_facts_t *facts, const plim
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const plim__load_size_t batch = plim__load_expected(facts, facts->batch_seeds);
     const double row = facts->recipe->no_features ? 0 : row_bytes(info);
-    plim_expectation_t expect = {.batch_nodes = batch.nodes, .batch_edges = batch.edges};
+    plim_expectation_t expect = {.batch_nodes = batch.nodes};
+    expect.batch_edges = (int64_t)drawn_edges(facts, &batch);
     expect.batch_bytes = (int64_t)((double)batch.nodes * row + (double)batch.edges * 4);
     expect.epoch_steps = (info->num_split[PLIM_TRAIN] - 1) / facts->recipe->batch_size + 1;
     if (plan->window_steps > 0)
         expect_reads(facts, plan, &expect);
-    const double steps = (double)expect.epoch_steps;
-    const double work = (double)batch.edges / rates.edges + (double)batch.nodes / rates.rows +
-                        (double)batch.nodes * row / rates.bytes;
-    const double disk = fmax((double)expect.epoch_reads / rates.reads,
-                             (double)expect.epoch_read_bytes / rates.disk);
-    expect.epoch_seconds = fmax(steps * (work / plan->workers + rates.step), disk);
+    expect.epoch_seconds =
+        epoch_seconds(&expect, load_seconds(&expect) / plan->workers + rates.step);
     expect.disk_bytes = plan->scratch_bytes;
     return expect;
 }
@@ -179,17 +169,14 @@ static double layer_rows(const plim_dataset_t *dataset, const plim_training_t *t
                          const plim_train_plan_t *plan, int layer)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const plim_recipe_t *whole = &plan->load.recipe;
-    const int64_t seeds = whole->batch_size;
-    plim_recipe_t recipe = *whole;
+    const plim_recipe_t *recipe = &plan->load.recipe;
+    const int64_t seeds = plim__min_i64(recipe->batch_size, manifest->info.num_split[PLIM_TRAIN]);
     if (manifest->info.num_graphs > 0)
         return (double)plan->expect.batch_nodes;
-    if (recipe.num_hops == 0)
+    if (recipe->num_hops == 0)
         return (double)seeds;
-    recipe.num_hops = training->model.num_layers - 1 - layer;
-    const double all = (double)plim__load_size_expected(manifest, whole, seeds).nodes;
-    const double some = (double)plim__load_size_expected(manifest, &recipe, seeds).nodes;
-    return fmax((double)plan->expect.batch_nodes * some / fmax(all, 1), (double)seeds);
+    return destinations(manifest, recipe, (double)plan->expect.batch_nodes, seeds,
+                        training->model.num_layers - 1 - layer);
 }
 
 /* Products of a layer: the neighbours', the node's own, GIN's second. */
@@ -204,6 +191,7 @@ static double model_seconds(const plim_dataset_t *dataset, const plim_training_t
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim_model_t *model = &training->model;
+    const double flops = rates.flops * (model->precision == PLIM_PRECISION_BF16 ? 2 : 1);
     double seconds = 0, sources = (double)plan->expect.batch_nodes;
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
@@ -214,7 +202,7 @@ static double model_seconds(const plim_dataset_t *dataset, const plim_training_t
             (double)plan->expect.batch_edges * rows / fmax((double)plan->expect.batch_nodes, 1);
         const double products = model->kind == PLIM_GAT ? sources : rows;
         const double passes = (i == 0 ? 2 : 3) + (plan->recompute ? 1 : 0);
-        seconds += 2 * products * in * out * products_of(model->kind) * passes / rates.flops;
+        seconds += 2 * products * in * out * products_of(model->kind) * passes / flops;
         seconds += (2 * edges * in + 6 * rows * (in + out)) * 4 / rates.sparse;
         sources = rows;
     }
@@ -237,9 +225,9 @@ void plim__train_expect(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t parts = plan->load.part_seeds > 0
                               ? (plan->load.recipe.batch_size - 1) / plan->load.part_seeds + 1
                               : 1;
-    expect->epoch_seconds +=
-        (double)expect->epoch_steps *
-        (model_seconds(dataset, training, plan) / cores + (double)(parts - 1) * rates.step);
+    expect->epoch_seconds = epoch_seconds(
+        expect, (load_seconds(expect) + model_seconds(dataset, training, plan)) / cores +
+                    (double)parts * rates.step);
     /* The last and the best, and one of them being written. */
     const int64_t weights = account_bytes(plan, "weights and optimiser");
     expect->disk_bytes =

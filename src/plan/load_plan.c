@@ -390,6 +390,17 @@ static void say(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
         say_cut(facts, plan->line, seeds);
 }
 
+/* A plan that need not know how large batches are is told, where it has been found out. */
+static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *plan)
+{
+    plim__load_facts_t known = *facts;
+    if (facts->trial.count == 0 && facts->recipe->num_hops > 0)
+        PLIM_TRY(
+            plim__statistics_trial(facts->job, facts->dataset, facts->recipe, false, &known.trial));
+    plan->expect = plim__load_expect(&known, plan);
+    return PLIM_OK;
+}
+
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                      const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
@@ -422,7 +433,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.held = facts.held;
     if (!beside->quiet)
-        plan.expect = plim__load_expect(&facts, &plan);
+        PLIM_TRY(expect(&facts, &plan));
     add_held(job->ledger, rounding, &plan);
     plan.least = plim__load_least(&facts); /* of batches that are not cut, which may take more */
     *plan_out = plan;

@@ -6,10 +6,16 @@
 
 #define MOST 9e18
 
-/* Entries drawn from the list of a node at the end of an edge. */
+#define ONE_WAY 0.1 /* of all nodes: where more have no list, edges go one way */
+
+/*
+ * Entries drawn from the list of a node at the end of an edge. Where edges go both ways its list is
+ * as long as lists are there; else it has nothing to do with the edge.
+ */
 static double mean_drawn(const plim__manifest_t *manifest, int64_t fanout, bool replace)
 {
-    double weight = 0, drawn = 0;
+    const bool one_way = (double)manifest->degrees[0] > ONE_WAY * (double)manifest->info.num_nodes;
+    double weight = one_way ? (double)manifest->degrees[0] : 0, drawn = 0;
     for (int i = 1; i < PLIM_DEGREE_BUCKETS; i++) {
         double count = (double)manifest->degrees[i];
         /* The middle of 2^(i-1) … 2^i - 1, and not above the longest list. */
@@ -17,8 +23,9 @@ static double mean_drawn(const plim__manifest_t *manifest, int64_t fanout, bool 
         double taken = degree;
         if (fanout >= 0)
             taken = replace ? (double)fanout : fmin((double)fanout, degree);
-        weight += count * degree;
-        drawn += count * degree * taken;
+        const double times = one_way ? count : count * degree;
+        weight += times;
+        drawn += times * taken;
     }
     return weight > 0 ? drawn / weight : 0;
 }
@@ -31,7 +38,8 @@ static int64_t whole(double value)
 plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
                                            const plim_recipe_t *recipe, int64_t num_seeds)
 {
-    double all = (double)plim__max_i64(manifest->info.num_nodes, 1);
+    const int64_t reach = manifest->reach > 0 ? manifest->reach : manifest->info.num_nodes;
+    double all = (double)plim__max_i64(reach, 1);
     double met = fmin((double)num_seeds, all);
     double expanded = met; /* destinations of the next hop */
     double edges = 0;

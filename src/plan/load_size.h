@@ -14,10 +14,9 @@ typedef struct plim__load_size {
 } plim__load_size_t;
 
 /*
- * From what dataset.json says of the graph: its degrees, counted by powers of two. A node met by an
- * edge is taken to have a list as long as lists are at the end of an edge: exact where edges go
- * both ways. Neighbours are taken as drawn from all nodes alike, so that real ones, which are drawn
- * from fewer, meet more often.
+ * From what dataset.json says of the graph: its degrees, counted by powers of two. Neighbours are
+ * taken as drawn from all nodes alike (of an imagined dataset, from those that it says), so that
+ * real ones, which are drawn from fewer, meet more often.
  */
 plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
                                            const plim_recipe_t *recipe, int64_t num_seeds);

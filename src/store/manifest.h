@@ -30,6 +30,8 @@ typedef struct plim__manifest_file {
 typedef struct plim__manifest {
     plim_dataset_info_t info;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
+    int64_t reach;      /* of a dataset that is imagined: nodes among which training nodes find
+                           their neighbours; 0: all */
     const char *source; /* provenance */
     const char *options;
     const char *version;

@@ -149,3 +149,15 @@ def test_what_is_neither_dataset_nor_shape(graph, tmp_path):
     assert 'papers100M, products, arxiv' in plimsoll('plan', tmp_path / 'nothing', code=2).stderr
     assert 'are for shapes' in plimsoll('plan', graph, '--scale', 2, code=2).stderr
     assert 'needs --nodes' in plimsoll('plan', 'free', '--nodes', 10, code=2).stderr
+
+
+def test_times_are_of_the_right_size():
+    """papers100M's shape on two cores of the machine that bench/results/ tells of: 3.1 s, 17 s and 38 s an epoch."""
+    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2)
+    found = [plan(*words, '--memory', memory)['expect'] for memory in ('8G', '4G', '2G', '1G')]
+    seconds = [one['epoch_seconds'] for one in found]
+    assert seconds == sorted(seconds)
+    for took, measured in zip(seconds[1:], (3.1, 17, 38)):
+        assert measured / 3 < took < measured * 3
+    assert 700 < found[0]['batch_nodes'] < 3000  # 1,424 are drawn
+    assert 700 < found[0]['batch_edges'] < 3000  # 1,385
