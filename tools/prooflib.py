@@ -49,6 +49,38 @@ def limited(limit, *words):
         return {**json.loads(report.read()), 'stdout': done.stdout, 'stderr': done.stderr}
 
 
+class Limited:
+    """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints, as it comes."""
+
+    def __init__(self, limit, *words):
+        self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
+        self._child = subprocess.Popen([SOURCE / 'tools' / 'limited', str(limit), '--json', self._report.name, '--', *map(str, words)],
+                                       stdout=subprocess.PIPE, stderr=self._errors, text=True)
+        self.output = self._child.stdout
+        root = pathlib.Path('/sys/fs/cgroup')
+        self._v1 = (root / 'memory' / 'memory.limit_in_bytes').exists()
+        self.group = (root / 'memory' if self._v1 else root) / f'plimsoll-limited-{self._child.pid}'
+
+    def peak(self):
+        return int((self.group / ('memory.max_usage_in_bytes' if self._v1 else 'memory.peak')).read_text())
+
+    def set_limit(self, limit):
+        (self.group / ('memory.limit_in_bytes' if self._v1 else 'memory.max')).write_text(str(limit))
+
+    def admit(self, pid):
+        """Another process joins the group."""
+        (self.group / 'cgroup.procs').write_text(str(pid))
+
+    def end(self):
+        """Waits; the report as of limited(), with 'stderr'."""
+        code = self._child.wait()
+        self._errors.seek(0)
+        said, report = self._errors.read(), self._report.read()
+        if code == SKIPPED and not report:
+            skip(said.strip())
+        return {**json.loads(report), 'stderr': said}
+
+
 def last_json(text):
     """The last JSON object of a verb's --json output, or an empty one."""
     for line in reversed(text.splitlines()):
@@ -121,6 +153,9 @@ def machine():
 
 def revision():
     """The commit under test, with a plus sign when the tree has changes that are not in it."""
+    if not shutil.which('git'):
+        return 'unknown'
+
     def git(*words):
         return subprocess.run(['git', '-C', SOURCE, *words], capture_output=True, text=True, check=False).stdout.strip()
     return (git('rev-parse', '--short=12', 'HEAD') or 'unknown') + ('+' if git('status', '--porcelain', '-uno') else '')
