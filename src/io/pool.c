@@ -3,8 +3,10 @@
 #include "base/fail.h"
 #include "io/transfer.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 /* pread needs little; ThreadSanitizer keeps its own state of a thread on the stack too. */
 #if defined(__has_feature)
@@ -19,6 +21,10 @@
 #endif
 
 #define ENOUGH_FINISHED 16
+
+/* glibc before 2.41 may lose a signal to a condition that several wait for (its bug 25847): who
+ * waits for them looks again after this long. */
+#define LOOK_AGAIN_NS 20000000
 
 struct plim__pool {
     pthread_mutex_t lock; /* guards everything below but the handles */
@@ -105,10 +111,14 @@ plim_status_t plim__pool_start(plim__arena_t *arena, int threads, plim__pool_t *
     if (pool == NULL || stacks == NULL || threads > PLIM__POOL_THREADS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a pool of %d threads is not what was estimated",
                           threads);
+    pthread_condattr_t attributes;
     int error = 0;
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->handed, NULL);
-    pthread_cond_init(&pool->ended, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&pool->ended, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
     for (int i = 0; i < threads && error == 0; i++)
         error = start_one(pool, stacks + (size_t)i * STACK_BYTES);
     if (pool->num_threads == 0) {
@@ -145,12 +155,27 @@ void plim__pool_hand(plim__pool_t *pool, plim__op_t *first, plim__op_t *last, in
     pthread_mutex_unlock(&pool->lock);
 }
 
+/* Waits for `ended`, not for ever; wakes those who may have been missed. */
+static void wait_for_some(plim__pool_t *pool)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += LOOK_AGAIN_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    if (pthread_cond_timedwait(&pool->ended, &pool->lock, &until) == ETIMEDOUT &&
+        pool->first != NULL && pool->idle > 0)
+        pthread_cond_broadcast(&pool->handed);
+}
+
 plim__op_t *plim__pool_collect(plim__pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);
     pool->collecting = true;
     while (!worth_collecting(pool))
-        pthread_cond_wait(&pool->ended, &pool->lock);
+        wait_for_some(pool);
     pool->collecting = false;
     plim__op_t *list = pool->finished;
     pool->finished = NULL;
