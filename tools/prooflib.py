@@ -39,6 +39,21 @@ def call(*words, **options):
     return subprocess.run([plimsoll(), *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
+def own_libraries(directory):
+    """Words before the binary under test, so that it runs with copies of its libraries: what other processes here have in memory of the
+    same files would be charged to them. The C library, which everybody has, stays."""
+    directory = pathlib.Path(directory) / 'lib'
+    directory.mkdir(parents=True, exist_ok=True)
+    onednn = [line.split()[-1] for line in subprocess.run(['ldconfig', '-p'], capture_output=True, text=True, check=False).stdout.splitlines()
+              if re.match(r'\s*libdnnl\.so\.\d+ ', line)]
+    known = subprocess.run(['ldd', plimsoll(), *onednn], capture_output=True, text=True, check=True).stdout
+    for path in [*onednn, *re.findall(r'=> (/\S+)', known)]:
+        name = os.path.basename(path)
+        if not re.match(r'(libc|ld-linux.*)\.so|libplimsoll', name) and not (directory / name).exists():
+            shutil.copyfile(path, directory / name)
+    return ['env', f'LD_LIBRARY_PATH={directory}']
+
+
 def limited(limit, *words):
     """Runs a command through tools/limited; its report, with what it printed under 'stdout' and 'stderr'."""
     with tempfile.NamedTemporaryFile('r', suffix='.json') as report:

@@ -12,6 +12,10 @@
 
 #define PLIM__STACK_BYTES ((size_t)256 << 10)
 
+/* What a thread that stays takes of it (it is touched when the thread begins), and the kernel for
+ * the thread. */
+#define PLIM__THREAD_BYTES ((size_t)96 << 10)
+
 /* A thread with a status and a message of its own. */
 typedef struct plim__thread {
     pthread_t handle;

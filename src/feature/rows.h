@@ -52,6 +52,7 @@ static inline void plim__rows_destroy(plim__rows_t *source)
 }
 
 /* All of features.npy in memory, in its own type (account "rows"). */
+size_t plim__rows_memory_stays(const plim_dataset_t *dataset); /* once they are read */
 size_t plim__rows_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset);
 plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                        plim__rows_t **source_out);

@@ -38,11 +38,15 @@ static size_t arena_bytes(const plim_dataset_t *dataset)
                : SIZE_MAX;
 }
 
+size_t plim__rows_memory_stays(const plim_dataset_t *dataset)
+{
+    return plim__round_up(arena_bytes(dataset), PLIM__PAGE);
+}
+
 size_t plim__rows_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     size_t sum;
-    return plim__add_size(plim__round_up(arena_bytes(dataset), PLIM__PAGE),
-                          plim__bulk_estimate(job), &sum)
+    return plim__add_size(plim__rows_memory_stays(dataset), plim__bulk_estimate(job), &sum)
                ? sum
                : SIZE_MAX;
 }

@@ -286,10 +286,13 @@ size_t plim__safetensors_open_estimate(void)
            plim__arena_piece(PLIM__TENSORS_HEADER, 1, 1);
 }
 
-size_t plim__safetensors_estimate(void)
+size_t plim__safetensors_estimate(int num_tensors)
 {
+    size_t json = PLIM__TENSORS_JSON_NOTES + (size_t)num_tensors * PLIM__TENSORS_JSON_EACH;
+    if (num_tensors == PLIM__TENSORS_MAX || json > PLIM__TENSORS_JSON)
+        json = PLIM__TENSORS_JSON;
     size_t write = plim__safetensors_write_estimate();
-    size_t read = plim__safetensors_open_estimate() + PLIM__TENSORS_JSON;
+    size_t read = plim__safetensors_open_estimate() + json;
     return plim__round_up(write > read ? write : read, PLIM__PAGE);
 }
 

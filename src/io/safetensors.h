@@ -31,9 +31,10 @@ typedef struct plim__note {
     const char *text;
 } plim__note_t;
 
-/* The most that writing or reading a file takes, whatever is in it: the header's text, a buffer or
- * a table, and what jansson needs. In the account "checkpoint". */
-size_t plim__safetensors_estimate(void);
+/* The most that writing or reading a file takes: the header's text, a buffer or a table, and what
+ * jansson needs for so many tensors with names of some dozen letters; PLIM__TENSORS_MAX: whatever
+ * is in it. In the account "checkpoint". */
+size_t plim__safetensors_estimate(int num_tensors);
 
 /*
  * Writes the file whole and durable under its name, or not at all (a plim__draft_t). A kill at any

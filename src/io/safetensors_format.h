@@ -14,6 +14,9 @@
 #define PLIM__TENSORS_HEADER ((size_t)256 << 10)
 /* What jansson may take for such a header. */
 #define PLIM__TENSORS_JSON ((size_t)2 << 20)
+/* … for one of few tensors: its notes, and each tensor. */
+#define PLIM__TENSORS_JSON_NOTES ((size_t)64 << 10)
+#define PLIM__TENSORS_JSON_EACH ((size_t)5 << 9)
 /* Through which data are written. */
 #define PLIM__TENSORS_BUFFER ((size_t)256 << 10)
 

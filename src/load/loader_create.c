@@ -37,7 +37,7 @@ size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan
 size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts)
 {
     /* The builder's thread is one of those that build its windows. */
-    return (size_t)(plan->workers - 1 + parts->builders) * PLIM__STACK_BYTES;
+    return (size_t)(plan->workers - 1 + parts->builders) * PLIM__THREAD_BYTES;
 }
 
 static plim_status_t check_plan(const plim_load_plan_t *plan)
@@ -135,6 +135,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     }
     loader->arena = arena;
     init_sync(loader);
+    plim__arena_touch(&arena);
     *loader_out = loader;
     return PLIM_OK;
 }

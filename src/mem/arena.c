@@ -26,6 +26,10 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
 static atomic_int fail_countdown;
 
 void plim__arena_fail_at(int n)
@@ -107,6 +111,8 @@ void plim__arena_want_huge(void *base, size_t size)
 /* Gaps between the pieces are poisoned, and touched all the same. */
 __attribute__((no_sanitize("address"))) void plim__arena_touch(const plim__arena_t *arena)
 {
+    if (madvise(arena->base, arena->size, MADV_POPULATE_WRITE) == 0)
+        return;
     /* A write of what stands there already: the compiler must not leave it out. */
     for (size_t at = 0; at < arena->size; at += PLIM__PAGE) {
         volatile char *byte = arena->base + at;

@@ -8,8 +8,11 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 /* More than this in read-only segments, and the process is not ours. The command line's has 6 MiB.
@@ -19,6 +22,11 @@
 /* In such a process: what will be read of libraries, ahead of what is in use, above what is
  * resident. Measured 2.2 MiB. */
 #define AHEAD_BYTES ((int64_t)3 << 20)
+
+/* Of code that is read at once, of a large library. */
+#define CUT_BYTES ((size_t)32 << 10)
+
+#define USUAL_AHEAD ((int64_t)128 << 10)
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14; older kernels refuse it, and pages come when used */
@@ -71,6 +79,11 @@ static void drop_unmapped(const struct dl_phdr_info *object)
         return;
     (void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
     (void)close(file);
+}
+
+static size_t size_min(size_t a, size_t b)
+{
+    return a < b ? a : b;
 }
 
 static bool is_c_library(const struct dl_phdr_info *object)
@@ -164,6 +177,18 @@ int64_t plim__libraries_bytes(void)
     return settled_bytes > 0 ? settled_bytes : resident_file_bytes() + AHEAD_BYTES;
 }
 
+/* From Linux 6.16 on code is read ahead whatever was advised, up to the end of its mapping: so it
+ * is made of many small ones, which differ in an advice. */
+static void cut_object(const struct dl_phdr_info *object)
+{
+    segment_t segment;
+    for (int i = 0; i < object->dlpi_phnum; i++)
+        if (read_only(object, i, &segment) && (object->dlpi_phdr[i].p_flags & PF_X) != 0)
+            for (size_t at = 0; at < segment.size; at += 2 * CUT_BYTES)
+                (void)madvise(segment.base + at, size_min(CUT_BYTES, segment.size - at),
+                              MADV_NORMAL);
+}
+
 static int trim_object(struct dl_phdr_info *object, size_t size, void *context)
 {
     const uintptr_t address = (uintptr_t)context;
@@ -174,6 +199,8 @@ static int trim_object(struct dl_phdr_info *object, size_t size, void *context)
         if (header->p_type != PT_LOAD || address < first || address - first >= header->p_memsz)
             continue;
         advise_object(object, MADV_RANDOM);
+        cut_object(object);
+        advise_object(object, MADV_DONTNEED); /* large folios go as a whole or not at all */
         drop_unmapped(object);
         return 1;
     }
@@ -183,4 +210,19 @@ static int trim_object(struct dl_phdr_info *object, size_t size, void *context)
 void plim__libraries_trim(const void *address)
 {
     (void)dl_iterate_phdr(trim_object, (void *)(uintptr_t)address);
+}
+
+int64_t plim__libraries_ahead(void)
+{
+    struct stat about;
+    char path[64], text[32];
+    int64_t kib;
+    if (stat("/usr/lib", &about) != 0)
+        return USUAL_AHEAD;
+    (void)snprintf(path, sizeof path, "/sys/class/bdi/%u:%u/read_ahead_kb", major(about.st_dev),
+                   minor(about.st_dev));
+    return plim__kernel_read("", path, text, sizeof text) > 0 && plim__kernel_number(text, &kib) &&
+                   kib < INT64_MAX >> 10
+               ? kib << 10
+               : USUAL_AHEAD;
 }

@@ -18,8 +18,12 @@ int64_t plim__libraries_bytes(void);
 
 /*
  * For the large object that `address` lies in, and its file: from now on a page is read when it is
- * used, without those around it, and those that were read ahead are dropped.
+ * used, without those around it, and what was read before is dropped.
  */
 void plim__libraries_trim(const void *address);
+
+/* How much of a file that is mapped the kernel reads at once around a page: the setting of the disk
+ * that libraries lie on; what is usual where it cannot be asked. */
+int64_t plim__libraries_ahead(void);
 
 #endif

@@ -292,7 +292,8 @@ void plim__dense_backward_weight(plim__dense_t *dense, plim__team_t *team, plim_
                    .tiles = count_tiles(WEIGHT, x->rows)};
     if (pass.tiles == 0)
         return;
-    pass.lanes = plim__max_i64(1, plim__min_i64(x->rows / TALLEST, LANES_MAX));
+    pass.lanes = plim__dense_lanes(x->rows);
+    assert(pass.lanes <= plim__dense_lanes_most(&dense->params));
     zero_spare_rows(dy);
     zero_spare_rows(x);
     plim__team_run(team, pass.lanes, cost(dense, x->rows) / pass.lanes, lane_work, &pass);

@@ -22,6 +22,7 @@ typedef struct plim__dense_params {
     bool backward;           /* dW is wanted */
     bool input_gradient;     /* dx is wanted */
     int workers;             /* the team's size */
+    int64_t rows;            /* of x and dy at most; 0: any number */
 } plim__dense_params_t;
 
 /*
@@ -33,10 +34,15 @@ plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
 void plim__dense_library_end(plim_ledger_t *ledger);
 size_t plim__dense_library_bytes(void);
 
+/* What of its file is in memory beyond that while it is loaded, and then dropped: the kernel reads
+ * ahead. It is nobody's loss where there is less room. */
+size_t plim__dense_library_reading(void);
+
 /* "oneDNN 2.6.3" */
 const char *plim__dense_library_version(void);
 
-/* Whatever oneDNN takes for the object's primitives included. */
+/* Whatever oneDNN takes for the object's primitives included. It is asked (some products are
+ * described, none is made) and its answers are kept; where it is missing, a bound. */
 size_t plim__dense_estimate(const plim__dense_params_t *params);
 
 /* PLIM_ERR_BUDGET, PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason. */

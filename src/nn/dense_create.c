@@ -5,6 +5,8 @@
 
 #include "base/fail.h"
 
+#include <pthread.h>
+
 /* Longer sums pay the transposed copies of dW's tiles; a packed weight is read as fast by any. */
 const int64_t plim__tile_heights[KINDS][HEIGHTS] = {{PLIM__TILE_ROWS, 128, PLIM__ROWS},
                                                     {PLIM__TILE_ROWS, 128, PLIM__ROWS},
@@ -21,6 +23,12 @@ static size_t piece(size_t a, size_t b, size_t c, size_t align)
     return plim__arena_piece(plim__mul_saturating_size(a, b), c, align);
 }
 
+/* What oneDNN decides on: bytes of scratch of a worker, and of packed weights. */
+typedef struct needs {
+    size_t scratch;
+    size_t weights[WEIGHT];
+} needs_t;
+
 /* What is carved apart from packed weights and scratch, on whose sizes oneDNN decides. */
 static size_t own_bytes(const plim__dense_params_t *params)
 {
@@ -30,7 +38,8 @@ static size_t own_bytes(const plim__dense_params_t *params)
     bytes = plim__add_saturating_size(bytes, piece(workers, 1, sizeof(tools_t), 1));
     bytes = plim__add_saturating_size(bytes, piece(out, in, sizeof(float), 1));
     if (params->backward)
-        bytes = plim__add_saturating_size(bytes, piece(out, in, LANES_MAX * sizeof(float), 1));
+        bytes = plim__add_saturating_size(
+            bytes, piece(out, in, (size_t)plim__dense_lanes_most(params) * sizeof(float), 1));
     bytes = plim__add_saturating_size(bytes, piece(plim__add_saturating_size(in, out), PLIM__ROWS,
                                                    sizeof(float), 2 * PLIM__LINE));
     if (widens(params))
@@ -51,7 +60,9 @@ static size_t foreign_bytes(const plim__dense_params_t *params)
         products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
         calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
     }
-    return products * PLIM__ONEDNN_PRODUCT_BYTES + calls * PLIM__ONEDNN_CALL_BYTES;
+    return products * (params->element == PLIM__BF16 ? PLIM__ONEDNN_PRODUCT_BF16_BYTES
+                                                     : PLIM__ONEDNN_PRODUCT_BYTES) +
+           calls * PLIM__ONEDNN_CALL_BYTES;
 }
 
 /* Copies of all that a tile reads and writes, its sides rounded up to blocks. */
@@ -70,17 +81,10 @@ static size_t packed_bound(const plim__dense_params_t *params)
                  widens(params) ? sizeof(float) : plim__element_bytes(params->element), PLIM__PAGE);
 }
 
-size_t plim__dense_estimate(const plim__dense_params_t *params)
+static needs_t needs_bound(const plim__dense_params_t *params)
 {
-    const size_t packings = params->input_gradient ? 2 : 1;
-    size_t bytes = plim__add_saturating_size(own_bytes(params), foreign_bytes(params));
-    bytes = plim__add_saturating_size(bytes, packings * PLIM__PAGE);
-    bytes =
-        plim__add_saturating_size(bytes, plim__mul_saturating_size(packings, packed_bound(params)));
-    bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size((size_t)params->workers,
-                                         piece(1, 1, scratch_bound(params), PLIM__PAGE)));
-    return plim__round_up(bytes, PLIM__PAGE);
+    const size_t packed = packed_bound(params);
+    return (needs_t){scratch_bound(params), {packed, params->input_gradient ? packed : 0}};
 }
 
 /* The matrices of a product, by kind; the weight of the first two in a layout of oneDNN's choice.
@@ -110,7 +114,7 @@ static plim__view_t plain_view(const plim__dense_params_t *params, int kind)
     return (plim__view_t){params->out, params->in, params->in, 1, PLIM__F32};
 }
 
-static plim_status_t make_kind(plim__dense_t *dense, int kind)
+static plim_status_t make_kind(plim__dense_t *dense, int kind, plim__purpose_t purpose)
 {
     plim__product_t *products = dense->products[kind];
     plim__view_t views[3];
@@ -119,25 +123,27 @@ static plim_status_t make_kind(plim__dense_t *dense, int kind)
         const plim__product_t *like = h > 0 && kind != WEIGHT ? &products[0] : NULL;
         product_views(dense, kind, plim__tile_heights[kind][h], views);
         PLIM_TRY(plim__product_make(dense->engine, &views[PLIM__SOURCE], &views[PLIM__WEIGHTS],
-                                    &views[PLIM__TARGET], like, kind == WEIGHT, &products[h]));
+                                    &views[PLIM__TARGET], like, kind == WEIGHT, purpose,
+                                    &products[h]));
     }
     if (kind == WEIGHT)
         return PLIM_OK;
     const plim__view_t plain = plain_view(&dense->params, kind);
-    return plim__packing_make(dense->engine, &plain, &products[0], &dense->packed[kind].packing);
+    return plim__packing_make(dense->engine, &plain, &products[0], purpose,
+                              &dense->packed[kind].packing);
 }
 
-static plim_status_t make_products(plim__dense_t *dense)
+static plim_status_t make_products(plim__dense_t *dense, plim__purpose_t purpose)
 {
     PLIM_TRY(plim__onednn_engine(&dense->engine));
     for (int kind = 0; kind < KINDS; kind++)
         if (plim__dense_wanted(&dense->params, kind))
-            PLIM_TRY(make_kind(dense, kind));
+            PLIM_TRY(make_kind(dense, kind, purpose));
     return PLIM_OK;
 }
 
-/* The most that any call needs: they share it, for a thread makes one at a time. */
-static size_t scratch_bytes(const plim__dense_t *dense)
+/* Of scratch the most that any call needs: they share it, for a thread makes one at a time. */
+static needs_t needs_of(const plim__dense_t *dense)
 {
     int64_t most = 0;
     for (int kind = 0; kind < KINDS; kind++)
@@ -145,7 +151,19 @@ static size_t scratch_bytes(const plim__dense_t *dense)
             most = plim__max_i64(most, (int64_t)dense->products[kind][h].scratch);
     for (int kind = 0; kind < WEIGHT; kind++)
         most = plim__max_i64(most, (int64_t)dense->packed[kind].packing.scratch);
-    return (size_t)most;
+    return (needs_t){(size_t)most,
+                     {dense->products[FORWARD][0].weights, dense->products[INPUT][0].weights}};
+}
+
+/* The arena of an object with these needs. */
+static size_t arena_bytes(const plim__dense_params_t *params, const needs_t *needs)
+{
+    size_t bytes = own_bytes(params);
+    for (int kind = 0; kind < WEIGHT; kind++)
+        bytes = plim__add_saturating_size(bytes, piece(1, 1, needs->weights[kind], PLIM__PAGE));
+    return plim__add_saturating_size(
+        bytes, plim__mul_saturating_size((size_t)params->workers,
+                                         piece(1, 1, needs->scratch, PLIM__PAGE)));
 }
 
 /* Moves the object into an arena of the size that its products ask for. */
@@ -153,20 +171,17 @@ static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__d
 {
     const plim__dense_params_t *params = &draft->params;
     const size_t workers = (size_t)params->workers;
-    size_t bytes = own_bytes(params);
-    draft->scratch = scratch_bytes(draft);
-    for (int kind = 0; kind < WEIGHT; kind++)
-        bytes = plim__add_saturating_size(
-            bytes, piece(1, 1, draft->products[kind][0].weights, PLIM__PAGE));
-    bytes = plim__add_saturating_size(
-        bytes, plim__mul_saturating_size(workers, piece(1, 1, draft->scratch, PLIM__PAGE)));
-    PLIM_TRY(plim__arena_create(ledger, "products", bytes, &draft->arena));
+    const needs_t needs = needs_of(draft);
+    draft->scratch = needs.scratch;
+    PLIM_TRY(plim__arena_create(ledger, "products", arena_bytes(params, &needs), &draft->arena));
+    plim__arena_touch(&draft->arena);
     const size_t values = (size_t)params->out * (size_t)params->in;
     plim__dense_t *dense = plim__arena_carve(&draft->arena, 1, sizeof *dense, 1);
     draft->tools = plim__arena_carve(&draft->arena, workers, sizeof(tools_t), 1);
     draft->plain = plim__arena_carve(&draft->arena, values, sizeof(float), 1);
     if (params->backward)
-        draft->lanes = plim__arena_carve(&draft->arena, LANES_MAX * values, sizeof(float), 1);
+        draft->lanes = plim__arena_carve(&draft->arena, values,
+                                         (size_t)plim__dense_lanes_most(params) * sizeof(float), 1);
     draft->zero_x = plim__arena_carve(&draft->arena, (size_t)params->in * PLIM__ROWS, 4, 1);
     draft->zero_y = plim__arena_carve(&draft->arena, (size_t)params->out * PLIM__ROWS, 4, 1);
     for (int kind = 0; kind < WEIGHT; kind++)
@@ -234,6 +249,63 @@ static void end_foreign(plim__dense_t *dense)
     plim__onednn_engine_end(dense->engine);
 }
 
+/* What oneDNN said of products like these. */
+typedef struct answer {
+    plim__dense_params_t params; /* in = 0: none yet */
+    needs_t needs;
+} answer_t;
+
+#define ANSWERS 64
+
+static pthread_mutex_t answers_lock = PTHREAD_MUTEX_INITIALIZER;
+static answer_t answers[ANSWERS]; /* under the lock; the oldest goes first */
+static int next_answer;
+
+static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
+{
+    return a->in == b->in && a->out == b->out && a->element == b->element &&
+           a->backward == b->backward && a->input_gradient == b->input_gradient;
+}
+
+static needs_t ask(const plim__dense_params_t *params)
+{
+    plim__dense_t draft = {.params = *params, .widens = widens(params)};
+    char message[PLIM_MESSAGE_MAX];
+    plim__fail_save(message, sizeof message);
+    const int threads = plim__onednn_alone();
+    const plim_status_t status = make_products(&draft, PLIM__TO_KNOW);
+    plim__onednn_restore(threads);
+    const needs_t needs = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
+    end_foreign(&draft);
+    if (status != PLIM_OK)
+        (void)plim__fail_restore(status, message);
+    return needs;
+}
+
+static needs_t needs_for(const plim__dense_params_t *params)
+{
+    pthread_mutex_lock(&answers_lock);
+    int i = 0;
+    while (i < ANSWERS && !(answers[i].params.in > 0 && alike(&answers[i].params, params)))
+        i++;
+    if (i == ANSWERS) {
+        i = next_answer++ % ANSWERS;
+        answers[i] = (answer_t){*params, ask(params)};
+    }
+    const needs_t needs = answers[i].needs;
+    pthread_mutex_unlock(&answers_lock);
+    return needs;
+}
+
+size_t plim__dense_estimate(const plim__dense_params_t *params)
+{
+    const needs_t needs = needs_for(params);
+    return plim__round_up(
+        plim__add_saturating_size(plim__round_up(arena_bytes(params, &needs), PLIM__PAGE),
+                                  foreign_bytes(params)),
+        PLIM__PAGE);
+}
+
 plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
                                  plim__dense_t **dense_out)
 {
@@ -242,7 +314,7 @@ plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params
     plim__dense_t *dense = NULL;
     PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", draft.foreign, &draft.foreign_account));
     const int threads = plim__onednn_alone();
-    plim_status_t status = make_products(&draft);
+    plim_status_t status = make_products(&draft, PLIM__TO_CALL);
     if (status == PLIM_OK)
         status = settle(ledger, &draft, &dense);
     for (int worker = 0; worker < params->workers && status == PLIM_OK; worker++)

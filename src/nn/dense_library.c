@@ -1,8 +1,10 @@
 /* What oneDNN takes for itself, on the ledgers of those who use it. */
 #include "nn/dense.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
+#include "mem/libraries.h"
 #include "nn/onednn.h"
 
 #include <pthread.h>
@@ -69,6 +71,12 @@ void plim__dense_library_end(plim_ledger_t *ledger)
 size_t plim__dense_library_bytes(void)
 {
     return PLIM__ONEDNN_LIBRARY_BYTES;
+}
+
+size_t plim__dense_library_reading(void)
+{
+    const int64_t ahead = plim__min_i64(plim__libraries_ahead(), PLIM__ONEDNN_READING_MOST);
+    return (size_t)plim__min_i64(PLIM__ONEDNN_PLACES * ahead, PLIM__ONEDNN_READING_MOST);
 }
 
 const char *plim__dense_library_version(void)

@@ -41,7 +41,7 @@ struct plim__dense {
     plim__product_t products[KINDS][HEIGHTS];
     packed_t packed[WEIGHT]; /* for FORWARD and INPUT */
     float *plain;            /* (out, in) */
-    float *lanes;            /* (LANES_MAX, out, in) */
+    float *lanes;            /* (plim__dense_lanes, out, in) */
     int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
     tools_t *tools;          /* (workers) */
     size_t scratch;          /* bytes of each */
@@ -49,6 +49,18 @@ struct plim__dense {
     bool met;                /* all threads of the team have made them */
     atomic_bool failed;      /* some call did: what the products gave is worth nothing */
 };
+
+/* Lanes of dW for so many rows. */
+static inline int64_t plim__dense_lanes(int64_t rows)
+{
+    return plim__max_i64(1, plim__min_i64(rows / TALLEST, LANES_MAX));
+}
+
+/* Lanes that there is room for. */
+static inline int64_t plim__dense_lanes_most(const plim__dense_params_t *params)
+{
+    return params->rows > 0 ? plim__dense_lanes(params->rows) : LANES_MAX;
+}
 
 /* Whether products of the kind are made. */
 static inline bool plim__dense_wanted(const plim__dense_params_t *params, int kind)

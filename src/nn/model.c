@@ -70,6 +70,22 @@ static plim__linear_t *product_at(plim__model_t *model, int place)
     return place == count && model->params.graph_level ? &model->head.product : NULL;
 }
 
+/* The most rows that a product has. */
+static int64_t most_rows(const plim__model_t *model, const plim__linear_t *product)
+{
+    const plim__model_params_t *params = &model->params;
+    if (product == &model->head.product)
+        return params->max_seeds;
+    int i = 0;
+    while (product != &model->layers[i].product[0] && product != &model->layers[i].product[1])
+        i++;
+    if (params->graph_level || (params->model.kind == PLIM_GAT && i == 0))
+        return params->max_src;
+    if (params->model.kind == PLIM_MLP)
+        return params->max_seeds;
+    return params->max_dst[params->model.kind == PLIM_GAT ? i - 1 : i];
+}
+
 /* Whether the gradient of a product's input is wanted: of all but layer 0's first. */
 static plim__dense_params_t dense_params(const plim__model_t *model, const plim__linear_t *product)
 {
@@ -80,6 +96,7 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
         .backward = model->params.training,
         .input_gradient = model->params.training && product != &model->layers[0].product[0],
         .workers = model->params.workers,
+        .rows = most_rows(model, product),
     };
 }
 
@@ -133,6 +150,17 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     return plim__add_saturating_size(size, dense);
 }
 
+int plim__model_tensors(const plim__model_params_t *params)
+{
+    plim__model_t model;
+    plim__table_t table = {.copies = 1};
+    if (check_params(params) != PLIM_OK)
+        return 0;
+    shape_model(&model, params);
+    plim__model_describe(&model, &table);
+    return table.count;
+}
+
 size_t plim__model_activations(const plim__model_params_t *params)
 {
     if (check_params(params) != PLIM_OK)
@@ -174,10 +202,9 @@ static void carve(plim__model_t *model, size_t room_bytes)
     model->tile_floats = tile_floats(model);
     model->tiles =
         plim__arena_carve(arena, workers * (size_t)model->tile_floats, sizeof(float), PLIM__LINE);
-    /* Touched now: which worker gets a tile, and when, is chance. */
-    memset(model->tiles, 0, workers * (size_t)model->tile_floats * sizeof(float));
     model->room.size = plim__round_up(room_bytes, PLIM__LINE);
     model->room.base = plim__arena_carve(arena, model->room.size, 1, PLIM__LINE);
+    plim__arena_touch(arena);
 }
 
 static plim_status_t create_products(plim__model_t *model)

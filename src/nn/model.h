@@ -47,6 +47,9 @@ size_t plim__model_estimate(const plim__model_params_t *params);
 /* Of that, the room of a pass: what grows with the largest part. */
 size_t plim__model_activations(const plim__model_params_t *params);
 
+/* How many parameters and buffers it has. */
+int plim__model_tensors(const plim__model_params_t *params);
+
 /* PLIM_ERR_USAGE for settings that make no model, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
  * PLIM_ERR_UNSUPPORTED. The team must outlive it. */
 plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,

@@ -250,34 +250,42 @@ static void recipe_end(recipe_t *recipe)
         (void)onednn.primitive_attr_destroy(recipe->attributes);
 }
 
-static layout_t layout_of(dnnl_primitive_t primitive, dnnl_query_t what)
+static layout_t layout_of(const plim__product_t *product, dnnl_query_t what)
 {
-    const_dnnl_primitive_desc_t description = NULL;
-    if (onednn.primitive_get_primitive_desc(primitive, &description) != dnnl_success)
+    const_dnnl_primitive_desc_t description = product->description;
+    if (product->primitive != NULL &&
+        onednn.primitive_get_primitive_desc(product->primitive, &description) != dnnl_success)
         return NULL;
     return onednn.primitive_desc_query_md(description, what, 0);
 }
 
 /* From a description that is used up. */
-static dnnl_status_t finish(dnnl_primitive_desc_t description, plim__product_t *product_out)
+static dnnl_status_t finish(dnnl_primitive_desc_t description, plim__purpose_t purpose,
+                            plim__product_t *product_out)
 {
-    dnnl_primitive_t primitive;
-    dnnl_status_t status = onednn.primitive_create(&primitive, description);
-    (void)onednn.primitive_desc_destroy(description);
-    if (status == dnnl_success)
-        *product_out = (plim__product_t){
-            primitive, onednn.memory_desc_get_size(layout_of(primitive, dnnl_query_scratchpad_md)),
-            onednn.memory_desc_get_size(layout_of(primitive, dnnl_query_weights_md))};
-    return status;
+    plim__product_t product = {.description = description};
+    dnnl_status_t status = dnnl_success;
+    if (purpose == PLIM__TO_CALL) {
+        status = onednn.primitive_create(&product.primitive, description);
+        (void)onednn.primitive_desc_destroy(description);
+        product.description = NULL;
+    }
+    if (status != dnnl_success)
+        return status;
+    product.scratch = onednn.memory_desc_get_size(layout_of(&product, dnnl_query_scratchpad_md));
+    product.weights = onednn.memory_desc_get_size(layout_of(&product, dnnl_query_weights_md));
+    *product_out = product;
+    return dnnl_success;
 }
 
 static dnnl_status_t product_make(dnnl_engine_t engine, const recipe_t *recipe,
-                                  const plim__product_t *like, plim__product_t *product_out)
+                                  const plim__product_t *like, plim__purpose_t purpose,
+                                  plim__product_t *product_out)
 {
     dnnl_primitive_desc_t description;
     const layout_t source = LAYOUT(recipe->views[0]);
     const layout_t weights =
-        like != NULL ? layout_of(like->primitive, dnnl_query_weights_md) : LAYOUT(recipe->views[1]);
+        like != NULL ? layout_of(like, dnnl_query_weights_md) : LAYOUT(recipe->views[1]);
     const layout_t target = LAYOUT(recipe->views[2]);
 #if DNNL_VERSION_MAJOR >= 3
     TRY_DNNL(onednn.matmul_primitive_desc_create(&description, engine, source, weights, NULL,
@@ -287,19 +295,19 @@ static dnnl_status_t product_make(dnnl_engine_t engine, const recipe_t *recipe,
     TRY_DNNL(onednn.matmul_desc_init(&matmul, source, weights, NULL, target));
     TRY_DNNL(onednn.primitive_desc_create(&description, &matmul, recipe->attributes, engine, NULL));
 #endif
-    return finish(description, product_out);
+    return finish(description, purpose, product_out);
 }
 
 plim_status_t plim__product_make(struct dnnl_engine *engine, const plim__view_t *source,
                                  const plim__view_t *weights, const plim__view_t *target,
-                                 const plim__product_t *like, bool sum,
+                                 const plim__product_t *like, bool sum, plim__purpose_t purpose,
                                  plim__product_t *product_out)
 {
     const plim__view_t *const views[] = {source, weights, target};
     recipe_t recipe = {.num_views = 0};
     dnnl_status_t status = recipe_make(views, 3, sum, &recipe);
     if (status == dnnl_success)
-        status = product_make(engine, &recipe, like, product_out);
+        status = product_make(engine, &recipe, like, purpose, product_out);
     recipe_end(&recipe);
     char what[128];
     (void)snprintf(what, sizeof what, "a %s product of %lld x %lld with %lld x %lld",
@@ -310,21 +318,22 @@ plim_status_t plim__product_make(struct dnnl_engine *engine, const plim__view_t 
 }
 
 static dnnl_status_t packing_make(dnnl_engine_t engine, const recipe_t *recipe, layout_t to,
-                                  plim__product_t *packing_out)
+                                  plim__purpose_t purpose, plim__product_t *packing_out)
 {
     dnnl_primitive_desc_t description;
     TRY_DNNL(onednn.reorder_primitive_desc_create(&description, LAYOUT(recipe->views[0]), engine,
                                                   to, engine, recipe->attributes));
-    return finish(description, packing_out);
+    return finish(description, purpose, packing_out);
 }
 
 plim_status_t plim__packing_make(struct dnnl_engine *engine, const plim__view_t *plain,
-                                 const plim__product_t *product, plim__product_t *packing_out)
+                                 const plim__product_t *product, plim__purpose_t purpose,
+                                 plim__product_t *packing_out)
 {
     recipe_t recipe = {.num_views = 0};
     dnnl_status_t status = recipe_make(&plain, 1, false, &recipe);
     if (status == dnnl_success)
-        status = packing_make(engine, &recipe, layout_of(product->primitive, dnnl_query_weights_md),
+        status = packing_make(engine, &recipe, layout_of(product, dnnl_query_weights_md), purpose,
                               packing_out);
     recipe_end(&recipe);
     return checked(status, "the packing of a weight");
@@ -334,6 +343,8 @@ void plim__product_end(plim__product_t *product)
 {
     if (product->primitive != NULL)
         (void)onednn.primitive_destroy(product->primitive);
+    if (product->description != NULL)
+        (void)onednn.primitive_desc_destroy(product->description);
 }
 
 plim_status_t plim__onednn_engine(struct dnnl_engine **engine_out)
@@ -362,9 +373,8 @@ plim_status_t plim__call_make(struct dnnl_engine *engine, const plim__product_t 
         onednn.stream_create(&call_out->stream, engine, dnnl_stream_default_flags);
     for (int i = 0; i < PLIM__OPERANDS && status == dnnl_success; i++)
         if (i != PLIM__WEIGHTS || !packs)
-            status = onednn.memory_create(&call_out->memory[i],
-                                          layout_of(product->primitive, queries[i]), engine,
-                                          DNNL_MEMORY_NONE);
+            status = onednn.memory_create(&call_out->memory[i], layout_of(product, queries[i]),
+                                          engine, DNNL_MEMORY_NONE);
     return checked(status, "the memory of a product");
 }
 

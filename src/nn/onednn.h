@@ -20,13 +20,18 @@
 struct dnnl_engine;
 struct dnnl_memory;
 struct dnnl_primitive;
+struct dnnl_primitive_desc;
 struct dnnl_stream;
 
-/* What oneDNN takes from the heap at most: when it is first used (code pages included), for a
- * product, and for a call. */
-#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)16 << 20)
-#define PLIM__ONEDNN_PRODUCT_BYTES ((size_t)96 << 10)
-#define PLIM__ONEDNN_CALL_BYTES ((size_t)4 << 10)
+/* What oneDNN takes at most: when it is first used (its code and that of the libraries it brings
+ * along: 4.3 MiB; their data and the heap), for a product of floats or bfloat16, and for a call. */
+#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)23 << 18)
+/* Places of its file that are read when it is loaded, and all that is read around them at most. */
+#define PLIM__ONEDNN_PLACES 15
+#define PLIM__ONEDNN_READING_MOST ((int64_t)51 << 19)
+#define PLIM__ONEDNN_PRODUCT_BYTES ((size_t)48 << 10)
+#define PLIM__ONEDNN_PRODUCT_BF16_BYTES ((size_t)72 << 10)
+#define PLIM__ONEDNN_CALL_BYTES ((size_t)7 << 9)
 
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
 typedef struct plim__view {
@@ -37,9 +42,10 @@ typedef struct plim__view {
 
 /* A product, or a packing. */
 typedef struct plim__product {
-    struct dnnl_primitive *primitive;
-    size_t scratch; /* bytes that a call needs */
-    size_t weights; /* bytes of the second matrix, in its layout */
+    struct dnnl_primitive *primitive;        /* NULL: only its needs are known */
+    struct dnnl_primitive_desc *description; /* then; else NULL */
+    size_t scratch;                          /* bytes that a call needs */
+    size_t weights;                          /* bytes of the second matrix, in its layout */
 } plim__product_t;
 
 /* The operands of a call. A packing reads its source and writes its target. */
@@ -81,16 +87,20 @@ const char *plim__onednn_version(void);
 plim_status_t plim__onednn_engine(struct dnnl_engine **engine_out);
 void plim__onednn_engine_end(struct dnnl_engine *engine);
 
+/* What a product or a packing is made for: to be called, or to know what it would need. */
+typedef enum plim__purpose { PLIM__TO_CALL = 0, PLIM__TO_KNOW } plim__purpose_t;
+
 /* target = source x weights, or with `sum` target += …. With `like` not NULL, weights has the
  * layout that it has there. */
 plim_status_t plim__product_make(struct dnnl_engine *engine, const plim__view_t *source,
                                  const plim__view_t *weights, const plim__view_t *target,
-                                 const plim__product_t *like, bool sum,
+                                 const plim__product_t *like, bool sum, plim__purpose_t purpose,
                                  plim__product_t *product_out);
 
 /* Copies `plain` into the layout of the product's weights. */
 plim_status_t plim__packing_make(struct dnnl_engine *engine, const plim__view_t *plain,
-                                 const plim__product_t *product, plim__product_t *packing_out);
+                                 const plim__product_t *product, plim__purpose_t purpose,
+                                 plim__product_t *packing_out);
 
 /* A zeroed one is harmless. */
 void plim__product_end(plim__product_t *product);

@@ -74,6 +74,7 @@ plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, pl
         score->spare = plim__arena_carve(&arena, rows, 8, PLIM__LINE);
         score->counts = plim__arena_carve(&arena, (size_t)columns, 8, PLIM__LINE);
     }
+    plim__arena_touch(&arena);
     score->arena = arena;
     *score_out = score;
     return PLIM_OK;

@@ -82,7 +82,7 @@ static size_t arena_bytes(int threads)
 
 static size_t stack_bytes(int threads)
 {
-    return (size_t)(threads - 1) * PLIM__STACK_BYTES;
+    return (size_t)(threads - 1) * PLIM__THREAD_BYTES;
 }
 
 static int clamp_threads(int threads)

@@ -28,6 +28,14 @@ static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
         account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : bytes;
 }
 
+static int64_t sum_accounts(const plim_load_plan_t *plan)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < plan->num_accounts; i++)
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
+    return sum;
+}
+
 /* A disk source's estimate holds its hot part and what serves reading: two accounts. */
 static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
@@ -60,38 +68,57 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
                            plim_load_plan_t *plan)
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    int64_t sum = 0, work_bytes = saturate(plim__offsets_work_least(job));
+    int64_t work_bytes = saturate(plim__offsets_work_least(job));
     enter(plan, "seeds and labels", saturate(plim__seeds_stays(dataset)));
     enter(plan, "offsets", saturate(plim__offsets_estimate(dataset)));
     if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
         enter(plan, "hot sets", saturate(plim__worth_estimate(num_nodes)));
         work_bytes = plim__max_i64(work_bytes, saturate(plim__worth_work_least(job, num_nodes)));
     }
-    for (int i = 0; i < plan->num_accounts; i++)
-        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
-    return plim__max_i64(plim__add_saturating_i64(sum, work_bytes),
+    return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
                          saturate(plim__seeds_estimate(job, dataset)));
+}
+
+/* What is in memory comes next, and what reads it is gone when it is there. Returns the most that
+ * is held meanwhile, `before` being there already. */
+static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t before)
+{
+    int64_t most = 0;
+    if (plan->topology_in_memory) {
+        const int64_t all =
+            saturate(plim__topology_memory_estimate(job, dataset, parts->num_sources));
+        const int64_t stays = saturate(plim__topology_memory_stays(dataset, parts->num_sources));
+        enter(plan, "adjacency", stays);
+        most = plim__add_saturating_i64(before, all);
+        before = plim__add_saturating_i64(before, stays);
+    }
+    if (parts->with_rows && plan->rows_in_memory) {
+        const int64_t all = saturate(plim__rows_memory_estimate(job, dataset));
+        enter(plan, "rows", saturate(plim__rows_memory_stays(dataset)));
+        most = plim__max_i64(most, plim__add_saturating_i64(before, all));
+    }
+    return most;
 }
 
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim_load_plan_t *plan)
 {
     plim__load_parts_t parts;
-    int64_t io_bytes = 0, sum = 0;
+    int64_t io_bytes = 0;
     plim__load_parts_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
     int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
     int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
     const int first = plan->num_accounts;
-    if (plan->topology_in_memory)
-        enter(plan, "adjacency",
-              saturate(plim__topology_memory_estimate(job, dataset, parts.num_sources)));
-    else
+    if (!plan->topology_in_memory)
         enter_lists(job, dataset, &parts, plan, &io_bytes);
-    if (parts.with_rows && plan->rows_in_memory)
-        enter(plan, "rows", saturate(plim__rows_memory_estimate(job, dataset)));
-    else if (parts.with_rows)
+    if (parts.with_rows && !plan->rows_in_memory)
         enter_rows(job, dataset, &parts, plan, &io_bytes);
+    /* A source on disk may be there before the one in memory. */
+    const int64_t before = plim__add_saturating_i64(
+        plim__add_saturating_i64(sum_accounts(plan), io_bytes), loader_bytes);
+    making = plim__max_i64(making, enter_memory(job, dataset, &parts, plan, before));
     if (parts.windowed)
         enter(plan, "windows",
               times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
@@ -101,8 +128,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                                    loader_bytes));
     enter(plan, "i/o", io_bytes);
     enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
-    for (int i = 0; i < plan->num_accounts; i++)
-        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
+    const int64_t sum = sum_accounts(plan);
     for (int i = first; i < plan->num_accounts && making > sum; i++)
         plan->accounts[i].phase[PLIM_PHASE_START] = 0;
     plan->start = plim__max_i64(sum, making);

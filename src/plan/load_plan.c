@@ -20,8 +20,9 @@
 
 #define MIB ((int64_t)1 << 20)
 /* What is held already is rounded up to this: the process itself differs by some pages from run to
- * run, and its plan must not. */
-#define HELD_STEP ((size_t)1 << 20)
+ * run, and its plan must not; nor, by more, what packed rows were chosen for. */
+#define HELD_STEP ((size_t)1 << 16)
+#define PACKED_STEP ((size_t)1 << 20)
 
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
@@ -90,14 +91,14 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
 static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
 {
     const char *scratch = facts->wishes->scratch;
-    const int64_t step = (int64_t)HELD_STEP;
+    const int64_t step = (int64_t)PACKED_STEP;
     if (scratch == NULL)
         return (int64_t)plim__round_up((size_t)held, HELD_STEP);
     const uint64_t key = plim__load_hot_key(plim_dataset_info(facts->dataset), facts->recipe);
     const int64_t packed = plim__rows_packed_held(facts->dataset, scratch, key);
     if (packed >= held && packed <= held + 2 * step)
         return packed;
-    return (int64_t)plim__round_up((size_t)(held + step / 2), HELD_STEP);
+    return (int64_t)plim__round_up((size_t)(held + step / 2), PACKED_STEP);
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -151,7 +152,8 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
  */
 static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *plan)
 {
-    int64_t unused = plim__footprint_growth(plan->line) - plim__footprint_growth(plan->total);
+    const int64_t fixed = plan->total - plim__footprint_growth(plan->line);
+    int64_t unused = plan->total - plim__min_i64(plim__footprint_least(fixed), plan->line);
     int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
                       plim__footprint_growth(plan->line) + unused;
     plan->total -= unused;

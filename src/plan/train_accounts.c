@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define PROCESS "process and libraries"
+#define KERNEL "kernel"
 
 /* What the ledger and the estimates call them, and what the plan does. */
 static const char *const names[][2] = {
@@ -56,6 +57,19 @@ void plim__train_accounts_enter(plim_train_plan_t *plan, const char *name, plim_
 {
     plim_plan_account_t *account = account_of(plan, name_of(name));
     account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
+}
+
+void plim__train_accounts_read(plim_train_plan_t *plan, plim_phase_t phase, int64_t bytes)
+{
+    int64_t sum = 0, first = 0;
+    for (int i = 0; i < plan->num_accounts; i++) {
+        const plim_plan_account_t *account = &plan->accounts[i];
+        sum = plim__add_saturating_i64(sum, account->phase[phase]);
+        if (strcmp(account->name, PROCESS) == 0 || strcmp(account->name, KERNEL) == 0)
+            first += account->phase[phase];
+    }
+    const int64_t most = plim__min_i64(plim__add_saturating_i64(first, bytes), plan->line);
+    plim__train_accounts_enter(plan, "library files", phase, plim__max_i64(most - sum, 0));
 }
 
 void plim__train_accounts_sum(plim_train_plan_t *plan)

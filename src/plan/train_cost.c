@@ -66,6 +66,12 @@ size_t plim__train_scratch_bytes(const plim__model_params_t *params)
                              1);
 }
 
+/* Of a checkpoint: each parameter and its moments. */
+static int most_tensors(const plim__model_params_t *params)
+{
+    return (1 + params->moments) * plim__model_tensors(params);
+}
+
 static int64_t saturate(size_t bytes)
 {
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
@@ -73,7 +79,8 @@ static int64_t saturate(size_t bytes)
 
 int64_t plim__train_early(const plim_job_t *job)
 {
-    return saturate(plim__team_estimate(plim__job_threads(job))) + saturate(PLIM__TRAINER_BYTES);
+    return saturate(plim__team_estimate(plim__job_threads(job))) + saturate(PLIM__TRAINER_BYTES) +
+           saturate(plim__dense_library_bytes());
 }
 
 enum {
@@ -100,17 +107,15 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     } entries[PLIM__TRAIN_ACCOUNTS] = {
         {"weights and optimiser", model - activations, ONCE_MADE},
         {"activations", activations, ONCE_MADE},
-        {"oneDNN", saturate(plim__dense_library_bytes()), ONCE_MADE},
+        {"oneDNN", saturate(plim__dense_library_bytes()), ONCE_MADE | IN_START},
         {"team", saturate(plim__team_estimate(threads)), ONCE_MADE | IN_START},
         {"evaluation",
          saturate(plim__score_estimate(plim_training_metric(info, settings),
                                        plim__load_largest_split(info), params.num_outputs)),
          ONCE_MADE},
-        {"checkpoint", saturate(plim__safetensors_estimate()), IN_CHECKPOINT},
-        {"trainer",
-         plim__add_saturating_i64(saturate(plim__train_scratch_bytes(&params)),
-                                  saturate(PLIM__TRAINER_BYTES)),
-         ONCE_MADE | IN_START},
+        {"checkpoint", saturate(plim__safetensors_estimate(most_tensors(&params))), IN_CHECKPOINT},
+        {"trainer", saturate(plim__train_scratch_bytes(&params)), ONCE_MADE},
+        {"trainer", saturate(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };
     int64_t sum = 0;
     int count = 0;

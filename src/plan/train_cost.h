@@ -25,12 +25,13 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
 /* Rows of outputs of a part, and their gradient beside them: the trainer's scratch. */
 size_t plim__train_scratch_bytes(const plim__model_params_t *params);
 
-/* Of the whole, what is there before the loader: the team and the open run. */
+/* Of the whole, what is there before the loader: the team, the open run, and oneDNN, which the plan
+ * has asked. */
 int64_t plim__train_early(const plim_job_t *job);
 
 /* All of it, `training` as above, account by account in each phase (at most PLIM__TRAIN_ACCOUNTS;
  * NULL when not wanted); saturates at INT64_MAX. */
-#define PLIM__TRAIN_ACCOUNTS 7
+#define PLIM__TRAIN_ACCOUNTS 8
 int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                          const plim_training_t *settings, const plim_load_plan_t *plan,
                          bool training, plim_plan_account_t *accounts_out, int *num_accounts_out);

@@ -10,6 +10,7 @@
 #include "base/job.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "nn/dense.h"
 #include "plan/advise.h"
 #include "plan/expect.h"
 #include "plan/load_plan.h"
@@ -145,6 +146,10 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     gather_accounts(context, &plan.load, &plan);
     plan.expect = plan.load.expect;
     add_prediction(context, dataset, &plan);
+    const int64_t reading = (int64_t)plim__dense_library_reading();
+    plim__train_accounts_read(&plan, PLIM_PHASE_START, reading);
+    if (context->trains && !context->quiet)
+        plim__train_accounts_read(&plan, PLIM_PHASE_PREDICT, reading);
     plim__train_accounts_sum(&plan);
     if (!context->quiet)
         plim__train_expect(context->job, dataset, context->training, &plan);

@@ -75,6 +75,8 @@ static inline void plim__topology_destroy(plim__topology_t *source)
  * All of indices.npy in memory (account "adjacency"), every entry checked while it is read.
  * `offsets` is borrowed and must outlive the source.
  */
+size_t plim__topology_memory_stays(const plim_dataset_t *dataset,
+                                   int workers); /* once it is read */
 size_t plim__topology_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                       int workers);
 plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,

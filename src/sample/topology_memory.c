@@ -168,10 +168,15 @@ static size_t arena_bytes(const plim_dataset_info_t *info, int workers)
     return size;
 }
 
+size_t plim__topology_memory_stays(const plim_dataset_t *dataset, int workers)
+{
+    return plim__round_up(arena_bytes(plim_dataset_info(dataset), workers), PLIM__PAGE);
+}
+
 size_t plim__topology_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                       int workers)
 {
-    size_t size = plim__round_up(arena_bytes(plim_dataset_info(dataset), workers), PLIM__PAGE);
+    size_t size = plim__topology_memory_stays(dataset, workers);
     return plim__add_size(size, plim__sweep_most(job, PIECE_BYTES, true), &size) ? size : SIZE_MAX;
 }
 

@@ -114,7 +114,7 @@ static size_t arena_size(void)
 
 size_t plim__run_estimate(void)
 {
-    size_t files = plim__safetensors_estimate();
+    size_t files = plim__safetensors_estimate(PLIM__TENSORS_MAX);
     size_t json = plim__run_json_estimate();
     return plim__round_up(arena_size(), PLIM__PAGE) + (files > json ? files : json);
 }

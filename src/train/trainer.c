@@ -422,6 +422,7 @@ static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *p
                                           (size_t)session->num_outputs * sizeof(float), 1);
     if (trainer->doutputs == NULL)
         return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
+    plim__arena_touch(&trainer->arena);
     PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->timeline.meter));
     trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
     return PLIM_OK;

@@ -132,7 +132,7 @@ static void writes_tensors_of_any_size_in_fixed_memory(void **state)
     plim__safetensors_close(file);
     assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
     assert_true(plim_ledger_peak(world.job.ledger) - before <=
-                (int64_t)plim__safetensors_estimate());
+                (int64_t)plim__safetensors_estimate(PLIM__TENSORS_MAX));
     world_end(&world);
     free(again);
     free(data);
@@ -159,7 +159,7 @@ static void holds_the_most_tensors(void **state)
     assert_int_equal(plim__safetensors_count(file), PLIM__TENSORS_MAX);
     plim__safetensors_close(file);
     assert_true(plim_ledger_peak(world.job.ledger) - before <=
-                (int64_t)plim__safetensors_estimate());
+                (int64_t)plim__safetensors_estimate(PLIM__TENSORS_MAX));
     assert_int_equal(
         plim__safetensors_write(&world.job, world.path, notes, 2, tensors, PLIM__TENSORS_MAX + 1),
         PLIM_ERR_USAGE);
