@@ -433,10 +433,7 @@ static void a_neighbour_takes_half(void **state)
     test_hot_t hot;
     test_cgroup_t group;
     int status;
-    if (TEST_SANITIZED) {
-        print_message("SKIPPED: a sanitizer adds memory of its own to the group\n");
-        skip();
-    }
+    test_skip_sanitized("a sanitizer adds memory of its own to the group");
     if (!test_cgroup_make((int64_t)(192 * MIB), &group))
         skip();
     test_hot_make(&hot, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);

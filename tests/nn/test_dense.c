@@ -331,10 +331,7 @@ static void rig_end_all(rig_t *rig)
 static void first_use_is_within_its_bound(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("SKIPPED: resident memory is the sanitizer's\n");
-        skip();
-    }
+    test_skip_sanitized("resident memory is the sanitizer's");
     const shape_t shape = {3000, 300, 200};
     bench_t benches[] = {bench_make(shape, PLIM__F32, 2), bench_make(shape, PLIM__BF16, 2)};
     int64_t most = 0, bound = 0, kept = 0;
@@ -375,10 +372,7 @@ static void openmp_starts_no_thread(void **state)
 static void running_takes_no_memory(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("SKIPPED: the heap is the sanitizer's\n");
-        skip();
-    }
+    test_skip_sanitized("the heap is the sanitizer's");
     static const shape_t some[] = {{700, 128, 16}, {2600, 128, 64}}; /* by one thread, by both */
     for (int element = PLIM__F32; element <= PLIM__BF16; element++)
         for (int i = 0; i < 2; i++) {
@@ -397,10 +391,7 @@ static void running_takes_no_memory(void **state)
 static void the_heap_is_within_the_estimate(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("SKIPPED: the heap is the sanitizer's\n");
-        skip();
-    }
+    test_skip_sanitized("the heap is the sanitizer's");
     static const shape_t some[] = {
         {1, 128, 16}, {1, 16, 172}, {1, 1433, 7}, {1, 602, 41}, {1, 512, 256}};
     rig_t rig = rig_make((shape_t){33, 40, 50}, PLIM__F32);

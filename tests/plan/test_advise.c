@@ -72,10 +72,7 @@ static void check_advice(const test_place_t *place, const plim_training_t *train
 static void what_is_advised_fits(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("skipped: the line is too near to what the sanitizer takes\n");
-        skip();
-    }
+    test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = large_training();
     plim_train_plan_t plan;
@@ -100,10 +97,7 @@ static void what_is_advised_fits(void **state)
 static void a_refusal_names_what_would_do(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("skipped: the line is too near to what the sanitizer takes\n");
-        skip();
-    }
+    test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = large_training();
     plim_train_plan_t plan;

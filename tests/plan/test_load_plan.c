@@ -306,10 +306,7 @@ static void test_packed_rows_outlast_the_process(void **state)
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
     static const int64_t starts[] = {900, 900, 500, 700, 1000, 1100, 1300}; /* KiB, by others */
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("skipped: the line is too near to what the sanitizer takes\n");
-        skip();
-    }
+    test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_recipe_t recipe = small_recipe();
     char scratch[600];
@@ -478,11 +475,8 @@ static void test_room_is_used(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("skipped: a sixteenth of the line is more than the hot rows beside what the "
-                      "sanitizer takes\n");
-        skip();
-    }
+    test_skip_sanitized(
+        "a sixteenth of the line is more than the hot rows beside what the sanitizer takes");
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t least, plan;

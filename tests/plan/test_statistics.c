@@ -83,6 +83,7 @@ static void find_kept(const cached_t *cached, char path_out[1200])
 static void the_second_plan_reads_nothing(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     cached_t cached = open_cached();
     plim_train_plan_t first, second, other;
     assert_ok(plan(&cached, &first));
@@ -106,6 +107,7 @@ static void the_second_plan_reads_nothing(void **state)
 static void what_is_damaged_is_not_used(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     cached_t cached = open_cached();
     char path[1200], text[1024];
     plim_train_plan_t first;

@@ -150,6 +150,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
 static void what_is_planned_can_be_made(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     for (int round = 0; round < 6; round++) {
         static const plim_model_kind_t kinds[] = {PLIM_GCN, PLIM_SAGE, PLIM_GAT,
                                                   PLIM_GIN, PLIM_MLP,  PLIM_SAGE};
@@ -244,6 +245,7 @@ static void note_warning(void *user, plim_log_level_t level, const char *message
 static void more_memory_never_means_more_parts(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     char warning[WARNING_MAX];
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     place.job.log = note_warning;
@@ -309,10 +311,7 @@ static void batches_are_cut_as_planned(void **state)
 static void evaluation_has_a_plan_of_its_own(void **state)
 {
     (void)state;
-    if (TEST_SANITIZED) {
-        print_message("skipped: the line is too near to what the sanitizer takes\n");
-        skip();
-    }
+    test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = wide_training();
     plim_train_plan_t trained, plan;

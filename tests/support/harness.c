@@ -67,3 +67,11 @@ void test_fail_each_arena(plim_job_t *job, plim_status_t (*body)(plim_job_t *job
         assert_int_equal(status, PLIM_ERR_NOMEM);
     }
 }
+
+void test_skip_sanitized(const char *why)
+{
+    if (!TEST_SANITIZED)
+        return;
+    print_message("SKIPPED: %s\n", why);
+    skip();
+}

@@ -22,6 +22,8 @@
 #ifndef TEST_SANITIZED
 #define TEST_SANITIZED 0
 #endif
+void test_skip_sanitized(const char *why);
+#define TEST_LINE_NEAR "the line is too near to what the sanitizer takes"
 
 /* A fresh directory under $TMPDIR (or /tmp), removed with all it holds by test_directory_remove. */
 void test_directory_make(char path_out[512]);

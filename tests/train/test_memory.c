@@ -137,14 +137,6 @@ int munmap(void *where, size_t size)
 }
 #endif
 
-static void skip_under_sanitizers(void)
-{
-    if (!TEST_SANITIZED)
-        return;
-    print_message("SKIPPED: a sanitizer's own memory grows\n");
-    skip();
-}
-
 /* Calls between the second step of an epoch and its last, loader's threads included. */
 typedef struct steps {
     int64_t count;   /* steps looked at */
@@ -174,7 +166,7 @@ static void test_a_step_allocates_nothing(void **state)
     static const plim_model_kind_t kinds[] = {PLIM_MLP, PLIM_GCN, PLIM_SAGE, PLIM_GAT, PLIM_GIN};
     int64_t foreign_calls = 0;
     (void)state;
-    skip_under_sanitizers();
+    test_skip_sanitized("a sanitizer's own memory grows");
     for (int i = 0; i < 10; i++) {
         plim_training_t training = test_training_small();
         plim_train_result_t result;
@@ -202,7 +194,7 @@ static void test_a_step_allocates_nothing(void **state)
 static void test_the_counter_counts(void **state)
 {
     (void)state;
-    skip_under_sanitizers();
+    test_skip_sanitized("a sanitizer's own memory grows");
     ours = foreign = live = 0;
     counting = true;
     void *volatile memory = malloc(100);
@@ -293,7 +285,7 @@ static void test_memory_is_flat(void **state)
     test_way_t way = test_plain_way;
     char path[700];
     (void)state;
-    skip_under_sanitizers();
+    test_skip_sanitized("a sanitizer's own memory grows");
     way.dataset = cora(path);
     way.events = weigh;
     way.user = &held;
