@@ -132,8 +132,10 @@ static void say_advice(const plan_t *plan, const plan_found_t *found)
         (void)printf("  %-40s %10s, %s less\n", found->advice[i].change,
                      plim_size_text(found->advice[i].total_bytes, total),
                      plim_size_text(found->advice[i].saved_bytes, saved));
+    if (!found->fits && found->num_advice == 0)
+        (void)printf("\nNo smaller batch, fan-out or model would fit.\n");
     if (hint != NULL)
-        (void)printf("%sFor more memory: %s.\n", found->num_advice > 0 ? "" : "\n", hint);
+        (void)printf("For more memory: %s.\n", hint);
 }
 
 void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found)

@@ -203,13 +203,26 @@ static plim_status_t plan_least(const plim_job_t *job, const plim_dataset_t *dat
 
 /* As plim_train_plan under a line that is the job's. */
 static plim_status_t plan_here(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const train_t *train, bool advised, plan_found_t *found)
+                               const train_t *train, plan_found_t *found)
 {
-    plim_status_t status =
+    const plim_status_t status =
         plim_train_plan(job, dataset, &train->training, &train->wishes, &found->plan);
     found->fits = status == PLIM_OK;
-    if (found->fits && advised && found->plan.load.part_seeds > 0)
-        status = advise(job, dataset, train, &train->wishes, found);
+    return status;
+}
+
+/* What would keep batches whole. What they take as they are lies above the line. */
+static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
+{
+    plim_load_wishes_t wishes = train->wishes;
+    plim_dataset_t *dataset;
+    plim_job_t job;
+    wishes.memory = found->line;
+    plim_status_t status = begin(plan, PLIM_LINE_NONE, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    status = advise(&job, dataset, train, &wishes, found);
+    end(&job, dataset);
     return status;
 }
 
@@ -230,10 +243,12 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         found_out->info = *plim_dataset_info(dataset);
         *said_out = !train_settle(train, &found_out->info);
         if (!*said_out)
-            status = i == 0 ? plan_here(&job, dataset, train, advised, found_out)
+            status = i == 0 ? plan_here(&job, dataset, train, found_out)
                             : plan_least(&job, dataset, train, advised, found_out);
         end(&job, dataset);
     }
+    if (found_out->fits && advised && found_out->plan.load.part_seeds > 0)
+        status = advise_on_parts(plan, train, found_out);
     return status;
 }
 

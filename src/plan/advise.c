@@ -68,12 +68,13 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
 /* The least line, to a MiB, under which they do; 0 when none is found. */
 static int64_t least_line(const advising_t *advising, const plim_training_t *training)
 {
-    int64_t low = 0, high = 64 * MIB;
+    const int64_t line = plim_ledger_line(advising->job->ledger);
+    int64_t low = 0, high = plim__min_i64(64 * MIB, line);
     while (!does(advising, training, high)) {
-        if (high > plim_ledger_line(advising->job->ledger) / 2)
+        if (high == line)
             return 0;
         low = high;
-        high *= 2;
+        high = high > line / 2 ? line : 2 * high;
     }
     while (high - low > MIB) {
         const int64_t middle = low + (high - low) / 2;

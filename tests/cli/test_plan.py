@@ -161,3 +161,30 @@ def test_times_are_of_the_right_size():
         assert measured / 3 < took < measured * 3
     assert 700 < found[0]['batch_nodes'] < 3000  # 1,424 are drawn
     assert 700 < found[0]['batch_edges'] < 3000  # 1,385
+
+
+@pytest.mark.parametrize('words, memory', [
+    (('--model', 'sage', '--hidden', 4096, '--fanout', '10,10', '--batch', 2000), '200M'),
+    (('--model', 'gat', '--hidden', 2048, '--heads', 4, '--fanout', '15,10,5', '--batch', 4000), '150M'),
+    (('--model', 'sage', '--hidden', 1024, '--norm', 'batch', '--fanout', '10,10,10', '--batch', 4000), '90M'),
+    (('--model', 'gcn', '--hidden', 256, '--fanout', '10,10', '--batch', 4000), '90M')])
+def test_advice_taken_fits(graph, words, memory):
+    """Every change named fits as it stands, in no more than it says; where batches came in parts they no longer do."""
+    done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, words), '--memory', memory, '--json'], check=False,
+                          capture_output=True, text=True, timeout=120)
+    found = json.loads(done.stdout)
+    assert done.returncode == (0 if found['fits'] else 3)
+    assert found['advice'] and (not found['fits'] or found['part_seeds'] > 0)
+    for one in found['advice']:
+        assert one['total_bytes'] > 0 and one['saved_bytes'] > 0
+        given = -(-one['total_bytes'] // (1 << 20)) + 1
+        for line in (memory, f'{given}M'):
+            changed = plan(graph, *words, *one['change'].split(), '--memory', line)
+            assert changed['fits'] and (changed['part_seeds'] == 0 or not found['fits'])
+        if not found['fits']:
+            assert one['change'] in found['error']
+
+
+def test_nothing_would_fit(graph):
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '16M', code=3)
+    assert 'No smaller batch, fan-out or model would fit' in done.stdout
