@@ -46,7 +46,7 @@ void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
         (void)printf("%d slots of %s nodes, ", plan->num_slots,
                      cli_count_text((double)plan->slot_nodes, text));
     (void)printf("%d worker%s\n", plan->workers, plan->workers == 1 ? "" : "s");
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 static double percent(int64_t part, int64_t all)
@@ -83,7 +83,7 @@ void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const b
     if (epoch->hashed)
         (void)printf("; hash %016" PRIx64, epoch->hash);
     (void)printf("\n");
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather)
@@ -102,7 +102,7 @@ void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather)
             cli_count_text(per_second((double)gather->transfers, gather->seconds), transfers),
             plim_size_text(gather->bytes_read, read), seconds_text(gather->wait_seconds, waited));
     (void)printf("\n");
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
@@ -121,7 +121,7 @@ void bench_say_bare(const bench_t *bench, const bench_bare_t *bare)
             "bare memory, as many copies: %s/s, %s copies/s\n",
             plim_size_text((int64_t)per_second((double)result->bytes, result->seconds), bytes),
             cli_count_text(per_second((double)result->count, result->seconds), rate));
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 static void add_count(json_t *object, const char *name, int64_t value)

@@ -91,6 +91,10 @@ bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
 /* A size, or "none", which is -1: of the option just read, whose name is `option`. */
 bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out);
 
+/* Whether a run's dataset is still where the run says; else it is said how to name its new place,
+ * and the exit code returned. */
+int cli_check_moved(const cli_common_t *common, const char *run, const char *dataset);
+
 /* A dataset is never written to: false when `scratch` (NULL: none) lies in it, already said. */
 bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch);
 
@@ -112,6 +116,12 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
 
 /* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
 json_t *cli_json_text(const char *text);
+
+/* Flushes standard output, and keeps in mind why that failed. */
+void cli_flush(void);
+
+/* False when something written to standard output was lost, already said. */
+bool cli_said_all(void);
 
 /* Prints the object on one line of standard output and drops it. */
 void cli_print_json(json_t *object);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char common_help[] =
     "\nCommon options:\n"
@@ -31,7 +32,7 @@ static bool parse_engine(const char *text, plim_io_engine_t *engine_out)
     static const char *const names[] = {"auto", "uring", "threads"};
     static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_URING, PLIM_IO_THREADS};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(text, names[i]) == 0) {
+        if (strcasecmp(text, names[i]) == 0) {
             *engine_out = engines[i];
             return true;
         }
@@ -213,10 +214,28 @@ json_t *cli_json_text(const char *text)
     return json_string(plain);
 }
 
+static int flush_error; /* errno of the first flush that failed */
+
+void cli_flush(void)
+{
+    if (fflush(stdout) != 0 && flush_error == 0)
+        flush_error = errno;
+}
+
+bool cli_said_all(void)
+{
+    cli_flush();
+    if (ferror(stdout) == 0 && flush_error == 0)
+        return true;
+    (void)fprintf(stderr, "plimsoll: standard output: %s\n",
+                  flush_error != 0 ? strerror(flush_error) : "not all of it could be written");
+    return false;
+}
+
 void cli_print_json(json_t *object)
 {
     (void)json_dumpf(object, stdout, JSON_COMPACT);
     (void)printf("\n");
-    (void)fflush(stdout);
+    cli_flush();
     json_decref(object);
 }

@@ -36,14 +36,18 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
     plim_dataset_t *dataset;
     plim_job_t job;
     bool apart = true;
+    int moved = CLI_DONE;
     plim_status_t status = cli_job_start(&infer->common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&infer->common, status);
     status = plim_run_read(&job, infer->run, &info);
     if (status == PLIM_OK) {
-        if (infer->dataset == NULL)
+        if (infer->dataset == NULL) {
             infer->dataset = info.dataset;
-        apart = cli_check_scratch(&infer->common, infer->dataset, infer->inference.scratch);
+            moved = cli_check_moved(&infer->common, infer->run, info.dataset);
+        }
+        apart = moved == CLI_DONE &&
+                cli_check_scratch(&infer->common, infer->dataset, infer->inference.scratch);
     }
     if (status == PLIM_OK && apart)
         status = plim_dataset_open(&job, infer->dataset, &dataset);
@@ -53,7 +57,7 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
     }
     cli_leave_phase();
     cli_job_end(&job);
-    if (!apart)
-        return CLI_WRONG_USE;
+    if (moved != CLI_DONE || !apart)
+        return moved != CLI_DONE ? moved : CLI_WRONG_USE;
     return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
 }

@@ -72,9 +72,5 @@ int main(int argc, char **argv)
     (void)mallopt(M_ARENA_MAX, 1);
 #endif
     int code = run(argc, argv);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        perror("plimsoll: standard output");
-        return code == CLI_DONE ? CLI_FAILED : code;
-    }
-    return code;
+    return cli_said_all() || code != CLI_DONE ? code : CLI_FAILED;
 }

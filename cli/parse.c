@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double least,
                     double below, double *value_out)
@@ -127,7 +128,7 @@ bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
 
 bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out)
 {
-    if (strcmp(optarg, "none") == 0) {
+    if (same_word(optarg, "none")) {
         *bytes_out = -1;
         return true;
     }
@@ -170,6 +171,21 @@ bool cli_check_scratch(const cli_common_t *common, const char *dataset, const ch
         common, "--scratch: %s %s, which is never written to; name another directory", scratch,
         real_scratch[length] == '/' ? "lies in the dataset" : "is the dataset itself");
     return false;
+}
+
+int cli_check_moved(const cli_common_t *common, const char *run, const char *dataset)
+{
+    const bool trains = common->verb == &cli_verb_train;
+    char path[PATH_MAX], message[3 * PATH_MAX];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/dataset.json", dataset);
+    if (stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR))
+        return CLI_DONE;
+    (void)snprintf(message, sizeof message,
+                   "the dataset of %s is no longer at %s; say where it is now: plimsoll %s %s%s "
+                   "DIR",
+                   run, dataset, common->verb->name, trains ? "--resume " : "", run);
+    return cli_failed_with(common, PLIM_ERR_DATA, message, NULL);
 }
 
 const char *cli_count_text(double count, char text_out[24])

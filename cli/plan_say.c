@@ -145,7 +145,7 @@ void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *foun
     say_line(plan, found);
     say_rest(plan, train, found);
     say_advice(plan, found);
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 json_t *plan_json(const plan_t *plan, const plan_found_t *found)

@@ -152,7 +152,7 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
     if (row->found->fits)
         say_steps_down(&row->found->plan, train);
     (void)printf("\n");
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 static json_t *json_row(const plan_t *plan, const row_t *row)

@@ -50,7 +50,8 @@ bool train_set_option(train_t *train, const char *name, char *value);
 bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
 /* One remark that names the options that were given and change nothing. */
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info);
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan);
 
 /* Words of settings, as the options have them. */
 const char *train_model_name(plim_model_kind_t kind);
@@ -74,7 +75,7 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
 /* The event "plan" of --json. */
 json_t *train_json_plan(const plim_train_plan_t *plan);
 void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan);
+                    const plim_train_plan_t *plan, const char *run);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */
 void train_say_event(void *user, const plim_train_event_t *event);

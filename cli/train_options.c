@@ -353,7 +353,8 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info)
     return true;
 }
 
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info)
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan)
 {
     const plim_training_t *training = &train->training;
     const struct {
@@ -370,8 +371,13 @@ void train_say_idle(const train_t *train, const plim_dataset_info_t *info)
         {OPTION_POOL, info->num_graphs == 0, "--pool (of datasets of many graphs)"},
         {OPTION_PATIENCE, training->eval_every == 0 || info->num_split[PLIM_VALID] == 0,
          "--patience (nothing is validated)"},
+        {OPTION_EVAL_TRAIN, training->eval_every == 0, "--eval-train (nothing is evaluated)"},
+        {OPTION_HOT_ROWS, plan->load.rows_in_memory, "--hot-rows (all features fit in memory)"},
+        {OPTION_SCRATCH, plan->load.rows_in_memory, "--scratch (all features fit in memory)"},
+        {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
+         "--microbatch (no less than --batch)"},
     };
-    char text[256] = "";
+    char text[512] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (options[i].idle && (train->given >> (options[i].code - CLI_OPTION_OWN) & 1) != 0)

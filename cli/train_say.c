@@ -152,24 +152,30 @@ static plim_loss_t loss_of(const plim_dataset_info_t *info, const plim_training_
 
 /* What plan shows in full, in a few lines. */
 void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan)
+                    const plim_train_plan_t *plan, const char *run)
 {
     const char *loss = plim_words(PLIM_WORDS_LOSS)[loss_of(info, &train->training)];
     const char *metric =
         plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
     char total[24], line[24], least[24];
     train_plan_texts_t texts;
+    int peak = PLIM_PHASE_START; /* of what this process goes through */
+    for (int phase = PLIM_PHASE_START; phase < PLIM_PHASE_PREDICT; phase++)
+        if (plan->phase[phase] > plan->phase[peak])
+            peak = phase;
     if (train->common.json) {
         json_t *object = train_json_plan(plan);
         (void)json_object_set_new(object, "loss", json_string(loss));
         (void)json_object_set_new(object, "metric", json_string(metric));
+        (void)json_object_set_new(object, "run", cli_json_text(run));
         cli_print_json(object);
     }
     train_plan_texts(plan, &train->training, &texts);
     (void)plim_size_text(plan->line, line);
-    cli_remark("planned: at most %s%s%s (%s), %s would do", plim_size_text(plan->total, total),
-               plan->line == PLIM_LINE_NONE ? "" : " of ", plan->line == PLIM_LINE_NONE ? "" : line,
-               train_phase_name((int)plan->peak_phase), plim_size_text(plan->least, least));
+    cli_remark("planned: at most %s%s%s (%s), %s would do",
+               plim_size_text(plan->phase[peak], total), plan->line == PLIM_LINE_NONE ? "" : " of ",
+               plan->line == PLIM_LINE_NONE ? "" : line, train_phase_name(peak),
+               plim_size_text(plan->least, least));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,
@@ -182,6 +188,7 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
     cli_remark("  loss: %s; scores: %s", loss, metric);
     if (info->num_split[PLIM_VALID] == 0)
         cli_remark("  no validation split: no epoch is the best, and the last weights are used");
+    cli_remark("run: %s", run);
 }
 
 static void show_steps(const plim_train_event_t *event)
@@ -268,7 +275,7 @@ void train_say_event(void *user, const plim_train_event_t *event)
     case PLIM_EVENT_CHECKPOINT:
         return;
     }
-    (void)fflush(stdout);
+    cli_flush();
 }
 
 void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object)
@@ -295,5 +302,5 @@ void train_say_result(const train_t *train, const plim_train_result_t *result, j
     say_score("Val", result->score[PLIM_VALID]);
     say_score("Test", result->score[PLIM_TEST]);
     (void)printf("\n");
-    (void)fflush(stdout);
+    cli_flush();
 }

@@ -58,7 +58,7 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
             if ((splits >> split & 1) != 0)
                 (void)printf("%s: %s %.4f, loss %.4f\n", train_split_name(split), metric,
                              without_sign(score[split]), without_sign(loss[split]));
-    (void)fflush(stdout);
+    cli_flush();
     cli_job_report(job, object);
     if (object != NULL)
         cli_print_json(object);

@@ -290,7 +290,7 @@ static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const 
         json_t *object = common->json ? view_json(&view) : NULL;
         if (!common->json)
             print_view(&view);
-        (void)fflush(stdout);
+        cli_flush();
         warn(&view);
         cli_job_report(job, object);
         if (common->json)

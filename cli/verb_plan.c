@@ -323,6 +323,7 @@ static int run(int argc, char **argv)
         return cli_failed(&train->common, status);
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
+    train_say_idle(train, &found.info, &found.plan);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
         plan_say(&plan, train, &found);

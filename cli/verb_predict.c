@@ -38,7 +38,7 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
                            "exact", (int)infer->inference.exact);
     else if (!infer->common.quiet)
         (void)printf("%s: %s of %s\n", wish->out, kinds[wish->kind], name);
-    (void)fflush(stdout);
+    cli_flush();
     cli_job_report(job, object);
     if (object != NULL)
         cli_print_json(object);

@@ -104,8 +104,6 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->wishes, &plan);
     if (status != PLIM_OK)
         return status;
-    train_say_idle(train, plim_dataset_info(dataset));
-    train_say_plan(train, plim_dataset_info(dataset), &plan);
     const char *run = train->resume != NULL ? train->resume : train->run;
     if (run == NULL) {
         *said_out = !choose_run(train, chosen);
@@ -116,7 +114,11 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     if (*said_out)
         return PLIM_OK;
     *run_out = run;
-    cli_remark("run: %s", run);
+    train_say_idle(train, plim_dataset_info(dataset), &plan);
+    train_say_plan(train, plim_dataset_info(dataset), &plan, run);
+    if (run == chosen && train->common.quiet && !train->common.json)
+        (void)printf("Run: %s\n", run); /* or nobody would know */
+    cli_flush();
     status = train->resume != NULL ? plim_train_resume(job, dataset, &train->training, &plan, run,
                                                        train_say_event, &train->common, &result)
                                    : plim_train(job, dataset, &train->training, &plan, run,
@@ -168,7 +170,7 @@ static int run(int argc, char **argv)
     plim_job_t job;
     const char *place = NULL;
     bool said = false;
-    int exit_code;
+    int exit_code, moved = CLI_DONE;
     if (!train_read_options(argc, argv, &train, &exit_code))
         return exit_code;
     if (!check_words(&train, argc))
@@ -179,6 +181,9 @@ static int run(int argc, char **argv)
         return cli_failed(&train.common, status);
     if (train.resume != NULL)
         status = take_run(&train, &job, argc, argv, &info, &said);
+    if (status == PLIM_OK && !said && train.resume != NULL && train.dataset == info.dataset)
+        moved = cli_check_moved(&train.common, train.resume, info.dataset);
+    said = said || moved != CLI_DONE;
     if (status == PLIM_OK && !said)
         status = plim_dataset_open(&job, train.dataset, &dataset);
     if (status == PLIM_OK && !said) {
@@ -189,7 +194,7 @@ static int run(int argc, char **argv)
         cli_remark("go on with: plimsoll train --resume %s", place);
     cli_job_end(&job);
     if (said)
-        return CLI_WRONG_USE;
+        return moved != CLI_DONE ? moved : CLI_WRONG_USE;
     return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
 }
 

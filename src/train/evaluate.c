@@ -5,8 +5,10 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "load/order.h"
 #include "load/seeds.h"
+#include "mem/size_text.h"
 #include "plan/settings.h"
 #include "plan/train_plan.h"
 #include "train/exact.h"
@@ -52,7 +54,10 @@ static plim_status_t open_sampled(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference)
 {
     plim_train_plan_t plan;
+    char total[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__evaluation_plan(session->job, session->dataset, &session->training, &plan));
+    plim__log(session->job, PLIM_LOG_INFO, "planned: at most %s of %s",
+              plim__size_text(plan.total, total), plim__size_text(plan.line, line));
     PLIM_TRY(plim__session_open(session, &plan, false));
     return load_weights(session, run, inference);
 }

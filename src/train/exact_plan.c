@@ -3,7 +3,10 @@
 
 #include "base/fail.h"
 #include "base/job.h"
+#include "mem/footprint.h"
 #include "mem/size_text.h"
+
+#include <stdio.h>
 
 _Static_assert(sizeof(plim__exact_t) <= PLIM__EXACT_OWN_BYTES, "as the plan counts it");
 _Static_assert(sizeof(plim__exact_worker_t) <= PLIM__EXACT_WORKER_BYTES, "as the plan counts it");
@@ -13,6 +16,20 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     return plim__exact_cost_least(job, dataset, &params->model, params->num_outputs,
                                   params->embeddings);
+}
+
+/* `available` is what is left for the layers. Page tables are reserved for a full line. */
+static void say_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
+{
+    const int64_t line = plim_ledger_line(exact->job->ledger);
+    const int64_t full = line - available + fit->held;
+    const int64_t total = full - plim__footprint_growth(line) + plim__footprint_growth(full);
+    char most[PLIM__SIZE_TEXT], limit[PLIM__SIZE_TEXT], bytes[PLIM__SIZE_TEXT], disk[64] = "";
+    if (fit->disk > 0)
+        (void)snprintf(disk, sizeof disk, ", and %s on disk between layers",
+                       plim__size_text(fit->disk, bytes));
+    plim__log(exact->job, PLIM_LOG_INFO, "planned: at most %s of %s%s",
+              plim__size_text(total, most), plim__size_text(line, limit), disk);
 }
 
 static void say_layer(const plim__exact_t *exact, int index)
@@ -56,6 +73,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     if (!plim__exact_fit(&work, available, &fit))
         return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
                                    "exact evaluation", (size_t)fit.needed);
+    say_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];
         say_layer(exact, i);

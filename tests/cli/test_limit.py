@@ -135,7 +135,8 @@ def test_affinity():
 
 
 def test_a_full_disk_is_not_success():
-    with open('/dev/full', 'w', encoding='ascii') as full:
-        done = run('limit', stdout=full)
-    assert done.returncode == 1
-    assert 'standard output' in done.stderr
+    for words in (('limit',), ('plan', 'arxiv'), ('plan', 'arxiv', '--json')):
+        with open('/dev/full', 'w', encoding='ascii') as full:
+            done = run(*words, stdout=full)
+        assert done.returncode == 1
+        assert 'standard output: No space left on device' in done.stderr

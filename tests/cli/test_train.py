@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -120,8 +121,29 @@ def test_the_plan_comes_first(graph, tmp_path):
 def test_a_run_without_a_name_gets_one(graph, tmp_path):
     for number in (1, 2):
         done = plimsoll('train', graph, *SMALL, '--epochs', 1, '--json', cwd=tmp_path)
-        assert objects(done)[-1]['run'] == f'runs/graph-sage-{number}'
+        assert objects(done)[-1]['run'] == objects(done)[0]['run'] == f'runs/graph-sage-{number}'
         assert (tmp_path / 'runs' / f'graph-sage-{number}' / 'run.json').exists()
+    quiet = plimsoll('train', graph, *SMALL, '--epochs', 1, '--quiet', cwd=tmp_path).stdout
+    assert quiet.startswith('Run: runs/graph-sage-3\nEpoch 001')
+
+
+def test_a_dataset_that_moved(graph, tmp_path):
+    here, there, run = tmp_path / 'here', tmp_path / 'there', tmp_path / 'run'
+    shutil.copytree(graph, here)
+    plimsoll('train', here, *SMALL, '--epochs', 1, '--run', run, '--quiet')
+    here.rename(there)
+    out = ('--out', tmp_path / 'x.npy')
+    for words in (('train', '--resume', run), ('evaluate', run), ('predict', run)):
+        said = plimsoll(*words, *(out if words[0] == 'predict' else ()), code=4).stderr
+        assert f'no longer at {here}' in said and f"plimsoll {' '.join(map(str, words))} DIR" in said
+        plimsoll(*words, there, *(out if words[0] == 'predict' else ('--epochs', '+1') if words[0] == 'train' else ()))
+
+
+def test_predict_says_its_plan(graph, run, tmp_path):
+    words = ('--model', 'sage', '--hidden', 16, '--memory', '200M', '--json')
+    planned = json.loads(plimsoll('plan', graph, *words).stdout)['phases']['predict'] / (1 << 20)
+    said = plimsoll('predict', run, '--split', 'all', '--memory', '200M', '--out', tmp_path / 'x.npy').stderr
+    assert abs(float(re.search(r'planned: at most ([\d.]+) MiB of 200 MiB', said).group(1)) - planned) < 2
 
 
 def test_runs_that_begin_together_get_names_of_their_own(graph, tmp_path):
