@@ -29,7 +29,7 @@ static size_t arena_bytes(size_t bytes)
     size_t chunks = bytes / PLIM__HOT_CHUNK + 1;
     return plim__round_up(
         plim__arena_piece(1, sizeof(plim__hot_rows_t), 1) +
-            plim__arena_piece(bytes + PLIM__HOT_CHUNK, 1, PLIM__PAGE) +
+            plim__arena_piece(bytes, 1, PLIM__PAGE) +
             plim__arena_piece(pages, sizeof(uint32_t), 1) +
             plim__arena_piece(pages / 64 + 1, sizeof(uint64_t), 1) +
             plim__arena_piece((size_t)PLIM__HOT_SCAN, 1, 1) +
@@ -73,15 +73,15 @@ static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *da
                           (long long)rows);
     PLIM_TRY(plim__arena_create(job->ledger, "hot rows", arena_bytes(bytes), &arena));
     size_t pages = bytes / PLIM__PAGE, chunks = bytes / PLIM__HOT_CHUNK + 1;
+    char *room = plim__arena_carve(&arena, bytes, 1, PLIM__PAGE); /* first: huge pages fit in */
     plim__hot_rows_t *hot = plim__arena_carve(&arena, 1, sizeof *hot, 1);
     hot->job = *job;
+    hot->pages = room;
     hot->nodes = *params->nodes;
     hot->form = plim__row_form_of(dataset);
     hot->stride = stride;
     hot->num_rows = rows;
     hot->num_pages = (int64_t)pages;
-    char *room = plim__arena_carve(&arena, bytes + PLIM__HOT_CHUNK, 1, PLIM__PAGE);
-    hot->pages = room + (plim__round_up((uintptr_t)room, PLIM__HOT_CHUNK) - (uintptr_t)room);
     hot->states = plim__arena_carve(&arena, pages, sizeof(uint32_t), 1);
     hot->suspects = plim__arena_carve(&arena, pages / 64 + 1, sizeof(uint64_t), 1);
     atomic_init(&hot->most_pages, (int64_t)pages);

@@ -17,7 +17,7 @@
 #ifdef __SANITIZE_THREAD__
 #define STACK_BYTES ((size_t)1 << 20)
 #else
-#define STACK_BYTES ((size_t)64 << 10)
+#define STACK_BYTES ((size_t)32 << 10)
 #endif
 
 #define ENOUGH_FINISHED 16

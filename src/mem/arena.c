@@ -26,6 +26,8 @@
 #define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
 #endif
 
+#define HUGE_PAGE ((size_t)2 << 20)
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -48,15 +50,29 @@ static bool must_fail(void)
     return atomic_load(&fail_countdown) > 0 && atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
+/* Large ones begin where a huge page does; what was mapped to find such a place goes back. */
+static void *map(size_t size)
+{
+    const size_t spare = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+    char *base =
+        mmap(NULL, size + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED || spare == 0)
+        return base;
+    const size_t before = plim__round_up((uintptr_t)base, HUGE_PAGE) - (uintptr_t)base;
+    if (before > 0)
+        (void)munmap(base, before);
+    if (before < spare)
+        (void)munmap(base + before + size, spare - before);
+    return base + before;
+}
+
 plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t size,
                                  plim__arena_t *arena_out)
 {
     int account;
     size = plim__round_up(size, PLIM__PAGE);
     PLIM_TRY(plim__ledger_reserve(ledger, name, size, &account));
-    void *base = must_fail()
-                     ? MAP_FAILED
-                     : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *base = must_fail() ? MAP_FAILED : map(size);
     if (base == MAP_FAILED) {
         char text[PLIM__SIZE_TEXT];
         plim__ledger_release(ledger, account, size);

@@ -150,11 +150,27 @@ static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_pl
     return most_hot(facts, "features.npy", facts->wishes->hot_rows);
 }
 
+/* Lists of seeds alone, at the worst twice as long as others: all that one hop reads. */
+static int64_t seeds_lists(const plim__load_facts_t *facts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    int64_t seeds = 0;
+    for (int split = 0; split < 3; split++)
+        seeds += info->num_split[split];
+    const double entries = 2.0 * (double)info->num_edges / (double)info->num_nodes + 1;
+    const double bytes = (double)seeds * entries * (double)plim__index_bytes(info->index_type);
+    return bytes < (double)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
+}
+
 static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     if (plan->topology_in_memory || !has_draws(facts))
         return 0;
-    return most_hot(facts, "indices.npy", facts->wishes->hot_lists);
+    const int64_t most = most_hot(facts, "indices.npy", facts->wishes->hot_lists);
+    const bool one_hop =
+        facts->recipe->num_hops == 1 && plim_dataset_info(facts->dataset)->num_graphs == 0;
+    return one_hop && facts->wishes->hot_lists == 0 ? plim__min_i64(most, seeds_lists(facts))
+                                                    : most;
 }
 
 static int64_t epoch_steps(const plim__load_facts_t *facts)

@@ -19,9 +19,7 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
-/* What is held already is rounded up to this: the process itself differs by some pages from run to
- * run, and its plan must not; nor, by more, what packed rows were chosen for. */
-#define HELD_STEP ((size_t)1 << 16)
+/* The same by more, for what packed rows were chosen for. */
 #define PACKED_STEP ((size_t)1 << 20)
 
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
@@ -93,7 +91,7 @@ static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
     const char *scratch = facts->wishes->scratch;
     const int64_t step = (int64_t)PACKED_STEP;
     if (scratch == NULL)
-        return (int64_t)plim__round_up((size_t)held, HELD_STEP);
+        return (int64_t)plim__round_up((size_t)held, PLIM__HELD_STEP);
     const uint64_t key = plim__load_hot_key(plim_dataset_info(facts->dataset), facts->recipe);
     const int64_t packed = plim__rows_packed_held(facts->dataset, scratch, key);
     if (packed >= held && packed <= held + 2 * step)

@@ -7,6 +7,10 @@
 
 #include <plimsoll/plan.h>
 
+/* What is held already is rounded up to this: the process itself differs by some pages from run to
+ * run, and its plan must not. */
+#define PLIM__HELD_STEP ((size_t)1 << 16)
+
 typedef struct plim__load_beside {
     /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
     int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);

@@ -8,6 +8,7 @@
 #include "nn/dense.h"
 #include "nn/model.h"
 #include "plan/exact_cost.h"
+#include "plan/load_plan.h"
 #include "plan/settings.h"
 #include "plan/train_accounts.h"
 #include "plan/train_plan.h"
@@ -16,7 +17,7 @@
 #include <string.h>
 
 /* Of predictions on their way to the file. */
-#define OUTPUT_BYTES (((size_t)1 << 20) + PLIM__PAGE)
+#define OUTPUT_BYTES (((size_t)128 << 10) + PLIM__PAGE)
 
 static int64_t saturate(size_t bytes)
 {
@@ -74,6 +75,26 @@ static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
     return true;
 }
 
+/* What is there before the buffers: all but what is held and what grows with the line. */
+static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    return saturate(plim__dense_library_bytes()) +
+           weight_bytes(plim_dataset_info(dataset), training) + saturate(plim__team_estimate(1)) +
+           saturate(OUTPUT_BYTES) + saturate(plim__offsets_estimate(dataset));
+}
+
+int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training, int64_t held)
+{
+    const int64_t line = plim_ledger_line(job->ledger);
+    const int64_t available =
+        line - (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), PLIM__HELD_STEP) -
+        plim__footprint_growth(line) - before_exact(dataset, training);
+    int64_t bytes, disk;
+    return fit_exact(job, plim_dataset_info(dataset), training, available, &bytes, &disk) ? bytes
+                                                                                          : 0;
+}
+
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, plim_train_plan_t *plan,
                         plim__predict_cost_t *cost)
@@ -86,7 +107,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t team = saturate(plim__team_estimate(1));
     const int64_t exact_least =
         saturate(plim__exact_cost_least(job, dataset, &training->model, outputs, false));
-    const int64_t before = plan->load.held + library + weights + team + saturate(OUTPUT_BYTES);
+    const int64_t before = plan->load.held + before_exact(dataset, training) - offsets;
     const int64_t growth = plim__footprint_growth(plan->line);
     int64_t bytes, disk = 0;
     cost->least = plim__add_saturating_i64(before + growth, exact_least);

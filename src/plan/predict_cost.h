@@ -12,6 +12,14 @@ typedef struct plim__predict_cost {
 } plim__predict_cost_t;
 
 /*
+ * Bytes of buffers and layers in memory for all nodes' exact prediction under the ledger's line; 0
+ * when they do not fit. `held`: what stands on the ledger before it begins, less what grows with
+ * the line.
+ */
+int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training, int64_t held);
+
+/*
  * Enters all nodes' exact prediction (of an MLP, or of many graphs: that of the largest split) in
  * the plan's accounts, as phase PLIM_PHASE_PREDICT. The plan's loader says what is held before.
  * Where it does not fit under the plan's line its least is entered.

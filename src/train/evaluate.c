@@ -8,7 +8,9 @@
 #include "base/job.h"
 #include "load/order.h"
 #include "load/seeds.h"
+#include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "plan/predict_cost.h"
 #include "plan/settings.h"
 #include "plan/train_plan.h"
 #include "train/exact.h"
@@ -233,7 +235,7 @@ static plim_status_t take_exact(void *context, int64_t first, int64_t rows, int6
 }
 
 static plim_status_t predict_exact(plim__session_t *session, const char *run,
-                                   const plim_inference_t *inference, int split,
+                                   const plim_inference_t *inference, int split, int64_t most_bytes,
                                    plim__output_t *output)
 {
     wanted_t wanted = {.session = session};
@@ -241,8 +243,9 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
     if (status == PLIM_OK && split >= 0)
         status = find_wanted(session, 1U << split, &wanted);
     if (status == PLIM_OK) {
-        const plim__exact_params_t params =
+        plim__exact_params_t params =
             exact_params(session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
+        params.most_bytes = most_bytes;
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  output->rows, take_exact, output);
     }
@@ -314,12 +317,17 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
                               ? plim__max_i64(training.model.hidden, session.info->num_features)
                               : session.num_outputs;
+    /* As the plan of the training had it. */
+    const int64_t held =
+        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+    const bool exact = split == -1 || (inference->exact && draws(&session));
+    const int64_t most_bytes =
+        exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training, held) : 0;
     plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
     output.logits = session.num_outputs;
     if (status == PLIM_OK)
-        status = split == -1 || (inference->exact && draws(&session))
-                     ? predict_exact(&session, run, inference, split, &output)
-                     : predict_sampled(&session, run, inference, split, &output);
+        status = exact ? predict_exact(&session, run, inference, split, most_bytes, &output)
+                       : predict_sampled(&session, run, inference, split, &output);
     if (status == PLIM_OK)
         status = plim__output_finish(&output);
     plim__output_close(&output);

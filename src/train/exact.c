@@ -152,6 +152,7 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
     exact->indices.fd = exact->features.fd = -1;
     atomic_init(&exact->damaged, -1);
     status = fill_in(exact, &arena, plim__job_threads(job));
+    plim__arena_touch(&arena);
     exact->arena = arena;
     if (status != PLIM_OK)
         destroy(exact);

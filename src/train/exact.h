@@ -23,6 +23,8 @@ typedef struct plim__exact_params {
     bool embeddings;     /* what the last layer reads is wanted, not what it gives */
     const char *scratch; /* directory of the nameless files */
     int64_t most_rows;   /* bytes of a layer's rows in memory at most; 0: all that is left */
+    int64_t
+        most_bytes; /* of buffers and layers in memory, where that is enough; 0: all that is left */
 } plim__exact_params_t;
 
 /* The least memory: everything beyond what the ledger holds now. */

@@ -70,7 +70,10 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         work.count[i] = exact->sets[i].count;
         work.edges[i] = exact->sets[i].edges;
     }
-    if (!plim__exact_fit(&work, available, &fit))
+    const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
+    const bool as_planned = exact->params->most_bytes > 0 && planned < available &&
+                            plim__exact_fit(&work, planned, &fit);
+    if (!as_planned && !plim__exact_fit(&work, available, &fit))
         return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
                                    "exact evaluation", (size_t)fit.needed);
     say_plan(exact, available, &fit);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define BUFFER_BYTES ((size_t)1 << 20)
+#define BUFFER_BYTES ((size_t)128 << 10)
 
 static size_t row_bytes(const plim__output_t *output, int64_t width)
 {
@@ -40,6 +40,7 @@ plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_pr
     PLIM_TRY(plim__arena_create(ledger, "predictions",
                                 plim__arena_piece(1, BUFFER_BYTES, PLIM__PAGE), &output->arena));
     output->buffer = plim__arena_carve(&output->arena, 1, BUFFER_BYTES, PLIM__PAGE);
+    plim__arena_touch(&output->arena);
     return PLIM_OK;
 }
 
