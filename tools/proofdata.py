@@ -16,6 +16,11 @@ SHAPES = {  # papers100M's shape has few labels; of another, so little that its 
     'arxiv': ['arxiv', '--scale', '0.03'],
     'reddit': ['reddit', '--scale', '0.015'],
 }
+TINY = {  # for a machine that is emulated, floating point and all
+    'tiny-papers': ['papers100M', '--scale', '0.00003'],
+    'tiny-arxiv': ['arxiv', '--scale', '0.002'],
+    'tiny-free': ['free', '--nodes', '1000', '--edges', '10000', '--features', '16', '--classes', '5'],
+}
 
 
 def save(directory, **arrays):
@@ -70,18 +75,24 @@ def make_imported(directory, name, write):
         shutil.rmtree(source)
 
 
-def make_all(directory):
-    """What is not there yet is made; names and what dataset.json says of each."""
-    for name, words in SHAPES.items():
-        make(directory, name, 'generate', words[0], directory / name, *words[1:])
-    make_imported(directory, 'dense', lambda path: write_graph(path, 40_000, 2_400_000, 100, 47, 1))
-    make_imported(directory, 'wide', lambda path: write_graph(path, 25_000, 300_000, 700, 12, 2))
-    make_imported(directory, 'graphs', lambda path: write_small_graphs(path, 20_000))
-    names = [*SHAPES, 'dense', 'wide', 'graphs']
-    cora = prooflib.test_data() / 'cora'
-    if cora.exists():
-        make(directory, 'cora', 'import', cora, directory / 'cora', '--symmetrise')
-        names.append('cora')
-    else:
-        print('no real data here (PLIMSOLL_TEST_DATA): Cora is left out', file=sys.stderr)
-    return {name: json.loads((directory / name / 'dataset.json').read_text()) for name in names}
+IMPORTED = {
+    'dense': lambda path: write_graph(path, 40_000, 2_400_000, 100, 47, 1),
+    'wide': lambda path: write_graph(path, 25_000, 300_000, 700, 12, 2),
+    'graphs': lambda path: write_small_graphs(path, 20_000),
+}
+
+
+def make_all(directory, names=None):
+    """Of those named (default: all but the tiny ones), what is not there yet is made; names and what dataset.json says of each."""
+    generated = {**SHAPES, **TINY}
+    names = names or [*SHAPES, *IMPORTED, 'cora']
+    for name in names:
+        if name in generated:
+            make(directory, name, 'generate', generated[name][0], directory / name, *generated[name][1:])
+        elif name in IMPORTED:
+            make_imported(directory, name, IMPORTED[name])
+        elif (prooflib.test_data() / name).exists():
+            make(directory, name, 'import', prooflib.test_data() / name, directory / name, '--symmetrise')
+        elif not (directory / name).exists():
+            print(f'no real data here (PLIMSOLL_TEST_DATA): {name} is left out', file=sys.stderr)
+    return {name: json.loads((directory / name / 'dataset.json').read_text()) for name in names if (directory / name).exists()}

@@ -41,7 +41,9 @@ def call(*words, **options):
 
 def own_libraries(directory):
     """Words before the binary under test, so that it runs with copies of its libraries: what other processes here have in memory of the
-    same files would be charged to them. The C library, which everybody has, stays."""
+    same files would be charged to them. The C library, which everybody has, stays. None where there is no ldd: tools/guest-v2's guest."""
+    if not shutil.which('ldd'):
+        return []
     directory = pathlib.Path(directory) / 'lib'
     directory.mkdir(parents=True, exist_ok=True)
     onednn = [line.split()[-1] for line in subprocess.run(['ldconfig', '-p'], capture_output=True, text=True, check=False).stdout.splitlines()
@@ -72,7 +74,7 @@ def limited(limit, *words):
 
 
 class Limited:
-    """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints, as it comes."""
+    """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints."""
 
     def __init__(self, limit, *words):
         self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
@@ -88,10 +90,6 @@ class Limited:
 
     def set_limit(self, limit):
         (self.group / ('memory.limit_in_bytes' if self._v1 else 'memory.max')).write_text(str(limit))
-
-    def admit(self, pid):
-        """Another process joins the group."""
-        (self.group / 'cgroup.procs').write_text(str(pid))
 
     def end(self):
         """Waits; the report as of limited(), with 'stderr'."""
