@@ -63,11 +63,16 @@ def drop_files(directory):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def with_cache(directory):
+    """An environment in which statistics are kept in `directory`: an empty one has a run measure under its limit, as a first run does."""
+    return {**os.environ, 'XDG_CACHE_HOME': directory}
+
+
 def limited(limit, *words):
-    """Runs a command through tools/limited; its report, with what it printed under 'stdout' and 'stderr'."""
-    with tempfile.NamedTemporaryFile('r', suffix='.json') as report:
+    """Runs a command through tools/limited, as its user's first; its report, with what it printed under 'stdout' and 'stderr'."""
+    with tempfile.NamedTemporaryFile('r', suffix='.json') as report, tempfile.TemporaryDirectory() as cache:
         done = subprocess.run([SOURCE / 'tools' / 'limited', str(limit), '--json', report.name, '--', *map(str, words)],
-                              capture_output=True, text=True, check=False)
+                              capture_output=True, text=True, check=False, env=with_cache(cache))
         if done.returncode == SKIPPED and not os.path.getsize(report.name):
             skip(done.stderr.strip())
         return {**json.loads(report.read()), 'stdout': done.stdout, 'stderr': done.stderr}
@@ -78,8 +83,9 @@ class Limited:
 
     def __init__(self, limit, *words):
         self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
+        self._cache = tempfile.TemporaryDirectory()
         self._child = subprocess.Popen([SOURCE / 'tools' / 'limited', str(limit), '--json', self._report.name, '--', *map(str, words)],
-                                       stdout=subprocess.PIPE, stderr=self._errors, text=True)
+                                       stdout=subprocess.PIPE, stderr=self._errors, text=True, env=with_cache(self._cache.name))
         self.output = self._child.stdout
         root = pathlib.Path('/sys/fs/cgroup')
         self._v1 = (root / 'memory' / 'memory.limit_in_bytes').exists()
