@@ -254,8 +254,8 @@ static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds
             facts->part_seeds < facts->batch_seeds ? "as many as wished for" : "whole batches");
     if (facts->beside->bits)
         plim__log(facts->job, PLIM_LOG_WARNING,
-                  "batches of %lld are computed %lld seeds at a time: losses agree with those of "
-                  "whole batches to about 1e-6, not to the bit%s",
+                  "batches of %lld are computed %lld seeds at a time: losses differ from those of "
+                  "whole batches in the last bits, which training may magnify%s",
                   (long long)facts->batch_seeds, (long long)seeds, more);
     else
         plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %lld seeds at a time%s",

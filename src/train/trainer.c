@@ -153,8 +153,8 @@ static void look_at_cut(trainer_t *trainer, const plim_batch_t *batch)
         return;
     plim__log(trainer->session.job, PLIM_LOG_WARNING,
               "step %lld of epoch %lld has more neighbours than there is room for, and is computed "
-              "%lld seeds at a time: losses agree with those under more memory to about 1e-6, not "
-              "to the bit",
+              "%lld seeds at a time: losses differ from those under more memory in the last bits, "
+              "which training may magnify",
               (long long)batch->step + 1, (long long)batch->epoch + 1, (long long)batch->num_seeds);
     trainer->cut = true;
 }
