@@ -80,6 +80,8 @@ plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t
                           "the system refused %s for %s; check ulimit -v and what else runs here",
                           plim__size_text((int64_t)size, text), name);
     }
+    /* Where everybody has huge pages, what is touched in parts would be there as a whole. */
+    plim__arena_want_small(base, size);
     plim__ledger_enter(ledger, account, base, size);
     *arena_out = (plim__arena_t){ledger, account, base, size, 0};
     return PLIM_OK;

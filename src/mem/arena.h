@@ -49,13 +49,14 @@ void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t 
  * SIZE_MAX. */
 size_t plim__arena_piece(size_t count, size_t size, size_t align);
 
-/* Asks for huge pages for [base, base + size): large tables that are written at random. */
+/* Asks for huge pages for [base, base + size): large tables that are written at random. Nothing
+ * else has them. */
 void plim__arena_want_huge(void *base, size_t size);
 
 /* Touches every page, so that what the arena holds is resident from now on and never grows. */
 void plim__arena_touch(const plim__arena_t *arena);
 
-/* Asks for small pages only, for what may be dropped: a huge page would go, or stay, as a whole. */
+/* Small pages again, for what may be dropped: a huge page would go, or stay, as a whole. */
 void plim__arena_want_small(void *base, size_t size);
 
 /*

@@ -140,7 +140,6 @@ plim_status_t plim__hot_lists_create(const plim_job_t *job, const plim_dataset_t
     hot->starts = plim__arena_carve(&arena, (size_t)num_lists, sizeof(uint32_t), PLIM__PAGE);
     hot->entries = plim__arena_carve(&arena, (size_t)num_entries, width, PLIM__PAGE);
     plim__arena_want_huge(hot->starts, (size_t)num_lists * sizeof(uint32_t));
-    plim__arena_want_small(hot->entries, (size_t)num_entries * width);
     hot->arena = arena;
     hot->most_entries = hot->released_from = num_entries;
     hot->lists_now = num_lists;

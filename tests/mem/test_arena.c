@@ -3,6 +3,8 @@
 
 #include "mem/arena.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -89,6 +91,38 @@ static void pages_may_be_dropped(void **state)
     test_job_end(&job);
 }
 
+/* Whether the mapping that holds `address` is kept from huge pages, by the kernel's word. */
+static bool is_kept_small(const void *address)
+{
+    char line[512];
+    bool inside = false, small = false;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file) != NULL) {
+        uintptr_t first, end;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &first, &end) == 2)
+            inside = (uintptr_t)address >= first && (uintptr_t)address < end;
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            small = strstr(line, " nh") != NULL;
+    }
+    (void)fclose(file);
+    return small;
+}
+
+/* Wherever huge pages are given to everybody, a page that is touched costs a page. */
+static void pages_are_small_unless_asked(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
+    plim__arena_t arena;
+    assert_ok(plim__arena_create(job.ledger, "stacks", 8 << 20, &arena));
+    assert_true(is_kept_small(arena.base));
+    plim__arena_want_huge(arena.base, arena.size);
+    assert_false(is_kept_small(arena.base));
+    plim__arena_destroy(&arena);
+    test_job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -96,6 +130,7 @@ int main(void)
         cmocka_unit_test(refuses_past_the_line),
         cmocka_unit_test(reports_refused_memory),
         cmocka_unit_test(pages_may_be_dropped),
+        cmocka_unit_test(pages_are_small_unless_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
