@@ -96,7 +96,8 @@ def inspect(*words):
 
 def test_too_little_memory_names_what_would_do(tmp_path):
     path = write(tmp_path / 'set', graph(np.random.default_rng(3), 50), num_classes=5)
-    said = run(path, '--memory', '16M', '--threads', 1, code=3).stderr
+    alone = run(path, '--memory', '1M', '--threads', 1, code=3).stderr.split('alone needs ')[1].split()[0]
+    said = run(path, '--memory', int((float(alone) + 0.5) * (1 << 20)), '--threads', 1, code=3).stderr
     enough = said.split('give --memory ')[1].split()[0]
     run(path, '--memory', enough, '--threads', 1)
 
