@@ -3,23 +3,13 @@
 #include "base/clock.h"
 #include "base/job.h"
 #include "load/loader.h"
+#include "mem/arena.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #define LOOK_NS ((int64_t)250000000)
 #define TEXT_BYTES 160
-
-/* What others held when the ledger was made stands there as an account; it is not the run's. */
-static int64_t others_at_first(plim_ledger_t *ledger)
-{
-    plim_account_info_t accounts[2];
-    return plim_ledger_accounts(ledger, 2, accounts) > 1 &&
-                   strcmp(accounts[1].name, "other processes") == 0
-               ? accounts[1].reserved
-               : 0;
-}
 
 static int64_t kept_rows(const plim_loader_t *loader)
 {
@@ -43,7 +33,8 @@ static int64_t target_lists(const plim_loader_t *loader)
 
 void plim__loader_part_of(plim_loader_t *loader, int64_t total_bytes)
 {
-    plim__governor_start(&loader->governor, total_bytes - others_at_first(loader->asked->ledger),
+    plim__governor_start(&loader->governor,
+                         total_bytes - plim__ledger_neighbours(loader->asked->ledger),
                          kept_rows(loader) + kept_lists(loader));
     loader->cache_now = loader->governor.cache;
 }
@@ -62,14 +53,14 @@ const plim__governor_t *plim__loader_governor(const plim_loader_t *loader)
 /* "memory.max 1.2 GiB, of which others hold 300 MiB" */
 static const char *cause(const plim__room_sight_t *sight, char text_out[TEXT_BYTES])
 {
+    const char *file = sight->file != NULL ? sight->file : "memory of this machine";
     char limit[PLIM__SIZE_TEXT], others[PLIM__SIZE_TEXT];
     (void)plim__size_text(sight->limit, limit);
     (void)plim__size_text(sight->others, others);
     if (sight->others == 0)
-        (void)snprintf(text_out, TEXT_BYTES, "%s %s", sight->file, limit);
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s", file, limit);
     else
-        (void)snprintf(text_out, TEXT_BYTES, "%s %s, of which others hold %s",
-                       sight->file != NULL ? sight->file : "memory of this machine", limit, others);
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s, of which others hold %s", file, limit, others);
     return text_out;
 }
 

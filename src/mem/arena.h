@@ -81,6 +81,9 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 
+/* What other processes were found to hold below the line when the ledger was made. */
+int64_t plim__ledger_neighbours(const plim_ledger_t *ledger);
+
 /* PLIM_ERR_BUDGET that names the least line: `what` (of `source`) needs `bytes` more than is
  * reserved now. */
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,

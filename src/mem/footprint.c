@@ -104,6 +104,8 @@ int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes)
             for (int i = 0; (file = plim__cgroup_memory_file(version, i)) != NULL; i++)
                 if (plim__cgroup_memory_limit(&group, file, &bytes))
                     limit = plim__min_i64(limit, bytes);
+            if (line_bytes > limit)
+                return 0; /* of a job that is planned for elsewhere */
             if (limit != INT64_MAX)
                 most = plim__max_i64(most, unreclaimable(&group) - own - (limit - line_bytes));
         } while (plim__cgroup_up(&group));

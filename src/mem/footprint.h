@@ -22,7 +22,8 @@ int64_t plim__footprint_least(int64_t bytes);
 /*
  * What others hold, so that it is not there to be used: for each control group above this process,
  * its limit less the unreclaimable memory of its other processes bounds what is left. Returns by
- * how much that is below the line; 0 when it is not. `root` as for plim__kernel_read.
+ * how much that is below the line; 0 when it is not, or when the line is above a limit: then what
+ * it is for runs elsewhere. `root` as for plim__kernel_read.
  */
 int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
 

@@ -25,9 +25,10 @@ PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **le
     int account;
     plim_status_t status = plim__ledger_reserve(
         ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
-    int64_t others = plim__footprint_neighbours("", line_bytes);
-    if (status == PLIM_OK && others > 0)
-        status = plim__ledger_reserve(ledger, "other processes", (size_t)others, &account);
+    ledger->neighbours = plim__footprint_neighbours("", line_bytes);
+    if (status == PLIM_OK && ledger->neighbours > 0)
+        status =
+            plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
     if (status != PLIM_OK) {
         plim_ledger_destroy(ledger);
         return status;
@@ -47,6 +48,11 @@ PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger)
 PLIM_API int64_t plim_ledger_line(const plim_ledger_t *ledger)
 {
     return ledger->line;
+}
+
+int64_t plim__ledger_neighbours(const plim_ledger_t *ledger)
+{
+    return ledger->neighbours;
 }
 
 PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
@@ -142,7 +148,6 @@ void plim__ledger_enter(plim_ledger_t *ledger, int account, const char *base, si
     for (int i = 0; i < PLIM__ARENAS_MAX; i++)
         if (ledger->arenas[i].base == NULL) {
             ledger->arenas[i] = (plim__arena_entry_t){base, size, account};
-            ledger->grown[account] = true;
             break;
         }
     pthread_mutex_unlock(&ledger->lock);
@@ -173,12 +178,10 @@ void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base)
         plim__arena_entry_t *arena = &ledger->arenas[i];
         if (arena->base == NULL || arena->account != account)
             continue;
-        if (ledger->grown[account])
-            touched += count_resident(arena);
+        touched += count_resident(arena);
         if (arena->base == base)
             arena->base = NULL;
     }
-    ledger->grown[account] = false;
     if (touched > ledger->accounts[account].touched)
         ledger->accounts[account].touched = touched;
     pthread_mutex_unlock(&ledger->lock);

@@ -4,7 +4,6 @@
 
 #include <plimsoll/ledger.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #define PLIM__ACCOUNTS_MAX 48
@@ -18,19 +17,19 @@ typedef struct plim__arena_entry {
 } plim__arena_entry_t;
 
 struct plim_ledger {
-    pthread_mutex_t lock; /* guards everything below but the line */
+    pthread_mutex_t lock; /* guards everything below but line and neighbours */
     int64_t line;
+    int64_t neighbours; /* what others held when it was made */
     int64_t reserved;
     int64_t peak;
     int num_accounts;
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];
-    bool grown[PLIM__ACCOUNTS_MAX];               /* an arena more since its pages were counted */
     plim__arena_entry_t arenas[PLIM__ARENAS_MAX]; /* more than so many are not looked at */
 };
 
 /*
  * An arena begins, and ends (before it is unmapped): what the account's arenas touched is counted
- * when the first of them ends, since until then none of them gives pages back.
+ * whenever one of them ends.
  */
 void plim__ledger_enter(plim_ledger_t *ledger, int account, const char *base, size_t size);
 void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base);

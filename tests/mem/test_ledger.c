@@ -157,6 +157,8 @@ static void a_recorded_neighbour_counts(void **state)
     assert_int_equal(plim__footprint_neighbours(machine, 16 * gib), 5 * gib);
     assert_int_equal(plim__footprint_neighbours(machine, 12 * gib), 1 * gib);
     assert_int_equal(plim__footprint_neighbours(machine, 8 * gib), 0);
+    /* A job that is planned for a larger machine does not meet them there. */
+    assert_int_equal(plim__footprint_neighbours(machine, 24 * gib), 0);
     assert_int_equal(plim__footprint_neighbours(machine, PLIM_LINE_NONE), 0);
 }
 
@@ -172,14 +174,14 @@ static void an_account_says_what_was_touched(void **state)
     memset(first.base, 1, 3 * PLIM__PAGE);
     second.base[9 * PLIM__PAGE] = 1;
     plim__arena_destroy(&first);
+    memset(second.base, 1, 7 * PLIM__PAGE); /* more than both had when the first of them ended */
     plim__arena_destroy(&second);
-    /* One at a time is less than both. */
     assert_ok(plim__arena_create(job.ledger, "touched", 20 * PLIM__PAGE, &first));
     memset(first.base, 1, 2 * PLIM__PAGE);
     plim__arena_destroy(&first);
     assert_true(plim_ledger_accounts(job.ledger, 64, infos) > account);
     assert_int_equal(infos[account].peak, 30 * PLIM__PAGE);
-    assert_int_equal(infos[account].touched, 4 * PLIM__PAGE);
+    assert_int_equal(infos[account].touched, 8 * PLIM__PAGE);
     test_job_end(&job);
 }
 
