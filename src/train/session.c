@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/governor.h"
@@ -25,6 +26,14 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
     session_out->training.metric = plim_training_metric(info, training);
 }
 
+/* What this process holds from now on at most: it is made by now, and does not predict. */
+static int64_t most_at_once(const plim_train_plan_t *plan)
+{
+    return plim__max_i64(
+        plim__max_i64(plan->phase[PLIM_PHASE_TRAIN], plan->phase[PLIM_PHASE_EVALUATE]),
+        plan->phase[PLIM_PHASE_CHECKPOINT]);
+}
+
 plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,
                                  bool training)
 {
@@ -32,7 +41,7 @@ plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan
     /* The loader first: what it takes while it is made is gone before the model's room is there. */
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
     PLIM_TRY(plim_loader_create(session->job, session->dataset, &plan->load, &session->loader));
-    plim__loader_part_of(session->loader, plan->total);
+    plim__loader_part_of(session->loader, most_at_once(plan));
     session->training.model.recompute = plan->recompute;
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));
