@@ -101,6 +101,8 @@ static bool shrink_fanout(plim_recipe_t *recipe, int steps)
     for (int round = 0; round < 2; round++)
         for (int hop = recipe->num_hops - 1; hop >= 0 && steps > 0; hop--) {
             const int64_t from = recipe->fanout[hop] < 0 ? ALL_FANOUT : recipe->fanout[hop];
+            if (from <= 1)
+                continue;
             const int most = round == 0 ? 4 : STEPS_MOST;
             const int taken = steps < most ? steps : most;
             recipe->fanout[hop] = shrink(from, taken, 1);

@@ -63,6 +63,8 @@ static void check_advice(const test_place_t *place, const plim_training_t *train
     assert_true(count >= least_count && count <= CAPACITY);
     for (int i = 0; i < count; i++) {
         const plim_training_t changed = take(*training, advice[i].change);
+        for (int hop = 0; hop < training->recipe.num_hops; hop++)
+            assert_true(changed.recipe.fanout[hop] <= training->recipe.fanout[hop]);
         assert_ok(plim_train_plan(&place->job, place->dataset, &changed, wishes, &plan));
         assert_true(!whole || plan.load.part_seeds == 0);
         assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= wishes->memory + MIB);
@@ -74,7 +76,7 @@ static void what_is_advised_fits(void **state)
     (void)state;
     test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    const plim_training_t training = large_training();
+    plim_training_t training = large_training();
     plim_train_plan_t plan;
     plim_advice_t advice[CAPACITY];
     int count;
@@ -90,6 +92,9 @@ static void what_is_advised_fits(void **state)
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &cut));
         check_advice(&place, &training, &wishes, true, cut.load.part_seeds > 0 ? 1 : 0);
     }
+    training.recipe.fanout[1] = 0; /* is not made larger */
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    check_advice(&place, &training, &(plim_load_wishes_t){.memory = plan.total / 2}, false, 0);
     test_place_close(&place);
 }
 
