@@ -126,10 +126,8 @@ static void pages_are_small_unless_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reserves_and_releases),
-        cmocka_unit_test(refuses_past_the_line),
-        cmocka_unit_test(reports_refused_memory),
-        cmocka_unit_test(pages_may_be_dropped),
+        cmocka_unit_test(reserves_and_releases),        cmocka_unit_test(refuses_past_the_line),
+        cmocka_unit_test(reports_refused_memory),       cmocka_unit_test(pages_may_be_dropped),
         cmocka_unit_test(pages_are_small_unless_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
