@@ -134,9 +134,10 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
                             plim_limits_t *limits_out);
 void cli_job_end(plim_job_t *job);
 
-/* The same under a line of its own, and nothing is said: for plans of what is not run here. */
+/* The same under a line of its own, or (endless) under none, beside what others hold below that
+ * line; nothing is said: for plans of what is not run here. */
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
-                                  int64_t line, plim_job_t *job_out);
+                                  int64_t line, bool endless, plim_job_t *job_out);
 
 /* What to do when the line is too low, by what set it; NULL when nothing is known. */
 const char *cli_limit_hint(const char *source);

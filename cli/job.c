@@ -252,10 +252,11 @@ static void say_line(const cli_common_t *common, const plim_limits_t *limits)
 }
 
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
-                                  int64_t line, plim_job_t *job_out)
+                                  int64_t line, bool endless, plim_job_t *job_out)
 {
     plim_job_t job = PLIM_JOB_INIT;
-    plim_status_t status = plim_ledger_create(line, &job.ledger);
+    plim_status_t status = endless ? plim_ledger_create_endless(line, &job.ledger)
+                                   : plim_ledger_create(line, &job.ledger);
     if (status != PLIM_OK)
         return status;
     start_meter(job.ledger);
@@ -284,7 +285,7 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
     if (status != PLIM_OK)
         return status;
     status = cli_job_start_under(common, limits_out, limits_out->memory[limits_out->line].value,
-                                 job_out);
+                                 false, job_out);
     if (status == PLIM_OK)
         say_line(common, limits_out);
     return status;

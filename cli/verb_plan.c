@@ -142,14 +142,15 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     return false;
 }
 
-/* A job under `line`, and the dataset in it. */
-static plim_status_t begin(const plan_t *plan, int64_t line, plim_job_t *job_out,
+/* A job under `line`, or without an end, and the dataset in it. */
+static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_job_t *job_out,
                            plim_dataset_t **dataset_out)
 {
-    plim_status_t status = cli_job_start_under(&plan->train.common, &plan->limits, line, job_out);
+    plim_status_t status =
+        cli_job_start_under(&plan->train.common, &plan->limits, line, endless, job_out);
     if (status != PLIM_OK)
         return status;
-    if (plan->sweep.num_keys > 0 || line == PLIM_LINE_NONE)
+    if (plan->sweep.num_keys > 0 || endless)
         job_out->log = NULL; /* of many plans, or of one that is not run, nobody wants to hear */
     status = plan->shape.shape != NULL
                  ? plim_dataset_imagine(job_out, &plan->shape, dataset_out)
@@ -166,12 +167,33 @@ static void end(plim_job_t *job, plim_dataset_t *dataset)
     cli_job_end(job);
 }
 
-static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
-                            const train_t *train, const plim_load_wishes_t *wishes,
-                            plan_found_t *found)
+/* As plim_train_plan, and why it does not fit; what would is found by advise. */
+static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const train_t *train, int64_t line, plan_found_t *found)
 {
-    return plim_train_advise(job, dataset, &train->training, wishes, PLAN_ADVICE, found->advice,
-                             &found->num_advice);
+    plim_load_wishes_t wishes = train->wishes;
+    wishes.memory = line;
+    wishes.no_advice = true;
+    const plim_status_t status =
+        plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+    if (status == PLIM_ERR_BUDGET)
+        (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
+    return status;
+}
+
+static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const train_t *train, plan_found_t *found)
+{
+    plim_load_wishes_t wishes = train->wishes;
+    wishes.memory = found->line;
+    plim_status_t status = plim_train_advise(job, dataset, &train->training, &wishes, PLAN_ADVICE,
+                                             found->advice, &found->num_advice);
+    for (int i = 0; status == PLIM_OK && !found->fits && i < found->num_advice; i++) {
+        const size_t used = strlen(found->refusal);
+        (void)snprintf(found->refusal + used, sizeof found->refusal - used, ", or %s",
+                       found->advice[i].change);
+    }
+    return status;
 }
 
 /* A line of whole MiB, and one to spare, as the refusal names it. */
@@ -184,44 +206,25 @@ static int64_t rounded(int64_t least)
 static plim_status_t plan_least(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const train_t *train, bool advised, plan_found_t *found)
 {
-    plim_load_wishes_t wishes = train->wishes;
-    wishes.memory = found->line;
-    plim_status_t status = plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
-    if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
-        return status;
-    (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
-    if (advised)
-        status = advise(job, dataset, train, &wishes, found);
-    wishes.memory = 0;
+    plim_status_t status = plan_under(job, dataset, train, found->line, found);
+    if (advised && (status == PLIM_OK || status == PLIM_ERR_BUDGET))
+        status = advise(job, dataset, train, found);
     if (status == PLIM_OK || status == PLIM_ERR_BUDGET)
-        status = plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+        status = plan_under(job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    wishes.memory = rounded(found->plan.least);
-    return plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
-}
-
-/* As plim_train_plan under a line that is the job's. */
-static plim_status_t plan_here(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const train_t *train, plan_found_t *found)
-{
-    const plim_status_t status =
-        plim_train_plan(job, dataset, &train->training, &train->wishes, &found->plan);
-    found->fits = status == PLIM_OK;
-    return status;
+    return plan_under(job, dataset, train, rounded(found->plan.least), found);
 }
 
 /* What would keep batches whole. What they take as they are lies above the line. */
 static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
-    plim_load_wishes_t wishes = train->wishes;
     plim_dataset_t *dataset;
     plim_job_t job;
-    wishes.memory = found->line;
-    plim_status_t status = begin(plan, PLIM_LINE_NONE, &job, &dataset);
+    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return status;
-    status = advise(&job, dataset, train, &wishes, found);
+    status = advise(&job, dataset, train, found);
     end(&job, dataset);
     return status;
 }
@@ -229,22 +232,24 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out)
 {
-    /* Where the line is too low even for a ledger, or for the plan, there is one without end. */
-    const int64_t lines[] = {line, PLIM_LINE_NONE};
     plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
-    for (int i = 0; i < 2 && status == PLIM_ERR_BUDGET; i++) {
+    /* Where the line is too low even for a ledger, or for the plan, there is one without end. */
+    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
         plim_job_t job;
-        status = begin(plan, lines[i], &job, &dataset);
+        status = begin(plan, line, endless == 1, &job, &dataset);
+        if (status == PLIM_ERR_BUDGET)
+            (void)snprintf(found_out->refusal, sizeof found_out->refusal, "%s", plim_last_error());
         if (status != PLIM_OK)
             continue;
         found_out->info = *plim_dataset_info(dataset);
         *said_out = !train_settle(train, &found_out->info);
         if (!*said_out)
-            status = i == 0 ? plan_here(&job, dataset, train, found_out)
-                            : plan_least(&job, dataset, train, advised, found_out);
+            status = endless == 0 ? plan_under(&job, dataset, train, line, found_out)
+                                  : plan_least(&job, dataset, train, advised, found_out);
+        found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
         end(&job, dataset);
     }
     if (found_out->fits && advised && found_out->plan.load.part_seeds > 0)
@@ -278,14 +283,13 @@ static plim_status_t find_line(plan_t *plan)
 /* The same training in PyG, beside what was found for ours; the exit code. */
 static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 {
-    const int64_t lines[] = {plan->line, PLIM_LINE_NONE};
     plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
     plim_job_t job;
     plan->pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
     plan->pyg.ours = found->plan.least;
-    for (int i = 0; i < 2 && status == PLIM_ERR_BUDGET; i++)
-        status = begin(plan, lines[i], &job, &dataset);
+    for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
+        status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)
         return cli_failed(&plan->train.common, status);
     const int exit_code =

@@ -42,6 +42,10 @@ typedef struct plim_account_info {
  */
 PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out);
 
+/* The same without a line, for plans of what does not fit under one of line_bytes: what others hold
+ * below that stands in it nevertheless. */
+PLIM_API plim_status_t plim_ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out);
+
 /* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
 PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger);
 

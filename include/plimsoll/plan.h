@@ -24,6 +24,7 @@ typedef struct plim_load_wishes {
     int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
     bool no_reading;     /* plan by dataset.json and what is in the cache alone */
+    bool no_advice;      /* a refusal need not name other settings that would fit */
 } plim_load_wishes_t;
 
 /* What a run goes through, and holds different things in. */
@@ -73,7 +74,8 @@ struct plim_load_plan {
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;
     int64_t part_seeds; /* at most so many in a part; 0: as many as fit a slot */
-    bool guessed;       /* how large batches are follows from degrees: none were drawn */
+    bool guessed;       /* how large batches are follows from degrees: none were drawn; of
+                           many graphs: how large the largest is follows from the mean */
     int io_depth;
     size_t io_gap;
     char scratch[512];         /* "" : none */

@@ -14,7 +14,7 @@
 
 #define MIB ((int64_t)1 << 20)
 
-PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
+static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_t **ledger_out)
 {
     plim_ledger_t *ledger =
         mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -22,10 +22,10 @@ PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **le
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the ledger itself");
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = line_bytes;
+    ledger->neighbours = neighbours;
     int account;
     plim_status_t status = plim__ledger_reserve(
         ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
-    ledger->neighbours = plim__footprint_neighbours("", line_bytes);
     if (status == PLIM_OK && ledger->neighbours > 0)
         status =
             plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
@@ -35,6 +35,16 @@ PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **le
     }
     *ledger_out = ledger;
     return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
+{
+    return create(line_bytes, plim__footprint_neighbours("", line_bytes), ledger_out);
+}
+
+PLIM_API plim_status_t plim_ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out)
+{
+    return create(PLIM_LINE_NONE, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
 PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger)

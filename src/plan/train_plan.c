@@ -199,7 +199,7 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
         wanted = *wishes;
     wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
     const plim_status_t status = plan_for(&context, dataset, &wanted, plan_out);
-    if (status != PLIM_ERR_BUDGET)
+    if (status != PLIM_ERR_BUDGET || wanted.no_advice)
         return status;
     plim__fail_save(message, sizeof message);
     plim__advise_text(job, dataset, training, wishes, advice);
