@@ -113,8 +113,11 @@ static void say_rest(const plan_t *plan, const train_t *train, const plan_found_
     say("recompute", texts.recompute);
     say("epoch", texts.epoch);
     if (found->plan.load.guessed && plan->shape.shape == NULL)
-        say("note",
-            "batches are guessed by degrees; train draws some first, and so does --measure");
+        say("note", found->info.num_graphs > 0
+                        ? "the largest graph is guessed by the mean, and with it what fits; "
+                          "--measure reads it"
+                        : "batches are guessed by degrees; train draws some first, and so does "
+                          "--measure");
     if (disk > 0)
         (void)printf("%-10s %s at most, for the run and its predictions\n", "disk",
                      plim_size_text(disk, text));

@@ -23,9 +23,10 @@ typedef struct plim__load_facts {
     int64_t batch_seeds;       /* of the largest batch */
     int64_t part_seeds;        /* as many, or those of the largest part that is wanted of it */
     plim__load_size_t largest; /* nodes and edges of the largest of many graphs */
-    plim__load_size_t one;     /* the most that the least part of a batch can need */
-    plim__load_size_t most;    /* the most that part_seeds can need */
-    plim__trial_t trial;       /* what some seeds came to, unless it is empty */
+    bool largest_guessed;
+    plim__load_size_t one;  /* the most that the least part of a batch can need */
+    plim__load_size_t most; /* the most that part_seeds can need */
+    plim__trial_t trial;    /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
 
 /* What so many seeds are expected to need: by the trial, else by what dataset.json says. */

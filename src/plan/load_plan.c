@@ -75,7 +75,8 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
     const bool whole = facts->recipe->form == PLIM_PYG || facts->beside->whole;
     if (info->num_graphs > 0)
         PLIM_TRY(plim__statistics_largest(facts->job, facts->dataset, may_read(facts),
-                                          &facts->largest.nodes, &facts->largest.edges));
+                                          &facts->largest.nodes, &facts->largest.edges,
+                                          &facts->largest_guessed));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
     return PLIM_OK;
@@ -359,7 +360,7 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
             facts->beside = tight;
         return refuse(facts, line, plim__load_least(facts));
     }
-    plan->guessed = false;
+    plan->guessed = facts->largest_guessed;
     if (!is_worth_a_trial(facts, plan))
         return PLIM_OK;
     if (beside->quiet && beside->known != NULL)

@@ -96,17 +96,21 @@ plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t
 }
 
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       bool reads, int64_t *nodes_out, int64_t *edges_out)
+                                       bool reads, int64_t *nodes_out, int64_t *edges_out,
+                                       bool *guessed_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
     const char *at = text;
+    const int64_t graphs = plim__max_i64(info->num_graphs, 1);
+    *guessed_out = false;
     (void)snprintf(name, sizeof name, "largest-%d-%s", VERSION, info->fingerprint);
-    if (plim__cache_read(name, text) && take_number(&at, 0, info->num_nodes, nodes_out) &&
-        take_number(&at, 0, info->num_edges, edges_out))
+    if (plim__cache_read(name, text) &&
+        take_number(&at, info->num_nodes / graphs, info->num_nodes, nodes_out) &&
+        take_number(&at, info->num_edges / graphs, info->num_edges, edges_out))
         return PLIM_OK;
     if (!reads) {
-        const int64_t graphs = plim__max_i64(info->num_graphs, 1);
+        *guessed_out = true;
         *nodes_out = plim__min_i64(info->num_nodes / graphs * UNKNOWN_TIMES + 1, info->num_nodes);
         *edges_out = plim__min_i64(info->num_edges / graphs * UNKNOWN_TIMES + 1, info->num_edges);
         return PLIM_OK;

@@ -15,9 +15,10 @@ plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t
                                      const plim_recipe_t *recipe, bool reads,
                                      plim__trial_t *trial_out);
 
-/* Nodes and edges of the largest graph likewise; taken as eight times the mean where they are not
- * known. */
+/* Nodes and edges of the largest graph likewise; taken as eight times the mean, *guessed_out, where
+ * they are not known. */
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       bool reads, int64_t *nodes_out, int64_t *edges_out);
+                                       bool reads, int64_t *nodes_out, int64_t *edges_out,
+                                       bool *guessed_out);
 
 #endif
