@@ -130,6 +130,9 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
                          ", about %s reads of %s in all",
                          cli_count_text((double)expect->epoch_reads, nodes),
                          plim_size_text(expect->epoch_read_bytes, bytes));
+    else if (expect->epoch_steps > 0 && load->window_steps > 0)
+        used +=
+            snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used, ", hardly any reads");
     const double rate =
         expect->epoch_seconds > 0 ? (double)expect->epoch_steps / expect->epoch_seconds : 0;
     if (rate > 0)
