@@ -37,6 +37,15 @@ static size_t arena_bytes(size_t bytes)
         PLIM__PAGE);
 }
 
+size_t plim__hot_rows_filling(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim__hot_rows_params_t *params)
+{
+    plim__row_form_t form = plim__row_form_of(dataset);
+    size_t filling = plim__hot_fill_estimate(job, &form);
+    size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
+    return filling > loading ? filling : loading;
+}
+
 size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__hot_rows_params_t *params)
 {
@@ -45,10 +54,8 @@ size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *data
     plim__row_form_t form = plim__row_form_of(dataset);
     if (!shape_of(dataset, params, &rows, &stride, &bytes))
         return SIZE_MAX;
-    size_t filling = plim__hot_fill_estimate(job, &form);
-    size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
     return arena_bytes(bytes) + plim__hot_filler_estimate(job, &form) +
-           (filling > loading ? filling : loading);
+           plim__hot_rows_filling(job, dataset, params);
 }
 
 static plim_status_t name_files(plim__hot_rows_t *hot, const char *scratch)

@@ -31,6 +31,10 @@ typedef struct plim__hot_rows_params {
 size_t plim__hot_rows_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__hot_rows_params_t *params);
 
+/* Of that, what is over once they are filled. */
+size_t plim__hot_rows_filling(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim__hot_rows_params_t *params);
+
 /* Fills it by one sequential pass over features.npy, or from the packed file. Account "hot rows".
  */
 plim_status_t plim__hot_rows_create(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -75,6 +75,10 @@ typedef struct plim__rows_disk_params {
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__rows_disk_params_t *params);
+
+/* Of that, what is over once the hot rows are filled. */
+size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim__rows_disk_params_t *params);
 plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__rows_disk_params_t *params,
                                      plim__rows_t **source_out);

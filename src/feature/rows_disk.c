@@ -116,6 +116,14 @@ size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dat
     return bytes;
 }
 
+size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim__rows_disk_params_t *params)
+{
+    plim__row_form_t form = plim__row_form_of(dataset);
+    plim__hot_rows_params_t hot = hot_params(&form, params);
+    return hot.most > 0 ? plim__hot_rows_filling(job, dataset, &hot) : 0;
+}
+
 /* The counters have one writer, so adding needs no locked instruction. */
 static void add_to(_Atomic int64_t *counter, int64_t amount)
 {

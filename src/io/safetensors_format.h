@@ -10,15 +10,15 @@
 #define PLIM__TENSORS_METADATA "__metadata__"
 #define PLIM__TENSORS_FRONT 8 /* bytes of the header's length */
 
-/* The format allows headers of 100 MB; the names of this many tensors take a hundredth of it. */
-#define PLIM__TENSORS_HEADER ((size_t)256 << 10)
+/* The format allows headers of 100 MB; this many tensors take a thousandth of it. */
+#define PLIM__TENSORS_HEADER ((size_t)128 << 10)
 /* What jansson may take for such a header. */
 #define PLIM__TENSORS_JSON ((size_t)2 << 20)
 /* … for one of few tensors: its notes, and each tensor. */
 #define PLIM__TENSORS_JSON_NOTES ((size_t)64 << 10)
 #define PLIM__TENSORS_JSON_EACH ((size_t)5 << 9)
 /* Through which data are written. */
-#define PLIM__TENSORS_BUFFER ((size_t)256 << 10)
+#define PLIM__TENSORS_BUFFER ((size_t)64 << 10)
 
 /* A type as the header names it, and what one value takes; NULL and 0 for those that are none. */
 const char *plim__tensor_type_name(plim_dtype_t type);

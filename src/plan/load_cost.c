@@ -51,15 +51,19 @@ static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
 }
 
-static void enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
-                       const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
+/* Returns what filling takes besides. */
+static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim__load_parts_t *parts, plim_load_plan_t *plan,
+                          int64_t *io_bytes)
 {
     plim__rows_disk_params_t cold = parts->rows;
     cold.hot_bytes = 0;
     int64_t io = saturate(plim__rows_disk_estimate(job, dataset, &cold));
     int64_t all = saturate(plim__rows_disk_estimate(job, dataset, &parts->rows));
-    enter(plan, "hot rows", all - io);
+    int64_t filling = saturate(plim__rows_disk_filling(job, dataset, &parts->rows));
+    enter(plan, "hot rows", all - filling - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
+    return filling;
 }
 
 /* Offsets, seeds and the choice of what is hot come first: what reading and choosing take is gone
@@ -105,7 +109,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim_load_plan_t *plan)
 {
     plim__load_parts_t parts;
-    int64_t io_bytes = 0;
+    int64_t io_bytes = 0, filling = 0;
     plim__load_parts_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
     int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
@@ -114,7 +118,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     if (!plan->topology_in_memory)
         enter_lists(job, dataset, &parts, plan, &io_bytes);
     if (parts.with_rows && !plan->rows_in_memory)
-        enter_rows(job, dataset, &parts, plan, &io_bytes);
+        filling = enter_rows(job, dataset, &parts, plan, &io_bytes);
     /* A source on disk may be there before the one in memory. */
     const int64_t before = plim__add_saturating_i64(
         plim__add_saturating_i64(sum_accounts(plan), io_bytes), loader_bytes);
@@ -122,6 +126,9 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     if (parts.windowed)
         enter(plan, "windows",
               times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
+    /* Hot rows, whose room windows may share, are filled before the others are made. */
+    making = plim__max_i64(
+        making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
     enter(plan, "slots", saturate(plim__slots_estimate(plan, &parts)));
     enter(plan, "workers",
           plim__add_saturating_i64(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
