@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define DEPTH_MAX 1024
 #define OP_BYTES_MAX ((size_t)1 << 30)
-#define HELD_MAX 16 /* more than these are handed over at once */
+#define LOCKED_ENOUGH ((rlim_t)8 << 20) /* what kernels since 5.16 allow everybody */
+#define HELD_MAX 16                     /* more than these are handed over at once */
 
 struct plim__engine {
     plim__arena_t arena;
@@ -47,13 +49,31 @@ static size_t arena_bytes(plim_io_engine_t kind, int depth)
     return plim__round_up(bytes, PLIM__PAGE);
 }
 
+/* Whether every ring will be had: the kernel has them, and before Linux 5.12 no low limit on locked
+ * memory, which they count against there, ends them half-way. Found out once. */
+static bool rings_are_sure(void)
+{
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    plim__ring_t ring;
+    struct rlimit locked;
+    if (atomic_load(&known) == UNKNOWN) {
+        bool sure = getrlimit(RLIMIT_MEMLOCK, &locked) == 0 && locked.rlim_cur >= LOCKED_ENOUGH &&
+                    plim__ring_start(&ring, 1) == 0;
+        if (sure)
+            plim__ring_stop(&ring);
+        atomic_store(&known, sure ? YES : NO);
+    }
+    return atomic_load(&known) == YES;
+}
+
 size_t plim__engine_estimate(plim_io_engine_t kind, int depth)
 {
     size_t ring = arena_bytes(PLIM_IO_URING, depth) + plim__ring_bytes(depth);
     size_t pool = arena_bytes(PLIM_IO_THREADS, depth);
-    if (kind == PLIM_IO_AUTO)
+    if (kind == PLIM_IO_AUTO && !rings_are_sure())
         return ring > pool ? ring : pool;
-    return kind == PLIM_IO_URING ? ring : pool;
+    return kind == PLIM_IO_THREADS ? pool : ring;
 }
 
 static plim_status_t create_ring(const plim_job_t *job, int depth, plim__engine_t **engine_out)

@@ -32,9 +32,9 @@ typedef struct plim__engine plim__engine_t;
 
 /*
  * `depth`: how many operations may be in flight, 1 … 1024. The estimate holds the ring and its
- * requests in the kernel, or the stacks of the threads; for PLIM_IO_AUTO the larger of both.
- * PLIM_ERR_UNSUPPORTED when PLIM_IO_URING is asked for and refused; PLIM_IO_AUTO then takes
- * threads.
+ * requests in the kernel, or the stacks of the threads; for PLIM_IO_AUTO the larger of both, unless
+ * it is sure to be the ring. PLIM_ERR_UNSUPPORTED when PLIM_IO_URING is asked for and refused;
+ * PLIM_IO_AUTO then takes threads.
  */
 size_t plim__engine_estimate(plim_io_engine_t kind, int depth);
 plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine_t **engine_out);

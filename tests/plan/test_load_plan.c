@@ -483,7 +483,7 @@ static void test_room_is_used(void **state)
     plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .hot_rows = 2 * MIB};
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
     wishes.hot_rows = 0;
-    for (int64_t more = 2; more < 12; more += 2) {
+    for (int64_t more = 4; more < 14; more += 2) {
         wishes.memory = least.least + more * MIB;
         assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
