@@ -234,13 +234,24 @@ static int64_t pieces_of(int64_t count, int64_t piece_rows)
     return (count + piece_rows - 1) / piece_rows;
 }
 
-/* Bytes of a layer's whole product, and of its output. */
+/* Bytes of a layer's whole product. */
 static int64_t resident_bytes(const plim__exact_work_t *work, int index)
 {
     return index >= work->num_layers
                ? 0
                : plim__mul_saturating_i64(work->count[index],
                                           4 * state_floats(&work->layers[index]));
+}
+
+/* The same, but no less than what any pass over it takes. */
+static int64_t room_bytes(const plim__exact_work_t *work, int index)
+{
+    const int64_t resident = resident_bytes(work, index);
+    if (index >= work->num_layers || !work->layers[index].folds)
+        return resident;
+    const int64_t floats = plim__exact_least_floats(&work->layers[index], work->count[index]);
+    return most(resident,
+                plim__mul_saturating_i64(floats, sizeof(float)) + 2 * (int64_t)PLIM__PAGE);
 }
 
 static int64_t output_bytes(const plim__exact_work_t *work, int index)
@@ -271,10 +282,9 @@ static bool fit_layer(const plim__exact_work_t *work, int index, int64_t availab
     const int64_t edges = work->edges[index + 1];
     const int64_t output = output_bytes(work, index);
     const int64_t all = plim__add_saturating_i64(input, output);
-    plan->in_memory =
-        work->most_rows == 0 &&
-        plim__add_saturating_i64(all, resident_bytes(work, index)) <= available &&
-        plim__add_saturating_i64(output, resident_bytes(work, index + 1)) <= available;
+    plan->in_memory = work->most_rows == 0 &&
+                      plim__add_saturating_i64(all, room_bytes(work, index)) <= available &&
+                      plim__add_saturating_i64(output, room_bytes(work, index + 1)) <= available;
     int64_t left = available - input - (plan->in_memory || work->scratch_counts ? output : 0);
     if (!layer->folds || to == 0) {
         *needed_out = available - left;
