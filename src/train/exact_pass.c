@@ -189,6 +189,8 @@ static plim_status_t make_room(plim__exact_t *exact, const plim__exact_plan_t *p
                                 &exact->resident_arena));
     exact->resident = plim__arena_carve(&exact->resident_arena, floats, sizeof(float), PLIM__PAGE);
     plim__arena_want_huge(exact->resident_arena.base, exact->resident_arena.size);
+    /* By one thread: of several that come to a huge page at once each has one charged. */
+    plim__arena_touch(&exact->resident_arena);
     if (plan->slots == 0)
         return PLIM_OK;
     return plim__exact_store_make(&exact->partial, exact->job, exact->params->scratch, false,
