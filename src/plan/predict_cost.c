@@ -19,10 +19,6 @@
 /* Of predictions on their way to the file. */
 #define OUTPUT_BYTES (((size_t)128 << 10) + PLIM__PAGE)
 
-/* For a moment a group's counter is up to 1.75 MiB above the sum of its parts, in a third of the
- * runs measured; why is not known. Other accounts have room for the rest of it. */
-#define MOMENT_BYTES ((size_t)1 << 19)
-
 static int64_t saturate(size_t bytes)
 {
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
@@ -84,7 +80,7 @@ static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t
 {
     return saturate(plim__dense_library_bytes()) +
            weight_bytes(plim_dataset_info(dataset), training) + saturate(plim__team_estimate(1)) +
-           saturate(OUTPUT_BYTES + MOMENT_BYTES) + saturate(plim__offsets_estimate(dataset));
+           saturate(OUTPUT_BYTES) + saturate(plim__offsets_estimate(dataset));
 }
 
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -124,8 +120,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "weights and optimiser", weights);
     enter(plan, "team", team);
     enter(plan, "offsets", offsets);
-    enter(plan, "evaluation",
-          plim__add_saturating_i64(bytes, saturate(OUTPUT_BYTES + MOMENT_BYTES)));
+    enter(plan, "evaluation", plim__add_saturating_i64(bytes, saturate(OUTPUT_BYTES)));
 }
 
 /* By batches: the plan of an evaluation, at its greatest. */
