@@ -85,10 +85,10 @@ typedef struct plim_pyg_plan {
 
 /*
  * Estimates the training's peak in PyG, all processes of the job and shared memory included.
- * Batches are measured by drawing some from the dataset (a second or two), where it can be read and
- * the line has room for that; else sizes follow from its degrees. Only node-level tasks:
- * PLIM_ERR_UNSUPPORTED for a dataset of many graphs; PLIM_ERR_USAGE for settings that make no
- * sense; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
+ * Batches are measured by drawing some from the dataset (a second or two; kept in the user's
+ * cache), where the line has room for that; else, and of a shape, sizes follow from its degrees.
+ * Only node-level tasks: PLIM_ERR_UNSUPPORTED for a dataset of many graphs; PLIM_ERR_USAGE for
+ * settings that make no sense; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 PLIM_API plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,

@@ -5,6 +5,7 @@
 #include "plan/load_size.h"
 #include "plan/pyg_step.h"
 #include "plan/settings.h"
+#include "plan/statistics.h"
 #include "store/dataset.h"
 
 #include <math.h>
@@ -325,16 +326,6 @@ static plim_status_t check(const plim_dataset_t *dataset, const plim_training_t 
     return plim__settings_check(dataset, training);
 }
 
-/* What cannot be drawn follows from the degrees: that is no reason to fail. */
-static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim_recipe_t *recipe, plim__trial_t *trial_out)
-{
-    plim_status_t status = plim__trial_run(job, dataset, recipe, trial_out);
-    const bool hindered =
-        status == PLIM_ERR_BUDGET || status == PLIM_ERR_NOMEM || status == PLIM_ERR_USAGE;
-    return hindered ? PLIM_OK : status;
-}
-
 plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim_training_t *training, const plim_pyg_options_t *options,
                             plim_pyg_plan_t *plan_out)
@@ -345,11 +336,11 @@ plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset
                                .recipe = training->recipe};
     sizes.recipe.form = PLIM_PYG;
     if (sizes.recipe.num_hops > 0)
-        PLIM_TRY(draw(job, dataset, &sizes.recipe, &sizes.trial));
+        PLIM_TRY(plim__statistics_trial(job, dataset, &sizes.recipe, true, &sizes.trial));
     if (sizes.recipe.num_hops > 1 && sizes.trial.count > 0) {
         plim_recipe_t shorter = sizes.recipe;
         shorter.num_hops--;
-        PLIM_TRY(draw(job, dataset, &shorter, &sizes.before));
+        PLIM_TRY(plim__statistics_trial(job, dataset, &shorter, true, &sizes.before));
     }
     plim__pyg_estimate(info, training, options, &sizes, plan_out);
     return PLIM_OK;
