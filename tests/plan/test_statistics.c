@@ -133,6 +133,34 @@ static void what_is_damaged_is_not_used(void **state)
     close_cached(&cached);
 }
 
+/* Of many graphs the largest decides what fits: a plan that did not read its size says so. */
+static void a_guessed_largest_graph_says_so(void **state)
+{
+    (void)state;
+    static const test_graph_t many = {
+        .num_nodes = 3000, .num_features = 8, .num_classes = 3, .graphs = true};
+    char cache[512], path[1200];
+    test_directory_make(cache);
+    assert_int_equal(setenv("XDG_CACHE_HOME", cache, 1), 0);
+    cached_t cached = {.place = test_place_open(&many, PLIM_LINE_NONE, 2, PLIM_IO_AUTO)};
+    (void)snprintf(cached.cache, sizeof cached.cache, "%s", cache);
+    plim_recipe_t recipe = PLIM_RECIPE_INIT;
+    recipe.num_hops = 0;
+    const plim_load_wishes_t blind = {.no_reading = true};
+    plim_load_plan_t load;
+    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    assert_true(load.guessed);
+    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, NULL, &load));
+    assert_false(load.guessed);
+    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    assert_false(load.guessed);
+    find_kept(&cached, path);
+    plim__cache_write(strrchr(path, '/') + 1, "0 0\n"); /* less than the mean */
+    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    assert_true(load.guessed);
+    close_cached(&cached);
+}
+
 /* Names and numbers as they were kept; nothing where there is no place for them. */
 static void texts_are_kept(void **state)
 {
@@ -191,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_plan_reads_nothing),
         cmocka_unit_test(what_is_damaged_is_not_used),
+        cmocka_unit_test(a_guessed_largest_graph_says_so),
         cmocka_unit_test(texts_are_kept),
         cmocka_unit_test(more_memory_reads_less),
     };
