@@ -1,5 +1,7 @@
 #include "mem/cgroup.h"
 
+#include "base/check.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -229,4 +231,22 @@ bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, in
         return false;
     *bytes_out = bytes;
     return true;
+}
+
+/* Sum of those fields that are there. */
+static int64_t sum_fields(const char *text, const char *const *keys)
+{
+    int64_t sum = 0, value;
+    for (; *keys != NULL; keys++)
+        if (plim__kernel_field(text, *keys, &value) && !plim__add_i64(sum, value, &sum))
+            return INT64_MAX;
+    return sum;
+}
+
+int64_t plim__cgroup_unreclaimable(int version, const char *statistics)
+{
+    static const char *const keys[2][6] = {
+        {"total_rss", "total_shmem", NULL},
+        {"anon", "shmem", "kernel_stack", "pagetables", "slab_unreclaimable", NULL}};
+    return sum_fields(statistics, keys[version - 1]);
 }

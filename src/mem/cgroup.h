@@ -57,4 +57,8 @@ const char *plim__cgroup_memory_file(int version, int number);
  */
 bool plim__cgroup_memory_limit(const plim__cgroup_t *group, const char *file, int64_t *bytes_out);
 
+/* Bytes of a group, by its memory.stat, that no reclaim gives back: not the page cache, whose
+ * owners may be gone. */
+int64_t plim__cgroup_unreclaimable(int version, const char *statistics);
+
 #endif

@@ -78,26 +78,12 @@ int64_t plim__footprint_kernel(int64_t line_bytes)
     return KERNEL_BYTES + plim__footprint_growth(line_bytes);
 }
 
-/* Sum of those fields that are there. */
-static int64_t sum_fields(const char *text, const char *const *keys)
-{
-    int64_t sum = 0, value;
-    for (; *keys != NULL; keys++)
-        if (plim__kernel_field(text, *keys, &value) && !plim__add_i64(sum, value, &sum))
-            return INT64_MAX;
-    return sum;
-}
-
-/* Memory of the group that no reclaim gives back: not the page cache, whose owners may be gone. */
 static int64_t unreclaimable(const plim__cgroup_t *group)
 {
-    static const char *const keys[2][6] = {
-        {"total_rss", "total_shmem", NULL},
-        {"anon", "shmem", "kernel_stack", "pagetables", "slab_unreclaimable", NULL}};
     char text[8192];
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) <= 0)
         return 0;
-    return sum_fields(text, keys[group->version - 1]);
+    return plim__cgroup_unreclaimable(group->version, text);
 }
 
 int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes)

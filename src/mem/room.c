@@ -77,14 +77,6 @@ static int64_t field(const char *text, const char *key)
     return plim__kernel_field(text, key, &value) ? value : 0;
 }
 
-/* As plim__footprint_neighbours counts: what no reclaim gives back. */
-static int64_t unreclaimable(int version, const char *text)
-{
-    return version == 1 ? field(text, "total_rss") + field(text, "total_shmem")
-                        : field(text, "anon") + field(text, "shmem") + field(text, "kernel_stack") +
-                              field(text, "pagetables") + field(text, "slab_unreclaimable");
-}
-
 /* The group's limit and its name; INT64_MAX without. */
 static int64_t limit_of(plim__room_t *room, const plim__room_group_t *group, const char **file_out)
 {
@@ -116,7 +108,7 @@ static void look_at_group(plim__room_t *room, const plim__room_group_t *group, i
     }
     if (limit == INT64_MAX)
         return;
-    const int64_t others = plim__max_i64(0, unreclaimable(group->version, text) - own);
+    const int64_t others = plim__max_i64(0, plim__cgroup_unreclaimable(group->version, text) - own);
     if (limit - others < least->bytes)
         *least = (plim__room_sight_t){limit - others, limit, others, file};
 }
