@@ -30,7 +30,7 @@ struct dnnl_stream;
 #define PLIM__ONEDNN_PLACES 15
 #define PLIM__ONEDNN_READING_MOST ((int64_t)51 << 19)
 #define PLIM__ONEDNN_PRODUCT_BYTES ((size_t)50 << 10)
-#define PLIM__ONEDNN_PRODUCT_BF16_BYTES ((size_t)76 << 10)
+#define PLIM__ONEDNN_PRODUCT_BF16_BYTES ((size_t)88 << 10)
 #define PLIM__ONEDNN_CALL_BYTES ((size_t)7 << 9)
 
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
