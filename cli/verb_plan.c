@@ -232,13 +232,16 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out)
 {
+    const bool no_reading = train->wishes.no_reading;
     plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
-    /* Where the line is too low even for a ledger, or for the plan, there is one without end. */
+    /* Where the line is too low even for a ledger, or for the plan, there is one without end; what
+     * it would read is not bounded by the memory that is really there. */
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
         plim_job_t job;
+        train->wishes.no_reading = no_reading || endless == 1;
         status = begin(plan, line, endless == 1, &job, &dataset);
         if (status == PLIM_ERR_BUDGET)
             (void)snprintf(found_out->refusal, sizeof found_out->refusal, "%s", plim_last_error());
@@ -252,8 +255,10 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
         end(&job, dataset);
     }
+    train->wishes.no_reading = true;
     if (found_out->fits && advised && found_out->plan.load.part_seeds > 0)
         status = advise_on_parts(plan, train, found_out);
+    train->wishes.no_reading = no_reading;
     return status;
 }
 

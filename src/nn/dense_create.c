@@ -60,8 +60,7 @@ static size_t foreign_bytes(const plim__dense_params_t *params)
         products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
         calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
     }
-    return products * (params->element == PLIM__BF16 ? PLIM__ONEDNN_PRODUCT_BF16_BYTES
-                                                     : PLIM__ONEDNN_PRODUCT_BYTES) +
+    return products * plim__onednn_product_bytes(params->element == PLIM__BF16) +
            calls * PLIM__ONEDNN_CALL_BYTES;
 }
 

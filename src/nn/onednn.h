@@ -24,13 +24,11 @@ struct dnnl_primitive_desc;
 struct dnnl_stream;
 
 /* What oneDNN takes at most: when it is first used (its code and that of the libraries it brings
- * along: 4.3 MiB; their data and the heap), for a product of floats or bfloat16, and for a call. */
+ * along: 4.3 MiB; their data and the heap), and for a call. */
 #define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)6 << 20)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
 #define PLIM__ONEDNN_PLACES 15
 #define PLIM__ONEDNN_READING_MOST ((int64_t)51 << 19)
-#define PLIM__ONEDNN_PRODUCT_BYTES ((size_t)50 << 10)
-#define PLIM__ONEDNN_PRODUCT_BF16_BYTES ((size_t)88 << 10)
 #define PLIM__ONEDNN_CALL_BYTES ((size_t)7 << 9)
 
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
@@ -80,6 +78,9 @@ bool plim__onednn_fast_bf16(void);
 
 /* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);
+
+/* What it takes from the heap for a product, of floats or of bfloat16. */
+size_t plim__onednn_product_bytes(bool bfloat16);
 
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.
