@@ -175,6 +175,7 @@ static plim_load_wishes_t random_wishes(uint64_t key)
 static void test_runs_stay_inside_their_plans(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     for (uint64_t round = 0; round < 12; round++) {
         uint64_t key = plim__rng_key(7, round, 0, 0), counter = 0;
         const test_graph_t graph = {.num_nodes =
