@@ -43,7 +43,7 @@ def test_the_table_is_the_object(graph):
     """Every account, in MiB, in every phase; nothing wider than a terminal."""
     found = plan(graph, *RECIPE, '--memory', '500M')
     said = plimsoll('plan', graph, *RECIPE, '--memory', '500M').stdout.splitlines()
-    assert max(map(len, said)) <= 100
+    assert max(map(len, said[1:])) <= 100  # the first begins with the dataset's path
     head = next(i for i, line in enumerate(said) if line.startswith('MiB'))
     assert said[head].split() == ['MiB', *PHASES]
     assert max(len(line) for line in said[head:head + len(found['accounts']) + 2]) <= 80
