@@ -6,14 +6,14 @@
 
 #include <stdio.h>
 
-static int64_t saturate(size_t bytes)
+int64_t plim__cost_pages(size_t bytes)
 {
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
 }
 
 static int64_t times(int64_t count, size_t bytes)
 {
-    return plim__mul_saturating_i64(count, saturate(bytes));
+    return plim__mul_saturating_i64(count, plim__cost_pages(bytes));
 }
 
 /* Adds an account unless it is empty. */
@@ -45,8 +45,8 @@ static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
     cold.hot_bytes = 0;
     hot.hot = &any;
-    int64_t io = saturate(plim__topology_disk_estimate(job, dataset, &cold));
-    int64_t all = saturate(plim__topology_disk_estimate(job, dataset, &hot));
+    int64_t io = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold));
+    int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
     enter(plan, "hot lists", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
 }
@@ -58,9 +58,9 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     plim__rows_disk_params_t cold = parts->rows;
     cold.hot_bytes = 0;
-    int64_t io = saturate(plim__rows_disk_estimate(job, dataset, &cold));
-    int64_t all = saturate(plim__rows_disk_estimate(job, dataset, &parts->rows));
-    int64_t filling = saturate(plim__rows_disk_filling(job, dataset, &parts->rows));
+    int64_t io = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold));
+    int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
+    int64_t filling = plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
     enter(plan, "hot rows", all - filling - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return filling;
@@ -72,15 +72,16 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
                            plim_load_plan_t *plan)
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    int64_t work_bytes = saturate(plim__offsets_work_least(job));
-    enter(plan, "seeds and labels", saturate(plim__seeds_stays(dataset)));
-    enter(plan, "offsets", saturate(plim__offsets_estimate(dataset)));
+    int64_t work_bytes = plim__cost_pages(plim__offsets_work_least(job));
+    enter(plan, "seeds and labels", plim__cost_pages(plim__seeds_stays(dataset)));
+    enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
     if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
-        enter(plan, "hot sets", saturate(plim__worth_estimate(num_nodes)));
-        work_bytes = plim__max_i64(work_bytes, saturate(plim__worth_work_least(job, num_nodes)));
+        enter(plan, "hot sets", plim__cost_pages(plim__worth_estimate(num_nodes)));
+        work_bytes =
+            plim__max_i64(work_bytes, plim__cost_pages(plim__worth_work_least(job, num_nodes)));
     }
     return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
-                         saturate(plim__seeds_estimate(job, dataset)));
+                         plim__cost_pages(plim__seeds_estimate(job, dataset)));
 }
 
 /* What is in memory comes next, and what reads it is gone when it is there. Returns the most that
@@ -91,15 +92,16 @@ static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset
     int64_t most = 0;
     if (plan->topology_in_memory) {
         const int64_t all =
-            saturate(plim__topology_memory_estimate(job, dataset, parts->num_sources));
-        const int64_t stays = saturate(plim__topology_memory_stays(dataset, parts->num_sources));
+            plim__cost_pages(plim__topology_memory_estimate(job, dataset, parts->num_sources));
+        const int64_t stays =
+            plim__cost_pages(plim__topology_memory_stays(dataset, parts->num_sources));
         enter(plan, "adjacency", stays);
         most = plim__add_saturating_i64(before, all);
         before = plim__add_saturating_i64(before, stays);
     }
     if (parts->with_rows && plan->rows_in_memory) {
-        const int64_t all = saturate(plim__rows_memory_estimate(job, dataset));
-        enter(plan, "rows", saturate(plim__rows_memory_stays(dataset)));
+        const int64_t all = plim__cost_pages(plim__rows_memory_estimate(job, dataset));
+        enter(plan, "rows", plim__cost_pages(plim__rows_memory_stays(dataset)));
         most = plim__max_i64(most, plim__add_saturating_i64(before, all));
     }
     return most;
@@ -112,7 +114,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t io_bytes = 0, filling = 0;
     plim__load_parts_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
-    int64_t loader_bytes = saturate(plim__loader_estimate(dataset, plan, &parts));
+    int64_t loader_bytes = plim__cost_pages(plim__loader_estimate(dataset, plan, &parts));
     int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
     const int first = plan->num_accounts;
     if (!plan->topology_in_memory)
@@ -129,12 +131,12 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     /* Hot rows, whose room windows may share, are filled before the others are made. */
     making = plim__max_i64(
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
-    enter(plan, "slots", saturate(plim__slots_estimate(plan, &parts)));
+    enter(plan, "slots", plim__cost_pages(plim__slots_estimate(plan, &parts)));
     enter(plan, "workers",
           plim__add_saturating_i64(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
                                    loader_bytes));
     enter(plan, "i/o", io_bytes);
-    enter(plan, "thread stacks", saturate(plim__loader_threads_estimate(plan, &parts)));
+    enter(plan, "thread stacks", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
     const int64_t sum = sum_accounts(plan);
     for (int i = first; i < plan->num_accounts && making > sum; i++)
         plan->accounts[i].phase[PLIM_PHASE_START] = 0;

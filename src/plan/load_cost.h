@@ -15,4 +15,8 @@
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim_load_plan_t *plan);
 
+/* What so many bytes take, in whole pages; SIZE_MAX, of an estimate that there is none, is
+ * INT64_MAX. */
+int64_t plim__cost_pages(size_t bytes);
+
 #endif

@@ -8,6 +8,7 @@
 #include "nn/dense.h"
 #include "nn/model.h"
 #include "plan/exact_cost.h"
+#include "plan/load_cost.h"
 #include "plan/load_plan.h"
 #include "plan/settings.h"
 #include "plan/train_accounts.h"
@@ -18,11 +19,6 @@
 
 /* Of predictions on their way to the file. */
 #define OUTPUT_BYTES (((size_t)128 << 10) + PLIM__PAGE)
-
-static int64_t saturate(size_t bytes)
-{
-    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
-}
 
 /* A model that is only its parameters, as src/train/evaluate.c makes it. */
 static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training_t *training)
@@ -37,7 +33,7 @@ static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training
                                    .max_seeds = 1};
     for (int i = 0; i < training->model.num_layers; i++)
         params.max_dst[i] = 1;
-    return saturate(plim__model_estimate(&params));
+    return plim__cost_pages(plim__model_estimate(&params));
 }
 
 static void enter(plim_train_plan_t *plan, const char *name, int64_t bytes)
@@ -66,11 +62,11 @@ static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
         work.edges[i] = info->num_edges;
     }
     const int64_t left =
-        available - saturate(sizes.bytes) -
-        saturate(plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
+        available - plim__cost_pages(sizes.bytes) -
+        plim__cost_pages(plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
     if (left < 0 || !plim__exact_fit(&work, left, &fit))
         return false;
-    *bytes_out = saturate(sizes.bytes) + fit.held;
+    *bytes_out = plim__cost_pages(sizes.bytes) + fit.held;
     *disk_out = fit.disk;
     return true;
 }
@@ -78,9 +74,10 @@ static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
 /* What is there before the buffers: all but what is held and what grows with the line. */
 static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
 {
-    return saturate(plim__dense_library_bytes()) +
-           weight_bytes(plim_dataset_info(dataset), training) + saturate(plim__team_estimate(1)) +
-           saturate(OUTPUT_BYTES) + saturate(plim__offsets_estimate(dataset));
+    return plim__cost_pages(plim__dense_library_bytes()) +
+           weight_bytes(plim_dataset_info(dataset), training) +
+           plim__cost_pages(plim__team_estimate(1)) + plim__cost_pages(OUTPUT_BYTES) +
+           plim__cost_pages(plim__offsets_estimate(dataset));
 }
 
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -101,12 +98,12 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t outputs = plim__settings_outputs(info);
-    const int64_t library = saturate(plim__dense_library_bytes());
+    const int64_t library = plim__cost_pages(plim__dense_library_bytes());
     const int64_t weights = weight_bytes(info, training);
-    const int64_t offsets = saturate(plim__offsets_estimate(dataset));
-    const int64_t team = saturate(plim__team_estimate(1));
+    const int64_t offsets = plim__cost_pages(plim__offsets_estimate(dataset));
+    const int64_t team = plim__cost_pages(plim__team_estimate(1));
     const int64_t exact_least =
-        saturate(plim__exact_cost_least(job, dataset, &training->model, outputs, false));
+        plim__cost_pages(plim__exact_cost_least(job, dataset, &training->model, outputs, false));
     const int64_t before = plan->load.held + before_exact(dataset, training) - offsets;
     const int64_t growth = plim__footprint_growth(plan->line);
     int64_t bytes, disk = 0;
@@ -120,7 +117,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "weights and optimiser", weights);
     enter(plan, "team", team);
     enter(plan, "offsets", offsets);
-    enter(plan, "evaluation", plim__add_saturating_i64(bytes, saturate(OUTPUT_BYTES)));
+    enter(plan, "evaluation", plim__add_saturating_i64(bytes, plim__cost_pages(OUTPUT_BYTES)));
 }
 
 /* By batches: the plan of an evaluation, at its greatest. */
@@ -144,7 +141,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
                 there = plan->accounts[j].phase[PLIM_PHASE_PREDICT];
         enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
-    enter(plan, "evaluation", saturate(OUTPUT_BYTES));
+    enter(plan, "evaluation", plim__cost_pages(OUTPUT_BYTES));
 }
 
 void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,

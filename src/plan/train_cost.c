@@ -7,6 +7,7 @@
 #include "mem/arena.h"
 #include "nn/dense.h"
 #include "nn/score.h"
+#include "plan/load_cost.h"
 #include "plan/settings.h"
 
 #include <stdio.h>
@@ -72,15 +73,10 @@ static int most_tensors(const plim__model_params_t *params)
     return (1 + params->moments) * plim__model_tensors(params);
 }
 
-static int64_t saturate(size_t bytes)
-{
-    return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
-}
-
 int64_t plim__train_early(const plim_job_t *job)
 {
-    return saturate(plim__team_estimate(plim__job_threads(job))) + saturate(PLIM__TRAINER_BYTES) +
-           saturate(plim__dense_library_bytes());
+    return plim__cost_pages(plim__team_estimate(plim__job_threads(job))) +
+           plim__cost_pages(PLIM__TRAINER_BYTES) + plim__cost_pages(plim__dense_library_bytes());
 }
 
 enum {
@@ -98,8 +94,9 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     const int threads = plim__job_threads(job);
     const plim__model_params_t params =
         plim__train_model_params(info, settings, plan, training, threads);
-    const int64_t model = saturate(plim__model_estimate(&params));
-    const int64_t activations = plim__min_i64(saturate(plim__model_activations(&params)), model);
+    const int64_t model = plim__cost_pages(plim__model_estimate(&params));
+    const int64_t activations =
+        plim__min_i64(plim__cost_pages(plim__model_activations(&params)), model);
     const struct {
         const char *name;
         int64_t bytes;
@@ -107,15 +104,16 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     } entries[PLIM__TRAIN_ACCOUNTS] = {
         {"weights and optimiser", model - activations, ONCE_MADE},
         {"activations", activations, ONCE_MADE},
-        {"oneDNN", saturate(plim__dense_library_bytes()), ONCE_MADE | IN_START},
-        {"team", saturate(plim__team_estimate(threads)), ONCE_MADE | IN_START},
+        {"oneDNN", plim__cost_pages(plim__dense_library_bytes()), ONCE_MADE | IN_START},
+        {"team", plim__cost_pages(plim__team_estimate(threads)), ONCE_MADE | IN_START},
         {"evaluation",
-         saturate(plim__score_estimate(plim_training_metric(info, settings),
-                                       plim__load_largest_split(info), params.num_outputs)),
+         plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
+                                               plim__load_largest_split(info), params.num_outputs)),
          ONCE_MADE},
-        {"checkpoint", saturate(plim__safetensors_estimate(most_tensors(&params))), IN_CHECKPOINT},
-        {"trainer", saturate(plim__train_scratch_bytes(&params)), ONCE_MADE},
-        {"trainer", saturate(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
+        {"checkpoint", plim__cost_pages(plim__safetensors_estimate(most_tensors(&params))),
+         IN_CHECKPOINT},
+        {"trainer", plim__cost_pages(plim__train_scratch_bytes(&params)), ONCE_MADE},
+        {"trainer", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };
     int64_t sum = 0;
     int count = 0;
