@@ -176,22 +176,8 @@ static int in_the_group(const test_cgroup_t *group, int64_t limit)
 static void follows_a_real_group(void **state)
 {
     (void)state;
-    test_cgroup_t group;
-    int64_t limit = 192 * MIB;
-    int status;
-    if (TEST_SANITIZED) {
-        print_message("SKIPPED: a sanitizer adds memory of its own to what is touched\n");
-        skip();
-    }
-    if (!test_cgroup_make(limit, &group))
-        skip();
-    pid_t child = fork();
-    if (child == 0)
-        _exit(in_the_group(&group, limit));
-    assert_int_equal(waitpid(child, &status, 0), child);
-    test_cgroup_remove(&group);
-    assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), 0);
+    test_skip_sanitized("a sanitizer adds memory of its own to what is touched");
+    test_cgroup_run(192 * MIB, in_the_group);
 }
 
 int main(void)

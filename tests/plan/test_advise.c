@@ -1,6 +1,7 @@
 /* Advice does what it says: each change that is named fits, and the one before it does not. */
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/training.h"
 
 #include <plimsoll/plimsoll.h>
 
@@ -17,14 +18,8 @@ static const test_graph_t wide = {
 
 static plim_training_t large_training(void)
 {
-    plim_training_t training = PLIM_TRAINING_INIT;
-    training.model.kind = PLIM_SAGE;
+    plim_training_t training = test_training_two_hops(PLIM_SAGE, 512, 1024, 15, 10);
     training.model.num_layers = 2;
-    training.model.hidden = 512;
-    training.recipe.batch_size = 1024;
-    training.recipe.num_hops = 2;
-    training.recipe.fanout[0] = 15;
-    training.recipe.fanout[1] = 10;
     return training;
 }
 

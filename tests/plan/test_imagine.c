@@ -1,5 +1,6 @@
 /* A dataset that is not there is planned for as the one that would be made. */
 #include "support/harness.h"
+#include "support/training.h"
 
 #include "base/check.h"
 #include "store/dataset.h"
@@ -89,14 +90,7 @@ static void degrees_are_as_generated(void **state)
 
 static plim_training_t some_training(void)
 {
-    plim_training_t training = PLIM_TRAINING_INIT;
-    training.model.kind = PLIM_SAGE;
-    training.model.hidden = 64;
-    training.recipe.batch_size = 512;
-    training.recipe.num_hops = 2;
-    training.recipe.fanout[0] = 10;
-    training.recipe.fanout[1] = 5;
-    return training;
+    return test_training_two_hops(PLIM_SAGE, 64, 512, 10, 5);
 }
 
 /* Within 10 % of what the made one takes where the line decides; where batches do, somewhat more:

@@ -1,6 +1,7 @@
 /* What a training takes in PyTorch Geometric: every account by what PyG is known to copy. */
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/training.h"
 
 #include "plan/pyg_plan.h"
 #include "plan/pyg_step.h"
@@ -16,14 +17,7 @@ static const test_graph_t medium = {
 
 static plim_training_t small_training(plim_model_kind_t kind)
 {
-    plim_training_t training = PLIM_TRAINING_INIT;
-    training.model.kind = kind;
-    training.model.hidden = 16;
-    training.recipe.batch_size = 256;
-    training.recipe.num_hops = kind == PLIM_MLP ? 0 : 2;
-    training.recipe.fanout[0] = 5;
-    training.recipe.fanout[1] = 4;
-    return training;
+    return test_training_two_hops(kind, 16, 256, 5, 4);
 }
 
 static const plim_pyg_account_t *account_of(const plim_pyg_plan_t *plan, const char *name)

@@ -1,6 +1,7 @@
 /* A whole run's plan: what it counts is what is made, and its least line is the least. */
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/training.h"
 
 #include "base/job.h"
 #include "io/safetensors.h"
@@ -25,14 +26,7 @@ static const test_graph_t medium = {
 
 static plim_training_t small_training(plim_model_kind_t kind)
 {
-    plim_training_t training = PLIM_TRAINING_INIT;
-    training.model.kind = kind;
-    training.model.hidden = 16;
-    training.recipe.batch_size = 256;
-    training.recipe.num_hops = kind == PLIM_MLP ? 0 : 2;
-    training.recipe.fanout[0] = 5;
-    training.recipe.fanout[1] = 4;
-    return training;
+    return test_training_two_hops(kind, 16, 256, 5, 4);
 }
 
 static int64_t bytes_of(const plim_train_plan_t *plan, const char *name)

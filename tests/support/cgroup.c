@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -110,4 +111,20 @@ void test_cgroup_remove(const test_cgroup_t *group)
         (void)nanosleep(&pause, NULL);
         (void)rmdir(group->leaf);
     }
+}
+
+void test_cgroup_run(int64_t limit_bytes,
+                     int (*work)(const test_cgroup_t *group, int64_t limit_bytes))
+{
+    test_cgroup_t group;
+    int status;
+    if (!test_cgroup_make(limit_bytes, &group))
+        skip();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(work(&group, limit_bytes));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    test_cgroup_remove(&group);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }

@@ -29,4 +29,9 @@ int64_t test_cgroup_kills(const test_cgroup_t *group);
 /* Removes it, once its last process is gone. */
 void test_cgroup_remove(const test_cgroup_t *group);
 
+/* Skips where no group with that limit can be made; else `work` in a child must return 0. It enters
+ * the group itself. */
+void test_cgroup_run(int64_t limit_bytes,
+                     int (*work)(const test_cgroup_t *group, int64_t limit_bytes));
+
 #endif

@@ -45,6 +45,19 @@ int test_training_end(void **state)
     return 0;
 }
 
+plim_training_t test_training_two_hops(plim_model_kind_t kind, int64_t hidden, int64_t batch_size,
+                                       int64_t first, int64_t second)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    training.model.kind = kind;
+    training.model.hidden = hidden;
+    training.recipe.batch_size = batch_size;
+    training.recipe.num_hops = kind == PLIM_MLP ? 0 : 2;
+    training.recipe.fanout[0] = first;
+    training.recipe.fanout[1] = second;
+    return training;
+}
+
 plim_training_t test_training_small(void)
 {
     plim_training_t training = PLIM_TRAINING_INIT;

@@ -14,6 +14,10 @@ int test_training_end(void **state);
 /* Where the graph is. */
 const char *test_training_graph(void);
 
+/* A recipe of two hops (an MLP: of none); everything else is the default. */
+plim_training_t test_training_two_hops(plim_model_kind_t kind, int64_t hidden, int64_t batch_size,
+                                       int64_t first, int64_t second);
+
 /* Two layers of SAGE over drawn neighbourhoods, four epochs. */
 plim_training_t test_training_small(void);
 
