@@ -20,16 +20,6 @@
 #define BATCH_BYTES ((int64_t)256 << 10)
 #define BATCHES_MAX 32
 
-static int64_t own_anonymous(const char *root)
-{
-    char text[8192];
-    int64_t kib;
-    return plim__kernel_read(root, "/proc/self/status", text, sizeof text) > 0 &&
-                   plim__kernel_field(text, "RssAnon", &kib) && kib < INT64_MAX >> 10
-               ? kib << 10
-               : 0;
-}
-
 static int64_t batch_bytes(int64_t line_bytes)
 {
     cpu_set_t cpus;
@@ -60,7 +50,7 @@ int64_t plim__footprint_least(int64_t bytes)
 static int64_t own_settled(void)
 {
     static _Atomic int64_t first;
-    const int64_t now = own_anonymous("");
+    const int64_t now = plim__kernel_own_bytes("", "RssAnon");
     int64_t own = 0;
     if (atomic_compare_exchange_strong(&first, &own, now) || now - own > OWN_STEP)
         own = now;
@@ -92,7 +82,7 @@ int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes)
     plim__cgroup_t group;
     if (line_bytes == PLIM_LINE_NONE)
         return 0;
-    int64_t own = own_anonymous(root);
+    int64_t own = plim__kernel_own_bytes(root, "RssAnon");
     for (int version = 1; version <= 2; version++) {
         if (!plim__cgroup_find(root, version, "memory", &group))
             continue;

@@ -122,3 +122,13 @@ void plim__kernel_lines_close(plim__kernel_lines_t *lines)
 {
     (void)close(lines->file);
 }
+
+int64_t plim__kernel_own_bytes(const char *root, const char *key)
+{
+    char text[8192];
+    int64_t kib;
+    return plim__kernel_read(root, "/proc/self/status", text, sizeof text) > 0 &&
+                   plim__kernel_field(text, key, &kib) && kib < INT64_MAX >> 10
+               ? kib << 10
+               : 0;
+}

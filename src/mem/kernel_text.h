@@ -38,4 +38,7 @@ char *
 plim__kernel_lines_next(plim__kernel_lines_t *lines); /* without its newline; NULL at the end */
 void plim__kernel_lines_close(plim__kernel_lines_t *lines);
 
+/* Bytes of this process by a field of /proc/self/status, RssAnon say; 0 where it is not told. */
+int64_t plim__kernel_own_bytes(const char *root, const char *key);
+
 #endif

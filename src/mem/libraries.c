@@ -161,20 +161,10 @@ static void settle(void)
     settled_bytes = survey.all - (with_c_library ? 0 : survey.c_library);
 }
 
-static int64_t resident_file_bytes(void)
-{
-    char text[8192];
-    int64_t kib;
-    return plim__kernel_read("", "/proc/self/status", text, sizeof text) > 0 &&
-                   plim__kernel_field(text, "RssFile", &kib) && kib < INT64_MAX >> 10
-               ? kib << 10
-               : 0;
-}
-
 int64_t plim__libraries_bytes(void)
 {
     (void)pthread_once(&once, settle);
-    return settled_bytes > 0 ? settled_bytes : resident_file_bytes() + AHEAD_BYTES;
+    return settled_bytes > 0 ? settled_bytes : plim__kernel_own_bytes("", "RssFile") + AHEAD_BYTES;
 }
 
 /* From Linux 6.16 on code is read ahead whatever was advised, up to the end of its mapping: so it
