@@ -3,6 +3,7 @@
 Sizes are bytes, times seconds. Nothing here writes a path of this machine into a result.
 """
 import datetime
+import filecmp
 import hashlib
 import json
 import os
@@ -39,21 +40,21 @@ def call(*words, **options):
     return subprocess.run([plimsoll(), *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
-def own_libraries(directory):
-    """Words before the binary under test, so that it runs with copies of its libraries: what other processes here have in memory of the
-    same files would be charged to them. The C library, which everybody has, stays. None where there is no ldd: tools/guest-v2's guest."""
+def own_program(directory):
+    """Words that run the binary under test as a copy, with copies of its libraries: what other processes here have in memory of the same
+    files would be charged to them. The C library, which everybody has, stays. Itself where there is no ldd: tools/guest-v2's guest."""
     if not shutil.which('ldd'):
-        return []
+        return [plimsoll()]
     directory = pathlib.Path(directory) / 'lib'
     directory.mkdir(parents=True, exist_ok=True)
     onednn = [line.split()[-1] for line in subprocess.run(['ldconfig', '-p'], capture_output=True, text=True, check=False).stdout.splitlines()
               if re.match(r'\s*libdnnl\.so\.\d+ ', line)]
     known = subprocess.run(['ldd', plimsoll(), *onednn], capture_output=True, text=True, check=True).stdout
-    for path in [*onednn, *re.findall(r'=> (/\S+)', known)]:
-        name = os.path.basename(path)
-        if not re.match(r'(libc|ld-linux.*)\.so|libplimsoll', name) and not (directory / name).exists():
-            shutil.copyfile(path, directory / name)
-    return ['env', f'LD_LIBRARY_PATH={directory}']
+    for path in [plimsoll(), *onednn, *re.findall(r'=> (/\S+)', known)]:
+        copy = directory / os.path.basename(path)
+        if not re.match(r'(libc|ld-linux.*)\.so', copy.name) and not (copy.exists() and filecmp.cmp(path, copy)):
+            shutil.copy2(path, copy)
+    return ['env', f'LD_LIBRARY_PATH={directory}', directory / 'plimsoll']
 
 
 def drop_files(directory):

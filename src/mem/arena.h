@@ -81,6 +81,13 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 
+/*
+ * Code among what is reserved, which the kernel takes back where memory is short, and reads again:
+ * by so much may the line be exceeded. Plans count on it last, since it costs time.
+ */
+int64_t plim__ledger_spare(plim_ledger_t *ledger);
+void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes); /* less, where negative */
+
 /* What other processes were found to hold below the line when the ledger was made. */
 int64_t plim__ledger_neighbours(const plim_ledger_t *ledger);
 

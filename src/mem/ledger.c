@@ -1,11 +1,12 @@
 /* Named accounts under one line. The sum of `reserved` over the accounts is the ledger's, always.
- */
+ * Code is reserved in full, but where memory is short other things take its place. */
 #include "mem/ledger.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
+#include "mem/libraries.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>
@@ -26,6 +27,7 @@ static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_
     int account;
     plim_status_t status = plim__ledger_reserve(
         ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
+    ledger->spare = plim__libraries_spare();
     if (status == PLIM_OK && ledger->neighbours > 0)
         status =
             plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
@@ -65,6 +67,21 @@ int64_t plim__ledger_neighbours(const plim_ledger_t *ledger)
     return ledger->neighbours;
 }
 
+int64_t plim__ledger_spare(plim_ledger_t *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    int64_t spare = ledger->spare;
+    pthread_mutex_unlock(&ledger->lock);
+    return spare;
+}
+
+void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes)
+{
+    pthread_mutex_lock(&ledger->lock);
+    ledger->spare += bytes;
+    pthread_mutex_unlock(&ledger->lock);
+}
+
 PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
@@ -76,7 +93,7 @@ PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
 PLIM_API int64_t plim_ledger_peak(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
-    int64_t peak = ledger->peak;
+    int64_t peak = plim__min_i64(ledger->peak, ledger->line); /* above it, code gave way */
     pthread_mutex_unlock(&ledger->lock);
     return peak;
 }
@@ -115,7 +132,8 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out)
 {
     pthread_mutex_lock(&ledger->lock);
-    if (size > (size_t)INT64_MAX || (int64_t)size > ledger->line - ledger->reserved) {
+    const int64_t room = plim__add_saturating_i64(ledger->line, ledger->spare) - ledger->reserved;
+    if (size > (size_t)INT64_MAX || (int64_t)size > room) {
         int64_t reserved = ledger->reserved;
         pthread_mutex_unlock(&ledger->lock);
         char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];

@@ -20,7 +20,8 @@ struct plim_ledger {
     pthread_mutex_t lock; /* guards everything below but line and neighbours */
     int64_t line;
     int64_t neighbours; /* what others held when it was made */
-    int64_t reserved;
+    int64_t reserved;   /* at most line and spare */
+    int64_t spare;      /* code among it, which the kernel may take back */
     int64_t peak;
     int num_accounts;
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];

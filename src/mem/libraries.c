@@ -26,6 +26,9 @@
 /* Of code that is read at once, of a large library. */
 #define CUT_BYTES ((size_t)32 << 10)
 
+/* Of the command line's code, what is used all the time: below this a run hardly gets on. */
+#define USED_BYTES ((int64_t)1 << 20)
+
 #define USUAL_AHEAD ((int64_t)128 << 10)
 
 #ifndef MADV_POPULATE_READ
@@ -165,6 +168,12 @@ int64_t plim__libraries_bytes(void)
 {
     (void)pthread_once(&once, settle);
     return settled_bytes > 0 ? settled_bytes : plim__kernel_own_bytes("", "RssFile") + AHEAD_BYTES;
+}
+
+int64_t plim__libraries_spare(void)
+{
+    (void)plim__libraries_bytes();
+    return plim__max_i64(settled_bytes - USED_BYTES, 0);
 }
 
 /* From Linux 6.16 on code is read ahead whatever was advised, up to the end of its mapping: so it

@@ -16,6 +16,10 @@
  */
 int64_t plim__libraries_bytes(void);
 
+/* Of these, what the kernel may take back: pages that are read again when they are used, while the
+ * few that are used most stay. None in a large process. */
+int64_t plim__libraries_spare(void);
+
 /*
  * For the large object that `address` lies in, and its file: from now on a page is read when it is
  * used, without those around it, and what was read before is dropped.

@@ -34,6 +34,9 @@ plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
 void plim__dense_library_end(plim_ledger_t *ledger);
 size_t plim__dense_library_bytes(void);
 
+/* Of it, code that the kernel may take back: plim__ledger_spare is so much more meanwhile. */
+int64_t plim__dense_library_spare(void);
+
 /* What of its file is in memory beyond that while it is loaded, and then dropped: the kernel reads
  * ahead. It is nobody's loss where there is less room. */
 size_t plim__dense_library_reading(void);

@@ -27,6 +27,13 @@ static holder_t *find_holder(const plim_ledger_t *ledger)
     return NULL;
 }
 
+static void release(holder_t *holder)
+{
+    plim__ledger_release(holder->ledger, holder->account, PLIM__ONEDNN_LIBRARY_BYTES);
+    plim__ledger_add_spare(holder->ledger, -PLIM__ONEDNN_SPARE_BYTES);
+    *holder = (holder_t){0};
+}
+
 /* Under the lock. */
 static plim_status_t hold(plim_ledger_t *ledger)
 {
@@ -39,14 +46,18 @@ static plim_status_t hold(plim_ledger_t *ledger)
     holder = find_holder(NULL);
     if (holder == NULL)
         return plim__fail(PLIM_ERR_NOMEM, "too many runs use oneDNN at once in this process");
-    PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account));
-    plim_status_t status = plim__onednn_load();
-    if (status != PLIM_OK) {
-        plim__ledger_release(ledger, account, PLIM__ONEDNN_LIBRARY_BYTES);
-        return status;
+    plim__ledger_add_spare(ledger, PLIM__ONEDNN_SPARE_BYTES);
+    plim_status_t status =
+        plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account);
+    if (status == PLIM_OK) {
+        *holder = (holder_t){ledger, account, 1};
+        status = plim__onednn_load();
+        if (status != PLIM_OK)
+            release(holder);
+    } else {
+        plim__ledger_add_spare(ledger, -PLIM__ONEDNN_SPARE_BYTES);
     }
-    *holder = (holder_t){ledger, account, 1};
-    return PLIM_OK;
+    return status;
 }
 
 plim_status_t plim__dense_library_begin(plim_ledger_t *ledger)
@@ -61,16 +72,19 @@ void plim__dense_library_end(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&lock);
     holder_t *holder = find_holder(ledger);
-    if (holder != NULL && --holder->depth == 0) {
-        plim__ledger_release(ledger, holder->account, PLIM__ONEDNN_LIBRARY_BYTES);
-        *holder = (holder_t){0};
-    }
+    if (holder != NULL && --holder->depth == 0)
+        release(holder);
     pthread_mutex_unlock(&lock);
 }
 
 size_t plim__dense_library_bytes(void)
 {
     return PLIM__ONEDNN_LIBRARY_BYTES;
+}
+
+int64_t plim__dense_library_spare(void)
+{
+    return PLIM__ONEDNN_SPARE_BYTES;
 }
 
 size_t plim__dense_library_reading(void)

@@ -326,6 +326,11 @@ static bool fit_tighter(const plim__load_facts_t *facts, const plim__load_beside
     return true;
 }
 
+static int64_t spare_of(const plim__load_facts_t *facts)
+{
+    return plim__ledger_spare(facts->job->ledger) + facts->beside->spare;
+}
+
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT];
@@ -347,6 +352,24 @@ static int64_t nothing(const void *context, const plim_load_plan_t *plan)
     return 0;
 }
 
+/* The least line with all of the code in memory: of what takes least beside. */
+static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside_t *tight)
+{
+    plim__load_facts_t tightest = *facts;
+    if (tight->context != NULL)
+        tightest.beside = tight;
+    return plim__load_least(&tightest);
+}
+
+static void say_code(const plim__load_facts_t *facts, int64_t least)
+{
+    if (!facts->beside->quiet)
+        plim__log(facts->job, PLIM_LOG_WARNING,
+                  "memory is so short that the program's own code is read from disk again and "
+                  "again; from about %lld MiB on it stays in memory",
+                  (long long)(least / MIB + 1));
+}
+
 /*
  * Fits by what dataset.json says, and again by what some seeds really need where that would be
  * guessed. What a trial holds is over before the loader is made: it belongs to the start.
@@ -356,9 +379,12 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
 {
     const plim__load_beside_t *beside = facts->beside;
     if (!fit_tighter(facts, tight, line, plan, tight_out)) {
-        if (tight->context != NULL)
-            facts->beside = tight;
-        return refuse(facts, line, plim__load_least(facts));
+        const int64_t least = least_of(facts, tight);
+        if (least - line > spare_of(facts))
+            return refuse(facts, line, least - spare_of(facts));
+        line = least; /* the ladder's last step: as there, and code gives way */
+        (void)fit_tighter(facts, tight, line, plan, tight_out);
+        say_code(facts, least);
     }
     plan->guessed = facts->largest_guessed;
     if (!is_worth_a_trial(facts, plan))
@@ -436,16 +462,31 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     if (!beside->quiet)
         PLIM_TRY(expect(&facts, &plan));
     add_held(job->ledger, rounding, &plan);
-    plan.least = plim__load_least(&facts); /* of batches that are not cut, which may take more */
+    plan.line = line;
+    plan.spare = spare_of(&facts);
+    /* Of batches that are not cut, which may take more. */
+    plan.least = plim__load_least(&facts) - plan.spare;
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;
     return PLIM_OK;
 }
 
+/* Code is in the process's account, which comes first. */
+static void give_way(plim_load_plan_t *plan)
+{
+    const int64_t over = plim__max_i64(plan->total - plan->line, 0);
+    plan->total -= over;
+    plan->accounts[0].bytes -= over;
+    for (int phase = 0; phase < PLIM_PHASES; phase++)
+        plan->accounts[0].phase[phase] -= over;
+}
+
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                       plim_load_plan_t *plan_out)
 {
-    return plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL);
+    PLIM_TRY(plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL));
+    give_way(plan_out);
+    return PLIM_OK;
 }

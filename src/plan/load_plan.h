@@ -17,6 +17,7 @@ typedef struct plim__load_beside {
     const void *context;
     const void *tighter; /* another context, which takes less and computes longer; NULL: none */
     int64_t early;       /* of the bytes, those that stand there while the loader is made */
+    int64_t spare;       /* of the bytes, code; as plim__ledger_spare */
     bool whole;          /* batches may not be cut */
     bool cuts;           /* one that must be is cut at a number of seeds that the plan chooses */
     bool bits;           /* a cut changes the last bits of what is computed */
@@ -29,7 +30,8 @@ typedef struct plim__load_beside {
 /*
  * plim_load_plan with all of that under the same line, in total and least; NULL: nothing. The
  * tighter context is taken, and *tight_out true, where batches would be cut without it and are cut
- * less with it; tight_out may be NULL where there is none.
+ * less with it; tight_out may be NULL where there is none. Where nothing fits otherwise, code gives
+ * way: then the plan's total, and its accounts, are above its line by at most its spare.
  */
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,

@@ -107,8 +107,9 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t before = plan->load.held + before_exact(dataset, training) - offsets;
     const int64_t growth = plim__footprint_growth(plan->line);
     int64_t bytes, disk = 0;
-    cost->least = plim__add_saturating_i64(before + growth, exact_least);
-    if (cost->least > plan->line ||
+    const int64_t least = plim__add_saturating_i64(before + growth, exact_least);
+    cost->least = least - plan->load.spare;
+    if (least > plan->line ||
         !fit_exact(job, info, training, plan->line - before - growth - offsets, &bytes, &disk))
         bytes = exact_least - offsets;
     cost->disk_bytes = plim__add_saturating_i64(

@@ -72,9 +72,24 @@ void plim__train_accounts_read(plim_train_plan_t *plan, plim_phase_t phase, int6
     plim__train_accounts_enter(plan, "library files", phase, plim__max_i64(most - sum, 0));
 }
 
+/* In a phase that is above the line, code gives way: by at most the plan's spare. */
+static void give_way(plim_train_plan_t *plan)
+{
+    plim_plan_account_t *process = account_of(plan, PROCESS);
+    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+        int64_t over = -plan->line;
+        for (int i = 0; i < plan->num_accounts; i++)
+            over = plim__add_saturating_i64(over, plan->accounts[i].phase[phase]);
+        over = plim__min_i64(over, process->phase[phase]);
+        if (over > 0 && over <= plan->load.spare)
+            process->phase[phase] -= over;
+    }
+}
+
 void plim__train_accounts_sum(plim_train_plan_t *plan)
 {
     int kept = 0;
+    give_way(plan);
     memset(plan->phase, 0, sizeof plan->phase);
     for (int i = 0; i < plan->num_accounts; i++) {
         plim_plan_account_t account = plan->accounts[i];

@@ -125,6 +125,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                         .context = context,
                                         .tighter = can_be_tighter ? &tighter : NULL,
                                         .early = plim__train_early(context->job),
+                                        .spare = plim__dense_library_spare(),
                                         .whole = whole,
                                         .cuts = !whole,
                                         .bits = context->trains,

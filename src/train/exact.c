@@ -134,8 +134,9 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
     int num_layers;
     plim__exact_layers_shape(info, &params->model, params->num_outputs, params->embeddings,
                              &num_layers, layers);
-    const plim__exact_sizes_t sizes = plim__exact_sizes_fit(
-        job, info, layers, num_layers, (size_t)plim_ledger_available(job->ledger));
+    const int64_t available = plim__max_i64(plim_ledger_available(job->ledger), 0);
+    const plim__exact_sizes_t sizes =
+        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
     plim_status_t status = plim__arena_create(job->ledger, "exact", sizes.arena, &arena);
     if (status != PLIM_OK) {
         plim__offsets_destroy(offsets);
@@ -276,10 +277,9 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     const size_t least = plim__exact_least(job, dataset, params);
     plim__offsets_t *offsets;
     plim__exact_t *exact;
-    if (plim_ledger_available(job->ledger) < 0 ||
-        least > (size_t)plim_ledger_available(job->ledger))
-        return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
-                                   least);
+    const int64_t room = plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger);
+    if (room < 0 || least > (size_t)room)
+        return plim__exact_refuse(job, dataset, (int64_t)least);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(create(job, dataset, params, offsets, &exact));
     plim_status_t status = evaluate(exact, nodes, count, take, context);

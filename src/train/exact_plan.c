@@ -1,6 +1,7 @@
 /* Exact evaluation's plan, made where the sets of nodes are known. */
 #include "train/exact_internal.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/footprint.h"
@@ -18,12 +19,21 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
                                   params->embeddings);
 }
 
+plim_status_t plim__exact_refuse(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 int64_t bytes)
+{
+    const int64_t more = plim__max_i64(bytes - plim__ledger_spare(job->ledger), 0);
+    return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
+                               (size_t)more);
+}
+
 /* `available` is what is left for the layers. Page tables are reserved for a full line. */
 static void say_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
 {
     const int64_t line = plim_ledger_line(exact->job->ledger);
     const int64_t full = line - available + fit->held;
-    const int64_t total = full - plim__footprint_growth(line) + plim__footprint_growth(full);
+    const int64_t total =
+        plim__min_i64(full - plim__footprint_growth(line) + plim__footprint_growth(full), line);
     char most[PLIM__SIZE_TEXT], limit[PLIM__SIZE_TEXT], bytes[PLIM__SIZE_TEXT], disk[64] = "";
     if (fit->disk > 0)
         (void)snprintf(disk, sizeof disk, ", and %s on disk between layers",
@@ -73,9 +83,9 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
     const bool as_planned = exact->params->most_bytes > 0 && planned < available &&
                             plim__exact_fit(&work, planned, &fit);
-    if (!as_planned && !plim__exact_fit(&work, available, &fit))
-        return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
-                                   "exact evaluation", (size_t)fit.needed);
+    if (!as_planned && !plim__exact_fit(&work, available, &fit) &&
+        !plim__exact_fit(&work, available + plim__ledger_spare(exact->job->ledger), &fit))
+        return plim__exact_refuse(exact->job, exact->dataset, fit.needed);
     say_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];

@@ -166,6 +166,25 @@ static void what_is_planned_can_be_made(void **state)
     }
 }
 
+/* Below the line at which all else is at its least, nothing is chosen otherwise. */
+static void code_gives_way_last(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_training_t training = small_training(PLIM_SAGE);
+    plim_train_plan_t plan, roomy, least;
+    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_true(plan.load.spare > 0);
+    assert_ok(plan_under(&place, &training, plan.least + plan.load.spare, &roomy));
+    assert_ok(plan_under(&place, &training, plan.least, &least));
+    assert_true(least.total <= plan.least && roomy.total > plan.least);
+    assert_int_equal(least.load.slot_nodes, roomy.load.slot_nodes);
+    assert_int_equal(least.load.part_seeds, roomy.load.part_seeds);
+    assert_int_equal(least.load.window_rows, roomy.load.window_rows);
+    assert_int_equal(least.load.io_depth, roomy.load.io_depth);
+    test_place_close(&place);
+}
+
 static void the_least_line_is_exact(void **state)
 {
     (void)state;
@@ -373,6 +392,7 @@ int main(void)
         cmocka_unit_test(the_recipe_is_the_models),
         cmocka_unit_test(what_is_planned_can_be_made),
         cmocka_unit_test(the_least_line_is_exact),
+        cmocka_unit_test(code_gives_way_last),
         cmocka_unit_test(more_memory_never_hurts),
         cmocka_unit_test(splitting_is_planned),
         cmocka_unit_test(the_run_is_counted),
