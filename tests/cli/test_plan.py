@@ -99,7 +99,7 @@ def test_every_option_of_train_is_read(graph, tmp_path):
 
 def test_what_does_not_fit(graph):
     """The least that would do is named, and does; below it the table is that of the least line."""
-    for memory in ('8M', '14M'):
+    for memory in ('8M', '10M'):
         refused = plan(graph, *RECIPE, '--memory', memory, code=3)
         assert not refused['fits'] and refused['exit_code'] == 3
         given = int(re.search(r'give --memory (\d+)M', refused['error']).group(1))
@@ -108,8 +108,8 @@ def test_what_does_not_fit(graph):
         assert plan(graph, *RECIPE, '--memory', f'{given}M')['fits']
         assert given - 4 <= refused['least_bytes'] >> 20 <= given
         assert not plan(graph, *RECIPE, '--memory', f'{given - 5}M', code=3)['fits']
-    done = plimsoll('plan', graph, *RECIPE, '--memory', '14M', code=3)
-    assert '14 MiB, from --memory: it does not fit' in done.stdout and 'MiB in all are needed' in done.stderr
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '10M', code=3)
+    assert '10 MiB, from --memory: it does not fit' in done.stdout and 'MiB in all are needed' in done.stderr
 
 
 def test_memory_that_is_not_here(graph):
@@ -187,5 +187,5 @@ def test_advice_taken_fits(graph, words, share):
 
 
 def test_nothing_would_fit(graph):
-    done = plimsoll('plan', graph, *RECIPE, '--memory', '16M', code=3)
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '10M', code=3)
     assert 'No smaller batch, fan-out or model would fit' in done.stdout

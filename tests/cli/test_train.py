@@ -327,7 +327,7 @@ def test_wrong_use(graph, run, tmp_path):
 
 
 def test_what_does_not_fit_is_refused_first(graph, tmp_path):
-    done = plimsoll('train', graph, *SMALL, '--run', tmp_path / 'a', '--memory', '12M', '--json', code=3)
+    done = plimsoll('train', graph, *SMALL, '--run', tmp_path / 'a', '--memory', '8M', '--json', code=3)
     assert objects(done)[-1]['status'] == 'budget'
     assert not (tmp_path / 'a').exists()
 
