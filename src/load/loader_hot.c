@@ -250,15 +250,17 @@ static plim_status_t choose_graphs(plim_loader_t *loader)
     plim__worth_t *worth = &loader->worth;
     const int64_t num_nodes = loader->info->num_nodes;
     const size_t lines = plim__node_set_bytes(num_nodes);
-    const int64_t *graphs = plim__seeds_ids(loader->seeds, PLIM_TRAIN);
     PLIM_TRY(plim__arena_create(loader->job.ledger, "hot sets", plim__worth_estimate(num_nodes),
                                 &worth->arena));
     worth->lists =
         plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
     worth->rows =
         plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
-    for (int64_t i = 0; i < plim__seeds_count(loader->seeds, PLIM_TRAIN); i++)
-        add_graph(loader, graphs[i]);
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
+        const int64_t *graphs = plim__seeds_ids(loader->seeds, split);
+        for (int64_t i = 0; i < plim__seeds_count(loader->seeds, split); i++)
+            add_graph(loader, graphs[i]);
+    }
     plim__node_set_seal(&worth->lists);
     plim__node_set_seal(&worth->rows);
     return PLIM_OK;

@@ -137,9 +137,24 @@ static int64_t file_bytes(const plim__load_facts_t *facts, const char *name)
     return file != NULL ? file->bytes - (int64_t)PLIM__NPY_HEADER : 0;
 }
 
+/* Of the nodes, about how many can be worth keeping: of many graphs those of the splits; without
+ * draws the seeds of training. */
+static double kept_share(const plim__load_facts_t *facts)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    const int64_t *split = info->num_split;
+    if (info->num_graphs > 0) {
+        const double graphs =
+            (double)split[PLIM_TRAIN] + (double)split[PLIM_VALID] + (double)split[PLIM_TEST];
+        return graphs / (double)info->num_graphs;
+    }
+    return facts->recipe->num_hops > 0 ? 1 : (double)split[PLIM_TRAIN] / (double)info->num_nodes;
+}
+
 static int64_t most_hot(const plim__load_facts_t *facts, const char *name, int64_t wish)
 {
-    int64_t all = file_bytes(facts, name);
+    const int64_t file = file_bytes(facts, name);
+    const int64_t all = plim__min_i64((int64_t)((double)file * kept_share(facts)) + 1, file);
     return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
 }
 

@@ -128,12 +128,14 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim_train_plan_t evaluation;
+    const int64_t output = plim__cost_pages(OUTPUT_BYTES);
     const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
     cost->disk_bytes =
         plim__mul_saturating_i64(rows, plim__settings_outputs(info) * (int64_t)sizeof(float));
-    if (plim__evaluation_plan_quiet(job, dataset, training, plan->line, &evaluation) != PLIM_OK)
+    if (plim__evaluation_plan_quiet(job, dataset, training, plan->line - output, &evaluation) !=
+        PLIM_OK)
         return; /* less than training takes, so it does fit */
-    cost->least = evaluation.least;
+    cost->least = evaluation.least + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim_plan_account_t *account = &evaluation.accounts[i];
         int64_t there = 0; /* what is held already is there in every phase */
@@ -142,7 +144,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
                 there = plan->accounts[j].phase[PLIM_PHASE_PREDICT];
         enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
-    enter(plan, "evaluation", plim__cost_pages(OUTPUT_BYTES));
+    enter(plan, "evaluation", output);
 }
 
 void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,
