@@ -363,11 +363,12 @@ static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside
 
 static void say_code(const plim__load_facts_t *facts, int64_t least)
 {
+    const int64_t mebibytes = least / MIB + 1;
     if (!facts->beside->quiet)
         plim__log(facts->job, PLIM_LOG_WARNING,
                   "memory is so short that the program's own code is read from disk again and "
                   "again; from about %lld MiB on it stays in memory",
-                  (long long)(least / MIB + 1));
+                  (long long)mebibytes);
 }
 
 /*
