@@ -118,9 +118,8 @@ plim_status_t plim__exact_store_make(plim__exact_store_t *store, const plim_job_
     *store = (plim__exact_store_t){
         .ledger = job->ledger, .piece_bytes = piece_bytes, .pieces = pieces, .file = {.fd = -1}};
     if (in_memory) {
-        PLIM_TRY(plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory));
-        plim__arena_want_huge(store->memory.base, store->memory.size);
-        return PLIM_OK;
+        /* In small pages: threads that come to a huge one at once each have one charged. */
+        return plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory);
     }
     PLIM_TRY(plim__file_system(scratch, &system));
     if (system.memory) {
