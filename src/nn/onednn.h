@@ -25,9 +25,9 @@ struct dnnl_stream;
 
 /* What oneDNN takes at most: when it is first used (its code and that of the libraries it brings
  * along: 4.3 MiB; their data and the heap), and for a call. */
-#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)11 << 19)
+#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)6 << 20)
 /* Of that code, what is seldom used. */
-#define PLIM__ONEDNN_SPARE_BYTES ((int64_t)11 << 18)
+#define PLIM__ONEDNN_SPARE_BYTES ((int64_t)13 << 18)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
 #define PLIM__ONEDNN_PLACES 15
 #define PLIM__ONEDNN_READING_MOST ((int64_t)51 << 19)
