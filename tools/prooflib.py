@@ -54,7 +54,7 @@ def own_program(directory):
         copy = directory / os.path.basename(path)
         if not re.match(r'(libc|ld-linux.*)\.so', copy.name) and not (copy.exists() and filecmp.cmp(path, copy)):
             shutil.copy2(path, copy)
-    return ['env', f'LD_LIBRARY_PATH={directory}', directory / 'plimsoll']
+    return ['env', f'LD_LIBRARY_PATH={directory}', directory / os.path.basename(plimsoll())]
 
 
 def drop_files(directory):

@@ -5,8 +5,9 @@
  *          │ process │ csc build │ writer │ …   available │
  *
  * Every arena of the library reserves its whole size here before it exists, and so does memory that
- * libraries take for us. A reservation past the line fails with PLIM_ERR_BUDGET and changes
- * nothing.
+ * libraries take for us. A reservation past the line, and past what code can give way (some MiB,
+ * which the kernel drops and reads again; none in a large process), fails with PLIM_ERR_BUDGET and
+ * changes nothing.
  */
 #ifndef PLIMSOLL_LEDGER_H
 #define PLIMSOLL_LEDGER_H
@@ -49,8 +50,8 @@ PLIM_API plim_status_t plim_ledger_create_endless(int64_t line_bytes, plim_ledge
 /* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
 PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger);
 
-/* The line, the bytes reserved now, the most ever reserved, and line minus reserved. Thread-safe.
- */
+/* The line, the bytes reserved now, the most ever reserved but at most the line, and line minus
+ * reserved: negative while code gives way. Thread-safe. */
 PLIM_API int64_t plim_ledger_line(const plim_ledger_t *ledger);
 PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger);
 PLIM_API int64_t plim_ledger_peak(plim_ledger_t *ledger);

@@ -95,15 +95,15 @@ struct plim_load_plan {
 /*
  * Fits a loader for the recipe under the ledger's line; wishes may be NULL: none. Steps down by
  * itself through choices that keep the batches: rows from disk, lists from disk, smaller windows
- * and caches, fewer and smaller slots. PLIM_ERR_BUDGET, with the least line that would do, when
- * nothing fits; PLIM_ERR_USAGE for a recipe that the dataset cannot serve. Whether it fits, and the
- * least line, follow from dataset.json (of many graphs, also from the largest one's size); where
- * sizes would have to be guessed, neighbourhoods of some seeds are drawn to know them: a second or
- * two of reading, once for a dataset and a recipe, for what they came to is kept in the user's
- * cache ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll). PLIM_ERR_IO, PLIM_ERR_DATA,
- * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments, the same plan, up to the MiB that the
- * process takes; where rows of this recipe are packed in wishes->scratch, as when they were packed.
- * Peak memory: below the line.
+ * and caches, fewer and smaller slots; last, code gives way (spare). PLIM_ERR_BUDGET, with the
+ * least line that would do, when nothing fits; PLIM_ERR_USAGE for a recipe that the dataset cannot
+ * serve. Whether it fits, and the least line, follow from dataset.json (of many graphs, also from
+ * the largest one's size); where sizes would have to be guessed, neighbourhoods of some seeds are
+ * drawn to know them: a second or two of reading, once for a dataset and a recipe, for what they
+ * came to is kept in the user's cache ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll).
+ * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments, the same plan,
+ * up to the MiB that the process takes; where rows of this recipe are packed in wishes->scratch, as
+ * when they were packed. Peak memory: below the line.
  */
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,

@@ -1,5 +1,6 @@
 #include "ingest/room.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/file.h"
@@ -42,7 +43,7 @@ static plim_status_t check_memory(const plim_job_t *job, const plim__room_t *roo
     plim__file_system_t system;
     char need[PLIM__SIZE_TEXT];
     char have[PLIM__SIZE_TEXT];
-    int64_t available = plim_ledger_available(job->ledger);
+    const int64_t available = plim__max_i64(plim_ledger_available(job->ledger), 0);
     if (plim__file_system(path, &system) != PLIM_OK || !system.memory)
         return PLIM_OK;
     plim__log(job, PLIM_LOG_WARNING,

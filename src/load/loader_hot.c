@@ -1,7 +1,7 @@
 /*
  * Which lists and rows are kept in memory: those worth most to a window of the training split, or,
- * in a dataset of many graphs, where no node is worth more than another, the training graphs' as
- * far as they fit.
+ * in a dataset of many graphs, where no node is worth more than another, those of the splits,
+ * training's first, as far as they fit.
  */
 #include "base/check.h"
 #include "base/fail.h"

@@ -24,10 +24,10 @@ static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = line_bytes;
     ledger->neighbours = neighbours;
+    ledger->spare = plim__libraries_spare();
     int account;
     plim_status_t status = plim__ledger_reserve(
         ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
-    ledger->spare = plim__libraries_spare();
     if (status == PLIM_OK && ledger->neighbours > 0)
         status =
             plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
@@ -216,12 +216,11 @@ void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base)
 }
 
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
-                                  size_t bytes)
+                                  int64_t bytes)
 {
     char line[PLIM__SIZE_TEXT];
-    const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
-        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
+        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), bytes);
     const int64_t least = (plim__footprint_least(fixed) + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "

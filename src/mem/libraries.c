@@ -152,6 +152,7 @@ static int settle_object(struct dl_phdr_info *object, size_t size, void *context
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int64_t settled_bytes; /* 0: the process is somebody else's */
+static int64_t spare_bytes;
 
 static void settle(void)
 {
@@ -162,6 +163,7 @@ static void settle(void)
     bool with_c_library = !c_library_shared();
     (void)dl_iterate_phdr(settle_object, &with_c_library);
     settled_bytes = survey.all - (with_c_library ? 0 : survey.c_library);
+    spare_bytes = plim__max_i64(survey.all - survey.c_library - USED_BYTES, 0);
 }
 
 int64_t plim__libraries_bytes(void)
@@ -172,8 +174,8 @@ int64_t plim__libraries_bytes(void)
 
 int64_t plim__libraries_spare(void)
 {
-    (void)plim__libraries_bytes();
-    return plim__max_i64(settled_bytes - USED_BYTES, 0);
+    (void)pthread_once(&once, settle);
+    return spare_bytes;
 }
 
 /* From Linux 6.16 on code is read ahead whatever was advised, up to the end of its mapping: so it

@@ -53,7 +53,6 @@ static size_t own_bytes(const plim__dense_params_t *params)
 /* What oneDNN takes from the heap. */
 static size_t foreign_bytes(const plim__dense_params_t *params)
 {
-    const int64_t widest = plim__max_i64(params->in, params->out);
     size_t products = 0, calls = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         if (!plim__dense_wanted(params, kind))
@@ -61,7 +60,7 @@ static size_t foreign_bytes(const plim__dense_params_t *params)
         products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
         calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
     }
-    return products * plim__onednn_product_bytes(params->element == PLIM__BF16, widest) +
+    return products * plim__onednn_product_bytes(params->element == PLIM__BF16) +
            calls * PLIM__ONEDNN_CALL_BYTES;
 }
 

@@ -147,11 +147,10 @@ bool plim__onednn_fast_bf16(void)
     return has_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-size_t plim__onednn_product_bytes(bool bfloat16, int64_t widest)
+size_t plim__onednn_product_bytes(bool bfloat16)
 {
     const size_t floats = DNNL_VERSION_MAJOR >= 3 ? 68 : 50;
-    const size_t bfloats = widest > 128 ? 88 : 60;
-    return (bfloat16 ? bfloats : floats) << 10;
+    return (bfloat16 ? 88 : floats) << 10;
 }
 
 const char *plim__onednn_version(void)

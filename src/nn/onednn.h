@@ -81,9 +81,8 @@ bool plim__onednn_fast_bf16(void);
 /* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);
 
-/* What it takes from the heap for a product, of floats or of bfloat16, whose weights have at most
- * so many rows and columns. */
-size_t plim__onednn_product_bytes(bool bfloat16, int64_t widest);
+/* What it takes from the heap for a product, of floats or of bfloat16. */
+size_t plim__onednn_product_bytes(bool bfloat16);
 
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.

@@ -137,7 +137,7 @@ static int64_t file_bytes(const plim__load_facts_t *facts, const char *name)
     return file != NULL ? file->bytes - (int64_t)PLIM__NPY_HEADER : 0;
 }
 
-/* Of the nodes, about how many can be worth keeping: of many graphs those of the splits; without
+/* About what share of the nodes can be worth keeping: of many graphs those of the splits; without
  * draws the seeds of training. */
 static double kept_share(const plim__load_facts_t *facts)
 {
@@ -151,10 +151,10 @@ static double kept_share(const plim__load_facts_t *facts)
     return facts->recipe->num_hops > 0 ? 1 : (double)split[PLIM_TRAIN] / (double)info->num_nodes;
 }
 
-static int64_t most_hot(const plim__load_facts_t *facts, const char *name, int64_t wish)
+/* Of so many bytes, what there may be of them in memory. */
+static int64_t most_hot(const plim__load_facts_t *facts, int64_t bytes, int64_t wish)
 {
-    const int64_t file = file_bytes(facts, name);
-    const int64_t all = plim__min_i64((int64_t)((double)file * kept_share(facts)) + 1, file);
+    const int64_t all = plim__min_i64((int64_t)((double)bytes * kept_share(facts)) + 1, bytes);
     return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
 }
 
@@ -162,7 +162,11 @@ static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_pl
 {
     if (plan->rows_in_memory)
         return 0;
-    return most_hot(facts, "features.npy", facts->wishes->hot_rows);
+    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
+    const int64_t row = file_bytes(facts, "features.npy") / plim__max_i64(info->num_nodes, 1);
+    const int64_t kept = (int64_t)plim__round_up((size_t)row, sizeof(uint64_t));
+    return most_hot(facts, plim__mul_saturating_i64(info->num_nodes, kept),
+                    facts->wishes->hot_rows);
 }
 
 /* Lists of seeds alone, at the worst twice as long as others: all that one hop reads. */
@@ -181,7 +185,8 @@ static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_p
 {
     if (plan->topology_in_memory || !has_draws(facts))
         return 0;
-    const int64_t most = most_hot(facts, "indices.npy", facts->wishes->hot_lists);
+    const int64_t most =
+        most_hot(facts, file_bytes(facts, "indices.npy"), facts->wishes->hot_lists);
     const bool one_hop =
         facts->recipe->num_hops == 1 && plim_dataset_info(facts->dataset)->num_graphs == 0;
     return one_hop && facts->wishes->hot_lists == 0 ? plim__min_i64(most, seeds_lists(facts))

@@ -305,8 +305,8 @@ static int64_t seeds_of(const plim__load_facts_t *facts, const plim_load_plan_t 
 }
 
 /*
- * The ladder's last step but one: what stands beside takes less where that keeps batches whole, or
- * cuts them less, since it changes no bits and a cut does. False when nothing fits.
+ * Before batches are cut: what stands beside takes less where that keeps them whole, or cuts them
+ * less, since it changes no bits and a cut does. False when nothing fits.
  */
 static bool fit_tighter(const plim__load_facts_t *facts, const plim__load_beside_t *tight,
                         int64_t line, plim_load_plan_t *plan_out, bool *tight_out)
@@ -361,14 +361,15 @@ static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside
     return plim__load_least(&tightest);
 }
 
-static void say_code(const plim__load_facts_t *facts, int64_t least)
+void plim__load_say_code(const plim_job_t *job, int64_t least)
 {
     const int64_t mebibytes = least / MIB + 1;
-    if (!facts->beside->quiet)
-        plim__log(facts->job, PLIM_LOG_WARNING,
-                  "memory is so short that the program's own code is read from disk again and "
-                  "again; from about %lld MiB on it stays in memory",
-                  (long long)mebibytes);
+    plim__log(
+        job, PLIM_LOG_WARNING,
+        "memory is so short that the program's own code gives way: it is read from disk again "
+        "and again, or stays above the line where no control group limits it; from about "
+        "%lld MiB on there is room for it",
+        (long long)mebibytes);
 }
 
 /*
@@ -383,9 +384,12 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
         const int64_t least = least_of(facts, tight);
         if (least - line > spare_of(facts))
             return refuse(facts, line, least - spare_of(facts));
-        line = least; /* the ladder's last step: as there, and code gives way */
-        (void)fit_tighter(facts, tight, line, plan, tight_out);
-        say_code(facts, least);
+        /* The ladder's last step: as there, and code gives way. */
+        (void)fit_tighter(facts, tight, least, plan, tight_out);
+        plan->guessed = facts->largest_guessed;
+        if (!beside->quiet)
+            plim__load_say_code(facts->job, least);
+        return PLIM_OK;
     }
     plan->guessed = facts->largest_guessed;
     if (!is_worth_a_trial(facts, plan))

@@ -38,4 +38,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
                                      const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
                                      bool *tight_out);
 
+/* A warning that code gives way; `least` is the line from which on it need not. */
+void plim__load_say_code(const plim_job_t *job, int64_t least);
+
 #endif

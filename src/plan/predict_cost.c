@@ -109,8 +109,8 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t bytes, disk = 0;
     const int64_t least = plim__add_saturating_i64(before + growth, exact_least);
     cost->least = least - plan->load.spare;
-    if (least > plan->line ||
-        !fit_exact(job, info, training, plan->line - before - growth - offsets, &bytes, &disk))
+    const int64_t line = cost->least <= plan->line ? plim__max_i64(plan->line, least) : 0;
+    if (!fit_exact(job, info, training, line - before - growth - offsets, &bytes, &disk))
         bytes = exact_least - offsets;
     cost->disk_bytes = plim__add_saturating_i64(
         disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));
@@ -134,7 +134,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
         plim__mul_saturating_i64(rows, plim__settings_outputs(info) * (int64_t)sizeof(float));
     if (plim__evaluation_plan_quiet(job, dataset, training, plan->line - output, &evaluation) !=
         PLIM_OK)
-        return; /* less than training takes, so it does fit */
+        return; /* with its output less than training takes, so it does fit */
     cost->least = evaluation.least + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim_plan_account_t *account = &evaluation.accounts[i];

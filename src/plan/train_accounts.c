@@ -80,7 +80,6 @@ static void give_way(plim_train_plan_t *plan)
         int64_t over = -plan->line;
         for (int i = 0; i < plan->num_accounts; i++)
             over = plim__add_saturating_i64(over, plan->accounts[i].phase[phase]);
-        over = plim__min_i64(over, process->phase[phase]);
         if (over > 0 && over <= plan->load.spare)
             process->phase[phase] -= over;
     }

@@ -6,6 +6,7 @@
 #include "base/job.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "plan/load_plan.h"
 
 #include <stdio.h>
 
@@ -22,9 +23,8 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
 plim_status_t plim__exact_refuse(const plim_job_t *job, const plim_dataset_t *dataset,
                                  int64_t bytes)
 {
-    const int64_t more = plim__max_i64(bytes - plim__ledger_spare(job->ledger), 0);
     return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
-                               (size_t)more);
+                               bytes - plim__ledger_spare(job->ledger));
 }
 
 /* `available` is what is left for the layers. Page tables are reserved for a full line. */
@@ -32,14 +32,16 @@ static void say_plan(const plim__exact_t *exact, int64_t available, const plim__
 {
     const int64_t line = plim_ledger_line(exact->job->ledger);
     const int64_t full = line - available + fit->held;
-    const int64_t total =
-        plim__min_i64(full - plim__footprint_growth(line) + plim__footprint_growth(full), line);
+    const int64_t total = full - plim__footprint_growth(line) + plim__footprint_growth(full);
+    if (total > line)
+        plim__load_say_code(exact->job, total);
     char most[PLIM__SIZE_TEXT], limit[PLIM__SIZE_TEXT], bytes[PLIM__SIZE_TEXT], disk[64] = "";
     if (fit->disk > 0)
         (void)snprintf(disk, sizeof disk, ", and %s on disk between layers",
                        plim__size_text(fit->disk, bytes));
     plim__log(exact->job, PLIM_LOG_INFO, "planned: at most %s of %s%s",
-              plim__size_text(total, most), plim__size_text(line, limit), disk);
+              plim__size_text(plim__min_i64(total, line), most), plim__size_text(line, limit),
+              disk);
 }
 
 static void say_layer(const plim__exact_t *exact, int index)
@@ -60,9 +62,10 @@ static void say_layer(const plim__exact_t *exact, int index)
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
-    const int64_t available =
-        plim_ledger_available(exact->job->ledger) -
+    const int64_t giving =
         (int64_t)plim__exact_give_bytes(exact->job, exact->sizes.piece_rows, last->out);
+    const int64_t available = plim_ledger_available(exact->job->ledger) - giving;
+    const int64_t most = available + plim__ledger_spare(exact->job->ledger);
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
     plim__exact_fit_t fit;
@@ -81,11 +84,14 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         work.edges[i] = exact->sets[i].edges;
     }
     const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
-    const bool as_planned = exact->params->most_bytes > 0 && planned < available &&
-                            plim__exact_fit(&work, planned, &fit);
-    if (!as_planned && !plim__exact_fit(&work, available, &fit) &&
-        !plim__exact_fit(&work, available + plim__ledger_spare(exact->job->ledger), &fit))
-        return plim__exact_refuse(exact->job, exact->dataset, fit.needed);
+    bool fits = exact->params->most_bytes > 0 && planned < available &&
+                plim__exact_fit(&work, planned, &fit);
+    /* What is short of the layers' needs code gives, and no more. */
+    for (int64_t room = available; !fits; room = fit.needed) {
+        fits = plim__exact_fit(&work, room, &fit);
+        if (!fits && (fit.needed > most || fit.needed <= room))
+            return plim__exact_refuse(exact->job, exact->dataset, fit.needed + giving);
+    }
     say_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];

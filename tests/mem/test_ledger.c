@@ -226,6 +226,29 @@ static void accounts_add_up(void **state)
 }
 
 /* More names than the table holds: all of them still count. */
+/* The line may be passed by what code gives way, not by more; what is said to be the peak is
+ * within. */
+static void code_gives_way(void **state)
+{
+    (void)state;
+    const int64_t line = (int64_t)64 << 20, more = (int64_t)1 << 20;
+    plim_ledger_t *ledger;
+    int account, last;
+    assert_ok(plim_ledger_create(line, &ledger));
+    const int64_t spare = plim__ledger_spare(ledger);
+    plim__ledger_add_spare(ledger, more);
+    assert_int_equal(plim__ledger_spare(ledger), spare + more);
+    const size_t all = (size_t)(plim_ledger_available(ledger) + spare + more);
+    assert_ok(plim__ledger_reserve(ledger, "all", all, &account));
+    assert_int_equal(plim_ledger_available(ledger), -spare - more);
+    assert_int_equal(plim_ledger_peak(ledger), line);
+    assert_int_equal(plim__ledger_reserve(ledger, "one more", 1, &last), PLIM_ERR_BUDGET);
+    plim__ledger_release(ledger, account, all);
+    plim__ledger_add_spare(ledger, -more);
+    assert_int_equal(plim__ledger_spare(ledger), spare);
+    plim_ledger_destroy(ledger);
+}
+
 static void names_without_end(void **state)
 {
     (void)state;
@@ -255,6 +278,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_account_says_what_was_touched),
         cmocka_unit_test(the_smallest_line_is_refused_with_words),
         cmocka_unit_test(accounts_add_up),
+        cmocka_unit_test(code_gives_way),
         cmocka_unit_test(names_without_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
