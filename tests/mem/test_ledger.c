@@ -231,7 +231,7 @@ static void accounts_add_up(void **state)
 static void code_gives_way(void **state)
 {
     (void)state;
-    const int64_t line = (int64_t)64 << 20, more = (int64_t)1 << 20;
+    const int64_t line = (int64_t)1 << 30, more = (int64_t)1 << 20;
     plim_ledger_t *ledger;
     int account, last;
     assert_ok(plim_ledger_create(line, &ledger));
