@@ -4,6 +4,7 @@ Sizes are bytes, times seconds. Nothing here writes a path of this machine into 
 """
 import datetime
 import filecmp
+import functools
 import hashlib
 import json
 import os
@@ -40,6 +41,7 @@ def call(*words, **options):
     return subprocess.run([plimsoll(), *map(str, words)], capture_output=True, text=True, check=False, **options)
 
 
+@functools.cache
 def own_program(directory):
     """Words that run the binary under test as a copy, with copies of its libraries: what other processes here have in memory of the same
     files would be charged to them. The C library, which everybody has, stays. Itself where there is no ldd: tools/guest-v2's guest."""

@@ -65,7 +65,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
             plan.job.threads /= 2;
         else
             return plim__ledger_refuse(job->ledger, shape->name, "generating a graph of this size",
-                                       (int64_t)least);
+                                       least);
     }
     plan.csc.memory =
         available - plim__graph_estimate(&plan.job, shape) - plan.stacks - WRITER_BYTES;

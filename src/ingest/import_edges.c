@@ -198,7 +198,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
     if (plim_ledger_available(import->job->ledger) >= (int64_t)least)
         return PLIM_OK;
     return plim__ledger_refuse(import->job->ledger, import->options->source, "building the graph",
-                               (int64_t)least);
+                               least);
 }
 
 /* PLIM_ERR_BUDGET says how much the least would be. */
@@ -210,7 +210,7 @@ static plim_status_t build_memory(const plim__import_t *import, plim__csc_params
         return too_large(import, params);
     if (plim_ledger_available(import->job->ledger) < (int64_t)least)
         return plim__ledger_refuse(import->job->ledger, import->options->source,
-                                   "building the graph", (int64_t)least);
+                                   "building the graph", least);
     if (params->memory < least)
         params->memory = least;
     return PLIM_OK;

@@ -265,7 +265,7 @@ plim_status_t plim__import_relabel(plim__import_t *import)
     int64_t capacity = plim__min_i64(room / 16, ends + 2);
     if (capacity < plim__min_i64(NAMES_LEAST, ends + 2))
         return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",
-                                   fixed + 16 * NAMES_LEAST);
+                                   (size_t)(fixed + 16 * NAMES_LEAST));
     PLIM_TRY(plim__arena_create(import->job->ledger, "relabel",
                                 plim__arena_piece(1, sizeof(relabel_t), PLIM__LINE) +
                                     2 * plim__arena_piece((size_t)capacity, 8, PLIM__PAGE),

@@ -94,7 +94,11 @@ int64_t plim__ledger_neighbours(const plim_ledger_t *ledger);
 /* PLIM_ERR_BUDGET that names the least line: `what` (of `source`) needs `bytes` more than is
  * reserved now. */
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
-                                  int64_t bytes);
+                                  size_t bytes);
+
+/* The same for what would take the place of code: the least line is so much lower. */
+plim_status_t plim__ledger_refuse_spare(plim_ledger_t *ledger, const char *source, const char *what,
+                                        size_t bytes);
 
 /*
  * For tests: the n-th arena from now on fails with PLIM_ERR_NOMEM (n = 1 is the next one), and only

@@ -215,16 +215,31 @@ void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base)
     pthread_mutex_unlock(&ledger->lock);
 }
 
-plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
-                                  int64_t bytes)
+/* PLIM_ERR_BUDGET of what needs `bytes` more, of which `spare` are code's. */
+static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const char *what,
+                            size_t bytes, int64_t spare)
 {
     char line[PLIM__SIZE_TEXT];
+    const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
-        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), bytes);
+        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)),
+        more - spare);
     const int64_t least = (plim__footprint_least(fixed) + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",
                       source, (long long)least, what,
                       plim__size_text(plim_ledger_line(ledger), line), (long long)least);
+}
+
+plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
+                                  size_t bytes)
+{
+    return refuse(ledger, source, what, bytes, 0);
+}
+
+plim_status_t plim__ledger_refuse_spare(plim_ledger_t *ledger, const char *source, const char *what,
+                                        size_t bytes)
+{
+    return refuse(ledger, source, what, bytes, plim__ledger_spare(ledger));
 }

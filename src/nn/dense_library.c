@@ -49,14 +49,14 @@ static plim_status_t hold(plim_ledger_t *ledger)
     plim__ledger_add_spare(ledger, PLIM__ONEDNN_SPARE_BYTES);
     plim_status_t status =
         plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account);
-    if (status == PLIM_OK) {
-        *holder = (holder_t){ledger, account, 1};
-        status = plim__onednn_load();
-        if (status != PLIM_OK)
-            release(holder);
-    } else {
+    if (status != PLIM_OK) {
         plim__ledger_add_spare(ledger, -PLIM__ONEDNN_SPARE_BYTES);
+        return status;
     }
+    *holder = (holder_t){ledger, account, 1};
+    status = plim__onednn_load();
+    if (status != PLIM_OK)
+        release(holder);
     return status;
 }
 

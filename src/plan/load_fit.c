@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/job.h"
+#include "feature/row_form.h"
 #include "io/npy.h"
 #include "load/slots.h"
 #include "mem/footprint.h"
@@ -137,18 +138,21 @@ static int64_t file_bytes(const plim__load_facts_t *facts, const char *name)
     return file != NULL ? file->bytes - (int64_t)PLIM__NPY_HEADER : 0;
 }
 
+static int64_t seeds_of_splits(const plim_dataset_info_t *info)
+{
+    return info->num_split[PLIM_TRAIN] + info->num_split[PLIM_VALID] + info->num_split[PLIM_TEST];
+}
+
 /* About what share of the nodes can be worth keeping: of many graphs those of the splits; without
  * draws the seeds of training. */
 static double kept_share(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const int64_t *split = info->num_split;
-    if (info->num_graphs > 0) {
-        const double graphs =
-            (double)split[PLIM_TRAIN] + (double)split[PLIM_VALID] + (double)split[PLIM_TEST];
-        return graphs / (double)info->num_graphs;
-    }
-    return facts->recipe->num_hops > 0 ? 1 : (double)split[PLIM_TRAIN] / (double)info->num_nodes;
+    if (info->num_graphs > 0)
+        return (double)seeds_of_splits(info) / (double)info->num_graphs;
+    return facts->recipe->num_hops > 0
+               ? 1
+               : (double)info->num_split[PLIM_TRAIN] / (double)info->num_nodes;
 }
 
 /* Of so many bytes, what there may be of them in memory. */
@@ -163,8 +167,8 @@ static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_pl
     if (plan->rows_in_memory)
         return 0;
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const int64_t row = file_bytes(facts, "features.npy") / plim__max_i64(info->num_nodes, 1);
-    const int64_t kept = (int64_t)plim__round_up((size_t)row, sizeof(uint64_t));
+    const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
+    const int64_t kept = (int64_t)plim__round_up(row, sizeof(uint64_t));
     return most_hot(facts, plim__mul_saturating_i64(info->num_nodes, kept),
                     facts->wishes->hot_rows);
 }
@@ -173,11 +177,9 @@ static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_pl
 static int64_t seeds_lists(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    int64_t seeds = 0;
-    for (int split = 0; split < 3; split++)
-        seeds += info->num_split[split];
     const double entries = 2.0 * (double)info->num_edges / (double)info->num_nodes + 1;
-    const double bytes = (double)seeds * entries * (double)plim__index_bytes(info->index_type);
+    const double bytes =
+        (double)seeds_of_splits(info) * entries * (double)plim__index_bytes(info->index_type);
     return bytes < (double)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
 }
 

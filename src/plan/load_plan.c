@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "feature/row_form.h"
 #include "load/loader.h"
 #include "load/parts.h"
 #include "load/recipe.h"
@@ -189,7 +190,7 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *
 static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const size_t row = (size_t)info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
+    const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
     size_t bytes = plan->hot_row_bytes;
     if (plan->scratch[0] == '\0' || plan->hot_row_bytes == 0)
         return 0;

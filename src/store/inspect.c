@@ -395,7 +395,7 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
                   (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
     if (plim_ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE)) {
         (void)plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
-                                  (int64_t)(size + engines + PLIM__PAGE));
+                                  size + engines + PLIM__PAGE);
         return PLIM_ERR_BUDGET;
     }
     PLIM_TRY(plim__arena_create(job->ledger, "inspect", size, &arena));

@@ -279,7 +279,8 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     plim__exact_t *exact;
     const int64_t room = plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger);
     if (room < 0 || least > (size_t)room)
-        return plim__exact_refuse(job, dataset, (int64_t)least);
+        return plim__ledger_refuse_spare(job->ledger, plim__dataset_path(dataset),
+                                         "exact evaluation", least);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(create(job, dataset, params, offsets, &exact));
     plim_status_t status = evaluate(exact, nodes, count, take, context);

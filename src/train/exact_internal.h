@@ -210,10 +210,6 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
 /* exact_plan.c: PLIM_ERR_SPACE, PLIM_ERR_BUDGET. */
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
 
-/* Where so many bytes more are needed than code can make room for. */
-plim_status_t plim__exact_refuse(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 int64_t bytes);
-
 /* exact_give.c: rows of `source` in the order of `nodes`, by way of exact->h. */
 plim_status_t plim__exact_give(plim__exact_t *exact, const plim__exact_source_t *source,
                                const int64_t *nodes, int64_t count, plim__exact_take_fn take,

@@ -20,13 +20,6 @@ size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
                                   params->embeddings);
 }
 
-plim_status_t plim__exact_refuse(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 int64_t bytes)
-{
-    return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
-                               bytes - plim__ledger_spare(job->ledger));
-}
-
 /* `available` is what is left for the layers. Page tables are reserved for a full line. */
 static void say_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
 {
@@ -90,7 +83,8 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     for (int64_t room = available; !fits; room = fit.needed) {
         fits = plim__exact_fit(&work, room, &fit);
         if (!fits && (fit.needed > most || fit.needed <= room))
-            return plim__exact_refuse(exact->job, exact->dataset, fit.needed + giving);
+            return plim__ledger_refuse_spare(exact->job->ledger, plim__dataset_path(exact->dataset),
+                                             "exact evaluation", (size_t)(fit.needed + giving));
     }
     say_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
