@@ -50,18 +50,26 @@ static size_t own_bytes(const plim__dense_params_t *params)
     return bytes;
 }
 
-/* What oneDNN takes from the heap. */
+/* What oneDNN takes for itself. */
 static size_t foreign_bytes(const plim__dense_params_t *params)
 {
-    size_t products = 0, calls = 0;
+    const bool bfloat16 = params->element == PLIM__BF16 && !widens(params);
+    const size_t packing = 1, tiles = HEIGHTS * (size_t)params->workers;
+    size_t bytes = 0;
     for (int kind = 0; kind < KINDS; kind++) {
         if (!plim__dense_wanted(params, kind))
             continue;
-        products += HEIGHTS + (kind != WEIGHT ? 1u : 0u);
-        calls += HEIGHTS * (size_t)params->workers + (kind != WEIGHT ? 1u : 0u);
+        if (kind == WEIGHT) {
+            bytes += HEIGHTS * plim__onednn_gradient_bytes(bfloat16, params->in, params->out) +
+                     tiles * PLIM__ONEDNN_CALL_BYTES;
+            continue;
+        }
+        const int64_t from = kind == FORWARD ? params->in : params->out;
+        const int64_t to = kind == FORWARD ? params->out : params->in;
+        bytes += (HEIGHTS + packing) * plim__onednn_product_bytes(bfloat16, from, to) +
+                 (tiles + packing) * PLIM__ONEDNN_CALL_BYTES;
     }
-    return products * plim__onednn_product_bytes(params->element == PLIM__BF16) +
-           calls * PLIM__ONEDNN_CALL_BYTES;
+    return bytes;
 }
 
 /* Copies of all that a tile reads and writes, its sides rounded up to blocks. */

@@ -25,7 +25,7 @@ struct dnnl_stream;
 
 /* What oneDNN takes at most: when it is first used (its code and that of the libraries it brings
  * along: 4.3 MiB; their data and the heap), and for a call. */
-#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)6 << 20)
+#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)21 << 18)
 /* Of that code, what is seldom used. */
 #define PLIM__ONEDNN_SPARE_BYTES ((int64_t)13 << 18)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
@@ -81,8 +81,10 @@ bool plim__onednn_fast_bf16(void);
 /* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);
 
-/* What it takes from the heap for a product, of floats or of bfloat16. */
-size_t plim__onednn_product_bytes(bool bfloat16);
+/* What it takes, code it makes included, for a product with a weight of these sides, or for the
+ * weight's gradient, of floats or of bfloat16. */
+size_t plim__onednn_product_bytes(bool bfloat16, int64_t in, int64_t out);
+size_t plim__onednn_gradient_bytes(bool bfloat16, int64_t in, int64_t out);
 
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.

@@ -92,6 +92,19 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                                                                                           : 0;
 }
 
+/* Where prediction takes more than training, so do its page tables. */
+static void enter_tables(plim_train_plan_t *plan)
+{
+    int64_t sum = 0, kernel = 0;
+    for (int i = 0; i < plan->num_accounts; i++) {
+        const plim_plan_account_t *account = &plan->accounts[i];
+        sum = plim__add_saturating_i64(sum, account->phase[PLIM_PHASE_PREDICT]);
+        if (strcmp(account->name, "kernel") == 0)
+            kernel = account->phase[PLIM_PHASE_PREDICT];
+    }
+    enter(plan, "kernel", plim__max_i64(plim__footprint_kernel(sum) - kernel, 0));
+}
+
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, plim_train_plan_t *plan,
                         plim__predict_cost_t *cost)
@@ -119,6 +132,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "team", team);
     enter(plan, "offsets", offsets);
     enter(plan, "evaluation", plim__add_saturating_i64(bytes, plim__cost_pages(OUTPUT_BYTES)));
+    enter_tables(plan);
 }
 
 /* By batches: the plan of an evaluation, at its greatest. */
