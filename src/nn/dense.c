@@ -180,7 +180,7 @@ static void tile_work(void *context, int worker, int64_t tile)
 static int64_t cost(const plim__dense_t *dense, int64_t rows)
 {
     const double flops_a_nanosecond =
-        dense->params.element == PLIM__BF16 && plim__onednn_fast_bf16() ? 400 : 100;
+        dense->params.element == PLIM__BF16 && plim__onednn_has_bf16() ? 400 : 100;
     return (int64_t)(2.0 * (double)rows * (double)dense->params.in * (double)dense->params.out /
                      flops_a_nanosecond);
 }

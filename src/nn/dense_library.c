@@ -29,7 +29,7 @@ static holder_t *find_holder(const plim_ledger_t *ledger)
 
 static void release(holder_t *holder)
 {
-    plim__ledger_release(holder->ledger, holder->account, PLIM__ONEDNN_LIBRARY_BYTES);
+    plim__ledger_release(holder->ledger, holder->account, plim__onednn_library_bytes());
     plim__ledger_add_spare(holder->ledger, -PLIM__ONEDNN_SPARE_BYTES);
     *holder = (holder_t){0};
 }
@@ -48,7 +48,7 @@ static plim_status_t hold(plim_ledger_t *ledger)
         return plim__fail(PLIM_ERR_NOMEM, "too many runs use oneDNN at once in this process");
     plim__ledger_add_spare(ledger, PLIM__ONEDNN_SPARE_BYTES);
     plim_status_t status =
-        plim__ledger_reserve(ledger, "oneDNN", PLIM__ONEDNN_LIBRARY_BYTES, &account);
+        plim__ledger_reserve(ledger, "oneDNN", plim__onednn_library_bytes(), &account);
     if (status != PLIM_OK) {
         plim__ledger_add_spare(ledger, -PLIM__ONEDNN_SPARE_BYTES);
         return status;
@@ -79,7 +79,7 @@ void plim__dense_library_end(plim_ledger_t *ledger)
 
 size_t plim__dense_library_bytes(void)
 {
-    return PLIM__ONEDNN_LIBRARY_BYTES;
+    return plim__onednn_library_bytes();
 }
 
 int64_t plim__dense_library_spare(void)

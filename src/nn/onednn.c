@@ -139,13 +139,22 @@ static bool has_isa(dnnl_cpu_isa_t isa)
 
 bool plim__onednn_has_bf16(void)
 {
+    return has_isa(dnnl_cpu_isa_avx512_core_bf16);
+}
+
+/* Without AVX-512 a product is but a description: kernels are common to all, and made by the first
+ * call. */
+static bool has_own_kernels(void)
+{
     return has_isa(dnnl_cpu_isa_avx512_core);
 }
 
-bool plim__onednn_fast_bf16(void)
+size_t plim__onednn_library_bytes(void)
 {
-    return has_isa(dnnl_cpu_isa_avx512_core_bf16);
+    return ((size_t)11 << 19) + (has_own_kernels() ? 0 : (size_t)7 << 19);
 }
+
+#define CALLED_KIB 22 /* of a product without kernels of its own */
 
 /* A side as blocks: one narrow one, whole ones, or with something left over, for which there are
  * kernels of their own. */
@@ -170,6 +179,8 @@ size_t plim__onednn_product_bytes(bool bfloat16, int64_t in, int64_t out)
 {
     static const size_t floats[CUTS] = {38, 44, 54},
                         bfloats[2][CUTS] = {{42, 42, 60}, {84, 100, 168}};
+    if (!has_own_kernels())
+        return product_kib(bfloat16, CALLED_KIB);
     if (!bfloat16)
         return product_kib(false, in > 512 ? floats[cut_of(out)] * 9 / 4 : floats[cut_of(out)]);
     const size_t kib = bfloats[in > 32 && in % 32 != 0][cut_of(out)];
@@ -180,6 +191,8 @@ size_t plim__onednn_gradient_bytes(bool bfloat16, int64_t in, int64_t out)
 {
     static const size_t floats[CUTS][CUTS] = {{52, 52, 72}, {52, 52, 72}, {70, 86, 113}};
     static const size_t bfloats[CUTS][CUTS] = {{90, 100, 110}, {96, 148, 180}, {96, 202, 276}};
+    if (!has_own_kernels())
+        return product_kib(bfloat16, CALLED_KIB);
     return product_kib(bfloat16, (bfloat16 ? bfloats : floats)[cut_of(in)][cut_of(out)]);
 }
 

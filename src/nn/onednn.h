@@ -23,14 +23,12 @@ struct dnnl_primitive;
 struct dnnl_primitive_desc;
 struct dnnl_stream;
 
-/* What oneDNN takes at most: when it is first used (its code and that of the libraries it brings
- * along: 4.3 MiB; their data and the heap), and for a call. */
-#define PLIM__ONEDNN_LIBRARY_BYTES ((size_t)21 << 18)
-/* Of that code, what is seldom used. */
+/* Of oneDNN's code, what is seldom used. */
 #define PLIM__ONEDNN_SPARE_BYTES ((int64_t)13 << 18)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
 #define PLIM__ONEDNN_PLACES 15
-#define PLIM__ONEDNN_READING_MOST ((int64_t)51 << 19)
+#define PLIM__ONEDNN_READING_MOST ((int64_t)13 << 21)
+/* What it takes for a call at most. */
 #define PLIM__ONEDNN_CALL_BYTES ((size_t)7 << 9)
 
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
@@ -72,11 +70,13 @@ plim_status_t plim__onednn_load(void);
 int plim__onednn_alone(void);
 void plim__onednn_restore(int threads);
 
-/* Whether products of bfloat16 exist on this processor (not without the library), and whether they
- * are faster than float's.
- */
+/* Whether this processor multiplies bfloat16 (and the library is there). Elsewhere oneDNN would do
+ * it by calls that take memory of their own; floats are as fast. */
 bool plim__onednn_has_bf16(void);
-bool plim__onednn_fast_bf16(void);
+
+/* What it takes at most when it is first used: its code and that of the libraries it brings along
+ * (4.3 MiB), their data, the heap, and the kernels that products share. */
+size_t plim__onednn_library_bytes(void);
 
 /* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);

@@ -233,7 +233,7 @@ static void a_row_does_not_depend_on_its_neighbours(void **state)
 {
     (void)state;
     if (!plim__onednn_has_bf16()) {
-        print_message("SKIPPED: this processor has no AVX-512\n");
+        print_message("SKIPPED: this processor has no AVX-512 with bfloat16\n");
         skip();
     }
     for (int element = PLIM__F32; element <= PLIM__BF16; element++) {
