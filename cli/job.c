@@ -36,10 +36,20 @@ static struct timespec job_began;
 static plim_meter_t *meter; /* NULL where even it did not fit */
 static bool own_group;      /* the control group was made for this job */
 
+/* Launchers send a signal twice (to the process, then to its group): only who presses ^C again
+ * after a while does not want to wait. */
 static void raise_stop_flag(int signal_number)
 {
-    (void)signal_number;
+    static struct timespec first;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    if (stop_flag == 0)
+        first = now;
     stop_flag = 1;
+    if (signal_number == SIGINT && now.tv_sec - first.tv_sec > 1) {
+        (void)signal(SIGINT, SIG_DFL);
+        (void)raise(SIGINT);
+    }
 }
 
 static void close_line(void)
@@ -268,8 +278,7 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     job.log = say;
     job.progress = show;
     job.stop = &stop_flag;
-    /* Once: who presses ^C twice does not want to wait. */
-    struct sigaction action = {.sa_handler = raise_stop_flag, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = raise_stop_flag};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
     (void)sigaction(SIGUSR1, &action, NULL); /* what Slurm is often told to send before the end */

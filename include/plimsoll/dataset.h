@@ -43,7 +43,8 @@ typedef struct plim_dataset plim_dataset_t;
 
 /*
  * Opens a dataset for reading: dataset.json is parsed and every file's header and size are checked
- * against it. PLIM_ERR_DATA names what does not agree; PLIM_ERR_UNSUPPORTED for a newer format.
+ * against it. PLIM_ERR_DATA names what does not agree; PLIM_ERR_UNSUPPORTED for a newer format;
+ * PLIM_ERR_USAGE when there is no such directory.
  * `path` is copied.
  * Nothing is ever written into the directory. Memory: about twice dataset.json's size; ten times
  * while it is parsed.

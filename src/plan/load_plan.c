@@ -256,9 +256,10 @@ static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds
             facts->part_seeds < facts->batch_seeds ? "as many as wished for" : "whole batches");
     if (facts->beside->bits)
         plim__log(facts->job, PLIM_LOG_WARNING,
-                  "batches of %lld are computed %lld seeds at a time: losses differ from those of "
+                  "batches of %lld are computed %lld seed%s at a time: losses differ from those of "
                   "whole batches in the last bits, which training may magnify%s",
-                  (long long)facts->batch_seeds, (long long)seeds, more);
+                  (long long)facts->recipe->batch_size, (long long)seeds, seeds == 1 ? "" : "s",
+                  more);
     else
         plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %lld seeds at a time%s",
                   (long long)facts->batch_seeds, (long long)seeds, more);
@@ -334,14 +335,14 @@ static int64_t spare_of(const plim__load_facts_t *facts)
 
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
-    char text[PLIM__SIZE_TEXT];
+    char text[PLIM__SIZE_TEXT], needed[PLIM__SIZE_TEXT];
     /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
     const int64_t given = least / MIB + (least % MIB != 0) + 1;
     return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: at least %lld MiB in all are needed for %s of %lld%s, and the memory "
+                      "%s: at least %s in all are needed for %s of %lld%s, and the memory "
                       "line is %s; give --memory %lldM or more%s",
-                      plim__dataset_path(facts->dataset), (long long)given, facts->beside->what,
-                      (long long)facts->recipe->batch_size,
+                      plim__dataset_path(facts->dataset), plim__size_text(least, needed),
+                      facts->beside->what, (long long)facts->recipe->batch_size,
                       facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
                       plim__size_text(line, text), (long long)given, facts->beside->remedies);
 }

@@ -176,6 +176,6 @@ plim_status_t plim__exact_fold_piece(plim__exact_t *exact, const plim__exact_sli
         PLIM_TRY(plim__exact_damage(exact));
         exact->edges_done += folding.stop - folding.start;
         plim__progress(exact->job, exact->phase, "edges",
-                       plim__min_i64(exact->edges_done, exact->edges_total), exact->edges_total);
+                       plim__min_i64(exact->edges_done, exact->edges_end), exact->edges_total);
     }
 }

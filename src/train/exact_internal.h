@@ -119,7 +119,7 @@ typedef struct plim__exact {
     plim__arena_t resident_arena;
     float *resident; /* (choice.rows, width) of the slice's columns of the block's sources */
     plim__exact_store_t partial;
-    int64_t edges_done, edges_total;
+    int64_t edges_done, edges_end, edges_total; /* so far; when the pass ends; of all passes */
 
     _Atomic int64_t damaged; /* an entry of indices.npy that is none, or -1 */
 } plim__exact_t;

@@ -156,6 +156,8 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
                            .begins = b == 0,
                            .ends = s == choice->slices - 1 && b == choice->blocks - 1,
                            .sink = sink};
+            exact->edges_done = exact->edges_end;
+            exact->edges_end += exact->to->edges;
             PLIM_TRY(plim__exact_fill(exact, &slice, pass.first, pass.end));
             PLIM_TRY(run_pass(&pass, plan));
         }
@@ -205,7 +207,7 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim_
     exact->from = &exact->sets[index];
     exact->to = &exact->sets[index + 1];
     exact->choice = plan->choice;
-    exact->edges_done = 0;
+    exact->edges_done = exact->edges_end = 0;
     exact->edges_total = exact->to->edges * plan->choice.slices * plan->choice.blocks;
     if (exact->to->count == 0)
         return PLIM_OK;

@@ -171,12 +171,17 @@ static plim_status_t refuse_existing(const char *path)
 {
     static const char *const names[] = {RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
     char file[PLIM__RUN_PATH];
+    PLIM_TRY(plim__run_path(path, "dataset.json", file));
+    if (exists(file))
+        return plim__fail(PLIM_ERR_USAGE, "%s is a dataset; choose another directory for the run",
+                          path);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         PLIM_TRY(plim__run_path(path, names[i], file));
         if (exists(file))
             return plim__fail(PLIM_ERR_USAGE,
-                              "%s holds a run already (%s); resume it, or choose another directory",
-                              path, names[i]);
+                              "%s holds a run already (%s); resume it with --resume %s, or choose "
+                              "another directory",
+                              path, names[i], path);
     }
     return PLIM_OK;
 }

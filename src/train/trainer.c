@@ -469,6 +469,19 @@ static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool 
                   trainer->path, (long long)(before > 0 ? before : whole), (long long)part);
 }
 
+static void say_where(const trainer_t *trainer)
+{
+    const plim__position_t *position = &trainer->position;
+    const plim_training_t *training = &trainer->session.training;
+    if (position->ended || position->epoch >= training->epochs)
+        plim__log(trainer->session.job, PLIM_LOG_INFO,
+                  "%s: its %lld epochs are done; --epochs +N trains on", trainer->path,
+                  (long long)position->epoch);
+    else
+        plim__log(trainer->session.job, PLIM_LOG_INFO, "%s: goes on in epoch %lld after %lld steps",
+                  trainer->path, (long long)position->epoch + 1, (long long)position->step);
+}
+
 /* From the position of an open run to its end. */
 static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
                            plim_train_result_t *result_out)
@@ -489,6 +502,8 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
         plim__model_initialise(session->model, session->training.recipe.seed);
     }
     settle_parts(trainer, &plan->load, found);
+    if (resume)
+        say_where(trainer);
     trainer->timeline.updates = position->updates;
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));

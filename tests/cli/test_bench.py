@@ -150,7 +150,7 @@ def test_recipes_that_the_dataset_cannot_serve(data):
     assert run('load', data, '--fanout', '3,-2').returncode == 2
     assert run('load', data, '--fanout', '5000').returncode == 2
     done = run('load', data / 'missing', '--json')
-    assert done.returncode == 4 and json.loads(done.stdout)['exit_code'] == 4
+    assert done.returncode == 2 and json.loads(done.stdout)['exit_code'] == 2
 
 
 def test_words_for_people(data):

@@ -143,7 +143,7 @@ def test_predict_says_its_plan(graph, run, tmp_path):
     words = ('--model', 'sage', '--hidden', 16, '--memory', '200M', '--json')
     planned = json.loads(plimsoll('plan', graph, *words).stdout)['phases']['predict'] / (1 << 20)
     said = plimsoll('predict', run, '--split', 'all', '--memory', '200M', '--out', tmp_path / 'x.npy').stderr
-    assert abs(float(re.search(r'planned: at most ([\d.]+) MiB of 200 MiB', said).group(1)) - planned) < 2
+    assert abs(float(re.search(r'planned: at most ([\d.]+) MiB of 200 MiB', said).group(1)) - planned) < 3  # without what loading oneDNN reads
 
 
 def test_runs_that_begin_together_get_names_of_their_own(graph, tmp_path):
@@ -287,6 +287,8 @@ def test_a_signal_saves_the_run(graph, tmp_path, number):
                                stderr=subprocess.PIPE, text=True)
     assert process.stdout.readline().startswith('Epoch 001')
     process.send_signal(number)
+    time.sleep(0.001)
+    process.send_signal(number)  # as timeout(1) and launchers do: to the process, then to its group
     began = time.monotonic()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75, said
@@ -314,6 +316,8 @@ def test_wrong_use(graph, run, tmp_path):
             ((graph, '--loss', 'mse'), 'classes'),
             ((graph, '--epochs', '+3'), '--resume'),
             ((graph, '--run', run), 'holds a run already'),
+            ((graph, '--run', graph), 'is a dataset'),
+            ((tmp_path / 'none',), 'there is no directory'),
             ((graph, '--run', tmp_path / 'x', '--resume', run), 'one of them'),
             (('--resume', run, '--hidden', 32), 'hidden'),
             (('--resume', run, '--lr', 0.1), 'rate (--lr) is 0.01 there but 0.1 now'),

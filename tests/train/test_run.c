@@ -95,7 +95,7 @@ static void a_second_job_is_kept_out(void **state)
     assert_says("holds a run already");
     plim__run_close(run);
     assert_int_equal(create_run(&world, &second), PLIM_ERR_USAGE);
-    assert_says("holds a run already (run.json); resume it");
+    assert_says("holds a run already (run.json); resume it with --resume ");
     assert_ok(open_run(&world, &run));
     plim__run_close(run);
     plim__run_close(NULL);
