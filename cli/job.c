@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -40,13 +41,15 @@ static bool own_group;      /* the control group was made for this job */
  * after a while does not want to wait. */
 static void raise_stop_flag(int signal_number)
 {
-    static struct timespec first;
+    static _Atomic int64_t first; /* when ^C was pressed */
+    const int64_t patience = 2000000000;
     struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    if (stop_flag == 0)
-        first = now;
     stop_flag = 1;
-    if (signal_number == SIGINT && now.tv_sec - first.tv_sec > 1) {
+    if (signal_number != SIGINT || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
+        return;
+    const int64_t at = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+    int64_t before = 0;
+    if (!atomic_compare_exchange_strong(&first, &before, at) && at - before > patience) {
         (void)signal(SIGINT, SIG_DFL);
         (void)raise(SIGINT);
     }
@@ -157,7 +160,8 @@ static void show(void *user, const plim_progress_t *progress)
     struct timespec now;
     (void)user;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    if (strcmp(speech.phase, progress->phase) != 0) {
+    const bool again = speech.finished && progress->done == 0;
+    if (again || strcmp(speech.phase, progress->phase) != 0) {
         leave_line();
         end_phase(&now);
         speech.passing = false;

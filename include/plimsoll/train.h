@@ -216,7 +216,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          plim_advice_t *advice_out, int *count_out);
 
 /*
- * Trains in a new run directory (PLIM_ERR_USAGE when it exists and holds a run). Stopped by
+ * Trains in a new run directory (PLIM_ERR_USAGE when it holds one, or a dataset). Stopped by
  * job->stop: PLIM_ERR_STOPPED, and everything is saved. PLIM_ERR_USAGE when the plan was made for
  * other settings; PLIM_ERR_DATA when loss or weights are no longer finite: then last.safetensors is
  * left as it was saved before. What could not begin leaves no run behind. `events` may be NULL.

@@ -26,9 +26,9 @@ typedef struct plim__dense_params {
 } plim__dense_params_t;
 
 /*
- * What oneDNN takes for itself when it is first used (code pages, tables, JIT kernels), measured on
- * this machine or a safe bound; the account "oneDNN" holds it from plim__dense_library_begin to
- * plim__dense_library_end, which may be nested.
+ * What oneDNN takes for itself when it is first used (code pages, tables, common kernels) on this
+ * processor, which it is asked for, so it is loaded then, as a plan does first of all; the account
+ * "oneDNN" holds it from plim__dense_library_begin to plim__dense_library_end, which may be nested.
  */
 plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
 void plim__dense_library_end(plim_ledger_t *ledger);

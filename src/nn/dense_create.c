@@ -61,7 +61,8 @@ static size_t foreign_bytes(const plim__dense_params_t *params)
             continue;
         if (kind == WEIGHT) {
             bytes += HEIGHTS * plim__onednn_gradient_bytes(bfloat16, params->in, params->out) +
-                     tiles * PLIM__ONEDNN_CALL_BYTES;
+                     tiles * PLIM__ONEDNN_CALL_BYTES +
+                     (size_t)params->workers * plim__onednn_copied_bytes(params->in, params->out);
             continue;
         }
         const int64_t from = kind == FORWARD ? params->in : params->out;

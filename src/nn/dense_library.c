@@ -14,6 +14,7 @@ typedef struct holder {
     plim_ledger_t *ledger; /* NULL: nobody's */
     int account;
     int depth;
+    size_t bytes;
 } holder_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,7 +30,7 @@ static holder_t *find_holder(const plim_ledger_t *ledger)
 
 static void release(holder_t *holder)
 {
-    plim__ledger_release(holder->ledger, holder->account, plim__onednn_library_bytes());
+    plim__ledger_release(holder->ledger, holder->account, holder->bytes);
     plim__ledger_add_spare(holder->ledger, -PLIM__ONEDNN_SPARE_BYTES);
     *holder = (holder_t){0};
 }
@@ -46,14 +47,14 @@ static plim_status_t hold(plim_ledger_t *ledger)
     holder = find_holder(NULL);
     if (holder == NULL)
         return plim__fail(PLIM_ERR_NOMEM, "too many runs use oneDNN at once in this process");
+    const size_t bytes = plim__onednn_library_bytes();
     plim__ledger_add_spare(ledger, PLIM__ONEDNN_SPARE_BYTES);
-    plim_status_t status =
-        plim__ledger_reserve(ledger, "oneDNN", plim__onednn_library_bytes(), &account);
+    plim_status_t status = plim__ledger_reserve(ledger, "oneDNN", bytes, &account);
     if (status != PLIM_OK) {
         plim__ledger_add_spare(ledger, -PLIM__ONEDNN_SPARE_BYTES);
         return status;
     }
-    *holder = (holder_t){ledger, account, 1};
+    *holder = (holder_t){ledger, account, 1, bytes};
     status = plim__onednn_load();
     if (status != PLIM_OK)
         release(holder);

@@ -86,6 +86,9 @@ const char *plim__onednn_version(void);
 size_t plim__onednn_product_bytes(bool bfloat16, int64_t in, int64_t out);
 size_t plim__onednn_gradient_bytes(bool bfloat16, int64_t in, int64_t out);
 
+/* What a thread's call for a weight's gradient takes meanwhile, and may keep. */
+size_t plim__onednn_copied_bytes(int64_t in, int64_t out);
+
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.
  */

@@ -254,15 +254,17 @@ static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds
         (void)snprintf(
             more, sizeof more, "; from about %lld MiB of memory on it is %s", (long long)mebibytes,
             facts->part_seeds < facts->batch_seeds ? "as many as wished for" : "whole batches");
+    char parts[96];
+    (void)snprintf(parts, sizeof parts, "%lld seed%s at a time", (long long)seeds,
+                   seeds == 1 ? "" : "s");
+    const long long batch = (long long)facts->recipe->batch_size;
     if (facts->beside->bits)
         plim__log(facts->job, PLIM_LOG_WARNING,
-                  "batches of %lld are computed %lld seed%s at a time: losses differ from those of "
+                  "batches of %lld are computed %s: losses differ from those of "
                   "whole batches in the last bits, which training may magnify%s",
-                  (long long)facts->recipe->batch_size, (long long)seeds, seeds == 1 ? "" : "s",
-                  more);
+                  batch, parts, more);
     else
-        plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %lld seeds at a time%s",
-                  (long long)facts->batch_seeds, (long long)seeds, more);
+        plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %s%s", batch, parts, more);
 }
 
 /* As many seeds, by halves, as a slot has room for; those of a part where that is enough. */
@@ -341,7 +343,8 @@ static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %s in all are needed for %s of %lld%s, and the memory "
                       "line is %s; give --memory %lldM or more%s",
-                      plim__dataset_path(facts->dataset), plim__size_text(least, needed),
+                      plim__dataset_path(facts->dataset),
+                      plim__size_text(least + MIB / 20, needed), /* rounded up */
                       facts->beside->what, (long long)facts->recipe->batch_size,
                       facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
                       plim__size_text(line, text), (long long)given, facts->beside->remedies);

@@ -153,7 +153,10 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     plim_dataset_t *dataset;
     struct stat about;
     if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return plim__fail(PLIM_ERR_USAGE, "there is no directory %s", path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "there is no directory %s; `plimsoll import` or `plimsoll generate` makes a dataset",
+            path);
     int length = snprintf(name, sizeof name, "%s/%s", path, PLIM__MANIFEST_NAME);
     if (length < 0 || (size_t)length >= sizeof name)
         return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", path);

@@ -100,7 +100,7 @@ plim_status_t plim__exact_fill(plim__exact_t *exact, const plim__exact_slice_t *
         fill.data = data;
         plim__team_run(exact->team, (fill.chunk.end - fill.chunk.first + TILE - 1) / TILE,
                        TILE * cost, fill_tile, &fill);
-        if (exact->edges_total == exact->to->edges) /* of many passes one bar is enough */
+        if (exact->choice.slices * exact->choice.blocks == 1) /* of many passes one bar is enough */
             plim__progress(exact->job, exact->reading, "rows", fill.chunk.end - first, end - first);
     }
     return PLIM_OK;

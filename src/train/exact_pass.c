@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "io/npy.h"
 #include "nn/tile.h"
 
@@ -158,6 +159,9 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
                            .sink = sink};
             exact->edges_done = exact->edges_end;
             exact->edges_end += exact->to->edges;
+            if (choice->slices * choice->blocks > 1)
+                plim__progress(exact->job, exact->phase, "edges", exact->edges_done,
+                               exact->edges_total);
             PLIM_TRY(plim__exact_fill(exact, &slice, pass.first, pass.end));
             PLIM_TRY(run_pass(&pass, plan));
         }

@@ -84,7 +84,8 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         fits = plim__exact_fit(&work, room, &fit);
         if (!fits && (fit.needed > most || fit.needed <= room))
             return plim__ledger_refuse_spare(exact->job->ledger, plim__dataset_path(exact->dataset),
-                                             "exact evaluation", (size_t)(fit.needed + giving));
+                                             "exact evaluation",
+                                             (size_t)plim__add_saturating_i64(fit.needed, giving));
     }
     say_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/commit.h"
+#include "store/manifest.h"
 #include "train/run_internal.h"
 #include "train/settings.h"
 
@@ -171,7 +172,7 @@ static plim_status_t refuse_existing(const char *path)
 {
     static const char *const names[] = {RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
     char file[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(path, "dataset.json", file));
+    PLIM_TRY(plim__run_path(path, PLIM__MANIFEST_NAME, file));
     if (exists(file))
         return plim__fail(PLIM_ERR_USAGE, "%s is a dataset; choose another directory for the run",
                           path);

@@ -49,7 +49,7 @@ static inline bool plim__position_ends(const plim__position_t *position,
 size_t plim__run_estimate(void);
 
 /* Makes `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE when it
- * holds a run already, PLIM_ERR_IO. `dataset_path` is made absolute. */
+ * holds a run already or is a dataset, PLIM_ERR_IO. `dataset_path` is made absolute. */
 plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
                                const plim_dataset_info_t *dataset, const plim_training_t *training,
                                plim__run_t **run_out);

@@ -469,17 +469,24 @@ static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool 
                   trainer->path, (long long)(before > 0 ? before : whole), (long long)part);
 }
 
-static void say_where(const trainer_t *trainer)
+/* Where a resumed run goes on. */
+static void say_where(const trainer_t *trainer, bool found)
 {
     const plim__position_t *position = &trainer->position;
-    const plim_training_t *training = &trainer->session.training;
-    if (position->ended || position->epoch >= training->epochs)
-        plim__log(trainer->session.job, PLIM_LOG_INFO,
-                  "%s: its %lld epochs are done; --epochs +N trains on", trainer->path,
+    const plim_job_t *job = trainer->session.job;
+    if (!found)
+        plim__log(job, PLIM_LOG_INFO, "%s: nothing was saved yet, so it begins anew",
+                  trainer->path);
+    else if (position->ended)
+        plim__log(job, PLIM_LOG_INFO, "%s: patience ended it at epoch %lld", trainer->path,
                   (long long)position->epoch);
+    else if (position->epoch >= trainer->session.training.epochs)
+        plim__log(job, PLIM_LOG_INFO, "%s: all is done, %lld epochs in all; --epochs +N trains on",
+                  trainer->path, (long long)position->epoch);
     else
-        plim__log(trainer->session.job, PLIM_LOG_INFO, "%s: goes on in epoch %lld after %lld steps",
-                  trainer->path, (long long)position->epoch + 1, (long long)position->step);
+        plim__log(job, PLIM_LOG_INFO, "%s: goes on in epoch %lld at step %lld of %lld",
+                  trainer->path, (long long)position->epoch + 1, (long long)position->step,
+                  (long long)trainer->steps);
 }
 
 /* From the position of an open run to its end. */
@@ -503,7 +510,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     }
     settle_parts(trainer, &plan->load, found);
     if (resume)
-        say_where(trainer);
+        say_where(trainer, found);
     trainer->timeline.updates = position->updates;
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));

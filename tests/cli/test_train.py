@@ -143,7 +143,8 @@ def test_predict_says_its_plan(graph, run, tmp_path):
     words = ('--model', 'sage', '--hidden', 16, '--memory', '200M', '--json')
     planned = json.loads(plimsoll('plan', graph, *words).stdout)['phases']['predict'] / (1 << 20)
     said = plimsoll('predict', run, '--split', 'all', '--memory', '200M', '--out', tmp_path / 'x.npy').stderr
-    assert abs(float(re.search(r'planned: at most ([\d.]+) MiB of 200 MiB', said).group(1)) - planned) < 3  # without what loading oneDNN reads
+    # Without what loading oneDNN reads.
+    assert abs(float(re.search(r'planned: at most ([\d.]+) MiB of 200 MiB', said).group(1)) - planned) < 3
 
 
 def test_runs_that_begin_together_get_names_of_their_own(graph, tmp_path):
