@@ -21,7 +21,7 @@
 #endif
 /* A thread takes about 30 KiB of the kernel, more than it leaves of its stack: on the ledger with
  * it, though it lies elsewhere. */
-#define KERNEL_BYTES ((size_t)16 << 10)
+#define KERNEL_BYTES ((size_t)8 << 10)
 
 #define ENOUGH_FINISHED 16
 
