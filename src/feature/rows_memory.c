@@ -84,9 +84,11 @@ plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset
     plim_status_t status = plim__arena_create(job->ledger, "rows", arena_bytes(dataset), &arena);
     if (status != PLIM_OK)
         goto close;
+    /* First, so that no huge page is two threads' chunks: each would have one charged. */
+    char *table = plim__arena_carve(&arena, table_bytes(dataset), 1, PLIM__PAGE);
+    plim__arena_want_huge(table, table_bytes(dataset));
     rows_memory_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, 1);
-    rows->table = plim__arena_carve(&arena, table_bytes(dataset), 1, PLIM__PAGE);
-    plim__arena_want_huge(rows->table, table_bytes(dataset));
+    rows->table = table;
     status = plim__bulk_read(job, &file, PLIM__NPY_HEADER, rows->table,
                              file.size - PLIM__NPY_HEADER, NULL, NULL);
     if (status != PLIM_OK) {

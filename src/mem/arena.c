@@ -127,15 +127,20 @@ void plim__arena_want_huge(void *base, size_t size)
 }
 
 /* Gaps between the pieces are poisoned, and touched all the same. */
-__attribute__((no_sanitize("address"))) void plim__arena_touch(const plim__arena_t *arena)
+__attribute__((no_sanitize("address"))) void plim__arena_touch_part(char *base, size_t size)
 {
-    if (madvise(arena->base, arena->size, MADV_POPULATE_WRITE) == 0)
+    if (madvise(base, size, MADV_POPULATE_WRITE) == 0)
         return;
     /* A write of what stands there already: the compiler must not leave it out. */
-    for (size_t at = 0; at < arena->size; at += PLIM__PAGE) {
-        volatile char *byte = arena->base + at;
+    for (size_t at = 0; at < size; at += PLIM__PAGE) {
+        volatile char *byte = base + at;
         *byte = *byte;
     }
+}
+
+void plim__arena_touch(const plim__arena_t *arena)
+{
+    plim__arena_touch_part(arena->base, arena->size);
 }
 
 void plim__arena_want_small(void *base, size_t size)

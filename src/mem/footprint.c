@@ -32,9 +32,8 @@ static int64_t batch_bytes(int64_t line_bytes)
 
 int64_t plim__footprint_growth(int64_t line_bytes)
 {
-    /* Page tables: 8 bytes for each page of 4 KiB that will be touched, up to the line; and a third
-     * more for pages of files that come and go meanwhile: some MiB where there are GiB. */
-    int64_t tables = line_bytes == PLIM_LINE_NONE ? 0 : line_bytes / 384;
+    /* Page tables: 8 bytes for each page of 4 KiB that will be touched, up to the line. */
+    int64_t tables = line_bytes == PLIM_LINE_NONE ? 0 : line_bytes / 512;
     return batch_bytes(line_bytes) + tables;
 }
 

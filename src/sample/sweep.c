@@ -62,6 +62,9 @@ static plim_status_t make(void *context, int number, int64_t piece)
     PLIM_TRY(plim__job_check(state->job));
     worker->size = (size_t)plim__min_i64(sweep->piece, sweep->end - sweep->start - skipped);
     worker->data = sweep->place != NULL ? sweep->place + skipped : worker->buffer;
+    /* By one thread: of several that come to a huge page at once each has one charged. */
+    if (sweep->place != NULL)
+        plim__arena_touch_part(worker->data, worker->size);
     PLIM_TRY(read_piece(state, worker, sweep->start + skipped));
     return sweep->look(sweep->context, number, piece, worker->data, worker->size);
 }

@@ -210,17 +210,20 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "adjacency", arena_bytes(info, workers), &arena));
+    const bool narrow = info->index_type == PLIM_I32;
+    const size_t width = narrow ? sizeof(int32_t) : sizeof(int64_t);
+    /* First, so that no huge page is two threads' chunks: each would have one charged. */
+    char *indices = plim__arena_carve(
+        &arena, 1, plim__round_up((size_t)info->num_edges * width, PLIM__PAGE), PLIM__PAGE);
+    plim__arena_want_huge(arena.base, arena.size);
     memory_t *memory = plim__arena_carve(&arena, 1, sizeof *memory, 1);
     memory->source = (plim__topology_t){draw, degrees, stats, destroy};
     memory->offsets = offsets;
-    memory->narrow = info->index_type == PLIM_I32;
+    memory->indices = indices;
+    memory->narrow = narrow;
     memory->shift = memory->narrow ? 2 : 3;
     memory->num_workers = workers;
     memory->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
-    size_t width = memory->narrow ? sizeof(int32_t) : sizeof(int64_t);
-    memory->indices = plim__arena_carve(
-        &arena, 1, plim__round_up((size_t)info->num_edges * width, PLIM__PAGE), PLIM__PAGE);
-    plim__arena_want_huge(arena.base, arena.size);
     plim_status_t status = read_indices(job, dataset, memory);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
