@@ -224,7 +224,8 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const cha
     const int64_t fixed = plim__add_saturating_i64(
         plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)),
         more - spare);
-    const int64_t least = (plim__footprint_least(fixed) + MIB - 1) / MIB;
+    /* A quarter to spare: under a larger line buffers are larger, and the process by some pages. */
+    const int64_t least = (plim__footprint_least(fixed) + MIB / 4 + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",
