@@ -92,17 +92,22 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                                                                                           : 0;
 }
 
+/* What the plan has of an account already, there in every phase. */
+static int64_t entered(const plim_train_plan_t *plan, const char *name)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        if (strcmp(plan->accounts[i].name, name) == 0)
+            return plan->accounts[i].phase[PLIM_PHASE_PREDICT];
+    return 0;
+}
+
 /* Where prediction takes more than training, so do its page tables. */
 static void enter_tables(plim_train_plan_t *plan)
 {
-    int64_t sum = 0, kernel = 0;
-    for (int i = 0; i < plan->num_accounts; i++) {
-        const plim_plan_account_t *account = &plan->accounts[i];
-        sum = plim__add_saturating_i64(sum, account->phase[PLIM_PHASE_PREDICT]);
-        if (strcmp(account->name, "kernel") == 0)
-            kernel = account->phase[PLIM_PHASE_PREDICT];
-    }
-    enter(plan, "kernel", plim__max_i64(plim__footprint_kernel(sum) - kernel, 0));
+    int64_t sum = 0;
+    for (int i = 0; i < plan->num_accounts; i++)
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[PLIM_PHASE_PREDICT]);
+    enter(plan, "kernel", plim__max_i64(plim__footprint_kernel(sum) - entered(plan, "kernel"), 0));
 }
 
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -152,10 +157,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     cost->least = evaluation.least + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim_plan_account_t *account = &evaluation.accounts[i];
-        int64_t there = 0; /* what is held already is there in every phase */
-        for (int j = 0; j < plan->num_accounts; j++)
-            if (strcmp(plan->accounts[j].name, account->name) == 0)
-                there = plan->accounts[j].phase[PLIM_PHASE_PREDICT];
+        const int64_t there = entered(plan, account->name);
         enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
     enter(plan, "evaluation", output);

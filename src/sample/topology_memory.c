@@ -184,7 +184,7 @@ static plim_status_t read_indices(const plim_job_t *job, const plim_dataset_t *d
                                   memory_t *memory)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    size_t width = memory->narrow ? sizeof(int32_t) : sizeof(int64_t);
+    const size_t width = plim__index_bytes(manifest->info.index_type);
     plim__file_t file;
     reading_t reading = {&file, (uint64_t)manifest->info.num_nodes, memory->narrow};
     const plim__sweep_t sweep = {.file = &file,
@@ -210,8 +210,7 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "adjacency", arena_bytes(info, workers), &arena));
-    const bool narrow = info->index_type == PLIM_I32;
-    const size_t width = narrow ? sizeof(int32_t) : sizeof(int64_t);
+    const size_t width = plim__index_bytes(info->index_type);
     /* First, so that no huge page is two threads' chunks: each would have one charged. */
     char *indices = plim__arena_carve(
         &arena, 1, plim__round_up((size_t)info->num_edges * width, PLIM__PAGE), PLIM__PAGE);
@@ -220,7 +219,7 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
     memory->source = (plim__topology_t){draw, degrees, stats, destroy};
     memory->offsets = offsets;
     memory->indices = indices;
-    memory->narrow = narrow;
+    memory->narrow = info->index_type == PLIM_I32;
     memory->shift = memory->narrow ? 2 : 3;
     memory->num_workers = workers;
     memory->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
