@@ -17,12 +17,6 @@ typedef struct plim__row_form {
     plim__half_path_t path;
 } plim__row_form_t;
 
-/* Bytes of one feature. */
-static inline size_t plim__feature_bytes(plim_dtype_t type)
-{
-    return type == PLIM_F16 ? 2 : 4;
-}
-
 plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
 
 /*

@@ -7,6 +7,7 @@
 #include "ingest/generate_noise.h"
 #include "ingest/generate_place.h"
 #include "mem/arena.h"
+#include "store/dataset.h"
 
 #include <math.h>
 #include <string.h>
@@ -58,14 +59,10 @@ static int64_t padded_features(const plim__shape_t *shape)
     return (shape->num_features + PLIM__NOISE_LANES - 1) / PLIM__NOISE_LANES * PLIM__NOISE_LANES;
 }
 
-static size_t value_bytes(const plim__shape_t *shape)
-{
-    return shape->feature_type == PLIM_F16 ? 2 : 4;
-}
-
 static int64_t rows_of_piece(const plim__shape_t *shape)
 {
-    int64_t row = plim__max_i64(1, shape->num_features * (int64_t)value_bytes(shape));
+    int64_t row =
+        plim__max_i64(1, shape->num_features * (int64_t)plim__feature_bytes(shape->feature_type));
     int64_t rows = plim__max_i64(1, plim__min_i64(PIECE_ROWS, PIECE_BYTES / row));
     return plim__min_i64(rows, shape->num_nodes);
 }
@@ -82,7 +79,7 @@ static size_t means_count(const plim__shape_t *shape)
 static size_t features_bytes(const plim__shape_t *shape)
 {
     size_t values = (size_t)(rows_of_piece(shape) * shape->num_features) + PLIM__NOISE_LANES;
-    return values * value_bytes(shape);
+    return values * plim__feature_bytes(shape->feature_type);
 }
 
 static size_t worker_estimate(const plim__shape_t *shape)
@@ -111,7 +108,8 @@ static int64_t column_count(const plim__shape_t *shape, int column)
 static int64_t column_bytes(const plim__shape_t *shape, int column)
 {
     if (column == COLUMN_FEATURES)
-        return shape->num_nodes * shape->num_features * (int64_t)value_bytes(shape);
+        return shape->num_nodes * shape->num_features *
+               (int64_t)plim__feature_bytes(shape->feature_type);
     return column_count(shape, column) * (int64_t)sizeof(int64_t);
 }
 
@@ -206,7 +204,7 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
     rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
     rows->piece_rows = rows_of_piece(shape);
     rows->padded = padded_features(shape);
-    rows->row_bytes = (size_t)shape->num_features * value_bytes(shape);
+    rows->row_bytes = (size_t)shape->num_features * plim__feature_bytes(shape->feature_type);
     for (int i = 0; i < 2; i++)
         rows->begins[i] = plim__arena_carve(&arena, classes, sizeof(int64_t), PLIM__LINE);
     if (means_count(shape) > 0)

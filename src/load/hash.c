@@ -6,6 +6,7 @@
  */
 #include "base/rng.h"
 #include "load/loader.h"
+#include "store/dataset.h"
 
 #include <string.h>
 
@@ -26,7 +27,7 @@ static int64_t at(plim_dtype_t type, const void *array, int64_t i)
 static void hash_nodes(const plim_loader_t *loader, const plim_batch_t *batch, uint64_t *hashes)
 {
     const plim_recipe_t *recipe = &loader->plan.recipe;
-    const size_t size = (size_t)loader->info->num_features * (recipe->row_type == PLIM_F16 ? 2 : 4);
+    const size_t size = (size_t)loader->info->num_features * plim__feature_bytes(recipe->row_type);
     for (int64_t i = 0; i < batch->num_nodes; i++) {
         uint64_t row = 0;
         if (batch->rows != NULL)

@@ -3,11 +3,7 @@
 #include "base/check.h"
 #include "base/job.h"
 #include "mem/arena.h"
-
-static size_t row_width(plim_dtype_t type)
-{
-    return type == PLIM_F16 ? 2 : 4;
-}
+#include "store/dataset.h"
 
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
@@ -68,7 +64,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
     };
     if (with_rows)
-        sizes.rows = array_bytes(plan->slot_nodes, info->num_features, row_width(recipe->row_type));
+        sizes.rows = array_bytes(plan->slot_nodes, info->num_features,
+                                 plim__feature_bytes(recipe->row_type));
     if (recipe->degrees)
         sizes.degrees = array_bytes(plan->slot_nodes, 1, sizeof(int32_t));
     if (info->label_kind == PLIM_LABELS_CLASSES)
@@ -102,7 +99,7 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
         .most_drawn = parts->most_drawn,
         .draws = plan->window_draws,
         .rows = rows_read ? plan->window_rows : 0,
-        .row_bytes = (size_t)info->num_features * row_width(info->feature_type),
+        .row_bytes = (size_t)info->num_features * plim__feature_bytes(info->feature_type),
         .row_type = info->feature_type,
         .num_features = info->num_features,
         .builders = parts->builders,

@@ -290,8 +290,9 @@ static bool fit_layer(const plim__exact_work_t *work, int index, int64_t availab
         *needed_out = available - left;
         return left >= 0;
     }
-    const int64_t row =
-        index > 0 ? 4 * layer->in : layer->in * (work->info->feature_type == PLIM_F16 ? 2 : 4);
+    const int64_t row = index > 0
+                            ? 4 * layer->in
+                            : layer->in * (int64_t)plim__feature_bytes(work->info->feature_type);
     const int64_t states = plim__mul_saturating_i64(to, 4 * stored_floats(layer));
     if (work->scratch_counts && resident_bytes(work, index) > left)
         left -= states + states / 16;

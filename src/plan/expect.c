@@ -5,6 +5,7 @@
 #include "io/npy.h"
 #include "plan/settings.h"
 #include "plan/train_cost.h"
+#include "store/dataset.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static void add_reads(double count, double bytes, double file_bytes, double gap,
 
 static double row_bytes(const plim_dataset_info_t *info)
 {
-    return (double)info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
+    return (double)info->num_features * (double)plim__feature_bytes(info->feature_type);
 }
 
 /* Steps that a window of the plan has: by its draws, and by the rows that it does not find kept. */

@@ -11,6 +11,12 @@ static inline size_t plim__index_bytes(plim_dtype_t type)
     return type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
 }
 
+/* Bytes of a feature, PLIM_F16 or PLIM_F32. */
+static inline size_t plim__feature_bytes(plim_dtype_t type)
+{
+    return type == PLIM_F16 ? 2 : 4;
+}
+
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
 /* The directory's path; an imagined dataset's name. */
