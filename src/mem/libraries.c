@@ -26,8 +26,9 @@
 /* Of code that is read at once, of a large library. */
 #define CUT_BYTES ((size_t)32 << 10)
 
-/* Of the command line's code, what is used all the time: below this a run hardly gets on. */
-#define USED_BYTES ((int64_t)1 << 20)
+/* Of the command line's code, what is used all the time: below this a run hardly gets on. With it
+ * the least lines of twelve runs are 3 to 8 % above the lowest limits under which they end. */
+#define USED_BYTES ((int64_t)1 << 19)
 
 #define USUAL_AHEAD ((int64_t)128 << 10)
 

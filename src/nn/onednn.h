@@ -23,8 +23,8 @@ struct dnnl_primitive;
 struct dnnl_primitive_desc;
 struct dnnl_stream;
 
-/* Of oneDNN's code, what is seldom used. */
-#define PLIM__ONEDNN_SPARE_BYTES ((int64_t)13 << 18)
+/* Of oneDNN, code that the kernel may drop: what it makes and keeps is the products'. */
+#define PLIM__ONEDNN_SPARE_BYTES ((int64_t)11 << 19)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
 #define PLIM__ONEDNN_PLACES 15
 #define PLIM__ONEDNN_READING_MOST ((int64_t)13 << 21)

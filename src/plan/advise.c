@@ -20,6 +20,7 @@
 #define MIB ((int64_t)1 << 20)
 #define STEPS_MOST 40 /* of a change: by quarters and halves, so 2^-20 of what it was */
 #define ALL_FANOUT 32 /* what "all neighbours" begins to shrink from */
+#define GUESS_PART 32 /* of a line: how far what is guessed of a change may be off */
 
 typedef enum kind { PRECISION, FANOUT, BATCH, HIDDEN, NUM_KINDS } kind_t;
 
@@ -57,12 +58,20 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
     const plim__trial_t trial = trial_for(advising, training);
     plim_load_wishes_t wishes = advising->wishes;
     plim_train_plan_t plan;
-    if (memory > 0)
-        wishes.memory = memory;
+    wishes.memory = memory;
     return plim__train_plan_quiet(advising->job, advising->dataset, training, &wishes,
                                   trial.count > 0 ? &trial : NULL, &plan) == PLIM_OK &&
            (!advising->whole || plan.load.part_seeds == wishes.part_seeds ||
             (training->microbatch > 0 && plan.load.part_seeds == training->microbatch));
+}
+
+/* Whether they do under the line that there is, by a little: how large their batches are is known
+ * only when they are drawn. */
+static bool does_here(const advising_t *advising, const plim_training_t *training)
+{
+    const int64_t line = advising->wishes.memory > 0 ? advising->wishes.memory
+                                                     : plim_ledger_line(advising->job->ledger);
+    return does(advising, training, line - line / GUESS_PART);
 }
 
 /* The least line, to a MiB, under which they do; 0 when none is found. */
@@ -176,7 +185,7 @@ static bool find_one(const advising_t *advising, kind_t kind, plim_training_t *c
         plim_training_t changed = *advising->training;
         if (!change(&changed, kind, steps))
             return false;
-        if (does(advising, &changed, 0)) {
+        if (does_here(advising, &changed)) {
             *changed_out = changed;
             return true;
         }
@@ -201,12 +210,12 @@ static bool find_several(const advising_t *advising, plim_training_t *changed_ou
     bool kinds[NUM_KINDS] = {true, true, true, true};
     for (int steps = 1; steps <= STEPS_MOST; steps++) {
         change_all(advising, kinds, steps, changed_out);
-        if (!does(advising, changed_out, 0))
+        if (!does_here(advising, changed_out))
             continue;
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             kinds[kind] = false;
             change_all(advising, kinds, steps, changed_out);
-            kinds[kind] = !does(advising, changed_out, 0);
+            kinds[kind] = !does_here(advising, changed_out);
         }
         change_all(advising, kinds, steps, changed_out);
         return true;
@@ -235,8 +244,9 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
         advising.wishes = *wishes;
     const plim_recipe_t recipe = plim__settings_recipe(plim_dataset_info(dataset), training);
     PLIM_TRY(plim__statistics_trial(job, dataset, &recipe, false, &advising.trial));
-    advising.whole = does(&advising, training, 0); /* then it fits, and may be cut */
-    if (!does(&advising, training, 0)) {
+    advising.whole =
+        does(&advising, training, advising.wishes.memory); /* then it fits, and may be cut */
+    if (!does(&advising, training, advising.wishes.memory)) {
         const int64_t before = least_line(&advising, training);
         for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
             if (find_one(&advising, (kind_t)kind, &changed))

@@ -23,6 +23,9 @@
 /* The same by more, for what packed rows were chosen for. */
 #define PACKED_STEP ((size_t)1 << 20)
 
+/* Under less than this a process that lacks some of its code does not get on: under 7.8 MiB a run
+ * of a second took a minute. */
+#define RUNS_BYTES (10 * MIB)
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
 /* What can be drawn at all, and is worth a plan. */
@@ -335,6 +338,12 @@ static int64_t spare_of(const plim__load_facts_t *facts)
     return plim__ledger_spare(facts->job->ledger) + facts->beside->spare;
 }
 
+/* The line that does in place of `least`, when code gives way as far as it may. */
+static int64_t lowest_of(const plim__load_facts_t *facts, int64_t least)
+{
+    return plim__max_i64(least - spare_of(facts), plim__min_i64(least, RUNS_BYTES));
+}
+
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
 {
     char text[PLIM__SIZE_TEXT], needed[PLIM__SIZE_TEXT];
@@ -387,8 +396,8 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     const plim__load_beside_t *beside = facts->beside;
     if (!fit_tighter(facts, tight, line, plan, tight_out)) {
         const int64_t least = least_of(facts, tight);
-        if (least - line > spare_of(facts))
-            return refuse(facts, line, least - spare_of(facts));
+        if (line < lowest_of(facts, least))
+            return refuse(facts, line, lowest_of(facts, least));
         /* The ladder's last step: as there, and code gives way. */
         (void)fit_tighter(facts, tight, least, plan, tight_out);
         plan->guessed = facts->largest_guessed;
@@ -475,7 +484,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     plan.line = line;
     plan.spare = spare_of(&facts);
     /* Of batches that are not cut, which may take more. */
-    plan.least = plim__load_least(&facts) - plan.spare;
+    plan.least = lowest_of(&facts, plim__load_least(&facts));
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;

@@ -99,7 +99,7 @@ def test_every_option_of_train_is_read(graph, tmp_path):
 
 def test_what_does_not_fit(graph):
     """The least that would do is named, and does; below it the table is that of the least line."""
-    for memory in ('8M', '10M'):
+    for memory in ('8M', '9M'):
         refused = plan(graph, *RECIPE, '--memory', memory, code=3)
         assert not refused['fits'] and refused['exit_code'] == 3
         given = int(re.search(r'give --memory (\d+)M', refused['error']).group(1))
@@ -108,8 +108,8 @@ def test_what_does_not_fit(graph):
         assert plan(graph, *RECIPE, '--memory', f'{given}M')['fits']
         assert given - 4 <= refused['least_bytes'] >> 20 <= given
         assert not plan(graph, *RECIPE, '--memory', f'{given - 5}M', code=3)['fits']
-    done = plimsoll('plan', graph, *RECIPE, '--memory', '10M', code=3)
-    assert '10 MiB, from --memory: it does not fit' in done.stdout and 'MiB in all are needed' in done.stderr
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
+    assert '9 MiB, from --memory: it does not fit' in done.stdout and 'MiB in all are needed' in done.stderr
 
 
 def test_memory_that_is_not_here(graph):
@@ -126,12 +126,12 @@ def test_sweep(graph):
         [(batch, fanout) for batch in ('100', '200') for fanout in ('3,2', '4,3', '5,5')]
     assert found['fits'] and all(row['fits'] for row in rows)
     assert abs(rows[4]['total_bytes'] - plan(graph, *RECIPE, '--memory', '400M')['total_bytes']) <= 2 << 20
-    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=24M,1G', 'precision=f32,bf16').stdout
+    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=20M,1G', 'precision=f32,bf16').stdout
     lines = [line.split() for line in said.splitlines()]
     head = next(i for i, line in enumerate(lines) if line[:3] == ['hidden', 'memory', 'precision'])
     assert len(lines) == head + 9
     assert [line[:3] for line in lines[head + 1:]] == \
-        [[hidden, memory, kind] for hidden in ('16', '4096') for memory in ('24M', '1G') for kind in ('f32', 'bf16')]
+        [[hidden, memory, kind] for hidden in ('16', '4096') for memory in ('20M', '1G') for kind in ('f32', 'bf16')]
     assert 'no' in lines[head + 5] and 'yes' in lines[head + 7]
     assert max(map(len, said.splitlines())) <= 100
 
@@ -139,7 +139,7 @@ def test_sweep(graph):
 def test_sweeps_that_are_none(graph):
     for words in (('batch',), ('batch=',), ('lr=1,2',), ('batch=x',), ('memory=2Q',), ('batch=100', 'run=3')):
         plimsoll('plan', graph, '--sweep', *words, code=2)
-    plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=8M,10M', code=3)
+    plimsoll('plan', graph, *RECIPE, '--sweep', 'memory=8M,9M', code=3)
     # a choice that makes no sense is a row of its own
     rows = plan(graph, *RECIPE, '--model', 'gat', '--sweep', 'heads=4,5')['rows']
     assert rows[0]['fits'] and 'error' in rows[1]
@@ -187,5 +187,5 @@ def test_advice_taken_fits(graph, words, share):
 
 
 def test_nothing_would_fit(graph):
-    done = plimsoll('plan', graph, *RECIPE, '--memory', '10M', code=3)
+    done = plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
     assert 'No smaller batch, fan-out or model would fit' in done.stdout

@@ -79,7 +79,7 @@ static void what_is_advised_fits(void **state)
     assert_ok(
         plim_train_advise(&place.job, place.dataset, &training, NULL, CAPACITY, advice, &count));
     assert_int_equal(count, 0); /* whole batches fit */
-    for (int64_t memory = plan.least - 24 * MIB; memory < plan.least; memory += 6 * MIB)
+    for (int64_t memory = plan.least - 16 * MIB; memory < plan.least; memory += 4 * MIB)
         check_advice(&place, &training, &(plim_load_wishes_t){.memory = memory}, false, 0);
     for (int64_t memory = plan.least + MIB; memory < plan.total; memory += 32 * MIB) {
         const plim_load_wishes_t wishes = {.memory = memory};
