@@ -147,6 +147,9 @@ static int settle_object(struct dl_phdr_info *object, size_t size, void *context
     if (is_kernels(object) || (is_c_library(object) && !*with_c_library))
         return 0;
     advise_object(object, MADV_POPULATE_READ);
+    /* What gives way and is read again brings nothing with it that lies near it in the file: next
+     * to constants, that may be megabytes for a debugger. */
+    advise_object(object, MADV_RANDOM);
     drop_unmapped(object);
     return 0;
 }
