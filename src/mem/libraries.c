@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -34,6 +35,10 @@
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14; older kernels refuse it, and pages come when used */
+#endif
+
+#ifndef PR_THP_DISABLE_EXCEPT_ADVISED
+#define PR_THP_DISABLE_EXCEPT_ADVISED 2 /* Linux 6.18; older kernels refuse it */
 #endif
 
 /* A read-only segment, in whole pages. */
@@ -154,6 +159,21 @@ static int settle_object(struct dl_phdr_info *object, size_t size, void *context
     return 0;
 }
 
+/*
+ * Where everybody has huge pages unasked, code that oneDNN makes and the heap would have them too:
+ * megabytes of which little is used, now or when the kernel gets round to it. Kernels that cannot
+ * leave those to whom has asked give the process none.
+ */
+static void refuse_huge(void)
+{
+    char text[64];
+    if (plim__kernel_read("", "/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) >
+            0 &&
+        strstr(text, "[always]") != NULL &&
+        prctl(PR_SET_THP_DISABLE, 1L, (long)PR_THP_DISABLE_EXCEPT_ADVISED, 0L, 0L) != 0)
+        (void)prctl(PR_SET_THP_DISABLE, 1L, 0L, 0L, 0L);
+}
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int64_t settled_bytes; /* 0: the process is somebody else's */
 static int64_t spare_bytes;
@@ -164,6 +184,7 @@ static void settle(void)
     (void)dl_iterate_phdr(add_object, &survey);
     if (survey.all > OWN_BYTES)
         return;
+    refuse_huge();
     bool with_c_library = !c_library_shared();
     (void)dl_iterate_phdr(settle_object, &with_c_library);
     settled_bytes = survey.all - (with_c_library ? 0 : survey.c_library);

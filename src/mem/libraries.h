@@ -10,7 +10,8 @@
 
 /*
  * File pages of this process. A small process (the command line's) has all read-only segments of
- * its objects in memory, and nothing else of their files: the first call sees to that. The C
+ * its objects in memory, nothing else of their files, and huge pages only where they are asked for
+ * (none where the kernel cannot tell these apart): the first call sees to that. The C
  * library is left out when other processes have it, too: then it is not charged to us. In a
  * large process, somebody else's, it is what is resident and some more.
  */
