@@ -177,8 +177,8 @@ typedef struct plim_train_result {
  *
  * A run computes the same bits under any line that has room for whole batches. Where there is none
  * for them (or for microbatch, or wishes->part_seeds), load.part_seeds says how many seeds are
- * computed at a time, by halves of a batch, and the log warns: losses then agree to about 1e-6, and
- * to the bit among all runs of the same part_seeds.
+ * computed at a time, by halves of a batch, and the log warns: losses then agree in f32 to about
+ * 1e-6, which large learning rates magnify, and to the bit among all runs of the same part_seeds.
  */
 typedef struct plim_train_plan {
     plim_load_plan_t load;
@@ -206,9 +206,9 @@ typedef struct plim_advice {
 /*
  * What would fit under the line where training does not; where it does but batches are cut, what
  * would keep them whole. Of each kind (precision, fan-out, batch, hidden) the smallest change that
- * does by itself, or else of several together. None where whole batches fit already, or nothing
- * would help. At most `capacity`. Errors as of plim_train_plan, but for PLIM_ERR_BUDGET. Nothing is
- * read but what plans before have left in the cache.
+ * does by itself, with a 32nd of the line to spare, or else of several together. None where whole
+ * batches fit already, or nothing would help. At most `capacity`. Errors as of plim_train_plan, but
+ * for PLIM_ERR_BUDGET. Nothing is read but what plans before have left in the cache.
  */
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,

@@ -91,6 +91,9 @@ void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 int64_t plim__ledger_spare(plim_ledger_t *ledger);
 void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes); /* less, where negative */
 
+/* The lowest line that does in place of `least`, of which `spare` may give way. */
+int64_t plim__ledger_lowest(int64_t least, int64_t spare);
+
 /* What other processes were found to hold below the line when the ledger was made. */
 int64_t plim__ledger_neighbours(const plim_ledger_t *ledger);
 

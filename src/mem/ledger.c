@@ -15,6 +15,10 @@
 
 #define MIB ((int64_t)1 << 20)
 
+/* Under less than this a process that lacks some of its code does not get on: under 7.8 MiB a run
+ * of a second took a minute. */
+#define RUNS_BYTES (10 * MIB)
+
 static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_t **ledger_out)
 {
     plim_ledger_t *ledger =
@@ -73,6 +77,11 @@ int64_t plim__ledger_spare(plim_ledger_t *ledger)
     int64_t spare = ledger->spare;
     pthread_mutex_unlock(&ledger->lock);
     return spare;
+}
+
+int64_t plim__ledger_lowest(int64_t least, int64_t spare)
+{
+    return plim__max_i64(least - spare, plim__min_i64(least, RUNS_BYTES));
 }
 
 void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes)
@@ -222,10 +231,10 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const cha
     char line[PLIM__SIZE_TEXT];
     const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
-        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)),
-        more - spare);
+        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
+    const int64_t lowest = plim__ledger_lowest(plim__footprint_least(fixed), spare);
     /* A quarter to spare: under a larger line buffers are larger, and the process by some pages. */
-    const int64_t least = (plim__footprint_least(fixed) + MIB / 4 + MIB - 1) / MIB;
+    const int64_t least = (lowest + MIB / 4 + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",

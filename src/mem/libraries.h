@@ -11,9 +11,9 @@
 /*
  * File pages of this process. A small process (the command line's) has all read-only segments of
  * its objects in memory, nothing else of their files, and huge pages only where they are asked for
- * (none where the kernel cannot tell these apart): the first call sees to that. The C
- * library is left out when other processes have it, too: then it is not charged to us. In a
- * large process, somebody else's, it is what is resident and some more.
+ * (none where the kernel cannot tell these apart; programs that it starts inherit that): the first
+ * call sees to that. The C library is left out when other processes have it, too: then it is not
+ * charged to us. In a large process, somebody else's, it is what is resident and some more.
  */
 int64_t plim__libraries_bytes(void);
 

@@ -152,7 +152,7 @@ static bool calls_gemm(void)
 
 size_t plim__onednn_library_bytes(void)
 {
-    return ((size_t)11 << 19) + (calls_gemm() ? (size_t)7 << 19 : 0);
+    return (size_t)PLIM__ONEDNN_SPARE_BYTES + (calls_gemm() ? (size_t)7 << 19 : 0);
 }
 
 /* A side as blocks: one narrow one, whole ones, or with something left over, for which there are

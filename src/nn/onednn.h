@@ -23,7 +23,8 @@ struct dnnl_primitive;
 struct dnnl_primitive_desc;
 struct dnnl_stream;
 
-/* Of oneDNN, code that the kernel may drop: what it makes and keeps is the products'. */
+/* Of oneDNN's bytes, code that the kernel may drop: with AVX-512 all of them, since its own data
+ * are small beside what the other bounds have to spare. So leasts are near the lowest limits. */
 #define PLIM__ONEDNN_SPARE_BYTES ((int64_t)11 << 19)
 /* Places of its file that are read when it is loaded, and all that is read around them at most. */
 #define PLIM__ONEDNN_PLACES 15

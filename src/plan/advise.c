@@ -1,7 +1,8 @@
 /*
  * What would fit, if the result might change.
  *
- * Each kind of change is tried from the smallest on, and the first that fits is the advice; where
+ * Each kind of change is tried from the smallest on, and the first that fits with some room to
+ * spare is the advice; where
  * no kind does by itself all are made smaller together, and then each is taken back that is not
  * needed. Every try is a plan that reads nothing.
  */
@@ -69,8 +70,9 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
  * only when they are drawn. */
 static bool does_here(const advising_t *advising, const plim_training_t *training)
 {
-    const int64_t line = advising->wishes.memory > 0 ? advising->wishes.memory
-                                                     : plim_ledger_line(advising->job->ledger);
+    int64_t line = plim_ledger_line(advising->job->ledger);
+    if (advising->wishes.memory > 0)
+        line = plim__min_i64(line, advising->wishes.memory);
     return does(advising, training, line - line / GUESS_PART);
 }
 

@@ -9,7 +9,6 @@
 
 #include "base/check.h"
 #include "base/job.h"
-#include "feature/row_form.h"
 #include "io/npy.h"
 #include "load/slots.h"
 #include "mem/footprint.h"

@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "feature/row_form.h"
 #include "load/loader.h"
 #include "load/parts.h"
 #include "load/recipe.h"
@@ -23,9 +22,6 @@
 /* The same by more, for what packed rows were chosen for. */
 #define PACKED_STEP ((size_t)1 << 20)
 
-/* Under less than this a process that lacks some of its code does not get on: under 7.8 MiB a run
- * of a second took a minute. */
-#define RUNS_BYTES (10 * MIB)
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
 /* What can be drawn at all, and is worth a plan. */
@@ -341,7 +337,7 @@ static int64_t spare_of(const plim__load_facts_t *facts)
 /* The line that does in place of `least`, when code gives way as far as it may. */
 static int64_t lowest_of(const plim__load_facts_t *facts, int64_t least)
 {
-    return plim__max_i64(least - spare_of(facts), plim__min_i64(least, RUNS_BYTES));
+    return plim__ledger_lowest(least, spare_of(facts));
 }
 
 static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)

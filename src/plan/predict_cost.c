@@ -126,7 +126,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t growth = plim__footprint_growth(plan->line);
     int64_t bytes, disk = 0;
     const int64_t least = plim__add_saturating_i64(before + growth, exact_least);
-    cost->least = least - plan->load.spare;
+    cost->least = plim__ledger_lowest(least, plan->load.spare);
     const int64_t line = cost->least <= plan->line ? plim__max_i64(plan->line, least) : 0;
     if (!fit_exact(job, info, training, line - before - growth - offsets, &bytes, &disk))
         bytes = exact_least - offsets;

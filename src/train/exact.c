@@ -277,8 +277,9 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     const size_t least = plim__exact_least(job, dataset, params);
     plim__offsets_t *offsets;
     plim__exact_t *exact;
-    const int64_t room = plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger);
-    if (room < 0 || least > (size_t)room)
+    const int64_t all = plim__add_saturating_i64(
+        plim_ledger_reserved(job->ledger), least < (size_t)INT64_MAX ? (int64_t)least : INT64_MAX);
+    if (plim_ledger_line(job->ledger) < plim__ledger_lowest(all, plim__ledger_spare(job->ledger)))
         return plim__ledger_refuse_spare(job->ledger, plim__dataset_path(dataset),
                                          "exact evaluation", least);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
