@@ -34,6 +34,10 @@ plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
 void plim__dense_library_end(plim_ledger_t *ledger);
 size_t plim__dense_library_bytes(void);
 
+/* Its code leaves memory until it is used again; not loaded, it stays so. For plans, which ask it
+ * before they read what is large. */
+void plim__dense_library_rest(void);
+
 /* Of it, code that the kernel may take back: plim__ledger_spare is so much more meanwhile. */
 int64_t plim__dense_library_spare(void);
 

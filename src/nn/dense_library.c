@@ -83,6 +83,11 @@ size_t plim__dense_library_bytes(void)
     return plim__onednn_library_bytes();
 }
 
+void plim__dense_library_rest(void)
+{
+    plim__onednn_rest();
+}
+
 int64_t plim__dense_library_spare(void)
 {
     return PLIM__ONEDNN_SPARE_BYTES;

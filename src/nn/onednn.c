@@ -66,7 +66,8 @@ static struct {
     char version_text[64];
 } onednn;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char why_not[256]; /* empty: it is loaded */
+static char why_not[256];            /* empty: it is loaded */
+static _Atomic(const void *) inside; /* an address in it, once it is loaded */
 
 /* POSIX promises that a pointer to void holds a function's address; ISO C does not. */
 static void look_up(void *library, const char *name, bool needed, void *function_out)
@@ -75,6 +76,13 @@ static void look_up(void *library, const char *name, bool needed, void *function
     if (address == NULL && needed && why_not[0] == '\0')
         (void)snprintf(why_not, sizeof why_not, "it lacks %s", name);
     *(void **)function_out = address;
+}
+
+void plim__onednn_rest(void)
+{
+    const void *address = atomic_load(&inside);
+    if (address != NULL)
+        plim__libraries_trim(address);
 }
 
 static void load(void)
@@ -92,7 +100,8 @@ static void load(void)
     if (why_not[0] != '\0')
         return;
     /* It is large, and little of it is used. */
-    plim__libraries_trim(dlsym(library, "dnnl_version"));
+    atomic_store(&inside, dlsym(library, "dnnl_version"));
+    plim__onednn_rest();
     const dnnl_version_t *version = onednn.version();
     (void)snprintf(onednn.version_text, sizeof onednn.version_text, "oneDNN %d.%d.%d",
                    version->major, version->minor, version->patch);

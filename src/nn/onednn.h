@@ -67,6 +67,9 @@ typedef struct plim__call {
 /* Loads the library, the first time. PLIM_ERR_UNSUPPORTED when it is not there or not whole. */
 plim_status_t plim__onednn_load(void);
 
+/* Where it is loaded, its code leaves memory until it is used again. */
+void plim__onednn_rest(void);
+
 /* One OpenMP thread from here on; returns what plim__onednn_restore takes. */
 int plim__onednn_alone(void);
 void plim__onednn_restore(int threads);

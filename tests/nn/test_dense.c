@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "mem/arena.h"
+#include "mem/kernel_text.h"
 #include "nn/bf16.h"
 #include "nn/dense.h"
 #include "nn/onednn.h"
@@ -506,6 +507,19 @@ static void the_library_is_held_once(void **state)
     assert_non_null(strstr(plim__dense_library_version(), "oneDNN "));
 }
 
+/* What it was asked for is kept; its code is not. */
+static void the_library_can_rest(void **state)
+{
+    (void)state;
+    plim__dense_params_t params = {.in = 101, .out = 53, .backward = true, .workers = 1};
+    const size_t bytes = plim__dense_estimate(&params);
+    const int64_t before = plim__kernel_own_bytes("", "RssFile");
+    plim__dense_library_rest();
+    assert_true(plim__kernel_own_bytes("", "RssFile") < before - ((int64_t)1 << 20));
+    params.in++;
+    assert_true(plim__dense_estimate(&params) >= bytes);
+}
+
 /* oneDNN reads this once, so a process of its own is asked. */
 static void other_processors_give_right_products(void **state)
 {
@@ -546,6 +560,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ragged_products_are_within_the_estimate),
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(the_library_is_held_once),
+        cmocka_unit_test(the_library_can_rest),
         cmocka_unit_test(other_processors_give_right_products),
     };
     if (argc > 1 && strcmp(argv[1], "products") == 0)
