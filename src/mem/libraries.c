@@ -71,25 +71,13 @@ static int64_t object_bytes(const struct dl_phdr_info *object)
     return bytes;
 }
 
-static void advise_object(const struct dl_phdr_info *object, int advice)
+/* Advises its read-only segments but those that have one of the flags `but`. */
+static void advise_object(const struct dl_phdr_info *object, ElfW(Word) but, int advice)
 {
     segment_t segment;
     for (int i = 0; i < object->dlpi_phnum; i++)
-        if (read_only(object, i, &segment))
+        if (read_only(object, i, &segment) && (object->dlpi_phdr[i].p_flags & but) == 0)
             (void)madvise(segment.base, segment.size, advice);
-}
-
-/*
- * Constants that gave way are read again without what lies near them in the file, which may be
- * megabytes for a debugger. Not so code: where a mapping is read at random the kernel does not see
- * which of its pages are in use, and these would go first.
- */
-static void random_constants(const struct dl_phdr_info *object)
-{
-    segment_t segment;
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (read_only(object, i, &segment) && (object->dlpi_phdr[i].p_flags & PF_X) == 0)
-            (void)madvise(segment.base, segment.size, MADV_RANDOM);
 }
 
 /* Drops what of the object's file is in memory and not mapped by anybody. */
@@ -164,8 +152,11 @@ static int settle_object(struct dl_phdr_info *object, size_t size, void *context
     (void)size;
     if (is_kernels(object) || (is_c_library(object) && !*with_c_library))
         return 0;
-    advise_object(object, MADV_POPULATE_READ);
-    random_constants(object);
+    advise_object(object, 0, MADV_POPULATE_READ);
+    /* Constants that gave way are read again without what lies near them in the file, which may be
+     * megabytes for a debugger. Not so code: where a mapping is read at random the kernel does not
+     * see which of its pages are in use, and these would go first. */
+    advise_object(object, PF_X, MADV_RANDOM);
     drop_unmapped(object);
     return 0;
 }
@@ -173,7 +164,7 @@ static int settle_object(struct dl_phdr_info *object, size_t size, void *context
 /*
  * Where everybody has huge pages unasked, code that oneDNN makes and the heap would have them too:
  * megabytes of which little is used, now or when the kernel gets round to it. Kernels that cannot
- * leave those to whom has asked give the process none.
+ * leave them to those who have asked give the process none.
  */
 static void refuse_huge(void)
 {
@@ -237,9 +228,9 @@ static int trim_object(struct dl_phdr_info *object, size_t size, void *context)
         const uintptr_t first = object->dlpi_addr + header->p_vaddr;
         if (header->p_type != PT_LOAD || address < first || address - first >= header->p_memsz)
             continue;
-        advise_object(object, MADV_RANDOM);
+        advise_object(object, 0, MADV_RANDOM);
         cut_object(object);
-        advise_object(object, MADV_DONTNEED); /* large folios go as a whole or not at all */
+        advise_object(object, 0, MADV_DONTNEED); /* large folios go as a whole or not at all */
         drop_unmapped(object);
         return 1;
     }

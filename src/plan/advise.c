@@ -2,9 +2,8 @@
  * What would fit, if the result might change.
  *
  * Each kind of change is tried from the smallest on, and the first that fits with some room to
- * spare is the advice; where
- * no kind does by itself all are made smaller together, and then each is taken back that is not
- * needed. Every try is a plan that reads nothing.
+ * spare is the advice; where no kind does by itself all are made smaller together, and then each is
+ * taken back that is not needed. Every try is a plan that reads nothing.
  */
 #include "plan/advise.h"
 

@@ -32,7 +32,8 @@ def test_the_magnifying_glass_sees_the_killer(tmp_path):
 def test_a_killed_proof_leaves_nothing_in_the_way(tmp_path):
     """The number of a process comes again, and its group with it."""
     report = tmp_path / 'report.json'
-    leave = 'for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do mkdir $root/plimsoll-limited-$$ 2>/dev/null && break; done; [ -d $root/plimsoll-limited-$$ ] || exit 99; ' \
+    leave = 'for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do mkdir $root/plimsoll-limited-$$ 2>/dev/null && break; done; ' \
+            '[ -d $root/plimsoll-limited-$$ ] || exit 99; ' \
             f'exec {sys.executable} {TOOLS / "limited"} 64M --json {report} --warm -- true'
     probe = subprocess.run([sys.executable, TOOLS / 'limited', '64M', '--json', report, '--warm', '--', 'true'], capture_output=True,
                            text=True, check=False)
