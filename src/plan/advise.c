@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "plan/load_plan.h"
 #include "plan/load_size.h"
 #include "plan/settings.h"
 #include "plan/statistics.h"
@@ -69,9 +70,7 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
  * only when they are drawn. */
 static bool does_here(const advising_t *advising, const plim_training_t *training)
 {
-    int64_t line = plim_ledger_line(advising->job->ledger);
-    if (advising->wishes.memory > 0)
-        line = plim__min_i64(line, advising->wishes.memory);
+    const int64_t line = plim__load_line(advising->job, &advising->wishes);
     return does(advising, training, line - line / GUESS_PART);
 }
 

@@ -443,6 +443,12 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *p
     return PLIM_OK;
 }
 
+int64_t plim__load_line(const plim_job_t *job, const plim_load_wishes_t *wishes)
+{
+    const int64_t line = plim_ledger_line(job->ledger);
+    return wishes->memory > 0 ? plim__min_i64(line, wishes->memory) : line;
+}
+
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
                                      const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
@@ -461,9 +467,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     plim__load_facts_t facts;
     int64_t rounding;
     PLIM_TRY(find_facts(job, dataset, recipe, &wanted, beside, &facts, &rounding));
-    int64_t line = plim_ledger_line(job->ledger);
-    if (wanted.memory > 0)
-        line = plim__min_i64(line, wanted.memory);
+    const int64_t line = plim__load_line(job, &wanted);
     plim__load_beside_t tight = *beside;
     bool is_tight;
     plim_load_plan_t plan;
