@@ -14,6 +14,7 @@ enum {
     CLI_WRONG_USE = 2,
     CLI_DOES_NOT_FIT = 3,
     CLI_BAD_DATA = 4,
+    CLI_DISK_FULL = 6,
     CLI_STOPPED = 75
 };
 
@@ -120,8 +121,11 @@ json_t *cli_json_text(const char *text);
 /* Flushes standard output, and keeps in mind why that failed. */
 void cli_flush(void);
 
-/* False when something written to standard output was lost, already said. */
-bool cli_said_all(void);
+/* The exit code of what was lost of standard output, already said; CLI_DONE when nothing was. */
+int cli_said_all(void);
+
+/* Whether errno says that the disk, a quota or ulimit -f is used up. */
+bool cli_disk_full(int error);
 
 /* Prints the object on one line of standard output and drops it. */
 void cli_print_json(json_t *object);

@@ -170,6 +170,8 @@ static int exit_code(plim_status_t status)
         return CLI_WRONG_USE;
     case PLIM_ERR_STOPPED:
         return CLI_STOPPED;
+    case PLIM_ERR_DISK:
+        return CLI_DISK_FULL;
     case PLIM_ERR_NOMEM:
     case PLIM_ERR_IO:
     case PLIM_ERR_UNSUPPORTED:
@@ -222,14 +224,19 @@ void cli_flush(void)
         flush_error = errno;
 }
 
-bool cli_said_all(void)
+int cli_said_all(void)
 {
     cli_flush();
     if (ferror(stdout) == 0 && flush_error == 0)
-        return true;
+        return CLI_DONE;
     (void)fprintf(stderr, "plimsoll: standard output: %s\n",
                   flush_error != 0 ? strerror(flush_error) : "not all of it could be written");
-    return false;
+    return cli_disk_full(flush_error) ? CLI_DISK_FULL : CLI_FAILED;
+}
+
+bool cli_disk_full(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
 void cli_print_json(json_t *object)

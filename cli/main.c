@@ -2,8 +2,10 @@
 #include "cli.h"
 
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const cli_verb_t *const verbs[] = {&cli_verb_bench,  &cli_verb_evaluate, &cli_verb_generate,
                                           &cli_verb_import, &cli_verb_inspect,  &cli_verb_limit,
@@ -26,6 +28,7 @@ static void print_help(FILE *out)
              "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
              "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
              "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
+             "6 the disk filled up meanwhile (what was saved stays, and a run resumes);\n"
              "75 stopped by a signal (nothing half-made is left; a run is saved and resumes).\n");
 }
 
@@ -64,6 +67,22 @@ static int run(int argc, char **argv)
     return run_verb(argc - 1, argv + 1);
 }
 
+/* Of the main thread: below 132 KiB were measured; arguments and environment may take 128 more. */
+#define STACK_BYTES ((rlim_t)512 << 10)
+
+static bool stack_suffices(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES)
+        return true;
+    (void)fprintf(stderr,
+                  "plimsoll: the stack may have %lld KiB, and %lld are needed; type ulimit -s %lld "
+                  "first\n",
+                  (long long)(limit.rlim_cur >> 10), (long long)(STACK_BYTES >> 10),
+                  (long long)(STACK_BYTES >> 10));
+    return false;
+}
+
 int main(int argc, char **argv)
 {
 #ifdef M_ARENA_MAX
@@ -71,6 +90,11 @@ int main(int argc, char **argv)
      * here, and little: one heap does, and is easier to account for. */
     (void)mallopt(M_ARENA_MAX, 1);
 #endif
+    /* A file that grows past ulimit -f is then an error of the write, EFBIG, like a full disk. */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    if (!stack_suffices())
+        return CLI_DOES_NOT_FIT;
     int code = run(argc, argv);
-    return cli_said_all() || code != CLI_DONE ? code : CLI_FAILED;
+    const int lost = cli_said_all();
+    return code != CLI_DONE ? code : lost;
 }

@@ -8,33 +8,43 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Makes the directories that `path` goes into. False when one cannot be made, already said. */
-static bool make_parents(const train_t *train, const char *path)
+/* Why a directory could not be made. The exit code. */
+static int refuse_directory(const train_t *train, const char *path, int error)
+{
+    char message[PLIM_PATH_MAX + 128];
+    if (!cli_disk_full(error))
+        return cli_wrong_use(&train->common, "%s cannot be made: %s; name a directory with --run",
+                             path, strerror(error));
+    (void)snprintf(message, sizeof message,
+                   "%s cannot be made: %s; free some room, or name a directory on another disk "
+                   "with --run",
+                   path, strerror(error));
+    return cli_failed_with(&train->common, PLIM_ERR_SPACE, message, NULL);
+}
+
+/* Makes the directories that `path` goes into. CLI_DONE, or the exit code when one cannot be made,
+ * already said. */
+static int make_parents(const train_t *train, const char *path)
 {
     char part[PLIM_PATH_MAX];
     const size_t length = strlen(path);
-    if (length == 0 || length >= sizeof part) {
-        (void)cli_wrong_use(&train->common, "--run: '%s' is no name of a directory", path);
-        return false;
-    }
+    if (length == 0 || length >= sizeof part)
+        return cli_wrong_use(&train->common, "--run: '%s' is no name of a directory", path);
     memcpy(part, path, length + 1);
     for (size_t end = length; end > 1 && part[end - 1] == '/'; end--)
         part[end - 1] = '\0';
     for (char *slash = strchr(part + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            (void)cli_wrong_use(&train->common, "--run: %s cannot be made: %s", part,
-                                strerror(errno));
-            return false;
-        }
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            return refuse_directory(train, part, errno);
         *slash = '/';
     }
-    return true;
+    return CLI_DONE;
 }
 
 /* Makes runs/DATASET-MODEL-N, the first that is not there: of two jobs that begin together only one
- * gets a name. */
-static bool choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
+ * gets a name. The same codes. */
+static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
 {
     char name[256];
     size_t length = strlen(train->dataset);
@@ -52,20 +62,16 @@ static bool choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
             (void)snprintf(run_out, PLIM_PATH_MAX, "runs/%s-%s-%d", name,
                            train_model_name(train->training.model.kind), number);
             if (mkdir(run_out, 0777) == 0)
-                return true;
+                return CLI_DONE;
             if (errno != EEXIST)
                 break;
         }
-    (void)cli_wrong_use(&train->common,
-                        "no directory for it can be made in runs/: %s; name one with "
-                        "--run",
-                        strerror(errno));
-    return false;
+    return refuse_directory(train, "a directory in runs/", errno);
 }
 
 /* The run's own settings, with the command line read once more on top of them. */
 static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, char **argv,
-                              plim_run_info_t *info, bool *said_out)
+                              plim_run_info_t *info, int *said_out)
 {
     int exit_code;
     plim_status_t status = plim_run_read(job, train->resume, info);
@@ -73,45 +79,46 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
         return status;
     train->training = info->training;
     optind = 0;
-    *said_out = !train_read_options(argc, argv, train, &exit_code);
-    if (*said_out)
+    if (!train_read_options(argc, argv, train, &exit_code)) {
+        *said_out = exit_code;
         return PLIM_OK;
+    }
     if (train->dataset == NULL)
         train->dataset = info->dataset;
     train->wishes.part_seeds = info->part_seeds;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
     } else if (train->epochs_given && train->training.epochs <= info->epochs_done) {
-        (void)cli_wrong_use(&train->common,
-                            "--epochs: the run has %" PRId64 " epochs already, and these are "
-                            "counted; say --epochs +%" PRId64 " for as many more",
-                            info->epochs_done, train->training.epochs);
-        *said_out = true;
+        *said_out = cli_wrong_use(&train->common,
+                                  "--epochs: the run has %" PRId64 " epochs already, and these are "
+                                  "counted; say --epochs +%" PRId64 " for as many more",
+                                  info->epochs_done, train->training.epochs);
     }
     return PLIM_OK;
 }
 
 static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
-                              const char **run_out, bool *said_out)
+                              const char **run_out, int *said_out)
 {
     static char chosen[PLIM_PATH_MAX];
     plim_train_plan_t plan;
     plim_train_result_t result;
-    *said_out = !train_settle(train, plim_dataset_info(dataset)) ||
-                !cli_check_scratch(&train->common, train->dataset, train->wishes.scratch);
-    if (*said_out)
+    if (!train_settle(train, plim_dataset_info(dataset)) ||
+        !cli_check_scratch(&train->common, train->dataset, train->wishes.scratch)) {
+        *said_out = CLI_WRONG_USE;
         return PLIM_OK;
+    }
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->wishes, &plan);
     if (status != PLIM_OK)
         return status;
     const char *run = train->resume != NULL ? train->resume : train->run;
     if (run == NULL) {
-        *said_out = !choose_run(train, chosen);
+        *said_out = choose_run(train, chosen);
         run = chosen;
     } else if (train->resume == NULL) {
-        *said_out = !make_parents(train, run);
+        *said_out = make_parents(train, run);
     }
-    if (*said_out)
+    if (*said_out != CLI_DONE)
         return PLIM_OK;
     *run_out = run;
     train_say_idle(train, plim_dataset_info(dataset), &plan);
@@ -169,8 +176,7 @@ static int run(int argc, char **argv)
     plim_dataset_t *dataset;
     plim_job_t job;
     const char *place = NULL;
-    bool said = false;
-    int exit_code, moved = CLI_DONE;
+    int exit_code, said = CLI_DONE; /* the exit code of what was said already */
     if (!train_read_options(argc, argv, &train, &exit_code))
         return exit_code;
     if (!check_words(&train, argc))
@@ -181,20 +187,20 @@ static int run(int argc, char **argv)
         return cli_failed(&train.common, status);
     if (train.resume != NULL)
         status = take_run(&train, &job, argc, argv, &info, &said);
-    if (status == PLIM_OK && !said && train.resume != NULL && train.dataset == info.dataset)
-        moved = cli_check_moved(&train.common, train.resume, info.dataset);
-    said = said || moved != CLI_DONE;
-    if (status == PLIM_OK && !said)
+    if (status == PLIM_OK && said == CLI_DONE && train.resume != NULL &&
+        train.dataset == info.dataset)
+        said = cli_check_moved(&train.common, train.resume, info.dataset);
+    if (status == PLIM_OK && said == CLI_DONE)
         status = plim_dataset_open(&job, train.dataset, &dataset);
-    if (status == PLIM_OK && !said) {
+    if (status == PLIM_OK && said == CLI_DONE) {
         status = train_on(&train, &job, dataset, &place, &said);
         plim_dataset_close(dataset);
     }
     if (status == PLIM_ERR_STOPPED && place != NULL)
         cli_remark("go on with: plimsoll train --resume %s", place);
     cli_job_end(&job);
-    if (said)
-        return moved != CLI_DONE ? moved : CLI_WRONG_USE;
+    if (said != CLI_DONE)
+        return said;
     return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
 }
 

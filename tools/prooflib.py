@@ -173,6 +173,49 @@ def require_room(directory, needed):
         sys.exit(f'this needs {needed / 1e9:.1f} GB of disk, {free / 1e9:.1f} GB are free: choose another --dir')
 
 
+class Disk:
+    """A small file system in a file, mounted (root only); `refused` says why it could not be. Another process's files are `fill`ed in."""
+
+    def __init__(self, folder, size, *make):
+        make = make or ('mkfs.ext4', '-q', '-m', '0')
+        image, self.path, self.refused = folder / 'image', folder / 'disk', ''
+        self.path.mkdir()
+        with open(image, 'wb') as file:
+            file.truncate(size)
+        for words in [*make, image], ['mount', '-o', 'loop', image, self.path]:
+            if not shutil.which(words[0]):
+                self.refused = f'{words[0]} is not here'
+                return
+            done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                self.refused = f'{words[0]}: {done.stderr.strip()}'
+                return
+        self.before = set(os.listdir(self.path))
+
+    def fill(self, leave=0):
+        """Takes what is free but `leave` bytes."""
+        with open(self.path / 'other', 'ab') as file:
+            step = 64 * MIB
+            while step >= 4096:
+                try:
+                    if leave and shutil.disk_usage(self.path).free - leave < step:
+                        raise OSError
+                    os.posix_fallocate(file.fileno(), file.tell(), step)
+                    file.seek(0, os.SEEK_END)
+                except OSError:
+                    step //= 2
+
+    def empty(self):
+        """Gives back what `fill` took."""
+        (self.path / 'other').unlink()
+
+    def stray(self):
+        return set(os.listdir(self.path)) - self.before
+
+    def close(self):
+        subprocess.run(['umount', self.path], check=False)
+
+
 def machine():
     cpu = re.search(r'model name\s*: (.*)', pathlib.Path('/proc/cpuinfo').read_text())
     memory = os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES')

@@ -22,7 +22,8 @@ typedef enum plim_status {
     PLIM_ERR_DATA = -5,        /* a file is damaged, or not what it says it is; training diverged */
     PLIM_ERR_USAGE = -6,       /* the caller asked for something that makes no sense */
     PLIM_ERR_UNSUPPORTED = -7, /* sensible, but not on this machine or in this version */
-    PLIM_ERR_STOPPED = -8      /* the job's stop flag was raised */
+    PLIM_ERR_STOPPED = -8,     /* the job's stop flag was raised */
+    PLIM_ERR_DISK = -10        /* the disk, a quota or ulimit -f was used up while writing */
 } plim_status_t;
 
 /* A short name for a status, such as "budget"; never NULL. Thread-safe. */

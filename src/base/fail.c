@@ -39,6 +39,8 @@ PLIM_API const char *plim_status_name(plim_status_t status)
         return "unsupported";
     case PLIM_ERR_STOPPED:
         return "stopped";
+    case PLIM_ERR_DISK:
+        return "disk full";
     }
     return "unknown";
 }
@@ -60,6 +62,8 @@ static const char *remedy(int error)
         return "; the disk is full: free some room, or point --tmp or the target at another disk";
     case EDQUOT:
         return "; your disk quota is used up: free some room or ask for more";
+    case EFBIG:
+        return "; no file of this process may become larger: raise ulimit -f";
     case EMFILE:
         return "; raise the limit on open files (ulimit -n)";
     case EACCES:
@@ -74,6 +78,11 @@ static const char *remedy(int error)
     }
 }
 
+bool plim__disk_full(int error)
+{
+    return error == ENOSPC || error == EDQUOT || error == EFBIG;
+}
+
 plim_status_t plim__fail_errno(int error, const char *format, ...)
 {
     va_list arguments;
@@ -86,6 +95,8 @@ plim_status_t plim__fail_errno(int error, const char *format, ...)
     const char *reason = strerror_r(error, text, sizeof text); /* GNU's: returns the string */
     (void)snprintf(message, sizeof message, "%.700s: %s (errno %d)%s", what, reason, error,
                    remedy(error));
+    if (plim__disk_full(error))
+        return PLIM_ERR_DISK;
     return error == ENOMEM ? PLIM_ERR_NOMEM : PLIM_ERR_IO;
 }
 

@@ -3,6 +3,7 @@
 #define PLIM_BASE_FAIL_H
 
 #include <plimsoll/status.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Sets this thread's message and returns `status`. */
@@ -12,10 +13,13 @@ plim_status_t plim__fail(plim_status_t status, const char *format, ...)
 /*
  * The same for a failed system call: ": <strerror> (errno N)" and, where there is an ordinary
  * remedy (disk full, quota, permission, too many open files), the remedy follow the message.
- * Returns PLIM_ERR_NOMEM for ENOMEM, else PLIM_ERR_IO.
+ * Returns PLIM_ERR_NOMEM for ENOMEM, PLIM_ERR_DISK where plim__disk_full, else PLIM_ERR_IO.
  */
 plim_status_t plim__fail_errno(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Whether a write failed for want of room: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
+bool plim__disk_full(int error);
 
 /* Puts `text` before this thread's message ("text: message"), for a caller that knows more. */
 plim_status_t plim__fail_prefix(plim_status_t status, const char *format, ...)

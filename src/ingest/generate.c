@@ -13,6 +13,7 @@
 #include "ingest/generate_rows.h"
 #include "ingest/room.h"
 #include "mem/arena.h"
+#include "store/dataset.h"
 
 #include <plimsoll/ingest.h>
 #include <stdatomic.h>
@@ -135,6 +136,10 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
                          .dataset = lists + rows + ((int64_t)1 << 20),
                          .temporary = spill,
                          .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
+                         .largest =
+                             plim__max_i64(shape->num_edges * index_bytes,
+                                           shape->num_nodes * shape->num_features *
+                                               (int64_t)plim__feature_bytes(shape->feature_type)),
                          .exact = true};
     return plim__room_check(job, &room);
 }

@@ -61,6 +61,7 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
                          .dataset = graph + rows,
                          .temporary = spill,
                          .together = together,
+                         .largest = needs->feature_bytes,
                          .what = needs->what,
                          .guessed = needs->guessed,
                          .exact = !needs->at_least && needs->num_nodes >= 0};

@@ -100,6 +100,8 @@ plim_status_t plim__room_check(const plim_job_t *job, const plim__room_t *room)
     PLIM_TRY(plim__file_space(room->parent, &parent_free));
     PLIM_TRY(plim__file_space(room->tmp, &tmp_free));
     say(job, room, parent_free, tmp_free);
+    if (!room->guessed)
+        PLIM_TRY(plim__file_size_allowed(room->parent, room->largest));
     bool shared = parent_status.st_dev == tmp_status.st_dev;
     plim_status_t status = compare(room, shared, parent_free, tmp_free);
     if (status == PLIM_OK)

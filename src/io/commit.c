@@ -188,6 +188,7 @@ static plim_status_t check_draft(const char *path, const place_t *place, int64_t
     int64_t space;
     if (path[strlen(path) - 1] == '/' || (stat(place->path, &about) == 0 && S_ISDIR(about.st_mode)))
         return plim__fail_errno(EISDIR, "%s cannot be written: give the name of a file", path);
+    PLIM_TRY(plim__file_size_allowed(path, bytes));
     PLIM_TRY(plim__file_space(place->parent, &space));
     if (space < bytes)
         return plim__fail(PLIM_ERR_SPACE,
@@ -195,6 +196,21 @@ static plim_status_t check_draft(const char *path, const place_t *place, int64_t
                           "write it elsewhere",
                           path, plim_size_text(bytes, need), plim_size_text(space, have));
     return PLIM_OK;
+}
+
+/* Takes the room of `bytes`. A file system that cannot (NFS before 4.2, some in user space) has
+ * said how much is free: more is not to be had of it. */
+static plim_status_t take_room(const plim__draft_t *draft, int64_t bytes)
+{
+    char need[24];
+    int result;
+    do {
+        result = bytes > 0 ? fallocate(draft->file.fd, 0, 0, (off_t)bytes) : 0;
+    } while (result != 0 && errno == EINTR);
+    if (result == 0 || !plim__disk_full(errno))
+        return PLIM_OK;
+    (void)plim__fail_errno(errno, "%s needs %s", draft->path, plim_size_text(bytes, need));
+    return PLIM_ERR_SPACE;
 }
 
 plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
@@ -219,12 +235,15 @@ plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
         memcpy(draft->partial, place.partial, sizeof place.partial);
     }
     draft->file.path = draft->path;
-    return PLIM_OK;
+    return take_room(draft, bytes);
 }
 
-plim_status_t plim__draft_commit(plim__draft_t *draft)
+plim_status_t plim__draft_commit(plim__draft_t *draft, int64_t size)
 {
     place_t place;
+    if (ftruncate(draft->file.fd, (off_t)size) != 0)
+        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", draft->path,
+                                (long long)size);
     /* Refused by some network file systems, which decide on permissions themselves. */
     (void)fchmod(draft->file.fd, draft->permissions);
     if (draft->partial[0] == '\0')

@@ -40,15 +40,17 @@ typedef struct plim__draft {
 } plim__draft_t;
 
 /*
- * For about so many bytes: PLIM_ERR_SPACE when the file system has no room for them; PLIM_ERR_IO;
- * PLIM_ERR_USAGE for a name that a file cannot have. plim__draft_close ends it, also after an
- * error.
+ * For at most so many bytes, whose room is taken at once (fallocate) where the file system can do
+ * that: writing them then cannot fail for want of it. PLIM_ERR_SPACE when there is too little room
+ * for them, or ulimit -f forbids so large a file; PLIM_ERR_IO; PLIM_ERR_USAGE for a name that a
+ * file cannot have. plim__draft_close ends it, also after an error.
  */
 plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
                                plim__draft_t *draft_out);
 
-/* fsync, rename, fsync the directory. PLIM_ERR_IO; then the old file is still there. */
-plim_status_t plim__draft_commit(plim__draft_t *draft);
+/* Cuts it to `size` bytes; fsync, rename, fsync the directory. PLIM_ERR_IO; then the old file is
+ * still there. */
+plim_status_t plim__draft_commit(plim__draft_t *draft, int64_t size);
 
 /* What was not committed is gone. */
 void plim__draft_close(plim__draft_t *draft);

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "io/transfer.h"
 #include "mem/arena.h"
+#include "mem/size_text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -205,4 +207,17 @@ plim_status_t plim__file_space(const char *path, int64_t *bytes_out)
         bytes = INT64_MAX;
     *bytes_out = bytes;
     return PLIM_OK;
+}
+
+plim_status_t plim__file_size_allowed(const char *path, int64_t bytes)
+{
+    struct rlimit most;
+    char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
+    if (bytes <= 0 || getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur >= (rlim_t)bytes)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_SPACE,
+                      "%s: a file of %s is needed, and no file of this process may pass %s; raise "
+                      "ulimit -f",
+                      path, plim__size_text(bytes, need),
+                      plim__size_text((int64_t)most.rlim_cur, have));
 }

@@ -60,6 +60,10 @@ const char *plim__file_distrust(const struct stat *about);
 /* Free bytes for this user on the file system of `path` (quota is not seen by it). */
 plim_status_t plim__file_space(const char *path, int64_t *bytes_out);
 
+/* PLIM_ERR_SPACE, naming the file (or its directory) and the remedy, when no file of this process
+ * may grow to so many bytes (RLIMIT_FSIZE: ulimit -f). */
+plim_status_t plim__file_size_allowed(const char *path, int64_t bytes);
+
 /* What kind of file system holds `path`, in a word ("ext4", "lustre", "nfs", "tmpfs", …). */
 typedef struct plim__file_system {
     char name[16];

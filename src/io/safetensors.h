@@ -9,7 +9,7 @@
 #ifndef PLIM_IO_SAFETENSORS_H
 #define PLIM_IO_SAFETENSORS_H
 
-#include "io/file.h"
+#include "io/commit.h"
 
 #include <plimsoll/dataset.h>
 #include <stddef.h>
@@ -39,11 +39,21 @@ size_t plim__safetensors_estimate(int num_tensors);
 /*
  * Writes the file whole and durable under its name, or not at all (a plim__draft_t). A kill at any
  * instant leaves the old file or the new one, and so does any error. PLIM_ERR_SPACE before anything
- * is written, PLIM_ERR_IO; PLIM_ERR_USAGE for names or shapes that a file cannot hold.
+ * is written, PLIM_ERR_IO, PLIM_ERR_DISK; PLIM_ERR_USAGE for names or shapes that a file cannot
+ * hold.
  */
 plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
                                       const plim__note_t *notes, int num_notes,
                                       const plim__tensor_t *tensors, int num_tensors);
+
+/* Bytes of a file of these tensors at most, whatever its notes. */
+int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors);
+
+/* The same into a draft that is open already, for plim__safetensors_most bytes; it is still to be
+ * closed. */
+plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
+                                            const plim__note_t *notes, int num_notes,
+                                            const plim__tensor_t *tensors, int num_tensors);
 
 typedef struct plim__safetensors plim__safetensors_t;
 

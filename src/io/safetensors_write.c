@@ -115,10 +115,9 @@ static plim_status_t check_names(const char *path, const plim__note_t *notes, in
     return PLIM_OK;
 }
 
-/* The front of the file, up to where the data begin, and how many bytes of data follow. */
+/* The front of the file, up to where the data begin. */
 static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
-                            const plim__tensor_t *tensors, int num_tensors, page_t *page,
-                            int64_t *data_bytes_out)
+                            const plim__tensor_t *tensors, int num_tensors, page_t *page)
 {
     int64_t offset = 0;
     if (num_tensors > PLIM__TENSORS_MAX)
@@ -147,13 +146,12 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
                           path, num_tensors, page->size);
     uint64_t length = page->used - PLIM__TENSORS_FRONT;
     memcpy(page->text, &length, sizeof length);
-    *data_bytes_out = offset;
     return PLIM_OK;
 }
 
 /* A file being filled from its front, one buffer at a time. */
 typedef struct sink {
-    plim__draft_t draft;
+    plim__draft_t *draft;
     char *buffer; /* PLIM__TENSORS_BUFFER, on a page's boundary */
     size_t used;
     int64_t offset; /* in the file, of the buffer's first byte */
@@ -161,7 +159,7 @@ typedef struct sink {
 
 static plim_status_t flush(sink_t *sink)
 {
-    const plim__file_t *file = &sink->draft.file;
+    const plim__file_t *file = &sink->draft->file;
     size_t size = plim__round_up(sink->used, file->align);
     if (size == 0)
         return PLIM_OK;
@@ -187,7 +185,7 @@ static plim_status_t pour(sink_t *sink, const char *from, size_t size)
     return PLIM_OK;
 }
 
-/* All of it, of its exact length. */
+/* All of it, of its exact length, under its name. */
 static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
                           int num_tensors)
 {
@@ -198,23 +196,7 @@ static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t
             PLIM_TRY(pour(sink, tensors[i].data, (size_t)bytes));
     }
     PLIM_TRY(flush(sink));
-    if (ftruncate(sink->draft.file.fd, (off_t)sink->offset) != 0)
-        return plim__fail_errno(errno, "%s: cannot be cut to %lld bytes", sink->draft.path,
-                                (long long)sink->offset);
-    return PLIM_OK;
-}
-
-static plim_status_t write_file(sink_t *sink, const char *path, const page_t *page,
-                                int64_t data_bytes, const plim__tensor_t *tensors, int num_tensors)
-{
-    const int64_t bytes = plim__add_saturating_i64(data_bytes, (int64_t)page->used);
-    plim_status_t status = plim__draft_open(path, true, bytes, &sink->draft);
-    if (status == PLIM_OK)
-        status = fill(sink, page, tensors, num_tensors);
-    if (status == PLIM_OK)
-        status = plim__draft_commit(&sink->draft);
-    plim__draft_close(&sink->draft);
-    return status;
+    return plim__draft_commit(sink->draft, sink->offset);
 }
 
 size_t plim__safetensors_write_estimate(void)
@@ -223,21 +205,42 @@ size_t plim__safetensors_write_estimate(void)
            plim__arena_piece(PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
 }
 
+int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors)
+{
+    int64_t sum = (int64_t)PLIM__TENSORS_HEADER + (int64_t)PLIM__PAGE, bytes;
+    for (int i = 0; i < num_tensors; i++)
+        if (plim__tensor_bytes(&tensors[i], &bytes)) /* what is impossible is refused later */
+            sum = plim__add_saturating_i64(sum, bytes);
+    return sum;
+}
+
 plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
                                       const plim__note_t *notes, int num_notes,
                                       const plim__tensor_t *tensors, int num_tensors)
 {
+    plim__draft_t draft;
+    plim_status_t status =
+        plim__draft_open(path, true, plim__safetensors_most(tensors, num_tensors), &draft);
+    if (status == PLIM_OK)
+        status = plim__safetensors_write_draft(job, &draft, notes, num_notes, tensors, num_tensors);
+    plim__draft_close(&draft);
+    return status;
+}
+
+plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
+                                            const plim__note_t *notes, int num_notes,
+                                            const plim__tensor_t *tensors, int num_tensors)
+{
     plim__arena_t arena;
-    int64_t data_bytes = 0;
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
                                 plim__safetensors_write_estimate(), &arena));
     page_t page = {.size = PLIM__TENSORS_HEADER};
-    sink_t sink = {.used = 0};
+    sink_t sink = {.draft = draft};
     page.text = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
     sink.buffer = plim__arena_carve(&arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
-    plim_status_t status = render(path, notes, num_notes, tensors, num_tensors, &page, &data_bytes);
+    plim_status_t status = render(draft->path, notes, num_notes, tensors, num_tensors, &page);
     if (status == PLIM_OK)
-        status = write_file(&sink, path, &page, data_bytes, tensors, num_tensors);
+        status = fill(&sink, &page, tensors, num_tensors);
     plim__arena_destroy(&arena);
     return status;
 }

@@ -210,6 +210,9 @@ static double model_seconds(const plim_dataset_t *dataset, const plim_training_t
     return seconds;
 }
 
+/* What else a run directory holds: four headers of checkpoints, and lines. */
+#define RUN_FILES_BYTES ((int64_t)1 << 20)
+
 static int64_t account_bytes(const plim_train_plan_t *plan, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
@@ -229,8 +232,10 @@ void plim__train_expect(const plim_job_t *job, const plim_dataset_t *dataset,
     expect->epoch_seconds = epoch_seconds(
         expect, (load_seconds(expect) + model_seconds(dataset, training, plan)) / cores +
                     (double)parts * rates.step);
-    /* The last and the best, and one of them being written. */
+    /* The last and the best, each twice while it is written. Without gradients the last is what the
+     * account has, and the best is as large as these. */
     const int64_t weights = account_bytes(plan, "weights and optimiser");
     expect->disk_bytes =
-        plim__add_saturating_i64(expect->disk_bytes, plim__mul_saturating_i64(weights, 3));
+        plim__add_saturating_i64(plim__add_saturating_i64(expect->disk_bytes, RUN_FILES_BYTES),
+                                 plim__mul_saturating_i64(weights, 2));
 }

@@ -177,10 +177,15 @@ static plim_status_t charge_memory(const plim_job_t *job, const char *directory,
     return PLIM_OK;
 }
 
-static plim_status_t check_space(const char *directory, int64_t needed)
+static plim_status_t check_space(const plim__manifest_t *manifest, const char *directory,
+                                 int64_t needed)
 {
     int64_t space;
-    char wish[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
+    char wish[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT], path[PATH_MAX];
+    for (int i = 0; i < manifest->num_files; i++) {
+        PLIM_TRY(join(path, directory, manifest->files[i].name));
+        PLIM_TRY(plim__file_size_allowed(path, manifest->files[i].bytes));
+    }
     PLIM_TRY(plim__file_space(directory, &space));
     if (space >= needed)
         return PLIM_OK;
@@ -204,7 +209,7 @@ static plim_status_t make_copy(const plim_job_t *job, const plim_dataset_t *data
 {
     const int64_t bytes = plim_dataset_info(dataset)->bytes;
     staging_t staging = {.job = job, .dataset = dataset};
-    PLIM_TRY(check_space(directory, bytes + (int64_t)PLIM__PAGE));
+    PLIM_TRY(check_space(plim__dataset_manifest(dataset), directory, bytes + (int64_t)PLIM__PAGE));
     PLIM_TRY(plim__staging_begin(target, &staging.directory));
     plim_status_t status = keep_others_out(staging.directory.path);
     if (status == PLIM_OK)

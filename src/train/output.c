@@ -35,7 +35,8 @@ plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_pr
     *output = (plim__output_t){
         .draft.file.fd = -1, .kind = kind, .rows = rows, .width = -1, .offset = PLIM__NPY_HEADER};
     PLIM_TRY(check_place(path));
-    const int64_t bytes = plim__mul_saturating_i64(rows, (int64_t)row_bytes(output, most_width));
+    const int64_t bytes = plim__add_saturating_i64(
+        PLIM__NPY_HEADER, plim__mul_saturating_i64(rows, (int64_t)row_bytes(output, most_width)));
     PLIM_TRY(plim__draft_open(path, false, bytes, &output->draft));
     PLIM_TRY(plim__arena_create(ledger, "predictions",
                                 plim__arena_piece(1, BUFFER_BYTES, PLIM__PAGE), &output->arena));
@@ -102,7 +103,7 @@ plim_status_t plim__output_finish(plim__output_t *output)
     PLIM_TRY(flush(output));
     PLIM_TRY(plim__npy_header(&npy, header));
     PLIM_TRY(plim__file_write_at(&output->draft.file, 0, header, sizeof header));
-    return plim__draft_commit(&output->draft);
+    return plim__draft_commit(&output->draft, output->offset);
 }
 
 void plim__output_close(plim__output_t *output)

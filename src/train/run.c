@@ -151,6 +151,7 @@ void plim__run_close(plim__run_t *run)
 {
     if (run == NULL)
         return;
+    plim__run_release(run);
     plim__run_lines_close(&run->timeline);
     plim__run_lines_close(&run->metrics);
     if (run->lock_fd >= 0)
@@ -187,10 +188,11 @@ static plim_status_t refuse_existing(const char *path)
     return PLIM_OK;
 }
 
-void plim__run_discard(const plim__run_t *run)
+void plim__run_discard(plim__run_t *run)
 {
     static const char *const names[] = {RUN_JSON, "metrics.jsonl", "timeline.jsonl", LOCK_FILE};
     char path[PLIM__RUN_PATH];
+    plim__run_release(run);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (plim__run_path(run->path, names[i], path) == PLIM_OK)
             (void)unlink(path);
@@ -315,7 +317,15 @@ plim_status_t plim__run_metrics(plim__run_t *run, const char *line)
 
 plim_status_t plim__run_timeline(plim__run_t *run, const char *line)
 {
-    return plim__run_lines_append(&run->timeline, line);
+    if (run->timeline_lost)
+        return PLIM_OK;
+    const plim_status_t status = plim__run_lines_append(&run->timeline, line);
+    run->timeline_lost = status == PLIM_ERR_DISK;
+    if (!run->timeline_lost)
+        return status;
+    plim__log(run->job, PLIM_LOG_WARNING, "%s; the run goes on without a timeline",
+              plim_last_error());
+    return PLIM_OK;
 }
 
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,

@@ -66,7 +66,7 @@ void plim__run_close(plim__run_t *run);
 
 /* Takes a run that was made and could not begin away again, and its directory where that was made
  * with it; it is still to be closed. */
-void plim__run_discard(const plim__run_t *run);
+void plim__run_discard(plim__run_t *run);
 
 /*
  * last.safetensors into parameters, moments and position, and metrics.jsonl cut back to it. A run
@@ -74,6 +74,14 @@ void plim__run_discard(const plim__run_t *run);
  */
 plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
                              plim__position_t *position_out, bool *found_out);
+
+/*
+ * Takes the room that the next checkpoint needs, or the first two of a run that has none: from then
+ * on a disk that somebody else fills does not keep plim__run_save from saving, once. With `best`
+ * that of best.safetensors, too. For a run's start and after each plim__run_save. PLIM_ERR_SPACE.
+ */
+plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                                bool best);
 
 /* last.safetensors anew, metrics.jsonl made durable before it; the position's metrics_bytes is set
  * here. */
@@ -90,7 +98,9 @@ plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *par
 plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
                                   plim__parameter_t *parameters, int count);
 
-/* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. */
+/* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. Where the disk is
+ * full, the timeline is given up with a warning: it says how fast a run was, not what it reached.
+ */
 plim_status_t plim__run_metrics(plim__run_t *run, const char *line);
 plim_status_t plim__run_timeline(plim__run_t *run, const char *line);
 

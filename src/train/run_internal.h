@@ -12,6 +12,13 @@
 #define PLIM__RUN_BEST "best.safetensors"
 #define PLIM__RUN_SETTINGS 2048 /* the settings' text */
 
+/* Drafts of one file of the run that wait to be written: their room is taken. Two until the file is
+ * there, then one, whose room the next one takes over from the file that it replaces. */
+typedef struct plim__run_drafts {
+    plim__draft_t draft[2];
+    int count;
+} plim__run_drafts_t;
+
 struct plim__run {
     plim__arena_t arena;
     const plim_job_t *job;
@@ -20,6 +27,8 @@ struct plim__run {
     int lock_fd; /* -1 where the file system has no locks */
     plim__run_lines_t metrics;
     plim__run_lines_t timeline;
+    bool timeline_lost; /* the disk was full: it has no more lines */
+    plim__run_drafts_t last, best;
     plim_training_t training;
     char fingerprint[17];
     plim__machine_t machine; /* this one */
@@ -30,6 +39,9 @@ struct plim__run {
 /* directory/name; PLIM_ERR_USAGE when that is too long. */
 plim_status_t plim__run_path(const char *directory, const char *name,
                              char path_out[PLIM__RUN_PATH]);
+
+/* Gives the room of all drafts back. */
+void plim__run_release(plim__run_t *run);
 
 /* Epochs done, and the one under way. */
 static inline int64_t plim__position_begun(const plim__position_t *position)

@@ -153,16 +153,72 @@ static int list_tensors(plim__run_t *run, const plim__parameter_t *parameters, i
     return used;
 }
 
-static plim_status_t write_tensors(plim__run_t *run, const char *name, const plim__note_t *notes,
-                                   int num_notes, int num_tensors)
+/* Whether a file is there. Anything but its absence is left to its opening. */
+static plim_status_t find_file(const char *directory, const char *name,
+                               char path_out[PLIM__RUN_PATH], bool *found_out)
+{
+    struct stat about;
+    PLIM_TRY(plim__run_path(directory, name, path_out));
+    *found_out = stat(path_out, &about) == 0 || errno != ENOENT;
+    return PLIM_OK;
+}
+
+static plim_status_t reserve(plim__run_t *run, plim__run_drafts_t *drafts, const char *name,
+                             int num_tensors)
 {
     char path[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(run->path, name, path));
+    bool found;
+    PLIM_TRY(find_file(run->path, name, path, &found));
     if (num_tensors < 0)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: the model has more than %d tensors; make it smaller", path,
                           PLIM__TENSORS_MAX);
-    return plim__safetensors_write(run->job, path, notes, num_notes, run->tensors, num_tensors);
+    while (drafts->count < (found ? 1 : 2)) {
+        if (drafts->count > 0 && drafts->draft[0].partial[0] != '\0')
+            break; /* it has a name, of which there is one */
+        plim__draft_t *draft = &drafts->draft[drafts->count];
+        const plim_status_t status =
+            plim__draft_open(path, true, plim__safetensors_most(run->tensors, num_tensors), draft);
+        if (status != PLIM_OK) {
+            plim__draft_close(draft);
+            return status;
+        }
+        drafts->count++;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                                bool best)
+{
+    PLIM_TRY(reserve(run, &run->last, PLIM__RUN_LAST, list_tensors(run, parameters, count, true)));
+    return best ? reserve(run, &run->best, PLIM__RUN_BEST,
+                          list_tensors(run, parameters, count, false))
+                : PLIM_OK;
+}
+
+void plim__run_release(plim__run_t *run)
+{
+    while (run->last.count > 0)
+        plim__draft_close(&run->last.draft[--run->last.count]);
+    while (run->best.count > 0)
+        plim__draft_close(&run->best.draft[--run->best.count]);
+}
+
+/* Into a draft that waits, else into one for which there may be no room. */
+static plim_status_t write_tensors(plim__run_t *run, plim__run_drafts_t *drafts, const char *name,
+                                   const plim__note_t *notes, int num_notes, int num_tensors)
+{
+    if (drafts->count == 0) {
+        const plim_status_t status = reserve(run, drafts, name, num_tensors);
+        if (status != PLIM_OK && drafts->count == 0)
+            return status == PLIM_ERR_SPACE ? PLIM_ERR_DISK : status;
+    }
+    plim__draft_t *draft = &drafts->draft[--drafts->count];
+    const plim_status_t status =
+        plim__safetensors_write_draft(run->job, draft, notes, num_notes, run->tensors, num_tensors);
+    plim__draft_close(draft);
+    return status;
 }
 
 plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
@@ -177,7 +233,7 @@ plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *paramete
         put_field(&fields[i], position, texts[i]);
         notes[NUM_FACTS + i] = (plim__note_t){fields[i].key, texts[i]};
     }
-    return write_tensors(run, PLIM__RUN_LAST, notes, NUM_FACTS + NUM_FIELDS,
+    return write_tensors(run, &run->last, PLIM__RUN_LAST, notes, NUM_FACTS + NUM_FIELDS,
                          list_tensors(run, parameters, count, true));
 }
 
@@ -194,18 +250,8 @@ plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *par
         (void)plim__settings_real(position->best_score[i], scores[i]);
         notes[NUM_FACTS + 1 + i] = (plim__note_t){keys[i], scores[i]};
     }
-    return write_tensors(run, PLIM__RUN_BEST, notes, NUM_FACTS + 4,
+    return write_tensors(run, &run->best, PLIM__RUN_BEST, notes, NUM_FACTS + 4,
                          list_tensors(run, parameters, count, false));
-}
-
-/* Whether a checkpoint is there. Anything but its absence is left to its opening. */
-static plim_status_t find_file(const char *directory, const char *name,
-                               char path_out[PLIM__RUN_PATH], bool *found_out)
-{
-    struct stat about;
-    PLIM_TRY(plim__run_path(directory, name, path_out));
-    *found_out = stat(path_out, &about) == 0 || errno != ENOENT;
-    return PLIM_OK;
 }
 
 plim_status_t plim__run_position(const plim_job_t *job, const char *path,

@@ -41,7 +41,7 @@ typedef struct trainer {
     int64_t saved_at;      /* clock, when the last save had ended */
     double save_seconds;   /* what it took */
     int64_t saved_updates; /* position at that time: epoch and updates say it all */
-    int64_t saved_epoch;
+    int64_t saved_epoch, saved_step;
     int64_t governed; /* changes by the loader's governor that were written down */
     bool diverged;    /* what it has now is not to be saved */
     bool cut;         /* said that a part was cut once more */
@@ -82,6 +82,7 @@ static plim_status_t save(trainer_t *trainer)
     trainer->timeline.saving_seconds += trainer->save_seconds;
     trainer->saved_updates = trainer->position.updates;
     trainer->saved_epoch = trainer->position.epoch;
+    trainer->saved_step = trainer->position.step;
     const plim_train_event_t event = {.kind = PLIM_EVENT_CHECKPOINT,
                                       .epoch = trainer->position.epoch + 1,
                                       .step = trainer->position.step,
@@ -90,6 +91,25 @@ static plim_status_t save(trainer_t *trainer)
                                       .score = {NAN, NAN, NAN}};
     plim__session_tell(session, &event);
     return PLIM_OK;
+}
+
+/* Takes the room of the next checkpoint. */
+static plim_status_t reserve(trainer_t *trainer)
+{
+    const plim__session_t *session = &trainer->session;
+    return plim__run_reserve(trainer->run, session->parameters, session->num_parameters,
+                             session->training.eval_every > 0);
+}
+
+/* Saves in mid-run: where there is no room left for the next checkpoint, the run ends while all of
+ * it is saved. */
+static plim_status_t save_and_reserve(trainer_t *trainer)
+{
+    PLIM_TRY(save(trainer));
+    const bool over =
+        trainer->position.ended || trainer->position.epoch >= trainer->session.training.epochs;
+    const plim_status_t status = over ? PLIM_OK : reserve(trainer);
+    return status == PLIM_ERR_SPACE ? PLIM_ERR_DISK : status;
 }
 
 static bool is_saved(const trainer_t *trainer)
@@ -192,7 +212,7 @@ static plim_status_t look_at_governor(trainer_t *trainer)
         return PLIM_OK;
     trainer->governed = governor->changes;
     if (governor->tight)
-        PLIM_TRY(save(trainer));
+        PLIM_TRY(save_and_reserve(trainer));
     return plim__timeline_write(&trainer->timeline, &trainer->session, trainer->run,
                                 &trainer->position, true);
 }
@@ -219,7 +239,7 @@ static plim_status_t after_step(trainer_t *trainer)
         training->checkpoint_seconds > 0 &&
         plim__clock_seconds_since(trainer->saved_at) >= training->checkpoint_seconds;
     if (by_steps || by_time)
-        PLIM_TRY(save(trainer));
+        PLIM_TRY(save_and_reserve(trainer));
     return plim__job_check(trainer->session.job);
 }
 
@@ -350,7 +370,7 @@ static plim_status_t end_epoch(trainer_t *trainer)
     PLIM_TRY(write_metrics(trainer, &event));
     *position = next;
     if (plim__clock_seconds_since(trainer->saved_at) * SAVE_SHARE >= trainer->save_seconds)
-        PLIM_TRY(save(trainer));
+        PLIM_TRY(save_and_reserve(trainer));
     event.seconds = plim__clock_seconds_since(trainer->epoch_began);
     plim__session_tell(session, &event);
     return plim__timeline_write(&trainer->timeline, session, trainer->run, position, false);
@@ -390,20 +410,36 @@ static plim_status_t score_training(trainer_t *trainer)
                                   &position->best_score[PLIM_TRAIN], &loss);
 }
 
+/* The disk is full: what of the run is on it, and how it goes on. */
+static plim_status_t say_full(const trainer_t *trainer, const char *message)
+{
+    char saved[96] = "nothing was saved yet, so it begins anew";
+    if (trainer->saved_updates >= 0)
+        (void)snprintf(saved, sizeof saved, "saved up to epoch %" PRId64 ", step %" PRId64,
+                       trainer->saved_epoch + 1, trainer->saved_step);
+    return plim__fail(PLIM_ERR_DISK,
+                      "%.500s; the run is %s. When there is room, go on with: plimsoll train "
+                      "--resume %s",
+                      message, saved, trainer->path);
+}
+
 /* Whatever ended it, what was reached is kept. */
 static plim_status_t keep(trainer_t *trainer, plim_status_t status)
 {
     char message[PLIM_MESSAGE_MAX];
     const plim__position_t *position = &trainer->position;
-    if (trainer->diverged || (is_saved(trainer) && status != PLIM_ERR_STOPPED))
+    const bool says_more = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
+    if (trainer->diverged || (is_saved(trainer) && !says_more))
         return status;
     /* A step that failed half-way may have moved the statistics of a batch norm. */
     if (status == PLIM_ERR_NOMEM && trainer->session.training.model.norm == PLIM_NORM_BATCH)
         return status;
     plim__fail_save(message, sizeof message);
     const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);
+    if (status == PLIM_ERR_DISK)
+        return say_full(trainer, message);
     if (status == PLIM_OK || (status == PLIM_ERR_STOPPED && saved != PLIM_OK))
-        return saved;
+        return saved == PLIM_ERR_DISK ? say_full(trainer, plim_last_error()) : saved;
     if (status == PLIM_ERR_STOPPED)
         return plim__fail(PLIM_ERR_STOPPED,
                           "stopped in epoch %" PRId64 " at step %" PRId64 " of %" PRId64
@@ -504,6 +540,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     if (found) {
         trainer->saved_updates = position->updates;
         trainer->saved_epoch = position->epoch;
+        trainer->saved_step = position->step;
         position->ended = plim__position_ends(position, &session->training);
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
@@ -525,6 +562,12 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     return PLIM_OK;
 }
 
+/* A disk that is full before the first step is too small: nothing was started. */
+static plim_status_t not_begun(plim_status_t status)
+{
+    return status == PLIM_ERR_DISK ? PLIM_ERR_SPACE : status;
+}
+
 static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *training,
                                     const plim_train_plan_t *plan, bool resume,
                                     plim_train_result_t *result_out)
@@ -532,13 +575,16 @@ static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *t
     const plim__session_t *session = &trainer->session;
     PLIM_TRY(plim__settings_check(session->dataset, training));
     PLIM_TRY(check_plan(session->info, training, plan));
-    if (resume)
-        PLIM_TRY(
-            plim__run_open(session->job, trainer->path, session->info, training, &trainer->run));
-    else
-        PLIM_TRY(plim__run_create(session->job, trainer->path, plim__dataset_path(session->dataset),
-                                  session->info, training, &trainer->run));
-    plim_status_t status = open_trainer(trainer, plan);
+    plim_status_t status =
+        resume ? plim__run_open(session->job, trainer->path, session->info, training, &trainer->run)
+               : plim__run_create(session->job, trainer->path, plim__dataset_path(session->dataset),
+                                  session->info, training, &trainer->run);
+    if (status != PLIM_OK)
+        return not_begun(status);
+    status = open_trainer(trainer, plan);
+    if (status == PLIM_OK)
+        status = reserve(trainer);
+    status = not_begun(status);
     if (status == PLIM_OK)
         status = train(trainer, plan, resume, result_out);
     else if (!resume)

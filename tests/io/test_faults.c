@@ -305,7 +305,7 @@ static void reports_errors_with_place_and_remedy(void **state)
         world_t world;
         world_make(&world, engines[e]);
         fault_always = ENOSPC;
-        assert_int_equal(write_file(&world), PLIM_ERR_IO);
+        assert_int_equal(write_file(&world), PLIM_ERR_DISK);
         faults_off();
         assert_ok(write_file(&world));
         fault_always = EIO;
@@ -334,10 +334,10 @@ static void says_that_the_disk_is_full(void **state)
     world_make(&world, PLIM_IO_THREADS);
     assert_ok(plim__file_open(world.path, PLIM__FILE_CREATE, true, &file));
     fault_always = ENOSPC;
-    assert_int_equal(plim__file_write_at(&file, 0, world.back, 4096), PLIM_ERR_IO);
+    assert_int_equal(plim__file_write_at(&file, 0, world.back, 4096), PLIM_ERR_DISK);
     assert_non_null(strstr(plim_last_error(), "disk is full"));
     fault_always = EDQUOT;
-    assert_int_equal(plim__file_write_at(&file, 0, world.back, 4096), PLIM_ERR_IO);
+    assert_int_equal(plim__file_write_at(&file, 0, world.back, 4096), PLIM_ERR_DISK);
     assert_non_null(strstr(plim_last_error(), "quota"));
     plim__file_close(&file);
     world_end(&world);
@@ -454,7 +454,7 @@ static void keeps_the_old_tensors_when_new_ones_fail(void **state)
     for (int named = 0; named < 2; named++) {
         fault_no_tmpfile = named;
         fault_always = ENOSPC;
-        assert_int_equal(write_tensor(&world, 2), PLIM_ERR_IO);
+        assert_int_equal(write_tensor(&world, 2), PLIM_ERR_DISK);
         assert_non_null(strstr(plim_last_error(), "the disk is full"));
         faults_off();
         fault_sync = EIO;

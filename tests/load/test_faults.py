@@ -395,5 +395,5 @@ def test_scratch_that_is_full(data, wanted, tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     done = run(load(data, '--json', '--scratch', tmp_path), preexec_fn=limit)
     assert hashes(done) == wanted and 'going on without packed rows' in done.stderr, done.stderr
-    failed(run(load(data, '--json', '--scratch', tmp_path, '--stage'), preexec_fn=limit), 1, str(tmp_path), 'File too large')
+    failed(run(load(data, '--json', '--scratch', tmp_path, '--stage'), preexec_fn=limit), 3, str(tmp_path), 'ulimit -f')
     assert os.listdir(tmp_path) == []

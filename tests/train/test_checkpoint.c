@@ -351,9 +351,9 @@ static void a_full_disk_leaves_the_run_as_it_was(void **state)
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
             _exit(9);
         position.epoch = 2;
-        if (plim__run_metrics(run, line) != PLIM_ERR_IO)
+        if (plim__run_metrics(run, line) != PLIM_ERR_DISK)
             _exit(1);
-        if (plim__run_save(run, &large, 1, &position) != PLIM_ERR_IO)
+        if (plim__run_save(run, &large, 1, &position) != PLIM_ERR_DISK)
             _exit(2);
         _exit(plim__run_metrics(run, "two") == PLIM_OK ? 0 : 3);
     }
