@@ -86,6 +86,8 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     if (train->dataset == NULL)
         train->dataset = info->dataset;
     train->wishes.part_seeds = info->part_seeds;
+    train->wishes.part_nodes = info->part_nodes;
+    train->wishes.part_edges = info->part_edges;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
     } else if (train->epochs_given && train->training.epochs <= info->epochs_done) {

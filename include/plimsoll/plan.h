@@ -14,12 +14,14 @@ extern "C" {
 
 /* What the user may insist on; 0 leaves the choice to the plan. */
 typedef struct plim_load_wishes {
-    int64_t memory;      /* stay below this many bytes in all; 0: the ledger's line */
-    int num_slots;       /* batches in flight */
-    int64_t window;      /* steps sampled as a whole, at most */
-    int topology;        /* 1: in memory, 2: on disk */
-    int rows;            /* 1: in memory, 2: on disk */
-    int64_t part_seeds;  /* at most so many seeds at once: batches come in parts */
+    int64_t memory;     /* stay below this many bytes in all; 0: the ledger's line */
+    int num_slots;      /* batches in flight */
+    int64_t window;     /* steps sampled as a whole, at most */
+    int topology;       /* 1: in memory, 2: on disk */
+    int rows;           /* 1: in memory, 2: on disk */
+    int64_t part_seeds; /* at most so many seeds at once: batches come in parts */
+    int64_t part_nodes; /* as the plan's, of a run that is to go on bit for bit */
+    int64_t part_edges;
     int64_t hot_rows;    /* bytes of rows kept in memory, -1: none */
     int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
@@ -74,8 +76,11 @@ struct plim_load_plan {
     int64_t slot_nodes; /* capacity of a slot */
     int64_t slot_edges;
     int64_t part_seeds; /* at most so many in a part; 0: as many as fit a slot */
-    bool guessed;       /* how large batches are follows from degrees: none were drawn; of
-                           many graphs: how large the largest is follows from the mean */
+    int64_t part_nodes; /* seeds that need more than this are halved, whatever a slot has room for:
+                           the cut, and with it the bits, is the recipe's; 0: what a slot holds */
+    int64_t part_edges;
+    bool guessed; /* how large batches are follows from degrees: none were drawn; of
+                     many graphs: how large the largest is follows from the mean */
     int io_depth;
     size_t io_gap;
     char scratch[512];         /* "" : none */

@@ -234,6 +234,8 @@ typedef struct plim_run_info {
     int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet */
     int64_t part_seeds; /* computed at a time so far, the wish for a plan that is to go on bit for
                            bit; 0: whole batches */
+    int64_t part_nodes; /* and what they may need at most; 0: not known */
+    int64_t part_edges;
 } plim_run_info_t;
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);

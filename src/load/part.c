@@ -52,14 +52,21 @@ bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, 
     return true;
 }
 
-/* Blocks around the first `count` of the slot's seeds, if they fit. */
+/* Blocks around the first `count` of the slot's seeds, if they fit what a part may need. */
 static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
                                 plim__slot_t *slot, const plim__load_sources_t *sources,
                                 int64_t count, plim__blocks_out_t *out, bool *fits_out)
 {
+    const plim_load_plan_t *plan = &loader->plan;
     const int64_t *seeds = slot->seeds;
+    out->node_capacity = plan->slot_nodes;
+    out->edge_capacity = plan->slot_edges;
+    if (plan->part_nodes > 0 && count > 1) { /* one seed cannot be halved */
+        out->node_capacity = plim__min_i64(plan->part_nodes, plan->slot_nodes);
+        out->edge_capacity = plim__min_i64(plan->part_edges, plan->slot_edges);
+    }
     if (loader->graph_indptr != NULL) {
-        *fits_out = plim__load_graph_nodes(loader, slot->seeds, count, loader->plan.slot_nodes,
+        *fits_out = plim__load_graph_nodes(loader, slot->seeds, count, out->node_capacity,
                                            worker->nodes, &count);
         if (!*fits_out)
             return PLIM_OK;
@@ -155,11 +162,8 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
         loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
     const plim__load_cut_t cut = plim__load_cut(loader, slot->ticket);
     plim_batch_t *batch = &slot->batch;
-    plim__blocks_out_t out = {.index_type = loader->plan.recipe.index_type,
-                              .nodes = slot->nodes,
-                              .node_capacity = loader->plan.slot_nodes,
-                              .edges = slot->edges,
-                              .edge_capacity = loader->plan.slot_edges};
+    plim__blocks_out_t out = {
+        .index_type = loader->plan.recipe.index_type, .nodes = slot->nodes, .edges = slot->edges};
     batch->epoch = stream->epoch;
     batch->step = cut.step;
     batch->batch_seeds = cut.batch_seeds;

@@ -36,8 +36,8 @@ enum {
     ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
     LEFT_PART = 16,         /* 1/16 of the line left over is too much while rows could be kept */
     LISTS_PART = 3,         /* hot lists at most 1/3 of the rest, hot rows all else */
-    SPARE_PERCENT = 25,     /* slots are larger than an expected batch by this, */
-    FEW_PERCENT = 400,      /* than a part of one also by this over the root of its seeds */
+    SPARE_PERCENT = 25,     /* slots are larger than what seeds are expected to need by this, */
+    FEW_PERCENT = 400,      /* or by this over the root of their number: few differ more */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
     KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
     IO_GAP = 16 << 10
@@ -98,13 +98,16 @@ static int64_t more(int64_t value, int64_t percent)
 
 plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds)
 {
-    const plim__load_size_t size = plim__load_expected(facts, num_seeds);
+    plim__load_size_t size = plim__load_expected(facts, num_seeds);
     const plim__load_size_t most = plim__load_most(facts, num_seeds);
-    int64_t percent = SPARE_PERCENT;
-    if (num_seeds < facts->batch_seeds)
-        percent += (int64_t)(FEW_PERCENT / sqrt((double)num_seeds));
-    return (plim__load_size_t){plim__min_i64(more(size.nodes, percent), most.nodes),
-                               plim__min_i64(more(size.edges, percent), most.edges)};
+    const int64_t percent =
+        plim__max_i64(SPARE_PERCENT, (int64_t)(FEW_PERCENT / sqrt((double)num_seeds)));
+    size.nodes = more(size.nodes, percent);
+    size.edges = more(size.edges, percent);
+    if (facts->wishes->part_nodes > 0 && num_seeds == facts->part_seeds)
+        size = (plim__load_size_t){facts->wishes->part_nodes, facts->wishes->part_edges};
+    return (plim__load_size_t){plim__min_i64(size.nodes, most.nodes),
+                               plim__min_i64(size.edges, most.edges)};
 }
 
 static bool has_rows(const plim__load_facts_t *facts)
@@ -417,9 +420,9 @@ static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim_loa
 }
 
 /*
- * Slots for whole batches at their worst, when that is cheap: one for each worker and one for the
- * caller; else for batches as expected; else as large as may be. False when it had to be less than
- * an expected batch in each of two slots.
+ * Slots for whole batches at their worst, when that is cheap and they are not cut by a rule of
+ * their own: one for each worker and one for the caller; else for batches as expected; else as
+ * large as may be. False when it had to be less than an expected batch in each of two slots.
  */
 static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
 {
@@ -430,7 +433,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     int64_t least = total_of(facts, line, plan);
     const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     int worst = proportionate(facts, plan, few, many, &facts->most);
-    if (worst >= plim__min_i64(many, plan->workers + 1) &&
+    if (!facts->beside->cuts && worst >= plim__min_i64(many, plan->workers + 1) &&
         try_slots(facts, line, plan, worst, &facts->most, least + line / SLOTS_PART))
         return true;
     many = proportionate(facts, plan, few, many, &batch);

@@ -44,6 +44,8 @@ static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
         {"memory", wishes->memory, 0, INT64_MAX},
         {"num_slots", wishes->num_slots, 0, PLIM__LOAD_SLOTS_MAX},
         {"window", wishes->window, 0, INT64_MAX},
+        {"part_nodes", wishes->part_nodes, 0, INT64_MAX},
+        {"part_edges", wishes->part_edges, 0, INT64_MAX},
         {"topology", wishes->topology, 0, 2},
         {"rows", wishes->rows, 0, 2},
         {"hot_rows", wishes->hot_rows, -1, INT64_MAX},
@@ -133,16 +135,16 @@ static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
 }
 
 /*
- * Whether drawing some batches would make a better plan: one that has to guess how large they are,
- * and has the room to find out.
+ * Whether drawing some batches would make a better plan: one that has to guess how large they are.
+ * Where bits follow from what they come to, whatever the plan.
  */
 static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    bool guessed = plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
+    const bool guessed =
+        facts->beside->cuts || plan->window_steps > 0 || plan->slot_nodes < facts->most.nodes;
     return guessed && info->num_graphs == 0 && facts->recipe->num_hops > 0 &&
-           info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS &&
-           trial_total(facts, plan->line) <= plan->line;
+           info->num_split[PLIM_TRAIN] >= TRIAL_SEEDS;
 }
 
 /*
@@ -275,28 +277,41 @@ static int64_t cut_seeds(const plim__load_facts_t *facts, const plim_load_plan_t
     return seeds;
 }
 
+static void set_part(plim_load_plan_t *plan, int64_t seeds, plim__load_size_t size)
+{
+    plan->part_seeds = seeds;
+    plan->part_nodes = size.nodes;
+    plan->part_edges = size.edges;
+}
+
 /*
  * Fits, cuts batches that a slot has no room for, and fits anew for such parts: what is added up
- * then depends on that number alone, not on how much a slot happens to hold.
+ * then depends on that number and on what so many seeds may need, not on how much a slot happens to
+ * hold.
  */
 static bool fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
 {
     if (!plim__load_fit(facts, line, plan_out))
         return false;
-    const int64_t seeds = cut_seeds(facts, plan_out);
-    if (!facts->beside->cuts || seeds == facts->part_seeds)
+    if (!facts->beside->cuts)
         return true;
+    const int64_t seeds = cut_seeds(facts, plan_out);
+    const plim__load_size_t needed = plim__load_needed(facts, seeds);
+    if (seeds == facts->part_seeds) {
+        set_part(plan_out, facts->wishes->part_seeds, needed);
+        return true;
+    }
     plim_load_wishes_t wishes = *facts->wishes;
     plim__load_facts_t parts = *facts;
     plim_load_plan_t again;
     wishes.part_seeds = seeds;
+    wishes.part_nodes = wishes.part_edges = 0; /* of a part of another size */
     parts.wishes = &wishes;
     parts.part_seeds = seeds;
     parts.most = plim__load_most(&parts, seeds);
-    if (plim__load_fit(&parts, line, &again) &&
-        fits_a_slot(&again, plim__load_needed(&parts, seeds)))
+    if (plim__load_fit(&parts, line, &again) && fits_a_slot(&again, needed))
         *plan_out = again;
-    plan_out->part_seeds = seeds;
+    set_part(plan_out, seeds, needed);
     return true;
 }
 
@@ -390,33 +405,35 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
                             int64_t line, plim_load_plan_t *plan, bool *tight_out)
 {
     const plim__load_beside_t *beside = facts->beside;
+    int64_t under = line;
     if (!fit_tighter(facts, tight, line, plan, tight_out)) {
-        const int64_t least = least_of(facts, tight);
-        if (line < lowest_of(facts, least))
-            return refuse(facts, line, lowest_of(facts, least));
+        under = least_of(facts, tight);
+        if (line < lowest_of(facts, under))
+            return refuse(facts, line, lowest_of(facts, under));
         /* The ladder's last step: as there, and code gives way. */
-        (void)fit_tighter(facts, tight, least, plan, tight_out);
-        plan->guessed = facts->largest_guessed;
+        (void)fit_tighter(facts, tight, under, plan, tight_out);
         if (!beside->quiet)
-            plim__load_say_code(facts->job, least);
-        return PLIM_OK;
+            plim__load_say_code(facts->job, under);
     }
     plan->guessed = facts->largest_guessed;
     if (!is_worth_a_trial(facts, plan))
         return PLIM_OK;
+    const int64_t tried = trial_total(facts, under);
+    const bool room = tried <= line;
     if (beside->quiet && beside->known != NULL)
         facts->trial = *beside->known;
     else
-        PLIM_TRY(plim__statistics_trial(facts->job, facts->dataset, facts->recipe, may_read(facts),
-                                        &facts->trial));
+        PLIM_TRY(plim__statistics_trial(facts->job, facts->dataset, facts->recipe,
+                                        may_read(facts) && room, &facts->trial));
     plan->guessed = facts->trial.count == 0;
     if (plan->guessed)
         return PLIM_OK;
-    (void)fit_tighter(facts, tight, line, plan, tight_out);
+    (void)fit_tighter(facts, tight, under, plan, tight_out);
     plan->guessed = false;
-    const int64_t tried = trial_total(facts, line);
-    plan->start = plim__max_i64(plan->start,
-                                tried - facts->held - plim__footprint_growth(line) - beside->early);
+    if (!room)
+        return PLIM_OK;
+    plan->start = plim__max_i64(plan->start, tried - facts->held - plim__footprint_growth(under) -
+                                                 beside->early);
     plan->total = plim__max_i64(plan->total, tried);
     return PLIM_OK;
 }

@@ -344,5 +344,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     info_out->epochs_done = found ? position.epoch : -1;
     info_out->step = found ? position.step : -1;
     info_out->part_seeds = position.part_seeds;
+    info_out->part_nodes = position.part_nodes;
+    info_out->part_edges = position.part_edges;
     return PLIM_OK;
 }

@@ -22,6 +22,8 @@ typedef struct plim__position {
     int64_t step;       /* steps of the next one done */
     int64_t updates;    /* optimiser's steps in all */
     int64_t part_seeds; /* computed at a time, which decides the last bits; 0: whole batches */
+    int64_t part_nodes; /* what they may need before they are halved, which does so too; */
+    int64_t part_edges; /* 0: not known */
     double loss_sum;    /* over the seeds of the epoch under way */
     int64_t loss_seeds;
     double epoch_loss;     /* of the last whole epoch */

@@ -26,6 +26,8 @@ static const field_t fields[] = {
     {"step", COUNT, AT(step)},
     {"updates", COUNT, AT(updates)},
     {"part_seeds", COUNT, AT(part_seeds)},
+    {"part_nodes", COUNT, AT(part_nodes)},
+    {"part_edges", COUNT, AT(part_edges)},
     {"loss_sum", REAL, AT(loss_sum)},
     {"loss_seeds", COUNT, AT(loss_seeds)},
     {"epoch_loss", REAL, AT(epoch_loss)},
@@ -81,13 +83,20 @@ static bool get_field(const field_t *field, const char *text, plim__position_t *
     return false;
 }
 
+/* Whether checkpoints of older versions do not say it. */
+static bool is_newer(const field_t *field)
+{
+    return field->offset == AT(part_seeds) || field->offset == AT(part_nodes) ||
+           field->offset == AT(part_edges);
+}
+
 static plim_status_t get_position(const plim__safetensors_t *file, const char *path,
                                   plim__position_t *position_out)
 {
     for (int i = 0; i < NUM_FIELDS; i++) {
         const char *text = plim__safetensors_note(file, fields[i].key);
-        if (text == NULL && fields[i].offset == AT(part_seeds))
-            text = "0"; /* older checkpoints do not say */
+        if (text == NULL && is_newer(&fields[i]))
+            text = "0";
         if (!get_field(&fields[i], text, position_out))
             return plim__fail(
                 PLIM_ERR_DATA,

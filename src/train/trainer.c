@@ -44,7 +44,7 @@ typedef struct trainer {
     int64_t saved_epoch, saved_step;
     int64_t governed; /* changes by the loader's governor that were written down */
     bool diverged;    /* what it has now is not to be saved */
-    bool cut;         /* said that a part was cut once more */
+    bool guessed;     /* how large parts may be was: what is cut for that is still to be said */
 } trainer_t;
 
 /* The run ends here, and what was saved before it went wrong stays. */
@@ -161,22 +161,22 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
     return plim__model_backward(session->model, batch, trainer->doutputs);
 }
 
-/* A part that is larger than the plan foresaw is cut by the loader: then the line shows in the last
- * bits, and that is said. */
+/* A part that is larger than the plan foresaw is cut by the loader. That is the recipe's cut,
+ * unless the plan had to guess: then the line shows in the last bits, and that is said. */
 static void look_at_cut(trainer_t *trainer, const plim_batch_t *batch)
 {
     const int64_t part = trainer->position.part_seeds;
     int64_t seeds = batch->batch_seeds - batch->first_seed;
     if (part > 0 && part < seeds)
         seeds = part;
-    if (batch->num_seeds >= seeds || trainer->cut)
+    if (batch->num_seeds >= seeds || !trainer->guessed)
         return;
     plim__log(trainer->session.job, PLIM_LOG_WARNING,
               "step %lld of epoch %lld has more neighbours than there is room for, and is computed "
               "%lld seeds at a time: losses differ from those under more memory in the last bits, "
               "which training may magnify",
               (long long)batch->step + 1, (long long)batch->epoch + 1, (long long)batch->num_seeds);
-    trainer->cut = true;
+    trainer->guessed = false;
 }
 
 /* Changes the weights, and with them the position. */
@@ -498,6 +498,9 @@ static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool 
     const int64_t part = plim__load_part_seeds(info, &plan->recipe, plan->part_seeds);
     const int64_t before = trainer->position.part_seeds;
     trainer->position.part_seeds = part < whole ? part : 0;
+    trainer->position.part_nodes = plan->part_nodes;
+    trainer->position.part_edges = plan->part_edges;
+    trainer->guessed = plan->guessed;
     if (resumed && before != trainer->position.part_seeds)
         plim__log(trainer->session.job, PLIM_LOG_WARNING,
                   "%s was computed %lld seeds at a time, now it is %lld: the last bits of results "

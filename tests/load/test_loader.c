@@ -97,6 +97,52 @@ static void the_stream_is_one(void **state)
     test_loader_close(&fixture);
 }
 
+/* Seeds of each part of an epoch, and their number. */
+static int64_t parts_of(test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *seeds_out)
+{
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    int64_t count = 0;
+    assert_ok(plim_loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    for (;;) {
+        assert_ok(plim_loader_next(loader, &batch));
+        if (batch == NULL)
+            break;
+        assert_true(batch->num_seeds == 1 || batch->num_nodes <= plan->part_nodes);
+        assert_true(count < 1000);
+        seeds_out[count++] = batch->num_seeds;
+        plim_batch_release(batch);
+    }
+    plim_loader_destroy(loader);
+    return count;
+}
+
+/* What a part may need is the plan's, not a slot's: the order of additions follows from it. */
+static void larger_slots_cut_alike(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    const plim_load_plan_t roomy = test_plan_memory(fixture.info, &test_two_hops, 1);
+    int64_t expected[1000], seeds[1000];
+    plim_load_plan_t plan = roomy;
+    plan.part_nodes = 150;
+    plan.part_edges = roomy.slot_edges;
+    const int64_t count = parts_of(&fixture, &plan, expected);
+    assert_true(count > fixture.info->num_split[PLIM_TRAIN] / 48 + 1);
+    for (int workers = 1; workers <= 3; workers++)
+        for (int64_t nodes = 150; nodes <= roomy.slot_nodes; nodes *= 2) {
+            plan.workers = workers;
+            plan.slot_nodes = nodes;
+            assert_int_equal(parts_of(&fixture, &plan, seeds), count);
+            assert_memory_equal(seeds, expected, (size_t)count * sizeof *seeds);
+        }
+    plan.part_nodes = 1; /* one seed is never too many */
+    assert_int_equal(parts_of(&fixture, &plan, seeds), fixture.info->num_split[PLIM_TRAIN]);
+    test_loader_close(&fixture);
+}
+
 /* Degrees are the whole graph's, wherever lists lie, and leave the stream as it is. */
 static void degrees_come_from_every_source(void **state)
 {
@@ -299,6 +345,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_what_the_files_say),
         cmocka_unit_test(the_stream_is_one),
+        cmocka_unit_test(larger_slots_cut_alike),
         cmocka_unit_test(degrees_come_from_every_source),
         cmocka_unit_test(every_recipe_is_one_stream),
         cmocka_unit_test(any_step_continues_the_stream),

@@ -324,6 +324,47 @@ static void batches_are_cut_as_planned(void **state)
     test_place_close(&place);
 }
 
+/* What seeds may need before they are halved follows from the recipe and their number; the line,
+ * the threads and what slots have room for do not show. */
+static void what_a_part_may_need_is_the_recipes(void **state)
+{
+    (void)state;
+    int64_t nodes[2] = {0}, edges[2] = {0};
+    for (int threads = 1; threads <= 8; threads *= 2) {
+        test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
+        plim_training_t training = wide_training();
+        plim_train_plan_t plan;
+        for (int i = 0; i < 2; i++) {
+            training.recipe.batch_size = i == 0 ? 16 : 64;
+            assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+            const int64_t least = plan.least, enough = plan.total;
+            for (int part = 4; part >= 0; part--) {
+                assert_ok(
+                    plan_under(&place, &training, least + (enough - least) * part / 4, &plan));
+                assert_true(plan.load.part_nodes > 0 && plan.load.part_edges > 0);
+                assert_true(plan.load.slot_nodes >= plan.load.part_nodes);
+                assert_true(plan.load.slot_edges >= plan.load.part_edges);
+                if (plan.load.part_seeds > 0)
+                    continue;
+                if (nodes[i] == 0) {
+                    nodes[i] = plan.load.part_nodes;
+                    edges[i] = plan.load.part_edges;
+                }
+                assert_int_equal(plan.load.part_nodes, nodes[i]);
+                assert_int_equal(plan.load.part_edges, edges[i]);
+            }
+            /* A run that goes on takes what it had, whatever would be found now. */
+            const plim_load_wishes_t wishes = {.part_nodes = nodes[i] / 2,
+                                               .part_edges = edges[i] / 2};
+            assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &plan));
+            assert_int_equal(plan.load.part_nodes, nodes[i] / 2);
+            assert_int_equal(plan.load.part_edges, edges[i] / 2);
+        }
+        test_place_close(&place);
+    }
+    assert_true(nodes[0] > 0 && nodes[1] > nodes[0]);
+}
+
 /* Without gradients less will do, batch norm may work on parts, and other things help. */
 static void evaluation_has_a_plan_of_its_own(void **state)
 {
@@ -402,6 +443,7 @@ int main(void)
         cmocka_unit_test(the_run_is_counted),
         cmocka_unit_test(more_memory_never_means_more_parts),
         cmocka_unit_test(batches_are_cut_as_planned),
+        cmocka_unit_test(what_a_part_may_need_is_the_recipes),
         cmocka_unit_test(evaluation_has_a_plan_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
