@@ -1,5 +1,6 @@
 #include "base/threads.h"
 
+#include "base/delay.h"
 #include "base/fail.h"
 
 /* Stacks are reserved whole; of each, this much is touched at its start. So what a process holds
@@ -17,6 +18,7 @@ static void *thread_main(void *argument)
 {
     plim__thread_t *thread = argument;
     touch_stack();
+    plim__delay();
     thread->status = thread->body(thread->context);
     if (thread->status != PLIM_OK && thread->message != NULL)
         plim__fail_save(thread->message, PLIM_MESSAGE_MAX);

@@ -1,5 +1,6 @@
 #include "io/pool.h"
 
+#include "base/delay.h"
 #include "base/fail.h"
 #include "io/transfer.h"
 
@@ -68,6 +69,7 @@ static void *pool_main(void *argument)
             break;
         pool->first = op->next;
         pthread_mutex_unlock(&pool->lock);
+        plim__delay();
         plim__transfer_run(op);
         pthread_mutex_lock(&pool->lock);
         op->next = pool->finished;

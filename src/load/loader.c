@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/delay.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/order.h"
@@ -110,6 +111,7 @@ static plim__slot_t *claim(plim_loader_t *loader)
     while (ticket < atomic_load(&loader->limit))
         if (atomic_compare_exchange_weak(&loader->next, &ticket, ticket + 1)) {
             slot->ticket = ticket;
+            plim__delay();
             return slot;
         }
     plim__slots_put(slot);
@@ -127,6 +129,7 @@ static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot
     else if (loader->builder != NULL && !slot->more)
         plim__load_builder_built(loader, ticket);
     entry->slot = slot;
+    plim__delay();
     atomic_store(&entry->ready, ticket + 1);
     if (atomic_load(&loader->awaited) == ticket + 1)
         signal_caller(loader);

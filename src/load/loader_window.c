@@ -14,6 +14,7 @@
  * All states change under the loader's lock; builds run without it.
  */
 #include "base/check.h"
+#include "base/delay.h"
 #include "base/fail.h"
 #include "load/loader.h"
 
@@ -256,7 +257,9 @@ static plim_status_t builder_body(void *context)
         builder->at_work = true;
         builder->windows[target.which].state = BUILDING;
         pthread_mutex_unlock(&loader->lock);
+        plim__delay();
         plim_status_t status = build(loader, &target, &steps);
+        plim__delay();
         pthread_mutex_lock(&loader->lock);
         settle(loader, status, steps);
     }

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/delay.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
@@ -100,6 +101,7 @@ static void take_pieces(plim__team_t *team, int worker)
 {
     const int64_t handful = team->handful;
     for (;;) {
+        plim__delay();
         int64_t piece = atomic_fetch_add_explicit(&team->next, handful, memory_order_relaxed);
         int64_t end = plim__min_i64(piece + handful, team->pieces);
         if (piece >= end)
@@ -160,6 +162,7 @@ static plim_status_t member_body(void *argument)
             continue;
         last = state / RUN;
         take_pieces(team, member->number);
+        plim__delay();
         leave(team);
     }
     return PLIM_OK;

@@ -1,0 +1,11 @@
+/* Of plimsoll_delays: there are eight processors, so that it takes up to eight threads anywhere. */
+#include <sched.h>
+
+int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set)
+{
+    (void)process;
+    CPU_ZERO_S(size, set);
+    for (size_t cpu = 0; cpu < 8; cpu++)
+        CPU_SET_S(cpu, size, set);
+    return 0;
+}
