@@ -14,6 +14,7 @@ enum {
     CLI_WRONG_USE = 2,
     CLI_DOES_NOT_FIT = 3,
     CLI_BAD_DATA = 4,
+    CLI_DIVERGED = 5,
     CLI_DISK_FULL = 6,
     CLI_STOPPED = 75
 };
@@ -151,6 +152,9 @@ const char *cli_count_text(double count, char text_out[24]);
 
 /* A remark on standard error, unless --quiet. */
 void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* A warning there, --quiet or not. */
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
  * Progress of a phase that comes back again and again: on a terminal its bar goes when it is done,

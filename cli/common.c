@@ -170,6 +170,8 @@ static int exit_code(plim_status_t status)
         return CLI_WRONG_USE;
     case PLIM_ERR_STOPPED:
         return CLI_STOPPED;
+    case PLIM_ERR_DIVERGED:
+        return CLI_DIVERGED;
     case PLIM_ERR_DISK:
         return CLI_DISK_FULL;
     case PLIM_ERR_NOMEM:

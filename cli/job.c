@@ -222,6 +222,16 @@ void cli_remark(const char *format, ...)
     say(NULL, PLIM_LOG_INFO, message);
 }
 
+void cli_warn(const char *format, ...)
+{
+    char message[1280];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    say(NULL, PLIM_LOG_WARNING, message);
+}
+
 /*
  * A group's peak is that of all its processes since it was made. It tells of this job when nothing
  * of size ran there before; in the group of a login session it would blame the job for the browser.

@@ -24,8 +24,8 @@ struct train {
     const char *resume;       /* NULL: a new run */
     plim_training_t training;
     plim_load_wishes_t wishes;
-    int64_t more_epochs;  /* --epochs +N; 0: not given so */
-    int64_t accumulation; /* --gradient_accumulation_steps; 0: not given */
+    int64_t more_epochs; /* --epochs +N; 0: not given so */
+    int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
     bool fanout_given;
     bool layers_given;
     bool heads_given;
@@ -49,7 +49,12 @@ bool train_set_option(train_t *train, const char *name, char *value);
  * said. */
 bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
-/* One remark that names the options that were given and change nothing. */
+/* Options that were given and change nothing in this recipe, and why; how many. */
+#define TRAIN_IDLE_MAX 16
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim_train_plan_t *plan,
+               const char *texts_out[TRAIN_IDLE_MAX]);
+
+/* One warning that names them. */
 void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
                     const plim_train_plan_t *plan);
 

@@ -34,6 +34,7 @@ enum {
     OPTION_LOSS,
     OPTION_METRIC,
     OPTION_EVAL_EVERY,
+    OPTION_LOG_STEPS,
     OPTION_PATIENCE,
     OPTION_EVAL_TRAIN,
     OPTION_MICROBATCH,
@@ -80,6 +81,7 @@ static const struct option long_options[] = {
     {"metric", required_argument, NULL, OPTION_METRIC},
     {"eval-every", required_argument, NULL, OPTION_EVAL_EVERY},
     {"eval-steps", required_argument, NULL, OPTION_EVAL_EVERY},
+    {"log-steps", required_argument, NULL, OPTION_LOG_STEPS},
     {"patience", required_argument, NULL, OPTION_PATIENCE},
     {"eval-train", no_argument, NULL, OPTION_EVAL_TRAIN},
     {"microbatch", required_argument, NULL, OPTION_MICROBATCH},
@@ -89,7 +91,7 @@ static const struct option long_options[] = {
     {"checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY},
     {"checkpoint-minutes", required_argument, NULL, OPTION_CHECKPOINT_MINUTES},
     {"memory-every", required_argument, NULL, OPTION_MEMORY_EVERY},
-    {"log-steps", required_argument, NULL, OPTION_MEMORY_EVERY},
+    {"log-interval", required_argument, NULL, OPTION_MEMORY_EVERY},
     {"run", required_argument, NULL, OPTION_RUN},
     {"resume", required_argument, NULL, OPTION_RESUME},
     {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
@@ -254,16 +256,21 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         return take_epochs(train);
     case OPTION_EVAL_EVERY:
         return take_int(train, "--eval-every", 0, &training->eval_every);
+    case OPTION_LOG_STEPS:
+        train->print_every = 0;
+        if (!take_int(train, "--log-steps", 1, &training->eval_every))
+            return false;
+        train->print_every = training->eval_every;
+        return true;
     case OPTION_PATIENCE:
         return take_int(train, "--patience", 0, &training->patience);
     case OPTION_EVAL_TRAIN:
         training->eval_train = true;
         return true;
     case OPTION_MICROBATCH:
-        train->accumulation = 0;
         return take_int(train, "--microbatch", 0, &training->microbatch);
     case OPTION_ACCUMULATION:
-        return take_int(train, "--gradient-accumulation-steps", 1, &train->accumulation);
+        return take_int(train, "--gradient-accumulation-steps", 1, &training->accumulation);
     case OPTION_CHECKPOINT_EVERY:
         return take_int(train, "--checkpoint-every", 0, &training->checkpoint_steps);
     case OPTION_CHECKPOINT_MINUTES:
@@ -341,10 +348,6 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info)
         if (!train->layers_given)
             model->num_layers = recipe->num_hops;
     }
-    if (train->accumulation > 0)
-        training->microbatch = (recipe->batch_size + train->accumulation - 1) / train->accumulation;
-    if (train->accumulation == 1)
-        training->microbatch = 0;
     if (model->kind != PLIM_GAT && train->heads_given && model->heads > 1) {
         (void)cli_wrong_use(&train->common, "--heads is for --model gat; %s has none",
                             train_model_name(model->kind));
@@ -353,36 +356,71 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info)
     return true;
 }
 
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan)
+/* Whether a layer is as wide as its input, so that --residual adds it. */
+static bool adds_inputs(const plim_training_t *training, const plim_dataset_info_t *info)
+{
+    const int64_t outputs =
+        info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
+    const int64_t hidden = training->model.hidden;
+    const int layers = training->model.num_layers;
+    for (int i = 0; i < layers; i++)
+        if ((i == 0 ? info->num_features : hidden) ==
+            (i + 1 == layers && info->num_graphs == 0 ? outputs : hidden))
+            return true;
+    return false;
+}
+
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim_train_plan_t *plan,
+               const char *texts_out[TRAIN_IDLE_MAX])
 {
     const plim_training_t *training = &train->training;
+    const plim_model_t *model = &training->model;
+    const bool steps = training->optimiser.schedule == PLIM_SCHEDULE_STEP;
+    const bool single = model->num_layers == 1 && info->num_graphs == 0;
+    const bool scored =
+        training->eval_train || info->num_split[PLIM_VALID] > 0 || info->num_split[PLIM_TEST] > 0;
     const struct {
         int code;
         bool idle;
         const char *text;
     } options[] = {
         {OPTION_MOMENTUM, training->optimiser.kind != PLIM_SGD, "--momentum (of sgd)"},
-        {OPTION_AGGR, training->model.kind != PLIM_SAGE, "--aggr (of sage)"},
-        {OPTION_STEP_SIZE, training->optimiser.schedule != PLIM_SCHEDULE_STEP,
-         "--step-size (of --schedule step)"},
-        {OPTION_GAMMA, training->optimiser.schedule != PLIM_SCHEDULE_STEP,
-         "--gamma (of --schedule step)"},
+        {OPTION_AGGR, model->kind != PLIM_SAGE, "--aggr (of sage)"},
+        {OPTION_HEADS, model->kind != PLIM_GAT, "--heads (of gat)"},
+        {OPTION_STEP_SIZE, !steps, "--step-size (of --schedule step)"},
+        {OPTION_GAMMA, !steps, "--gamma (of --schedule step)"},
         {OPTION_POOL, info->num_graphs == 0, "--pool (of datasets of many graphs)"},
-        {OPTION_PATIENCE, training->eval_every == 0 || info->num_split[PLIM_VALID] == 0,
-         "--patience (nothing is validated)"},
+        {OPTION_HIDDEN, single, "--hidden (one layer has no hidden channels)"},
+        {OPTION_DROPOUT, single, "--dropout (between layers, and there is one)"},
+        {OPTION_NORM, single, "--norm (between layers, and there is one)"},
+        {OPTION_ACT, single, "--act (between layers, and there is one)"},
+        {OPTION_RESIDUAL, !adds_inputs(training, info),
+         "--residual (no layer is as wide as its input)"},
+        {OPTION_EVAL_EVERY, !scored, "--eval-every (no split to evaluate)"},
         {OPTION_EVAL_TRAIN, training->eval_every == 0, "--eval-train (nothing is evaluated)"},
         {OPTION_HOT_ROWS, plan->load.rows_in_memory, "--hot-rows (all features fit in memory)"},
         {OPTION_SCRATCH, plan->load.rows_in_memory, "--scratch (all features fit in memory)"},
         {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},
     };
-    char text[512] = "";
-    size_t used = 0;
+    _Static_assert(sizeof options / sizeof options[0] <= TRAIN_IDLE_MAX, "all have room");
+    int count = 0;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (options[i].idle && (train->given >> (options[i].code - CLI_OPTION_OWN) & 1) != 0)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used > 0 ? ", " : "",
-                                     options[i].text);
-    if (used > 0)
-        cli_remark("without effect here: %s", text);
+            texts_out[count++] = options[i].text;
+    return count;
+}
+
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan)
+{
+    const char *texts[TRAIN_IDLE_MAX];
+    const int count = train_idle(train, info, plan, texts);
+    char line[1024] = "";
+    size_t used = 0;
+    for (int i = 0; i < count && used < sizeof line; i++)
+        used +=
+            (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? ", " : "", texts[i]);
+    if (count > 0)
+        cli_warn("without effect here: %s", line);
 }

@@ -171,6 +171,12 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
         (void)json_object_set_new(object, "loss", json_string(loss));
         (void)json_object_set_new(object, "metric", json_string(metric));
         (void)json_object_set_new(object, "run", cli_json_text(run));
+        const char *idle[TRAIN_IDLE_MAX];
+        const int count = train_idle(train, info, plan, idle);
+        json_t *list = json_array();
+        for (int i = 0; i < count; i++)
+            (void)json_array_append_new(list, json_string(idle[i]));
+        (void)json_object_set_new(object, "without_effect", list);
         cli_print_json(object);
     }
     train_plan_texts(plan, &train->training, &texts);
@@ -201,7 +207,7 @@ static void show_steps(const plim_train_event_t *event)
     const plim_progress_t progress = {training ? "Training" : evaluations[event->split], "it",
                                       event->step, event->steps};
     char loss[48] = "";
-    if (training)
+    if (training && !isnan(event->loss))
         (void)snprintf(loss, sizeof loss, ", loss %.4f", event->loss);
     cli_show_passing(&progress, loss);
 }
@@ -223,8 +229,9 @@ static void say_epoch(const plim_train_event_t *event)
 
 static json_t *json_epoch(const plim_train_event_t *event)
 {
-    json_t *object = json_pack("{s:s, s:I, s:o}", "event", "epoch", "epoch",
-                               (json_int_t)event->epoch, "loss", train_json_score(event->loss));
+    json_t *object =
+        json_pack("{s:s, s:I, s:o, s:I}", "event", "epoch", "epoch", (json_int_t)event->epoch,
+                  "loss", train_json_score(event->loss), "labelled", (json_int_t)event->labelled);
     for (int split = 0; split < 3; split++)
         if (!isnan(event->score[split]))
             (void)json_object_set_new(object, train_split_name(split),

@@ -99,6 +99,16 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     return PLIM_OK;
 }
 
+/* With --log_steps epochs between are not printed. */
+static void say_event(void *user, const plim_train_event_t *event)
+{
+    const train_t *train = user;
+    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 &&
+        event->epoch % train->print_every != 0)
+        return;
+    train_say_event((void *)&train->common, event);
+}
+
 static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
                               const char **run_out, int *said_out)
 {
@@ -129,9 +139,9 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
         (void)printf("Run: %s\n", run); /* or nobody would know */
     cli_flush();
     status = train->resume != NULL ? plim_train_resume(job, dataset, &train->training, &plan, run,
-                                                       train_say_event, &train->common, &result)
+                                                       say_event, train, &result)
                                    : plim_train(job, dataset, &train->training, &plan, run,
-                                                train_say_event, &train->common, &result);
+                                                say_event, train, &result);
     cli_leave_phase();
     if (status != PLIM_OK) {
         if (run == chosen)
@@ -245,23 +255,28 @@ const cli_verb_t cli_verb_train = {
         "  --loss KIND      auto (default), cross-entropy, bce, mse or mae\n"
         "  --metric KIND    auto (default), accuracy, roc-auc, mae or rmse\n"
         "  --eval-every N   epochs between evaluations (also --eval_steps), 0: none; default 1\n"
+        "  --log-steps N    evaluate, and print a line, every so many epochs\n"
         "  --eval-train     evaluate the training split as often, not only at the end\n"
+        "  --gradient-accumulation-steps N\n"
+        "                   N batches an update, each one's mean loss divided by N; an epoch's "
+        "last\n"
+        "                   ones by their own number; default 1\n"
         "  --patience N     end after so many evaluations without a better one; default: never;\n"
         "                   with --resume it may grow\n\n"
         "Less memory, the same result:\n"
-        "  --microbatch K   K seeds at a time, gradients added up\n"
-        "                   (also --gradient_accumulation_steps N: in N such parts)\n"
+        "  --microbatch K   a batch is computed K seeds at a time, gradients added up\n"
         "  --recompute      activations are computed again instead of kept\n\n"
         "The run:\n"
         "  --run DIR        a new directory for it; default runs/DATASET-MODEL-N\n"
         "  --resume RUN     go on where this one stands, up to its epochs or --epochs\n"
         "  --checkpoint-every STEPS\n"
-        "                   save every so many steps, not only after epochs (of which short ones\n"
+        "                   save every so many updates, not only after epochs (of which short "
+        "ones\n"
         "                   are not all saved: it takes a twentieth of the time at most)\n"
         "  --checkpoint-minutes M\n"
         "                   save at least this often; default 5; 0: by steps and epochs alone\n"
         "  --memory-every STEPS\n"
-        "                   a line about memory every so many steps (also --log_steps)\n"
+        "                   a line about memory every so many updates (also --log_interval)\n"
         "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
         "  --scratch DIR    a local disk, where rows kept in memory wait for the next start\n",
     .run = run,

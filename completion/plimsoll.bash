@@ -68,7 +68,7 @@ _plimsoll() {
         --epoch | --step | --epochs | --batches | --slots | --window | \
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
-        --metric | --eval-every | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
+        --metric | --eval-every | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
         --memory-every | --kind | --sweep | --for | \
         --graph | --loaders | --workers | --prefetch | --gpu-memory)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
@@ -97,7 +97,7 @@ _plimsoll() {
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
-        words+=" --step-size --gamma --loss --metric --eval-every --eval-train --patience --microbatch --recompute"
+        words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --patience --microbatch --recompute"
         words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --hot-rows --scratch $common"
         ;;
     evaluate)

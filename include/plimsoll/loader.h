@@ -70,11 +70,12 @@ typedef struct plim_block {
  */
 typedef struct plim_batch {
     int64_t epoch;
-    int64_t step;        /* the batch's number in its epoch */
-    int64_t first_seed;  /* where this part's seeds begin in the batch; 0 when it came whole */
-    bool last_part;      /* the batch ends with this part */
-    int64_t batch_seeds; /* seeds of the whole batch (graphs, in a dataset of many graphs) */
-    int64_t num_seeds;   /* of this part */
+    int64_t step;         /* the batch's number in its epoch */
+    int64_t first_seed;   /* where this part's seeds begin in the batch; 0 when it came whole */
+    bool last_part;       /* the batch ends with this part */
+    int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
+    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or values known */
+    int64_t num_seeds;    /* of this part */
     int64_t num_nodes;
     int num_blocks;
     plim_block_t blocks[PLIM_HOPS_MAX];
@@ -99,6 +100,9 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
 
 /* Every batch must have been released. NULL is harmless. */
 PLIM_API void plim_loader_destroy(plim_loader_t *loader);
+
+/* Seeds of a split that have a label: a class, or one of their values at least. */
+PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split);
 
 /* Steps in an epoch over a split. */
 PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t split);

@@ -19,10 +19,11 @@ typedef enum plim_status {
     PLIM_ERR_BUDGET = -2,      /* the memory line would be crossed; nothing was started */
     PLIM_ERR_SPACE = -3,       /* the disk has too little room; nothing was started */
     PLIM_ERR_IO = -4,          /* the operating system refused a read, a write, an open … */
-    PLIM_ERR_DATA = -5,        /* a file is damaged, or not what it says it is; training diverged */
+    PLIM_ERR_DATA = -5,        /* a file is damaged, or not what it says it is */
     PLIM_ERR_USAGE = -6,       /* the caller asked for something that makes no sense */
     PLIM_ERR_UNSUPPORTED = -7, /* sensible, but not on this machine or in this version */
     PLIM_ERR_STOPPED = -8,     /* the job's stop flag was raised */
+    PLIM_ERR_DIVERGED = -9,    /* a loss, a weight or a prediction is not finite */
     PLIM_ERR_DISK = -10        /* the disk, a quota or ulimit -f was used up while writing */
 } plim_status_t;
 

@@ -103,19 +103,22 @@ typedef struct plim_training {
     int64_t eval_every; /* epochs; 0: never */
     int64_t patience;   /* evaluations without a better one that end the run; 0: none do */
     bool eval_train;    /* evaluate the training split as often as the others */
+    /* Batches an update: each one's mean loss is divided by as many, an epoch's last ones by their
+     * own number. 1: each batch is an update. */
+    int64_t accumulation;
     /* Below: changes speed and memory, not the result (microbatch: only its last bits). A run is
      * saved when it ends, at the end of an epoch where saving takes at most a twentieth of the time
      * since the last, and as often as these say. */
     int64_t microbatch;        /* seeds at a time; 0: the whole batch, or as many as fit */
-    int64_t checkpoint_steps;  /* save every so many steps; 0: not by steps */
+    int64_t checkpoint_steps;  /* save every so many updates; 0: not by updates */
     double checkpoint_seconds; /* save at least this often; 0: not by time */
-    int64_t memory_steps;      /* a line about memory every so many steps; 0: none */
+    int64_t memory_steps;      /* a line about memory every so many updates; 0: none */
 } plim_training_t;
 
 #define PLIM_TRAINING_INIT                                                                         \
     {                                                                                              \
         PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT, PLIM_LOSS_AUTO, PLIM_METRIC_AUTO,  \
-            10, 1, 0, false, 0, 0, 300.0, 0                                                        \
+            10, 1, 0, false, 1, 0, 0, 300.0, 0                                                     \
     }
 
 /* Enumerations above whose values have words, as run.json says them. */
@@ -153,10 +156,11 @@ typedef struct plim_train_event {
     plim_split_t split;
     int64_t epoch; /* from 1 */
     int64_t step, steps;
-    double loss;     /* STEP: of this batch; EPOCH: mean over the epoch's seeds */
-    double score[3]; /* train, valid, test */
-    bool best;       /* EPOCH: the best validation so far */
-    double seconds;  /* EPOCH: of the whole epoch, evaluation included */
+    double loss;      /* mean over what has a label. STEP: of this batch; EPOCH: of the epoch */
+    int64_t labelled; /* EPOCH: training seeds with a label */
+    double score[3];  /* train, valid, test */
+    bool best;        /* EPOCH: the best validation so far */
+    double seconds;   /* EPOCH: of the whole epoch, evaluation included */
     int64_t resident_bytes, line_bytes; /* MEMORY */
 } plim_train_event_t;
 
@@ -216,10 +220,14 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          plim_advice_t *advice_out, int *count_out);
 
 /*
+ * Loss and gradient are means over what has a label: seeds with a class, or values that are known.
+ * A batch without any label is passed over, and an update whose batches have none is not made.
+ *
  * Trains in a new run directory (PLIM_ERR_USAGE when it holds one, or a dataset). Stopped by
  * job->stop: PLIM_ERR_STOPPED, and everything is saved. PLIM_ERR_USAGE when the plan was made for
- * other settings; PLIM_ERR_DATA when loss or weights are no longer finite: then last.safetensors is
- * left as it was saved before. What could not begin leaves no run behind. `events` may be NULL.
+ * other settings; PLIM_ERR_USAGE when no training seed has a label; PLIM_ERR_DIVERGED when the
+ * loss or weights are no longer finite: then last.safetensors is left as it was saved before. What
+ * could not begin leaves no run behind. `events` may be NULL.
  */
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, const plim_train_plan_t *plan,
@@ -268,14 +276,17 @@ typedef struct plim_inference {
 
 /*
  * Scores of the splits that are asked for (bit s of `splits` for split s; the others are NAN), by
- * the run's metric; loss likewise. PLIM_ERR_BUDGET, PLIM_ERR_SPACE before anything is started.
+ * the run's metric; loss likewise. A split without any label has none, which is logged.
+ * PLIM_ERR_DIVERGED when weights or outputs are not finite. PLIM_ERR_BUDGET, PLIM_ERR_SPACE before
+ * anything is started.
  */
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const char *run, const plim_inference_t *inference,
                                      unsigned splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3]);
 
-/* Predictions for a split's seeds in the dataset's order, or for all nodes (split -1), as .npy. */
+/* Predictions for a split's seeds in the dataset's order, or for all nodes (split -1), as .npy.
+ * PLIM_ERR_DIVERGED when weights or predictions are not finite. */
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const char *run, const plim_inference_t *inference, int split,
                                     plim_predict_kind_t kind, const char *out,

@@ -39,6 +39,8 @@ PLIM_API const char *plim_status_name(plim_status_t status)
         return "unsupported";
     case PLIM_ERR_STOPPED:
         return "stopped";
+    case PLIM_ERR_DIVERGED:
+        return "diverged";
     case PLIM_ERR_DISK:
         return "disk full";
     }

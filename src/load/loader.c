@@ -325,6 +325,11 @@ PLIM_API int64_t plim_loader_steps(const plim_loader_t *loader, plim_split_t spl
     return seeds / size + (seeds % size != 0);
 }
 
+PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split)
+{
+    return plim__seeds_labelled(loader->seeds, split);
+}
+
 void plim__loader_keep_order(plim_loader_t *loader)
 {
     plim__seeds_keep_order(loader->seeds);

@@ -167,6 +167,8 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
     batch->epoch = stream->epoch;
     batch->step = cut.step;
     batch->batch_seeds = cut.batch_seeds;
+    batch->batch_labels = plim__seeds_labels(loader->seeds, stream->split, stream->epoch,
+                                             cut.batch_first, cut.batch_seeds);
     if (slot->part == 0)
         batch->first_seed = cut.first;
     int64_t count = cut.end - batch->first_seed;

@@ -7,6 +7,7 @@
 #include "io/reader.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #define ORDER_STREAM 0x6f72646572u /* keeps the orders' keys apart from those of draws */
@@ -18,14 +19,17 @@ static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"}
 
 typedef struct split {
     int64_t count;
-    int64_t *ids; /* (count) */
-    char *labels; /* (count, label_bytes); NULL without */
+    int64_t *ids;     /* (count) */
+    char *labels;     /* (count, label_bytes); NULL without */
+    int64_t labelled; /* entries with a label */
+    int64_t known;    /* labels: classes, or values of any column */
 } split_t;
 
 struct plim__seeds {
     plim__arena_t arena;
     uint64_t seed;
     size_t label_bytes;
+    int64_t columns; /* of values; 0 for classes */
     split_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* whose orders they are */
@@ -247,6 +251,30 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
     return status == PLIM_OK ? check_classes(dataset, seeds) : status;
 }
 
+/* Labels of one entry. */
+static int64_t labels_of(const plim__seeds_t *seeds, const split_t *split, int64_t place)
+{
+    const void *at = split->labels + (size_t)place * seeds->label_bytes;
+    int64_t known = 0;
+    if (seeds->columns == 0)
+        return *(const int64_t *)at >= 0;
+    for (int64_t i = 0; i < seeds->columns; i++)
+        known += !isnan(((const float *)at)[i]);
+    return known;
+}
+
+static void count_labels(plim__seeds_t *seeds)
+{
+    for (int i = 0; i < 3 && seeds->label_bytes > 0; i++) {
+        split_t *split = &seeds->splits[i];
+        for (int64_t j = 0; j < split->count; j++) {
+            const int64_t known = labels_of(seeds, split, j);
+            split->labelled += known > 0;
+            split->known += known;
+        }
+    }
+}
+
 static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset,
                           plim__seeds_t *seeds)
 {
@@ -263,6 +291,8 @@ static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset,
     if (status == PLIM_OK)
         status = read_labels(job, dataset, seeds, &work);
     plim__arena_destroy(&work.arena);
+    if (status == PLIM_OK)
+        count_labels(seeds);
     return status;
 }
 
@@ -275,6 +305,7 @@ plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *da
     plim__seeds_t *seeds = plim__arena_carve(&arena, 1, sizeof *seeds, 1);
     seeds->seed = seed;
     seeds->label_bytes = label_bytes(info);
+    seeds->columns = info->label_kind == PLIM_LABELS_VALUES ? info->num_targets : 0;
     for (int i = 0; i < 3; i++) {
         split_t *split = &seeds->splits[i];
         split->count = info->num_split[i];
@@ -306,6 +337,11 @@ void plim__seeds_destroy(plim__seeds_t *seeds)
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split)
 {
     return seeds->splits[split].count;
+}
+
+int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split)
+{
+    return seeds->splits[split].labelled;
 }
 
 size_t plim__seeds_label_bytes(const plim__seeds_t *seeds)
@@ -392,4 +428,27 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t ep
         if (labels_out != NULL)
             memcpy(labels_out, from->labels + (size_t)first * size, (size_t)count * size);
     }
+}
+
+int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch,
+                           int64_t first, int64_t count)
+{
+    const split_t *from = &seeds->splits[split];
+    const int64_t each = seeds->columns > 0 ? seeds->columns : 1;
+    int64_t known = 0;
+    if (seeds->label_bytes == 0 || from->known == from->count * each)
+        return seeds->label_bytes == 0 ? 0 : count * each;
+    const bool shuffled = split == PLIM_TRAIN && !seeds->in_order;
+    const int32_t *order = shuffled ? seeds->orders[epoch & 1] : NULL;
+    const plim__permute_t permute =
+        plim__permute_make((uint64_t)from->count, order_key(seeds, epoch));
+    for (int64_t i = first; i < first + count; i++) {
+        int64_t place = i;
+        if (order != NULL)
+            place = order[i];
+        else if (shuffled)
+            place = (int64_t)plim__permute_forward(&permute, (uint64_t)place);
+        known += labels_of(seeds, from, place);
+    }
+    return known;
 }

@@ -33,6 +33,14 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 
+/* Entries of a split that have a label: a class, or a value in one of their columns at least. */
+int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split);
+
+/* Labels of entries first … first+count-1 of the split's order in that epoch: classes, or values
+ * that are known. As plim__seeds_take besides. */
+int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch,
+                           int64_t first, int64_t count);
+
 /* Bytes of an entry's label; 0 without labels. */
 size_t plim__seeds_label_bytes(const plim__seeds_t *seeds);
 

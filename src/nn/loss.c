@@ -110,11 +110,8 @@ static inline double value_loss(plim_loss_t loss, float x, float label, float *s
 
 static double values_row(const work_t *work, const float *x, const float *labels, float *dx)
 {
-    int64_t known = 0;
-    for (int64_t i = 0; i < work->width; i++)
-        known += !isnan(labels[i]);
     double sum = 0;
-    const double share = known > 0 ? 1.0 / (double)known : 0.0;
+    const double share = 1.0 / (double)work->width;
     for (int64_t i = 0; i < work->width; i++) {
         float slope = 0.0f;
         if (!isnan(labels[i]))

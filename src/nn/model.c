@@ -150,6 +150,17 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     return plim__add_saturating_size(size, dense);
 }
 
+size_t plim__model_buffers(const plim__model_params_t *params)
+{
+    plim__model_t model;
+    plim__table_t table = {.copies = 1};
+    if (check_params(params) != PLIM_OK)
+        return 0;
+    shape_model(&model, params);
+    plim__model_describe(&model, &table);
+    return table.buffers;
+}
+
 int plim__model_tensors(const plim__model_params_t *params)
 {
     plim__model_t model;

@@ -47,6 +47,9 @@ size_t plim__model_estimate(const plim__model_params_t *params);
 /* Of that, the room of a pass: what grows with the largest part. */
 size_t plim__model_activations(const plim__model_params_t *params);
 
+/* Values of its buffers: what a forward pass of training moves (batch norm's statistics). */
+size_t plim__model_buffers(const plim__model_params_t *params);
+
 /* How many parameters and buffers it has. */
 int plim__model_tensors(const plim__model_params_t *params);
 

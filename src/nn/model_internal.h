@@ -38,8 +38,9 @@ typedef struct plim__table {
     plim__parameter_t *entries;
     plim__initial_t *initial;
     int count;
-    int copies;   /* a learnt value's, its gradient and moments included */
-    size_t bytes; /* of all values and copies */
+    int copies;     /* a learnt value's, its gradient and moments included */
+    size_t bytes;   /* of all values and copies */
+    size_t buffers; /* values of buffers */
 } plim__table_t;
 
 /* A product and the weights that stand side by side in it, each in / num_weights wide. */

@@ -32,6 +32,8 @@ plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial
     const size_t copies = initial.buffer ? 1 : (size_t)table->copies;
     const size_t one = plim__arena_piece((size_t)count, sizeof(float), PLIM__LINE);
     table->bytes = plim__add_saturating_size(table->bytes, plim__mul_saturating_size(one, copies));
+    if (initial.buffer)
+        table->buffers = plim__add_saturating_size(table->buffers, (size_t)count);
     if (table->entries == NULL)
         return NULL;
     plim__parameter_t *entry = &table->entries[place];

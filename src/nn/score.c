@@ -21,8 +21,7 @@ struct plim__score {
     plim_loss_t loss;
     int64_t max_rows, columns;
     int64_t rows;        /* added so far */
-    int64_t labelled;    /* rows with a label */
-    double loss_sum;     /* of those */
+    double loss_sum;     /* of rows */
     int64_t known;       /* labels in all */
     int64_t right;       /* accuracy */
     double distance_sum; /* MAE, RMSE */
@@ -90,7 +89,7 @@ void plim__score_destroy(plim__score_t *score)
 
 void plim__score_reset(plim__score_t *score)
 {
-    score->rows = score->labelled = score->known = score->right = 0;
+    score->rows = score->known = score->right = 0;
     score->loss_sum = score->distance_sum = 0;
     if (score->counts != NULL)
         memset(score->counts, 0, (size_t)score->columns * sizeof *score->counts);
@@ -122,7 +121,6 @@ static void add_classes(plim__score_t *score, int64_t rows, int64_t width, const
         const float *x = outputs + row * width;
         if (classes[row] < 0 || classes[row] >= width)
             continue;
-        score->labelled++;
         score->known++;
         if (score->metric == PLIM_METRIC_ACCURACY)
             score->right += plim__largest_at(x, width) == classes[row];
@@ -154,13 +152,9 @@ static void add_value(plim__score_t *score, int64_t column, float output, float 
 static void add_values(plim__score_t *score, int64_t rows, int64_t width, const float *outputs,
                        const float *labels)
 {
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t before = score->known;
-        for (int64_t i = row * width; i < (row + 1) * width; i++)
-            if (!isnan(labels[i]))
-                add_value(score, i - row * width, outputs[i], labels[i]);
-        score->labelled += score->known > before;
-    }
+    for (int64_t i = 0; i < rows * width; i++)
+        if (!isnan(labels[i]))
+            add_value(score, i % width, outputs[i], labels[i]);
 }
 
 void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int64_t width,
@@ -229,7 +223,9 @@ double plim__score_value(plim__score_t *score)
 
 double plim__score_loss(const plim__score_t *score)
 {
-    return score->labelled > 0 ? score->loss_sum / (double)score->labelled : NAN;
+    return score->known > 0
+               ? score->loss_sum / plim__loss_weight(score->loss, score->columns, score->known)
+               : NAN;
 }
 
 bool plim__score_better(plim_metric_t metric, double a, double b)

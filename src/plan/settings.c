@@ -148,6 +148,9 @@ plim_status_t plim__settings_check(const plim_dataset_t *dataset, const plim_tra
         training->checkpoint_steps < 0 || !(training->checkpoint_seconds >= 0) ||
         training->memory_steps < 0)
         return plim__fail(PLIM_ERR_USAGE, "counts of epochs, steps and seconds are not negative");
+    if (training->accumulation < 1 || training->accumulation > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%lld batches an update; at least one is needed",
+                          (long long)training->accumulation);
     if (training->patience > 0 && (training->eval_every == 0 || info->num_split[PLIM_VALID] == 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "patience counts evaluations without a better one, and there are none: "

@@ -62,9 +62,10 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
 
 size_t plim__train_scratch_bytes(const plim__model_params_t *params)
 {
-    return plim__arena_piece((size_t)params->max_seeds,
-                             plim__mul_saturating_size((size_t)params->num_outputs, sizeof(float)),
-                             1);
+    return plim__add_saturating_size(
+        plim__arena_piece((size_t)params->max_seeds,
+                          plim__mul_saturating_size((size_t)params->num_outputs, sizeof(float)), 1),
+        plim__arena_piece(plim__model_buffers(params), sizeof(float), 1));
 }
 
 /* Of a checkpoint: each parameter and its moments. */

@@ -135,6 +135,8 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
                              wanted->nodes + wanted->first[split],
                              wanted->labels + (size_t)wanted->first[split] * wanted->label_bytes);
     }
+    for (int split = 0; split < 3; split++)
+        session->labelled[split] = plim__seeds_labelled(seeds, (plim_split_t)split);
     plim__seeds_destroy(seeds);
     for (int split = 0; split < 3 && status == PLIM_OK; split++)
         if (wanted->first[split + 1] > wanted->first[split])
@@ -161,6 +163,30 @@ static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int
     return PLIM_OK;
 }
 
+static const char *const split_names[] = {"training", "validation", "test"};
+
+/* A split without any label has no score, which is said; none of them having one is an error. */
+static plim_status_t check_labels(const plim__session_t *session, unsigned splits)
+{
+    int64_t labelled = 0;
+    for (int split = 0; split < 3; split++) {
+        if ((splits >> split & 1) == 0)
+            continue;
+        labelled += session->labelled[split];
+        if (session->labelled[split] < session->info->num_split[split])
+            plim__log(session->job, PLIM_LOG_WARNING,
+                      "%lld of %lld seeds of the %s split have a label; %s",
+                      (long long)session->labelled[split],
+                      (long long)session->info->num_split[split], split_names[split],
+                      session->labelled[split] > 0 ? "its score is of those" : "it has no score");
+    }
+    return labelled > 0 ? PLIM_OK
+                        : plim__fail(PLIM_ERR_USAGE,
+                                     "%s: no seed that is to be scored has a label; choose another "
+                                     "split (--split)",
+                                     plim__dataset_path(session->dataset));
+}
+
 /* All splits in one pass over the graph. */
 static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
                                     const plim_inference_t *inference, unsigned splits,
@@ -170,7 +196,9 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
     plim_status_t status = open_exact(session, run, inference);
     if (status == PLIM_OK)
         status = find_wanted(session, splits, &wanted);
-    if (status == PLIM_OK && wanted.first[3] > 0) {
+    if (status == PLIM_OK)
+        status = check_labels(session, splits);
+    if (status == PLIM_OK) {
         const plim__exact_params_t params = exact_params(session, run, inference, false);
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  wanted.first[3], score_exact, &wanted);
@@ -191,6 +219,8 @@ static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
                                       double score[3], double loss[3])
 {
     plim_status_t status = open_sampled(session, run, inference);
+    if (status == PLIM_OK)
+        status = check_labels(session, splits);
     for (int split = 0; split < 3 && status == PLIM_OK; split++)
         if ((splits >> split & 1) != 0)
             status = plim__session_evaluate(session, (plim_split_t)split, 0, &score[split],
@@ -203,7 +233,6 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                                      unsigned splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3])
 {
-    static const char *const names[] = {"training", "validation", "test"};
     plim_training_t training;
     plim__session_t session;
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
@@ -212,7 +241,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     for (int split = 0; split < 3; split++)
         if ((splits >> split & 1) != 0 && plim_dataset_info(dataset)->num_split[split] == 0)
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
-                              plim__dataset_path(dataset), names[split]);
+                              plim__dataset_path(dataset), split_names[split]);
     PLIM_TRY(read_run(job, dataset, run, &training));
     plim__session_begin(job, dataset, &training, events, user, &session);
     const plim_status_t status =
@@ -222,6 +251,13 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     plim__session_end(&session);
     if (status != PLIM_OK)
         return status;
+    for (int split = 0; split < 3; split++)
+        if ((splits >> split & 1) != 0 && session.labelled[split] > 0 && !isfinite(loss[split]))
+            return plim__fail(PLIM_ERR_DIVERGED,
+                              "%s: its loss on the %s split is not finite: the weights are too "
+                              "large; take others (--weights), or train with a lower learning "
+                              "rate (--lr)",
+                              run, split_names[split]);
     memcpy(score_out, score, sizeof score);
     memcpy(loss_out, loss, sizeof loss);
     return PLIM_OK;

@@ -5,6 +5,7 @@
 #include "io/npy.h"
 #include "nn/score.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -80,6 +81,12 @@ plim_status_t plim__output_take(plim__output_t *output, int64_t rows, int64_t wi
     if (output->width != width || rows > output->rows - output->taken)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld rows of %lld values do not belong there",
                           output->draft.path, (long long)rows, (long long)width);
+    for (int64_t i = 0; i < rows * width; i++)
+        if (!isfinite(values[i]))
+            return plim__fail(PLIM_ERR_DIVERGED,
+                              "%s: prediction %lld is not finite: the weights are too large; take "
+                              "others (--weights), or train with a lower learning rate (--lr)",
+                              output->draft.path, (long long)(output->taken + i / width));
     output->taken += rows;
     if (output->kind != PLIM_PREDICT_CLASSES)
         return append(output, values, (size_t)rows * row_bytes(output, width));

@@ -24,10 +24,10 @@ typedef struct plim__position {
     int64_t part_seeds; /* computed at a time, which decides the last bits; 0: whole batches */
     int64_t part_nodes; /* what they may need before they are halved, which does so too; */
     int64_t part_edges; /* 0: not known */
-    double loss_sum;    /* over the seeds of the epoch under way */
-    int64_t loss_seeds;
-    double epoch_loss;     /* of the last whole epoch */
-    int64_t best_epoch;    /* 0: none */
+    double loss_sum;    /* of the epoch under way */
+    double loss_seeds;  /* of it that had a label; a part of a seed's values counts as that part */
+    double epoch_loss;  /* of the last whole epoch */
+    int64_t best_epoch; /* 0: none */
     double best_score[3];  /* NAN where there is none */
     int64_t waited;        /* evaluations since */
     int64_t metrics_bytes; /* length of metrics.jsonl */

@@ -5,6 +5,7 @@
 #include "train/settings.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static const field_t fields[] = {
     {"part_nodes", COUNT, AT(part_nodes)},
     {"part_edges", COUNT, AT(part_edges)},
     {"loss_sum", REAL, AT(loss_sum)},
-    {"loss_seeds", COUNT, AT(loss_seeds)},
+    {"loss_seeds", REAL, AT(loss_seeds)},
     {"epoch_loss", REAL, AT(epoch_loss)},
     {"best_epoch", COUNT, AT(best_epoch)},
     {"best_train", REAL, AT(best_score[0])},
@@ -373,5 +374,13 @@ plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const ch
     PLIM_TRY(plim__safetensors_open(job, weights, &file));
     plim_status_t status = read_values(file, NULL, parameters, count, false);
     plim__safetensors_close(file);
+    for (int i = 0; i < count && status == PLIM_OK; i++)
+        for (int64_t j = 0; j < parameters[i].count; j++)
+            if (!isfinite(parameters[i].value[j]))
+                return plim__fail(PLIM_ERR_DIVERGED,
+                                  "%s: %s is not finite at value %lld: training has diverged; "
+                                  "take other weights (--weights), or train with a lower learning "
+                                  "rate (--lr)",
+                                  weights, parameters[i].name, (long long)j);
     return status;
 }

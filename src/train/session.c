@@ -42,6 +42,8 @@ plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
     PLIM_TRY(plim_loader_create(session->job, session->dataset, &plan->load, &session->loader));
     plim__loader_part_of(session->loader, most_at_once(plan));
+    for (int split = 0; split < 3; split++)
+        session->labelled[split] = plim_loader_labelled(session->loader, (plim_split_t)split);
     session->training.model.recompute = plan->recompute;
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));
@@ -113,7 +115,7 @@ plim_status_t plim__session_evaluate(plim__session_t *session, plim_split_t spli
 {
     *score_out = NAN;
     *loss_out = NAN;
-    if (session->info->num_split[split] == 0)
+    if (session->labelled[split] == 0)
         return PLIM_OK;
     plim__score_reset(session->score);
     PLIM_TRY(plim__session_pass(session, split, epoch, add_score, session));

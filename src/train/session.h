@@ -25,6 +25,7 @@ typedef struct plim__session {
     int num_parameters;
     plim__score_t *score;
     plim_loader_t *loader; /* NULL where rows do not come in batches */
+    int64_t labelled[3];   /* seeds of each split that have a label; of the loader's */
     bool embeddings;       /* passes give them too */
 } plim__session_t;
 

@@ -90,6 +90,7 @@ static const setting_t settings[] = {
     {"eval_every", COUNT, true, AT(eval_every), NULL},
     {"patience", COUNT, false, AT(patience), NULL}, /* likewise */
     {"eval_train", FLAG, true, AT(eval_train), NULL},
+    {"accumulation", COUNT, true, AT(accumulation), NULL},
     {"recompute", FLAG, false, AT(model.recompute), NULL},
     {"microbatch", COUNT, false, AT(microbatch), NULL},
     {"checkpoint_steps", COUNT, false, AT(checkpoint_steps), NULL},
@@ -112,6 +113,7 @@ static const struct {
     {"schedule_factor", "--gamma"},
     {"eval_every", "--eval-every"},
     {"eval_train", "--eval-train"},
+    {"accumulation", "--gradient-accumulation-steps"},
 };
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
@@ -325,8 +327,10 @@ plim_status_t plim__settings_parse(const json_t *object, const char *name,
     plim_training_t training = PLIM_TRAINING_INIT;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
-        if (!parse(setting, json_object_get(object, setting->key),
-                   (char *)&training + setting->offset))
+        const json_t *value = json_object_get(object, setting->key);
+        if (value == NULL && setting->offset == AT(accumulation))
+            continue; /* older runs do not say: each batch is an update */
+        if (!parse(setting, value, (char *)&training + setting->offset))
             return plim__fail(PLIM_ERR_DATA, "%s: its setting \"%s\" is missing or impossible",
                               name, setting->key);
     }

@@ -53,7 +53,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64
                    ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64 "}",
                    position->epoch + 1, position->step, position->updates, seconds,
-                   training > 0 ? (double)(position->updates - timeline->updates) / training : 0.0,
+                   training > 0 ? (double)(timeline->steps - timeline->steps_then) / training : 0.0,
                    all.waiting - last->waiting, all.sparse - last->sparse, dense,
                    all.finish - last->finish, all.loss - last->loss, all.update - last->update,
                    all.evaluation - last->evaluation, all.saving - last->saving,
@@ -62,7 +62,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
                    plim_ledger_reserved(session->job->ledger), governor->target, governor->cache);
     timeline->at = now;
-    timeline->updates = position->updates;
+    timeline->steps_then = timeline->steps;
     timeline->spent = all;
     return plim__run_timeline(run, line);
 }

@@ -22,7 +22,8 @@ typedef struct plim__spent {
 typedef struct plim__timeline {
     plim_meter_t *meter; /* NULL: no lines are written */
     int64_t at;          /* clock of the last line, or of the start */
-    int64_t updates;     /* done then */
+    int64_t steps;       /* batches until now … */
+    int64_t steps_then;  /* … and then */
     plim__spent_t spent; /* then */
     double loss_seconds, update_seconds, evaluation_seconds, saving_seconds; /* until now */
 } plim__timeline_t;

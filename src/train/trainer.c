@@ -1,11 +1,14 @@
 /*
  * The epoch loop.
  *
- * A run's state is its parameters, moments and position, and changes at the end of a step only: a
- * step that is stopped half-way has left nothing but gradients, and is done again. An epoch's
+ * Batches are put together in groups of training.accumulation, one update each; an epoch's last
+ * group may be smaller. A run's state is its parameters, moments, buffers and position, and changes
+ * with a group only: a group that is stopped half-way has left nothing but gradients and moved
+ * buffers, which are put back, and is done again. An epoch's
  * evaluation comes behind its last step and changes nothing either; until it is done the position
  * stays at that step.
  */
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -22,6 +25,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Saving after an epoch may take this share of the time: short epochs are not all saved. */
 #define SAVE_SHARE 0.05
@@ -34,14 +38,18 @@ typedef struct trainer {
     const char *path; /* of the run */
     plim__timeline_t timeline;
     plim__position_t position;
-    int64_t steps;         /* of an epoch */
-    double part_loss;      /* of the batch under way, summed over its parts */
-    double last_loss;      /* of the last batch, for each seed */
-    int64_t epoch_began;   /* clock */
-    int64_t saved_at;      /* clock, when the last save had ended */
-    double save_seconds;   /* what it took */
-    int64_t saved_updates; /* position at that time: epoch and updates say it all */
-    int64_t saved_epoch, saved_step;
+    float *buffers;      /* (plim__model_buffers) as they were at the position */
+    int64_t steps;       /* of an epoch */
+    double part_loss;    /* of the batch under way, summed over its parts */
+    double last_loss;    /* of the last batch, the mean; NAN when it had no label */
+    int64_t group_steps; /* batches of the group under way that are done, … */
+    double group_loss;   /* … the sum of their losses, … */
+    double group_seeds;  /* … and of their weights: 0 when none had a label */
+    int64_t epoch_began; /* clock */
+    int64_t saved_at;    /* clock, when the last save had ended */
+    double save_seconds; /* what it took */
+    int64_t saved_step;  /* position at that time: epoch and step say it all */
+    int64_t saved_epoch;
     int64_t governed; /* changes by the loader's governor that were written down */
     bool diverged;    /* what it has now is not to be saved */
     bool guessed;     /* how large parts may be was: what is cut for that is still to be said */
@@ -51,7 +59,7 @@ typedef struct trainer {
 static plim_status_t diverge(trainer_t *trainer, int64_t step, const char *what)
 {
     trainer->diverged = true;
-    return plim__fail(PLIM_ERR_DATA,
+    return plim__fail(PLIM_ERR_DIVERGED,
                       "%s is not finite at step %" PRId64 " of epoch %" PRId64
                       ": the run has diverged, and what %s holds is left as it was saved last; "
                       "begin another with a lower learning rate (--lr) or with clipped gradients "
@@ -80,9 +88,8 @@ static plim_status_t save(trainer_t *trainer)
     trainer->saved_at = plim__clock_ns();
     trainer->save_seconds = (double)(trainer->saved_at - began) * 1e-9;
     trainer->timeline.saving_seconds += trainer->save_seconds;
-    trainer->saved_updates = trainer->position.updates;
-    trainer->saved_epoch = trainer->position.epoch;
     trainer->saved_step = trainer->position.step;
+    trainer->saved_epoch = trainer->position.epoch;
     const plim_train_event_t event = {.kind = PLIM_EVENT_CHECKPOINT,
                                       .epoch = trainer->position.epoch + 1,
                                       .step = trainer->position.step,
@@ -114,7 +121,7 @@ static plim_status_t save_and_reserve(trainer_t *trainer)
 
 static bool is_saved(const trainer_t *trainer)
 {
-    return trainer->saved_updates == trainer->position.updates &&
+    return trainer->saved_step == trainer->position.step &&
            trainer->saved_epoch == trainer->position.epoch;
 }
 
@@ -135,6 +142,33 @@ static plim_status_t say_memory(trainer_t *trainer)
                                 &trainer->position, true);
 }
 
+/* Copies the buffers (what has no gradient) from the model, or back to it. */
+static void copy_buffers(trainer_t *trainer, bool back)
+{
+    const plim__session_t *session = &trainer->session;
+    float *kept = trainer->buffers;
+    for (int i = 0; i < session->num_parameters; i++) {
+        const plim__parameter_t *parameter = &session->parameters[i];
+        if (parameter->gradient != NULL)
+            continue;
+        const size_t bytes = (size_t)parameter->count * sizeof(float);
+        memcpy(back ? parameter->value : kept, back ? kept : parameter->value, bytes);
+        kept += parameter->count;
+    }
+}
+
+/* Batches of the group that the position stands before. */
+static int64_t group_size(const trainer_t *trainer)
+{
+    return plim__min_i64(trainer->session.training.accumulation,
+                         trainer->steps - trainer->position.step);
+}
+
+static double batch_weight(const trainer_t *trainer, int64_t labels)
+{
+    return plim__loss_weight(trainer->session.training.loss, trainer->session.num_outputs, labels);
+}
+
 /* Forward and back through a batch, or a part of one. */
 static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
 {
@@ -152,11 +186,15 @@ static plim_status_t train_part(trainer_t *trainer, const plim_batch_t *batch)
             "cannot work on parts of it; raise the line, take a smaller batch, or "
             "layer norm",
             (long long)batch->step, (long long)batch->epoch + 1);
+    if (batch->batch_labels == 0)
+        return PLIM_OK;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
     const int64_t began = plim__clock_ns();
-    trainer->part_loss += plim__loss(session->team, training->loss, batch->num_seeds,
-                                     session->num_outputs, output.outputs, batch->labels,
-                                     1.0f / (float)batch->batch_seeds, trainer->doutputs);
+    const float scale =
+        1.0f / (float)(batch_weight(trainer, batch->batch_labels) * (double)group_size(trainer));
+    trainer->part_loss +=
+        plim__loss(session->team, training->loss, batch->num_seeds, session->num_outputs,
+                   output.outputs, batch->labels, scale, trainer->doutputs);
     trainer->timeline.loss_seconds += plim__clock_seconds_since(began);
     return plim__model_backward(session->model, batch, trainer->doutputs);
 }
@@ -179,25 +217,44 @@ static void look_at_cut(trainer_t *trainer, const plim_batch_t *batch)
     trainer->guessed = false;
 }
 
-/* Changes the weights, and with them the position. */
-static plim_status_t end_step(trainer_t *trainer, int64_t batch_seeds, double rate)
+/* Changes the weights, unless no batch of the group had a label, and the position. */
+static void end_group(trainer_t *trainer, double rate)
 {
     plim__session_t *session = &trainer->session;
     plim__position_t *position = &trainer->position;
+    if (trainer->group_seeds > 0) {
+        plim__model_gather_gradients(session->model);
+        const int64_t began = plim__clock_ns();
+        plim__optimiser_step(session->team, &session->training.optimiser, rate,
+                             position->updates + 1, session->parameters, session->num_parameters);
+        trainer->timeline.update_seconds += plim__clock_seconds_since(began);
+        plim__model_changed(session->model);
+        copy_buffers(trainer, false);
+        position->updates++;
+    }
+    position->step += trainer->group_steps;
+    position->loss_sum += trainer->group_loss;
+    position->loss_seeds += trainer->group_seeds;
+    trainer->group_steps = 0;
+    trainer->group_loss = trainer->group_seeds = 0;
+}
+
+/* A batch is done, and perhaps its group: *updated_out is whether the weights have changed. */
+static plim_status_t end_batch(trainer_t *trainer, int64_t labels, double rate, bool *updated_out)
+{
+    const double weight = batch_weight(trainer, labels);
+    const int64_t updates = trainer->position.updates;
     if (!isfinite(trainer->part_loss))
-        return diverge(trainer, position->step + 1, "the loss");
-    plim__model_gather_gradients(session->model);
-    const int64_t began = plim__clock_ns();
-    plim__optimiser_step(session->team, &session->training.optimiser, rate, position->updates + 1,
-                         session->parameters, session->num_parameters);
-    trainer->timeline.update_seconds += plim__clock_seconds_since(began);
-    plim__model_changed(session->model);
-    position->step++;
-    position->updates++;
-    position->loss_sum += trainer->part_loss;
-    position->loss_seeds += batch_seeds;
-    trainer->last_loss = trainer->part_loss / (double)batch_seeds;
+        return diverge(trainer, trainer->position.step + trainer->group_steps + 1, "the loss");
+    const int64_t batches = group_size(trainer);
+    trainer->last_loss = labels > 0 ? trainer->part_loss / weight : NAN;
+    trainer->group_loss += trainer->part_loss;
+    trainer->group_seeds += weight;
     trainer->part_loss = 0;
+    trainer->timeline.steps++;
+    if (++trainer->group_steps == batches)
+        end_group(trainer, rate);
+    *updated_out = trainer->position.updates > updates;
     return PLIM_OK;
 }
 
@@ -217,19 +274,21 @@ static plim_status_t look_at_governor(trainer_t *trainer)
                                 &trainer->position, true);
 }
 
-/* What is due between two steps. */
-static plim_status_t after_step(trainer_t *trainer)
+/* What is due between two batches; what writes the state down, behind an update only. */
+static plim_status_t after_batch(trainer_t *trainer, bool updated)
 {
     const plim_training_t *training = &trainer->session.training;
     const plim__position_t *position = &trainer->position;
     const plim_train_event_t event = {.kind = PLIM_EVENT_STEP,
                                       .split = PLIM_TRAIN,
                                       .epoch = position->epoch + 1,
-                                      .step = position->step,
+                                      .step = position->step + trainer->group_steps,
                                       .steps = trainer->steps,
                                       .loss = trainer->last_loss,
                                       .score = {NAN, NAN, NAN}};
     plim__session_tell(&trainer->session, &event);
+    if (!updated)
+        return plim__job_check(trainer->session.job);
     PLIM_TRY(look_at_governor(trainer));
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
         PLIM_TRY(say_memory(trainer));
@@ -251,7 +310,7 @@ static plim_status_t train_steps(trainer_t *trainer)
     const double rate =
         plim__schedule_rate(&training->optimiser, position->epoch, training->epochs);
     plim_batch_t *batch;
-    trainer->part_loss = 0;
+    bool updated = false;
     PLIM_TRY(plim__job_check(session->job));
     PLIM_TRY(plim_loader_start(session->loader, PLIM_TRAIN, position->epoch, position->step));
     for (;;) {
@@ -259,15 +318,15 @@ static plim_status_t train_steps(trainer_t *trainer)
         if (batch == NULL)
             return PLIM_OK;
         const bool last = batch->last_part;
-        const int64_t seeds = batch->batch_seeds;
+        const int64_t labels = batch->batch_labels;
         look_at_cut(trainer, batch);
         const plim_status_t status = train_part(trainer, batch);
         plim_batch_release(batch);
         if (status != PLIM_OK)
             return status;
         if (last) {
-            PLIM_TRY(end_step(trainer, seeds, rate));
-            PLIM_TRY(after_step(trainer));
+            PLIM_TRY(end_batch(trainer, labels, rate, &updated));
+            PLIM_TRY(after_batch(trainer, updated));
         }
     }
 }
@@ -277,7 +336,7 @@ static bool is_evaluated(const plim__session_t *session, int64_t epoch, int spli
 {
     const plim_training_t *training = &session->training;
     return training->eval_every > 0 && epoch % training->eval_every == 0 &&
-           session->info->num_split[split] > 0 && (split != PLIM_TRAIN || training->eval_train);
+           session->labelled[split] > 0 && (split != PLIM_TRAIN || training->eval_train);
 }
 
 /* ,"valid":0.53; null for what is not finite. */
@@ -299,6 +358,8 @@ static plim_status_t write_metrics(trainer_t *trainer, const plim_train_event_t 
     char line[512];
     int used = snprintf(line, sizeof line, "{\"epoch\":%" PRId64, event->epoch);
     used += number_text(line + used, sizeof line - (size_t)used, "loss", event->loss);
+    used += snprintf(line + used, sizeof line - (size_t)used, ",\"labelled\":%" PRId64,
+                     event->labelled);
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
         if (is_evaluated(&trainer->session, event->epoch, split))
             used += number_text(line + used, sizeof line - (size_t)used, names[split],
@@ -358,7 +419,8 @@ static plim_status_t end_epoch(trainer_t *trainer)
         .epoch = position->epoch + 1,
         .step = position->step,
         .steps = trainer->steps,
-        .loss = position->loss_sum / (double)position->loss_seeds,
+        .loss = position->loss_sum / position->loss_seeds,
+        .labelled = session->labelled[PLIM_TRAIN],
         .score = {NAN, NAN, NAN},
     };
     PLIM_TRY(check_weights(trainer));
@@ -414,7 +476,7 @@ static plim_status_t score_training(trainer_t *trainer)
 static plim_status_t say_full(const trainer_t *trainer, const char *message)
 {
     char saved[96] = "nothing was saved yet, so it begins anew";
-    if (trainer->saved_updates >= 0)
+    if (trainer->saved_step >= 0)
         (void)snprintf(saved, sizeof saved, "saved up to epoch %" PRId64 ", step %" PRId64,
                        trainer->saved_epoch + 1, trainer->saved_step);
     return plim__fail(PLIM_ERR_DISK,
@@ -431,9 +493,7 @@ static plim_status_t keep(trainer_t *trainer, plim_status_t status)
     const bool says_more = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
     if (trainer->diverged || (is_saved(trainer) && !says_more))
         return status;
-    /* A step that failed half-way may have moved the statistics of a batch norm. */
-    if (status == PLIM_ERR_NOMEM && trainer->session.training.model.norm == PLIM_NORM_BATCH)
-        return status;
+    copy_buffers(trainer, true); /* a group that was not finished may have moved them */
     plim__fail_save(message, sizeof message);
     const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);
     if (status == PLIM_ERR_DISK)
@@ -448,6 +508,38 @@ static plim_status_t keep(trainer_t *trainer, plim_status_t status)
     return plim__fail_restore(status, message);
 }
 
+/* How many seeds have a label, and whether that will do. */
+static plim_status_t look_at_labels(const trainer_t *trainer)
+{
+    static const char *const names[] = {"training", "validation", "test"};
+    const plim__session_t *session = &trainer->session;
+    const char *path = plim__dataset_path(session->dataset);
+    if (session->labelled[PLIM_TRAIN] == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: none of the %lld seeds of its training split has a label; import "
+                          "labels for them, or another split",
+                          path, (long long)session->info->num_split[PLIM_TRAIN]);
+    if (session->training.patience > 0 && session->labelled[PLIM_VALID] == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: no seed of its validation split has a label, so --patience has "
+                          "nothing to compare; leave it out",
+                          path);
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
+        const long long seeds = (long long)session->info->num_split[split];
+        const long long labelled = (long long)session->labelled[split];
+        if (labelled == 0 && seeds > 0)
+            plim__log(session->job, PLIM_LOG_WARNING,
+                      "none of the %lld seeds of the %s split has a label: it is not scored", seeds,
+                      names[split]);
+        else if (labelled < seeds)
+            plim__log(session->job, PLIM_LOG_WARNING,
+                      "%lld of %lld seeds of the %s split have a label; %s are over those",
+                      labelled, seeds, names[split],
+                      split == PLIM_TRAIN ? "loss and gradient" : "scores");
+    }
+    return PLIM_OK;
+}
+
 static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *plan)
 {
     plim__session_t *session = &trainer->session;
@@ -456,12 +548,14 @@ static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *p
     PLIM_TRY(plim__arena_create(session->job->ledger, "trainer", bytes, &trainer->arena));
     trainer->doutputs = plim__arena_carve(&trainer->arena, (size_t)session->params.max_seeds,
                                           (size_t)session->num_outputs * sizeof(float), 1);
-    if (trainer->doutputs == NULL)
+    trainer->buffers =
+        plim__arena_carve(&trainer->arena, plim__model_buffers(&session->params), sizeof(float), 1);
+    if (trainer->doutputs == NULL || trainer->buffers == NULL)
         return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
     plim__arena_touch(&trainer->arena);
     PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->timeline.meter));
     trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
-    return PLIM_OK;
+    return look_at_labels(trainer);
 }
 
 static void end_trainer(trainer_t *trainer)
@@ -536,14 +630,13 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     plim__position_t *position = &trainer->position;
     bool found = false;
     trainer->saved_at = trainer->timeline.at = plim__clock_ns();
-    trainer->saved_updates = -1;
+    trainer->saved_step = -1;
     if (resume)
         PLIM_TRY(plim__run_load(trainer->run, session->parameters, session->num_parameters,
                                 position, &found));
     if (found) {
-        trainer->saved_updates = position->updates;
-        trainer->saved_epoch = position->epoch;
         trainer->saved_step = position->step;
+        trainer->saved_epoch = position->epoch;
         position->ended = plim__position_ends(position, &session->training);
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
@@ -551,7 +644,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     settle_parts(trainer, &plan->load, found);
     if (resume)
         say_where(trainer, found);
-    trainer->timeline.updates = position->updates;
+    copy_buffers(trainer, false);
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));
     PLIM_TRY(keep(trainer, score_training(trainer))); /* all is saved: what it says when stopped */

@@ -21,7 +21,7 @@ def output(*words, **options):
 def help_of(*verb):
     """The options that a help text defines: they begin a line of their own."""
     text = output(PLIMSOLL, *verb, '--help')
-    return {name for line in text.splitlines() if re.match(r' +-', line) for name in OPTION.findall(line[:22])}
+    return {name for line in text.splitlines() if re.match(r' +-', line) for name in (found.group() for found in OPTION.finditer(line) if found.start() < 19)}
 
 
 def all_verbs():

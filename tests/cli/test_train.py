@@ -70,7 +70,7 @@ def test_a_line_an_epoch(graph, tmp_path):
     lines = metrics(tmp_path / 'a')
     assert [line['epoch'] for line in lines] == [1, 2, 3]
     assert lines[2]['loss'] < lines[0]['loss']
-    assert all(set(line) == {'epoch', 'loss', 'valid', 'test', 'rate', 'best'} for line in lines)
+    assert all(set(line) == {'epoch', 'loss', 'labelled', 'valid', 'test', 'rate', 'best'} for line in lines)
     assert {'run.json', 'metrics.jsonl', 'timeline.jsonl', 'last.safetensors', 'best.safetensors'} \
         <= set(os.listdir(tmp_path / 'a'))
 
@@ -87,12 +87,81 @@ def test_evaluations_are_as_rare_as_asked(graph, tmp_path):
 
 def test_other_spellings(graph, tmp_path):
     ours = ('--hidden', 16, '--layers', 2, '--fanout', '4,3', '--batch', 100, '--weight-decay', 5e-4, '--eval-every', 2,
-            '--microbatch', 34)
+            '--gradient-accumulation-steps', 3)
     theirs = ('--hidden_channels', 16, '--num_layers', 2, '--num_neighbors', 4, 3, '--batch_size', 100,
               '--weight_decay', 5e-4, '--eval_steps', 2, '--gradient_accumulation_steps', 3)
     plimsoll('train', graph, *ours, '--epochs', 2, '--run', tmp_path / 'ours', '--quiet')
-    plimsoll('train', *theirs, graph, '--epochs', 2, '--run', tmp_path / 'theirs', '--quiet', '--log_steps', 10)
+    plimsoll('train', *theirs, graph, '--epochs', 2, '--run', tmp_path / 'theirs', '--quiet', '--log_interval', 10)
     assert (tmp_path / 'ours' / 'metrics.jsonl').read_bytes() == (tmp_path / 'theirs' / 'metrics.jsonl').read_bytes()
+
+
+def test_log_steps_are_epochs(graph, tmp_path):
+    for spelling in ('--log_steps', '--log-steps'):
+        place = tmp_path / spelling
+        said = plimsoll('train', graph, *SMALL, '--epochs', 5, spelling, 2, '--run', place).stdout.splitlines()
+        assert [EPOCH.match(line).group(1) for line in said[:-1]] == ['002', '004'] and said[-1].startswith('Best epoch')
+        assert [line['epoch'] for line in metrics(place) if 'valid' in line] == [2, 4]
+        assert len(metrics(place)) == 5
+    done = plimsoll('train', graph, *SMALL, '--epochs', 2, '--log_interval', 5, '--run', tmp_path / 'memory', '--json')
+    assert [line['step'] % 5 for line in objects(done) if line['event'] == 'memory'] == [0] * (2 * steps_of(graph) // 5)
+
+
+def steps_of(graph):
+    return -(-len(np.load(graph / 'train.npy')) // 100)
+
+
+def test_updates_of_several_batches(graph, tmp_path):
+    """Stopped between two updates, it goes on from the first: the same bits, of batch norm's statistics too."""
+    words = (*SMALL, '--norm', 'batch', '--gradient_accumulation_steps', 4, '--checkpoint-every', 2, '--epochs', 3)
+    plimsoll('train', graph, *words, '--run', tmp_path / 'whole')
+    assert json.loads((tmp_path / 'whole' / 'run.json').read_text())['settings']['accumulation'] == 4
+    words = [word if word != 3 else 400 for word in words]
+    stopped = subprocess.Popen([PLIMSOLL, 'train', graph, *map(str, words), '--run', tmp_path / 'a'], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    while not (tmp_path / 'a' / 'metrics.jsonl').exists() or not metrics(tmp_path / 'a'):
+        time.sleep(0.01)
+    stopped.send_signal(signal.SIGTERM)
+    assert stopped.wait(60) == 75
+    done = len(metrics(tmp_path / 'a'))
+    plimsoll('train', '--resume', tmp_path / 'a', '--epochs', done + 2, '--quiet')
+    plimsoll('train', graph, *[word if word != 400 else done + 2 for word in words], '--run', tmp_path / 'b')
+    assert (floats(tmp_path / 'a' / 'last.safetensors') == floats(tmp_path / 'b' / 'last.safetensors')).all()
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'b' / 'metrics.jsonl').read_bytes()
+
+
+@pytest.fixture(name='sparse', scope='module')
+def half_labelled(tmp_path_factory):
+    """Splits of 100 nodes each: every other training node has a label, no validation node does."""
+    source = tmp_path_factory.mktemp('sparse') / 'source'
+    source.mkdir()
+    draw = np.random.default_rng(3)
+    labels = draw.integers(0, 4, 300)
+    labels[:100:2] = -1
+    labels[100:200] = -1
+    for name, array in (('node_feat', draw.standard_normal((300, 5)).astype(np.float32)), ('labels', labels),
+                        ('edge_index', draw.integers(0, 300, (2, 900))), ('train', np.arange(100)), ('valid', np.arange(100, 200)),
+                        ('test', np.arange(200, 300))):
+        np.save(source / f'{name}.npy', array)
+    plimsoll('import', source, source.parent / 'data', '--quiet')
+    np.save(source / 'train.npy', np.arange(100, 200))
+    plimsoll('import', source, source.parent / 'none', '--quiet')
+    return source.parent
+
+
+def test_splits_without_labels(sparse, tmp_path):
+    words = ('--fanout', '3,3', '--batch', 10, '--epochs', 2, '--hidden', 8)
+    done = plimsoll('train', sparse / 'data', *words, '--run', tmp_path / 'a', '--json')
+    assert [line['labelled'] for line in objects(done) if line['event'] == 'epoch'] == [50, 50]
+    assert all('valid' not in line and 'test' in line for line in metrics(tmp_path / 'a'))
+    assert '50 of 100' in done.stderr
+    assert objects(done)[-1].get('best_epoch') is None
+    done = objects(plimsoll('evaluate', tmp_path / 'a', '--json', '--quiet'))[-1]
+    assert done['valid'] == {'score': None, 'loss': None} and done['test']['score'] is not None
+    for exact in ((), ('--exact',)):
+        plimsoll('evaluate', tmp_path / 'a', '--split', 'valid', *exact, code=2)
+    plimsoll('train', sparse / 'data', *words, '--patience', 3, '--run', tmp_path / 'b', code=2)
+    plimsoll('train', sparse / 'none', *words, '--run', tmp_path / 'b', code=2)
+    assert not (tmp_path / 'b').exists()
 
 
 def test_words_from_elsewhere(graph, tmp_path):
@@ -112,8 +181,11 @@ def test_the_plan_comes_first(graph, tmp_path):
     assert re.search(r'^planned: at most .* of 300 MiB \((start|train|evaluate|checkpoint|predict)\), .* would do$', said, re.M)
     assert re.search(r'^  graph .*; features ', said, re.M)
     assert '  loss: cross_entropy; scores: accuracy\n' in said
-    idle = re.search(r'^without effect here: (.*)$', said, re.M).group(1)
+    idle = re.search(r'^warning: without effect here: (.*)$', said, re.M).group(1)
     assert '--momentum' in idle and '--gamma' in idle and '--pool' in idle and '--aggr' not in idle
+    idle = objects(plimsoll('train', graph, '--model', 'mlp', '--layers', 1, '--hidden', 8, '--dropout', 0.5, '--norm', 'layer',
+                            '--residual', '--heads', 1, '--epochs', 1, '--run', tmp_path / 'c', '--json'))[0]['without_effect']
+    assert {text.split()[0] for text in idle} == {'--hidden', '--dropout', '--norm', '--residual', '--heads'}
     plain = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b').stderr
     assert 'without effect' not in plain
 
@@ -220,14 +292,28 @@ def floats(path):
 def test_a_diverged_run_leaves_its_last_good_weights(graph, tmp_path):
     words = (*SMALL, '--schedule', 'step', '--step-size', 1, '--gamma', 1e30)
     plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'good')
-    done = plimsoll('train', graph, *words, '--epochs', 9, '--run', tmp_path / 'a', '--json', code=4)
-    assert 'diverged' in objects(done)[-1]['error'] and '--lr' in done.stderr
+    done = plimsoll('train', graph, *words, '--epochs', 9, '--run', tmp_path / 'a', '--json', code=5)
+    assert objects(done)[-1]['status'] == 'diverged' and objects(done)[-1]['exit_code'] == 5 and '--lr' in done.stderr
     for name in ('last.safetensors', 'best.safetensors'):
         assert (floats(tmp_path / 'a' / name) == floats(tmp_path / 'good' / name)).all()
     assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'good' / 'metrics.jsonl').read_bytes()
-    plimsoll('train', graph, *SMALL, '--lr', 1e30, '--checkpoint-every', 1, '--run', tmp_path / 'b', code=4)
+    plimsoll('train', graph, *SMALL, '--lr', 1e30, '--checkpoint-every', 1, '--run', tmp_path / 'b', code=5)
     assert np.isfinite(floats(tmp_path / 'b' / 'last.safetensors')).all()
     assert not (tmp_path / 'b' / 'best.safetensors').exists()
+
+
+def test_weights_that_are_not_finite_predict_nothing(graph, run, tmp_path):
+    arrays = pytest.importorskip('safetensors.numpy', reason='safetensors is not installed')
+    for name, value in (('nan', np.nan), ('infinite', -np.inf), ('huge', 3e38)):
+        weights = arrays.load_file(run / 'best.safetensors')
+        weights['convs.0.lin_l.bias'][-1] = value
+        if name == 'huge':  # weights that are numbers, outputs that are none
+            weights['convs.1.lin_l.weight'][:] = 3
+        arrays.save_file(weights, tmp_path / f'{name}.safetensors')
+        for verb in (('predict', run, '--out', tmp_path / 'out.npy'), ('predict', run, '--out', tmp_path / 'out.npy', '--sampled'),
+                     ('evaluate', run), ('evaluate', run, '--exact')):
+            plimsoll(*verb, '--weights', tmp_path / f'{name}.safetensors', '--quiet', code=5)
+            assert not (tmp_path / 'out.npy').exists()
 
 
 @pytest.mark.parametrize('layers', [1, 2])

@@ -29,7 +29,6 @@ static double reference(const problem_t *p, int64_t at, double by)
     double sum = 0;
     for (int64_t row = 0; row < p->rows; row++) {
         double x[WIDTH], row_sum = 0;
-        int64_t known = 0;
         for (int64_t i = 0; i < p->width; i++)
             x[i] = (double)p->x[row * p->width + i] + (row * p->width + i == at ? by : 0);
         if (p->loss == PLIM_LOSS_CROSS_ENTROPY) {
@@ -42,9 +41,8 @@ static double reference(const problem_t *p, int64_t at, double by)
         for (int64_t i = 0; i < p->width; i++) {
             const double label = (double)((const float *)p->labels)[row * p->width + i];
             row_sum += isnan(label) ? 0 : value_loss(p->loss, x[i], label);
-            known += !isnan(label);
         }
-        sum += known > 0 ? row_sum / (double)known : 0;
+        sum += row_sum / (double)p->width;
     }
     return sum;
 }

@@ -208,9 +208,9 @@ def write_graphbolt(root, graph, edges='csv', seeds='seeds'):
 class Graphs:
     """Many random graphs, some without edges or nodes."""
 
-    def __init__(self, seed=0, count=30, float_labels=False):
+    def __init__(self, seed=0, count=30, float_labels=False, least=0):
         draw = np.random.default_rng(seed)
-        self.nodes = draw.integers(0, 9, count)
+        self.nodes = draw.integers(least, 9, count)
         self.nodes[0] = 5
         self.num_edges = np.where(self.nodes > 0, draw.integers(0, 12, count), 0)
         self.local = [draw.integers(0, n, (2, e)) for n, e in zip(self.nodes, self.num_edges)]
