@@ -309,8 +309,7 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
         return status;
     status = cli_job_start_under(common, limits_out, limits_out->memory[limits_out->line].value,
                                  false, job_out);
-    if (status == PLIM_OK)
-        say_line(common, limits_out);
+    say_line(common, limits_out); /* also where the process alone does not fit: which limit is it */
     return status;
 }
 

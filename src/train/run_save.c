@@ -5,11 +5,13 @@
 #include "train/settings.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 typedef enum kind { COUNT, REAL, FLAG } kind_t;
 
@@ -198,13 +200,31 @@ static plim_status_t reserve(plim__run_t *run, plim__run_drafts_t *drafts, const
     return PLIM_OK;
 }
 
+/* Whether saving could open what it needs besides its drafts (ulimit -n). */
+static plim_status_t check_descriptors(const plim__run_t *run)
+{
+    int fds[4], count = 0, error = 0;
+    while (count < 4 && error == 0) {
+        fds[count] = fcntl(run->metrics.fd, F_DUPFD_CLOEXEC, 0);
+        if (fds[count] < 0)
+            error = errno;
+        else
+            count++;
+    }
+    while (count > 0)
+        (void)close(fds[--count]);
+    return error == 0 ? PLIM_OK
+                      : plim__fail_errno(error, "%s: checkpoints could not be saved", run->path);
+}
+
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best)
 {
     PLIM_TRY(reserve(run, &run->last, PLIM__RUN_LAST, list_tensors(run, parameters, count, true)));
-    return best ? reserve(run, &run->best, PLIM__RUN_BEST,
-                          list_tensors(run, parameters, count, false))
-                : PLIM_OK;
+    if (best)
+        PLIM_TRY(
+            reserve(run, &run->best, PLIM__RUN_BEST, list_tensors(run, parameters, count, false)));
+    return check_descriptors(run);
 }
 
 void plim__run_release(plim__run_t *run)

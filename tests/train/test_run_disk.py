@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import resource
 import shutil
 import subprocess
 import sys
@@ -111,27 +110,6 @@ def test_no_timeline_where_there_is_no_room(disk, graph):
     assert child.returncode in (0, 6), said
 
 
-def test_file_size_limit(graph, tmp_path):
-    """ulimit -f is known beforehand; where it is not, the write fails and nothing is killed."""
-    def limit(size):
-        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    run = tmp_path / 'run'
-    done = prooflib.call('train', graph, *WISH, '--run', run, '--quiet', preexec_fn=limit(1 * MIB))
-    assert done.returncode == 3 and 'ulimit -f' in done.stderr, done.stderr
-    assert not run.exists()
-    done = prooflib.call('generate', 'free', tmp_path / 'g', '--nodes', 2000, '--edges', 1000, '--features', 1250, '--classes', 2,
-                         preexec_fn=limit(MIB))
-    assert done.returncode == 3 and 'ulimit -f' in done.stderr, done.stderr
-    done = prooflib.call('generate', 'free', tmp_path / 'g', '--nodes', 2000, '--edges', 10000, '--features', 2, '--classes', 2,
-                         preexec_fn=limit(41000))
-    assert done.returncode in (3, 6), done.stderr
-    done = prooflib.call('train', graph, *WISH, '--run', run, '--quiet')
-    assert done.returncode == 0, done.stderr
-    done = prooflib.call('predict', run, '--out', tmp_path / 'out.npy', '--quiet', preexec_fn=limit(10000))
-    assert done.returncode == 3 and 'ulimit -f' in done.stderr, done.stderr
-    assert sorted(os.listdir(tmp_path)) == ['run']
-
-
 def test_predictions_do_not_fit(disk, graph, tmp_path):
     run = tmp_path / 'run'
     assert prooflib.call('train', graph, *WISH, '--run', run, '--quiet').returncode == 0
@@ -146,9 +124,3 @@ def test_a_full_standard_output(graph):
     with open('/dev/full', 'w') as full:
         done = subprocess.run([prooflib.plimsoll(), 'inspect', graph], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 6, done.stderr
-
-
-@pytest.mark.parametrize('kib', [64, 128, 300])
-def test_small_stacks(graph, kib):
-    done = prooflib.call('inspect', graph, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (kib << 10, kib << 10)))
-    assert done.returncode == 3 and 'ulimit -s' in done.stderr, done.stderr
