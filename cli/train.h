@@ -26,6 +26,7 @@ struct train {
     plim_load_wishes_t wishes;
     int64_t more_epochs; /* --epochs +N; 0: not given so */
     int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
+    bool verify;         /* the dataset, all of it, before anything else */
     bool fanout_given;
     bool layers_given;
     bool heads_given;

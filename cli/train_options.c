@@ -47,7 +47,8 @@ enum {
     OPTION_RUN,
     OPTION_RESUME,
     OPTION_HOT_ROWS,
-    OPTION_SCRATCH
+    OPTION_SCRATCH,
+    OPTION_VERIFY
 };
 
 static const struct option long_options[] = {
@@ -96,12 +97,13 @@ static const struct option long_options[] = {
     {"resume", required_argument, NULL, OPTION_RESUME},
     {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
+    {"verify", no_argument, NULL, OPTION_VERIFY},
     CLI_COMMON_OPTIONS};
 
 #define NUM_OPTIONS (sizeof long_options / sizeof long_options[0])
 #define MORE_OPTIONS_MAX 32
 
-_Static_assert((int)OPTION_SCRATCH < (int)TRAIN_OPTION_MORE, "codes of their own");
+_Static_assert((int)OPTION_VERIFY < (int)TRAIN_OPTION_MORE, "codes of their own");
 
 /* Where a command line's words are not run.json's: a dash for an underscore. */
 static const char *const losses[] = {
@@ -290,6 +292,9 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         return cli_parse_hot(common, "--hot-rows", &train->wishes.hot_rows);
     case OPTION_SCRATCH:
         train->wishes.scratch = optarg;
+        return true;
+    case OPTION_VERIFY:
+        train->verify = true;
         return true;
     default:
         return take_optimiser(code, train);

@@ -205,7 +205,10 @@ static int run(int argc, char **argv)
     if (status == PLIM_OK && said == CLI_DONE)
         status = plim_dataset_open(&job, train.dataset, &dataset);
     if (status == PLIM_OK && said == CLI_DONE) {
-        status = train_on(&train, &job, dataset, &place, &said);
+        if (train.verify)
+            status = plim_dataset_verify(&job, dataset);
+        if (status == PLIM_OK)
+            status = train_on(&train, &job, dataset, &place, &said);
         plim_dataset_close(dataset);
     }
     if (status == PLIM_ERR_STOPPED && place != NULL)
@@ -278,6 +281,9 @@ const cli_verb_t cli_verb_train = {
         "  --memory-every STEPS\n"
         "                   a line about memory every so many updates (also --log_interval)\n"
         "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
-        "  --scratch DIR    a local disk, where rows kept in memory wait for the next start\n",
+        "  --scratch DIR    a local disk, where rows kept in memory wait for the next start\n"
+        "  --verify         check all of the dataset first, as inspect --verify does; without it\n"
+        "                   what is read whole is checked: offsets, splits, labels, and graph and\n"
+        "                   features where they lie in memory\n",
     .run = run,
 };

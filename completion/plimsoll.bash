@@ -98,7 +98,7 @@ _plimsoll() {
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
         words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --patience --microbatch --recompute"
-        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --hot-rows --scratch $common"
+        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --hot-rows --scratch --verify $common"
         ;;
     evaluate)
         words="--split --weights --scratch --exact $common"

@@ -150,6 +150,7 @@ complete -c plimsoll -n "$has train" -l checkpoint-minutes -x -d 'save at least 
 complete -c plimsoll -n "$has train" -l memory-every -x -d 'steps between lines about memory'
 complete -c plimsoll -n "$has train" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has train" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
+complete -c plimsoll -n "$has train" -l verify -d 'check all of the dataset first'
 
 # evaluate RUN
 complete -c plimsoll -n "$has evaluate" -a '(__fish_complete_directories)'

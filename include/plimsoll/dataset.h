@@ -142,11 +142,12 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_
 /*
  * Copies the dataset to `directory`, on a disk of this machine, under a name made of its
  * fingerprint, and gives the copy's path; every checksum is compared on the way, and the copy is
- * there complete or not at all. One that is there already is taken as it is, unless it belongs to
- * another user than this one or root, or others can write to it (PLIM_ERR_DATA). PLIM_ERR_SPACE
- * before anything is written, PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_USAGE when another process is
- * making the same copy. Memory: 9 MiB; and the dataset's size, for as long as the ledger lasts,
- * when `directory` lies in memory (tmpfs), PLIM_ERR_BUDGET when that does not fit.
+ * there complete or not at all. One that is there already is verified as a whole, and refused when
+ * it is damaged, belongs to another user than this one or root, or others can write to it
+ * (PLIM_ERR_DATA). PLIM_ERR_SPACE before anything is written, PLIM_ERR_DATA, PLIM_ERR_IO,
+ * PLIM_ERR_USAGE when another process is making the same copy. Memory: 9 MiB; and the dataset's
+ * size, for as long as the ledger lasts, when `directory` lies in memory (tmpfs), PLIM_ERR_BUDGET
+ * when that does not fit.
  */
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX]);

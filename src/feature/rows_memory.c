@@ -8,8 +8,12 @@
 #include "feature/rows.h"
 #include "io/bulk.h"
 #include "mem/arena.h"
+#include "store/file_check.h"
 
 #include <stdatomic.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 typedef struct rows_memory {
     plim__rows_t source; /* first */
@@ -18,6 +22,15 @@ typedef struct rows_memory {
     char *table; /* (num_nodes, num_features) */
     _Atomic int64_t rows;
 } rows_memory_t;
+
+/* The file's checksums, compared as the rows come: in any order, so whoever brings the last bytes
+ * of a piece looks at the whole of it. */
+typedef struct checking {
+    const plim__file_t *file;
+    const plim__manifest_file_t *entry;
+    const char *table;
+    _Atomic int64_t *missing; /* (num_checksums) bytes of each piece that are not there yet */
+} checking_t;
 
 /* A direct read of the file's last page may write up to its end. */
 static size_t table_bytes(const plim_dataset_t *dataset)
@@ -29,11 +42,16 @@ static size_t table_bytes(const plim_dataset_t *dataset)
     return plim__round_up(bytes, PLIM__PAGE);
 }
 
+static size_t num_checksums(const plim_dataset_t *dataset)
+{
+    return table_bytes(dataset) / (size_t)PLIM__CHECKSUM_BYTES + 2; /* with the header's page */
+}
+
 static size_t arena_bytes(const plim_dataset_t *dataset)
 {
-    size_t sum;
-    return plim__add_size(plim__arena_piece(1, sizeof(rows_memory_t), 1),
-                          plim__arena_piece(table_bytes(dataset), 1, PLIM__PAGE), &sum)
+    size_t sum = plim__arena_piece(1, sizeof(rows_memory_t), 1) +
+                 plim__arena_piece(num_checksums(dataset), sizeof(int64_t), 1);
+    return plim__add_size(sum, plim__arena_piece(table_bytes(dataset), 1, PLIM__PAGE), &sum)
                ? sum
                : SIZE_MAX;
 }
@@ -74,6 +92,59 @@ static void memory_destroy(plim__rows_t *source)
     plim__arena_destroy(&((rows_memory_t *)source)->arena);
 }
 
+/* Where the bytes of a checksum end in the file. */
+static int64_t piece_end(const checking_t *checking, int64_t number)
+{
+    return plim__min_i64((number + 1) * PLIM__CHECKSUM_BYTES, checking->entry->bytes);
+}
+
+static plim_status_t check_piece(const checking_t *checking, int64_t number)
+{
+    _Alignas(4096) char header[PLIM__NPY_HEADER];
+    XXH3_state_t state;
+    const int64_t header_size = number == 0 ? (int64_t)sizeof header : 0;
+    const int64_t begin = number * PLIM__CHECKSUM_BYTES + header_size;
+    (void)XXH3_64bits_reset(&state);
+    if (number == 0) {
+        PLIM_TRY(plim__file_read_at(checking->file, 0, header, sizeof header));
+        (void)XXH3_64bits_update(&state, header, sizeof header);
+    }
+    (void)XXH3_64bits_update(&state, checking->table + (begin - PLIM__NPY_HEADER),
+                             (size_t)(piece_end(checking, number) - begin));
+    const uint64_t found = XXH3_64bits_digest(&state);
+    return found == checking->entry->checksums[number]
+               ? PLIM_OK
+               : plim__file_check_fail(checking->file, checking->entry, number, found);
+}
+
+static plim_status_t take_chunk(void *context, int64_t at, void *data, size_t size)
+{
+    const checking_t *checking = context;
+    int64_t begin = PLIM__NPY_HEADER + at;
+    const int64_t end = begin + (int64_t)size;
+    (void)data;
+    while (begin < end) {
+        const int64_t number = begin / PLIM__CHECKSUM_BYTES;
+        const int64_t part = plim__min_i64(end, piece_end(checking, number)) - begin;
+        if (atomic_fetch_sub(&checking->missing[number], part) == part)
+            PLIM_TRY(check_piece(checking, number));
+        begin += part;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t read_table(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__file_t *file, char *table, _Atomic int64_t *missing)
+{
+    checking_t checking = {
+        file, plim__manifest_find(plim__dataset_manifest(dataset), "features.npy"), table, missing};
+    for (int64_t i = 0; i < checking.entry->num_checksums; i++)
+        atomic_init(&missing[i], piece_end(&checking, i) - i * PLIM__CHECKSUM_BYTES -
+                                     (i == 0 ? (int64_t)PLIM__NPY_HEADER : 0));
+    return plim__bulk_read(job, file, PLIM__NPY_HEADER, table, file->size - PLIM__NPY_HEADER,
+                           take_chunk, &checking);
+}
+
 plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                        plim__rows_t **source_out)
 {
@@ -89,8 +160,8 @@ plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset
     plim__arena_want_huge(table, table_bytes(dataset));
     rows_memory_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, 1);
     rows->table = table;
-    status = plim__bulk_read(job, &file, PLIM__NPY_HEADER, rows->table,
-                             file.size - PLIM__NPY_HEADER, NULL, NULL);
+    status = read_table(job, dataset, &file, rows->table,
+                        plim__arena_carve(&arena, num_checksums(dataset), sizeof(int64_t), 1));
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         goto close;

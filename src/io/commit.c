@@ -98,17 +98,53 @@ static plim_status_t write_whole(int fd, const char *path, const char *from, siz
     return sync_fd(fd, path);
 }
 
-plim_status_t plim__commit_file(const char *path, const void *from, size_t size)
+/* Removes a temporary file of ours that a killed process left; what is no file is not ours. */
+static void remove_partial(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about) == 0 && S_ISREG(about.st_mode))
+        (void)unlink(path);
+}
+
+static plim_status_t refuse_existing(const char *path)
+{
+    struct stat about;
+    if (lstat(path, &about) == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s exists already; remove it first or choose another name", path);
+    return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot look at %s", path);
+}
+
+/* rename that never replaces, also where the file system lacks RENAME_NOREPLACE. */
+static plim_status_t rename_fresh(const char *from, const char *to)
+{
+    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return PLIM_OK;
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) {
+        PLIM_TRY(refuse_existing(to));
+        if (rename(from, to) == 0)
+            return PLIM_OK;
+    }
+    if (errno == EEXIST || errno == ENOTEMPTY)
+        return plim__fail(PLIM_ERR_USAGE, "%s exists already: another process made it meanwhile",
+                          to);
+    return plim__fail_errno(errno, "cannot rename %s to %s", from, to);
+}
+
+plim_status_t plim__commit_file(const char *path, const void *from, size_t size, bool fresh)
 {
     place_t place;
     PLIM_TRY(place_of(path, &place));
-    int fd = open(place.partial, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    remove_partial(place.partial);
+    int fd = open(place.partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
         return plim__fail_errno(errno, "cannot create %s", place.partial);
     plim_status_t status = write_whole(fd, place.partial, from, size);
     if (close(fd) != 0 && status == PLIM_OK)
         status = plim__fail_errno(errno, "%s: cannot be closed", place.partial);
-    if (status == PLIM_OK && rename(place.partial, place.path) != 0)
+    if (status == PLIM_OK && fresh)
+        status = rename_fresh(place.partial, place.path);
+    else if (status == PLIM_OK && rename(place.partial, place.path) != 0)
         status = plim__fail_errno(errno, "cannot rename %s to %s", place.partial, place.path);
     if (status != PLIM_OK) {
         (void)unlink(place.partial);
@@ -134,7 +170,7 @@ static bool name_it(int fd, const place_t *place, char partial_out[PARTIAL_MAX])
     char source[64];
     (void)snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
     (void)snprintf(partial_out, PARTIAL_MAX, "%s-%ld", place->partial, (long)getpid());
-    (void)unlink(partial_out); /* of a process of the same number, long gone */
+    remove_partial(partial_out); /* of a process of the same number, long gone */
     return linkat(AT_FDCWD, source, AT_FDCWD, partial_out, AT_SYMLINK_FOLLOW) == 0;
 }
 
@@ -230,7 +266,7 @@ plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
     if (nameless_possible(&place)) {
         PLIM_TRY(plim__file_open(place.parent, PLIM__FILE_TEMPORARY, direct, &draft->file));
     } else {
-        (void)unlink(place.partial); /* left by a process that was killed */
+        remove_partial(place.partial);
         PLIM_TRY(plim__file_open(place.partial, PLIM__FILE_CREATE, direct, &draft->file));
         memcpy(draft->partial, place.partial, sizeof place.partial);
     }
@@ -260,15 +296,6 @@ void plim__draft_close(plim__draft_t *draft)
         (void)unlink(draft->partial);
     draft->partial[0] = '\0';
     plim__file_close(&draft->file);
-}
-
-static plim_status_t refuse_existing(const char *path)
-{
-    struct stat about;
-    if (lstat(path, &about) == 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s exists already; remove it first or choose another name", path);
-    return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot look at %s", path);
 }
 
 static plim_status_t refuse_busy(const char *path)
@@ -336,6 +363,17 @@ static plim_status_t take_directory(const char *path, int *fd_out)
     return PLIM_OK;
 }
 
+/* Names that are given to files in a staging directory. */
+static bool is_staged(const char *name)
+{
+    static const char *const ends[] = {".npy", ".json", SUFFIX, LOCK_FILE};
+    const size_t length = strlen(name);
+    bool found = strncmp(name, ".plimsoll-", strlen(".plimsoll-")) == 0;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !found; i++)
+        found = length >= strlen(ends[i]) && strcmp(name + length - strlen(ends[i]), ends[i]) == 0;
+    return found;
+}
+
 plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out)
 {
     place_t place;
@@ -354,7 +392,9 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
             return refuse_busy(place.partial);
         PLIM_TRY(take_directory(place.partial, &fd));
     }
-    plim_status_t status = lock_across_nodes(fd, place.partial, &file_fd);
+    plim_status_t status = plim__look_inside(fd, place.partial, is_staged);
+    if (status == PLIM_OK)
+        status = lock_across_nodes(fd, place.partial, &file_fd);
     if (status == PLIM_OK)
         status = plim__remove_inside(fd, place.partial, file_fd >= 0 ? LOCK_FILE : NULL);
     /* Somebody may have finished the target between the look above and our lock. */
@@ -374,22 +414,6 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
     staging_out->lock_fd = fd;
     staging_out->file_lock_fd = file_fd;
     return PLIM_OK;
-}
-
-/* rename that never replaces, also where the file system lacks RENAME_NOREPLACE. */
-static plim_status_t rename_fresh(const char *from, const char *to)
-{
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
-        return PLIM_OK;
-    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) {
-        PLIM_TRY(refuse_existing(to));
-        if (rename(from, to) == 0)
-            return PLIM_OK;
-    }
-    if (errno == EEXIST || errno == ENOTEMPTY)
-        return plim__fail(PLIM_ERR_USAGE, "%s exists already: another process made it meanwhile",
-                          to);
-    return plim__fail_errno(errno, "cannot rename %s to %s", from, to);
 }
 
 /* Removes the lock file. Closed first: NFS keeps an open file that is unlinked, under another name.

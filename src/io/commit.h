@@ -14,9 +14,9 @@
 #include <plimsoll/status.h>
 #include <stddef.h>
 
-/* Writes `path` anew, replacing what is there: .NAME.partial, fsync, rename, fsync the directory.
- */
-plim_status_t plim__commit_file(const char *path, const void *from, size_t size);
+/* Writes `path` anew: .NAME.partial, fsync, rename, fsync the directory. It replaces what is there,
+ * or with `fresh` refuses to: PLIM_ERR_USAGE. */
+plim_status_t plim__commit_file(const char *path, const void *from, size_t size, bool fresh);
 
 /*
  * Gives `path` to a nameless file (PLIM__FILE_TEMPORARY, in the same directory), replacing what is
@@ -67,7 +67,8 @@ typedef struct plim__staging {
 
 /*
  * Begins a directory. What a killed run left under the staging name is removed; when a living
- * process holds it, or `target` exists, PLIM_ERR_USAGE says so; PLIM_ERR_IO. Trailing slashes of
+ * process holds it, it holds what no run leaves there (anything but .npy and .json files), or
+ * `target` exists, PLIM_ERR_USAGE says so; PLIM_ERR_IO. Trailing slashes of
  * `target` are ignored; the directory it goes into must exist.
  */
 plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out);

@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 /* A piece of a read, so that the page cache holds no more of the file at a time. */
 #define PIECE ((size_t)1 << 20)
 
@@ -28,6 +31,7 @@ struct plim__safetensors {
     entry_t *entries; /* (PLIM__TENSORS_MAX), ascending in the file */
     char *header;     /* the header's text; once parsed, its notes: key, NUL, text, NUL, … */
     size_t notes_size;
+    const char *checksums; /* (num_entries, PLIM__TENSORS_DIGITS) digits; NULL without a seal */
     char path[PLIM_PATH_MAX];
 };
 
@@ -70,6 +74,26 @@ bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out)
             return false;
     *bytes_out = bytes;
     return true;
+}
+
+void plim__tensor_digits(const void *from, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1])
+{
+    (void)snprintf(digits_out, PLIM__TENSORS_DIGITS + 1, "%016llx",
+                   (unsigned long long)XXH3_64bits(from, size));
+}
+
+void plim__tensor_front_digits(char *front, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1])
+{
+    memset(front + PLIM__TENSORS_SEAL_AT, '0', PLIM__TENSORS_DIGITS);
+    plim__tensor_digits(front, size, digits_out);
+}
+
+static plim_status_t damaged(const plim__safetensors_t *file, const char *where)
+{
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: damaged in %s: its bytes are not those that were saved (their checksum "
+                      "is another); put a copy back, or train the run again",
+                      file->path, where);
 }
 
 /* Shapes of messages: "[3, 4]". */
@@ -253,37 +277,71 @@ static plim_status_t parse_header(const plim_job_t *job, plim__safetensors_t *fi
     return status;
 }
 
+/* Whether the front, as far as it was read, begins as ours do. */
+static bool has_seal(const char *front, size_t size)
+{
+    return size >= PLIM__TENSORS_SEAL_AT + PLIM__TENSORS_DIGITS &&
+           memcmp(front + PLIM__TENSORS_FRONT, PLIM__TENSORS_SEAL, sizeof PLIM__TENSORS_SEAL - 1) ==
+               0;
+}
+
+static plim_status_t check_front(const plim__safetensors_t *file, char *front, size_t size)
+{
+    char written[PLIM__TENSORS_DIGITS], digits[PLIM__TENSORS_DIGITS + 1];
+    memcpy(written, front + PLIM__TENSORS_SEAL_AT, PLIM__TENSORS_DIGITS);
+    plim__tensor_front_digits(front, size, digits);
+    return memcmp(written, digits, PLIM__TENSORS_DIGITS) == 0 ? PLIM_OK
+                                                              : damaged(file, "its header");
+}
+
+/* The front of the file, in one read; its seal is checked before it is parsed. */
 static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *file)
 {
+    char *front = file->header;
     uint64_t length = 0;
     if (file->file.size < PLIM__TENSORS_FRONT + 2)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes are too few for a safetensors file",
                           file->path, (long long)file->file.size);
-    PLIM_TRY(plim__file_read_at(&file->file, 0, &length, sizeof length));
+    const size_t most = PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER;
+    size_t size = (size_t)plim__min_i64(file->file.size, (int64_t)most);
+    PLIM_TRY(plim__file_read_at(&file->file, 0, front, size));
+    const bool sealed = has_seal(front, size);
+    memcpy(&length, front, sizeof length);
     if (length < 2 || length > (uint64_t)file->file.size - PLIM__TENSORS_FRONT)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: a header of %llu bytes in a file of %lld; it was cut off or is no "
                           "safetensors file",
                           file->path, (unsigned long long)length, (long long)file->file.size);
-    if (length > PLIM__TENSORS_HEADER)
+    if (length > PLIM__TENSORS_HEADER && !sealed)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: its header is %llu bytes long, at most %zu are read", file->path,
                           (unsigned long long)length, PLIM__TENSORS_HEADER);
-    PLIM_TRY(plim__file_read_at(&file->file, PLIM__TENSORS_FRONT, file->header, (size_t)length));
+    if (length > PLIM__TENSORS_HEADER)
+        return damaged(file, "its header's length");
+    if (sealed)
+        PLIM_TRY(check_front(file, front, PLIM__TENSORS_FRONT + (size_t)length));
+    memmove(front, front + PLIM__TENSORS_FRONT, (size_t)length);
     if (file->header[0] != '{')
         return plim__fail(PLIM_ERR_DATA,
                           "%s: no safetensors file: its header does not begin "
                           "with '{'",
                           file->path);
     file->data_offset = PLIM__TENSORS_FRONT + (int64_t)length;
-    return parse_header(job, file, (size_t)length);
+    PLIM_TRY(parse_header(job, file, (size_t)length));
+    if (!sealed)
+        return PLIM_OK;
+    file->checksums = plim__safetensors_note(file, PLIM__TENSORS_CHECKSUMS);
+    if (file->checksums == NULL ||
+        strlen(file->checksums) != (size_t)file->num_entries * PLIM__TENSORS_DIGITS)
+        return damaged(file, "its header");
+    return PLIM_OK;
 }
 
 size_t plim__safetensors_open_estimate(void)
 {
     return plim__arena_piece(1, sizeof(plim__safetensors_t), 1) +
            plim__arena_piece(PLIM__TENSORS_MAX, sizeof(entry_t), 1) +
-           plim__arena_piece(PLIM__TENSORS_HEADER, 1, 1);
+           plim__arena_piece(PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER, 1, 1);
 }
 
 size_t plim__safetensors_estimate(int num_tensors)
@@ -306,7 +364,7 @@ plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
                                 plim__safetensors_open_estimate(), &arena));
     plim__safetensors_t *file = plim__arena_carve(&arena, 1, sizeof *file, 1);
     file->entries = plim__arena_carve(&arena, PLIM__TENSORS_MAX, sizeof *file->entries, 1);
-    file->header = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, 1);
+    file->header = plim__arena_carve(&arena, PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER, 1, 1);
     memcpy(file->path, path, strlen(path) + 1);
     plim_status_t status = plim__file_open(file->path, PLIM__FILE_READ, false, &file->file);
     if (status != PLIM_OK)
@@ -344,6 +402,11 @@ const char *plim__safetensors_note(const plim__safetensors_t *file, const char *
     return NULL;
 }
 
+bool plim__safetensors_sealed(const plim__safetensors_t *file)
+{
+    return file->checksums != NULL;
+}
+
 int plim__safetensors_count(const plim__safetensors_t *file)
 {
     return file->num_entries;
@@ -377,12 +440,18 @@ plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tens
                           file->path, tensor->name, plim__tensor_type_name(entry->tensor.type),
                           shape_text(&entry->tensor, found), plim__tensor_type_name(tensor->type),
                           shape_text(tensor, wanted));
-    char *to = tensor->data;
+    char *to = tensor->data, digits[PLIM__TENSORS_DIGITS + 1];
     for (int64_t at = entry->begin; at < entry->end;) {
         size_t size = (size_t)plim__min_i64(entry->end - at, (int64_t)PIECE);
         PLIM_TRY(plim__file_read_at(&file->file, file->data_offset + at, to, size));
         at += (int64_t)size;
         to += size;
     }
-    return PLIM_OK;
+    if (file->checksums == NULL)
+        return PLIM_OK;
+    plim__tensor_digits(tensor->data, (size_t)(entry->end - entry->begin), digits);
+    return memcmp(file->checksums + (entry - file->entries) * PLIM__TENSORS_DIGITS, digits,
+                  PLIM__TENSORS_DIGITS) == 0
+               ? PLIM_OK
+               : damaged(file, tensor->name);
 }

@@ -3,8 +3,11 @@
  * data_offsets; "__metadata__" → text by name), padded with spaces so that data begin on a page,
  * then the tensors one after the other, without holes.
  *
- *     | length N | {"__metadata__":{…},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  |…
+ *     | length N | {"__metadata__": {…},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  |…
  *     0          8                                                                            8 + N
+ *
+ * What is written here carries two notes of checksums, "checksum" and "checksums", by which reading
+ * finds any change of a byte. Other programs pass over them.
  */
 #ifndef PLIM_IO_SAFETENSORS_H
 #define PLIM_IO_SAFETENSORS_H
@@ -12,6 +15,7 @@
 #include "io/commit.h"
 
 #include <plimsoll/dataset.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 #define PLIM__TENSORS_MAX 512
@@ -69,13 +73,17 @@ void plim__safetensors_close(plim__safetensors_t *file);
 /* The text of a note; NULL when there is none. Lives as long as the file. */
 const char *plim__safetensors_note(const plim__safetensors_t *file, const char *key);
 
+/* Whether the file carries checksums of ours, by which it and every tensor that is read are
+ * checked: one of an older version, of another program, or saved again by one, does not. */
+bool plim__safetensors_sealed(const plim__safetensors_t *file);
+
 /* How many tensors there are, and the index-th one's name, type and shape. */
 int plim__safetensors_count(const plim__safetensors_t *file);
 void plim__safetensors_describe(const plim__safetensors_t *file, int index,
                                 plim__tensor_t *tensor_out);
 
 /* Fills tensor->data from the tensor of that name, which must have its type and shape:
- * PLIM_ERR_DATA, naming both. */
+ * PLIM_ERR_DATA, naming both; also when its bytes are not those that were saved. */
 plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tensor_t *tensor);
 
 #endif

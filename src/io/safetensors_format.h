@@ -10,6 +10,17 @@
 #define PLIM__TENSORS_METADATA "__metadata__"
 #define PLIM__TENSORS_FRONT 8 /* bytes of the header's length */
 
+/*
+ * How a header of ours begins: the first note is the XXH3 of the file's front, from the header's
+ * length up to the data, in which its own digits count as zeros. No other writer puts the blank, so
+ * a file that another program has saved again is not taken for damaged. The second note holds the
+ * XXH3 of every tensor, in the order of the file.
+ */
+#define PLIM__TENSORS_SEAL "{\"" PLIM__TENSORS_METADATA "\": {\"checksum\":\""
+#define PLIM__TENSORS_SEAL_AT (PLIM__TENSORS_FRONT + sizeof PLIM__TENSORS_SEAL - 1)
+#define PLIM__TENSORS_DIGITS 16
+#define PLIM__TENSORS_CHECKSUMS "checksums"
+
 /* The format allows headers of 100 MB; this many tensors take a thousandth of it. */
 #define PLIM__TENSORS_HEADER ((size_t)128 << 10)
 /* What jansson may take for such a header. */
@@ -26,6 +37,12 @@ int64_t plim__tensor_type_size(plim_dtype_t type);
 
 /* Bytes of a tensor's data; false when type or shape are impossible. */
 bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out);
+
+/* Sixteen hexadecimal digits of the XXH3 of some bytes, in small letters. */
+void plim__tensor_digits(const void *from, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1]);
+
+/* The same of a file's front: `size` bytes, whose seal's digits are zeros afterwards. */
+void plim__tensor_front_digits(char *front, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1]);
 
 size_t plim__safetensors_write_estimate(void);
 size_t plim__safetensors_open_estimate(void); /* jansson's share not counted */

@@ -65,12 +65,20 @@ static void put_quoted(page_t *page, const char *text)
     put(page, "\"", 1);
 }
 
-static void put_notes(page_t *page, const plim__note_t *notes, int num_notes)
+#define NO_DIGITS "0000000000000000"
+#define SECOND_NOTE "\",\"" PLIM__TENSORS_CHECKSUMS "\":\""
+
+_Static_assert(sizeof NO_DIGITS - 1 == PLIM__TENSORS_DIGITS, "room for the digits");
+
+/* The checksums first, as zeros: seal fills them in. */
+static void put_notes(page_t *page, const plim__note_t *notes, int num_notes, int num_tensors)
 {
-    put_quoted(page, PLIM__TENSORS_METADATA);
-    put_text(page, ":{");
+    put_text(page, PLIM__TENSORS_SEAL NO_DIGITS SECOND_NOTE);
+    for (int i = 0; i < num_tensors; i++)
+        put_text(page, NO_DIGITS);
+    put_text(page, "\"");
     for (int i = 0; i < num_notes; i++) {
-        put_text(page, i == 0 ? "" : ",");
+        put_text(page, ",");
         put_quoted(page, notes[i].key);
         put_text(page, ":");
         put_quoted(page, notes[i].text);
@@ -98,11 +106,14 @@ static void put_tensor(page_t *page, const plim__tensor_t *tensor, int64_t begin
 static plim_status_t check_names(const char *path, const plim__note_t *notes, int num_notes,
                                  const plim__tensor_t *tensors, int num_tensors)
 {
-    for (int i = 0; i < num_notes; i++)
+    for (int i = 0; i < num_notes; i++) {
+        bool taken = strcmp(notes[i].key, "checksum") == 0 ||
+                     strcmp(notes[i].key, PLIM__TENSORS_CHECKSUMS) == 0;
         for (int j = 0; j < i; j++)
-            if (strcmp(notes[i].key, notes[j].key) == 0)
-                return plim__fail(PLIM_ERR_USAGE, "%s: two notes are named '%s'", path,
-                                  notes[i].key);
+            taken |= strcmp(notes[i].key, notes[j].key) == 0;
+        if (taken)
+            return plim__fail(PLIM_ERR_USAGE, "%s: two notes are named '%s'", path, notes[i].key);
+    }
     for (int i = 0; i < num_tensors; i++) {
         const char *name = tensors[i].name;
         if (name[0] == '\0' || strcmp(name, PLIM__TENSORS_METADATA) == 0)
@@ -125,15 +136,13 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
                           path, num_tensors, PLIM__TENSORS_MAX);
     PLIM_TRY(check_names(path, notes, num_notes, tensors, num_tensors));
     page->used = PLIM__TENSORS_FRONT;
-    put_text(page, "{");
-    if (num_notes > 0)
-        put_notes(page, notes, num_notes);
+    put_notes(page, notes, num_notes, num_tensors);
     for (int i = 0; i < num_tensors; i++) {
         int64_t bytes, end;
         if (!plim__tensor_bytes(&tensors[i], &bytes) || !plim__add_i64(offset, bytes, &end))
             return plim__fail(PLIM_ERR_USAGE, "%s: tensor %s has an impossible type or shape", path,
                               tensors[i].name);
-        put_text(page, i == 0 && num_notes == 0 ? "" : ",");
+        put_text(page, ",");
         put_tensor(page, &tensors[i], offset, end);
         offset = end;
     }
@@ -147,6 +156,21 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
     uint64_t length = page->used - PLIM__TENSORS_FRONT;
     memcpy(page->text, &length, sizeof length);
     return PLIM_OK;
+}
+
+/* The tensors' checksums, then that of the front with them in it. */
+static void seal(const page_t *page, const plim__tensor_t *tensors, int num_tensors)
+{
+    char digits[PLIM__TENSORS_DIGITS + 1];
+    char *to = page->text + PLIM__TENSORS_SEAL_AT + PLIM__TENSORS_DIGITS + sizeof SECOND_NOTE - 1;
+    for (int i = 0; i < num_tensors; i++, to += PLIM__TENSORS_DIGITS) {
+        int64_t bytes = 0;
+        (void)plim__tensor_bytes(&tensors[i], &bytes);
+        plim__tensor_digits(tensors[i].data, (size_t)bytes, digits);
+        memcpy(to, digits, PLIM__TENSORS_DIGITS);
+    }
+    plim__tensor_front_digits(page->text, page->used, digits);
+    memcpy(page->text + PLIM__TENSORS_SEAL_AT, digits, PLIM__TENSORS_DIGITS);
 }
 
 /* A file being filled from its front, one buffer at a time. */
@@ -190,6 +214,7 @@ static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t
                           int num_tensors)
 {
     int64_t bytes = 0;
+    seal(page, tensors, num_tensors);
     PLIM_TRY(pour(sink, page->text, page->used));
     for (int i = 0; i < num_tensors; i++) {
         if (plim__tensor_bytes(&tensors[i], &bytes))

@@ -4,8 +4,7 @@
 #include "load/gap.h"
 #include "load/loader.h"
 #include "load/recipe.h"
-
-#define READ_BYTES ((int64_t)1 << 20) /* of graph_indptr.npy at a time */
+#include "store/file_check.h"
 
 static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
 {
@@ -66,26 +65,18 @@ static plim_status_t read_graphs(plim_loader_t *loader)
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(loader->dataset), "graph_indptr.npy");
     const int64_t num_graphs = loader->info->num_graphs;
-    const int64_t bytes = (num_graphs + 1) * (int64_t)sizeof(int64_t);
     int64_t *indptr = loader->graph_indptr;
-    plim__file_t file;
     if (num_graphs == 0)
         return PLIM_OK;
-    PLIM_TRY(plim__dataset_file_open(loader->dataset, entry, false, &file));
-    plim_status_t status = PLIM_OK;
-    for (int64_t at = 0; at < bytes && status == PLIM_OK; at += READ_BYTES)
-        status = plim__file_read_at(&file, PLIM__NPY_HEADER + at, (char *)indptr + at,
-                                    (size_t)plim__min_i64(READ_BYTES, bytes - at));
-    plim__file_close(&file);
-    PLIM_TRY(status);
+    PLIM_TRY(plim__dataset_read_whole(loader->dataset, entry, indptr));
     bool right = indptr[0] == 0 && indptr[num_graphs] == loader->info->num_nodes;
     for (int64_t i = 0; i < num_graphs && right; i++)
         right = indptr[i] <= indptr[i + 1];
     if (!right)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: does not ascend from 0 to the number of nodes; make the dataset "
-                          "anew",
-                          file.path);
+                          "%s/graph_indptr.npy: does not ascend from 0 to the number of nodes; "
+                          "make the dataset anew",
+                          plim__dataset_path(loader->dataset));
     return PLIM_OK;
 }
 

@@ -5,6 +5,8 @@
 #include "base/permute.h"
 #include "base/radix.h"
 #include "io/reader.h"
+#include "sample/sweep.h"
+#include "store/file_check.h"
 
 #include <assert.h>
 #include <math.h>
@@ -12,8 +14,8 @@
 
 #define ORDER_STREAM 0x6f72646572u /* keeps the orders' keys apart from those of draws */
 #define NO_EPOCH INT64_MIN
-#define READ_BYTES ((int64_t)1 << 20) /* of a split at a time, so that little is in page cache */
-#define READS 1024                    /* labels asked for at once */
+#define READS 1024                       /* labels asked for at once */
+#define CHECK_PIECE ((int64_t)256 << 10) /* of labels.npy, while its checksums are compared */
 
 static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
 
@@ -107,10 +109,11 @@ size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__reader_params_t params = reader_params(info);
+    const size_t check = plim__sweep_least(job, CHECK_PIECE, false);
+    size_t labels = plim__reader_estimate(job->io_engine, &params);
+    labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
     const size_t sizes[] = {plim__round_up(stays_estimate(info), PLIM__PAGE),
-                            plim__round_up(work_estimate(info), PLIM__PAGE),
-                            label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params)
-                                                  : 0};
+                            plim__round_up(work_estimate(info), PLIM__PAGE), labels};
     return sum_sizes(sizes, 3);
 }
 
@@ -120,24 +123,18 @@ static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_t
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(dataset), split_files[number]);
     const int64_t bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
-    const int64_t bytes = split->count * (int64_t)sizeof(int64_t);
-    plim__file_t file;
     if (split->count == 0)
         return PLIM_OK;
-    PLIM_TRY(plim__dataset_file_open(dataset, entry, false, &file));
-    plim_status_t status = PLIM_OK;
-    for (int64_t at = 0; at < bytes && status == PLIM_OK; at += READ_BYTES)
-        status = plim__file_read_at(&file, PLIM__NPY_HEADER + at, (char *)split->ids + at,
-                                    (size_t)plim__min_i64(READ_BYTES, bytes - at));
-    for (int64_t i = 0; i < split->count && status == PLIM_OK; i++)
+    PLIM_TRY(plim__dataset_read_whole(dataset, entry, split->ids));
+    for (int64_t i = 0; i < split->count; i++)
         if (split->ids[i] < 0 || split->ids[i] >= bound)
-            status = plim__fail(PLIM_ERR_DATA,
-                                "%s: entry %lld is %lld, but there are %lld %s; make the dataset "
-                                "anew",
-                                file.path, (long long)i, (long long)split->ids[i], (long long)bound,
-                                info->num_graphs > 0 ? "graphs" : "nodes");
-    plim__file_close(&file);
-    return status;
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s/%s: entry %lld is %lld, but there are %lld %s; make the dataset "
+                              "anew",
+                              plim__dataset_path(dataset), entry->name, (long long)i,
+                              (long long)split->ids[i], (long long)bound,
+                              info->num_graphs > 0 ? "graphs" : "nodes");
+    return PLIM_OK;
 }
 
 static int bits_of(int64_t count)
@@ -231,6 +228,20 @@ static plim_status_t check_classes(const plim_dataset_t *dataset, const plim__se
     return PLIM_OK;
 }
 
+/* Labels are picked from all over the file, so it is read as a whole first: its checksums say
+ * whether they are what they were. */
+static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *file,
+                                  const plim__manifest_file_t *entry)
+{
+    const plim__sweep_t sweep = {.file = file,
+                                 .entry = entry,
+                                 .start = PLIM__NPY_HEADER,
+                                 .end = entry->bytes,
+                                 .piece = CHECK_PIECE,
+                                 .phase = "checking labels"};
+    return plim__sweep_run(job, &sweep);
+}
+
 static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
                                  const plim__seeds_t *seeds, const work_t *work)
 {
@@ -242,7 +253,9 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
     if (seeds->label_bytes == 0 || work->total == 0)
         return PLIM_OK;
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
-    plim_status_t status = plim__reader_create(job, &params, &reader);
+    plim_status_t status = check_labels(job, &file, entry);
+    if (status == PLIM_OK)
+        status = plim__reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
         status = pick_labels(seeds, work, reader, &file);
         plim__reader_destroy(reader);

@@ -40,7 +40,7 @@ struct plim__offsets {
 typedef struct tally {
     int64_t degrees[PLIM_DEGREE_BUCKETS];
     int64_t max_degree;
-    int64_t num_long; /* in the piece at hand, whose degrees lie at the front of its buffer */
+    int64_t num_long; /* in the piece at hand */
 } tally_t;
 
 typedef struct reading {
@@ -98,12 +98,9 @@ static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t
                       (long long)reading->offsets->max_degree);
 }
 
-/*
- * The line of nodes `first` … first+count-1 of a piece from the piece's offsets. Degrees of long
- * lists are gathered at the front of `entries`, which is never ahead of where it is read.
- */
+/* The line of nodes `first` … first+count-1 of a piece from the piece's offsets. */
 static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t piece,
-                               int64_t *entries, int64_t first, int64_t count)
+                               const int64_t *entries, int64_t first, int64_t count)
 {
     const plim__offsets_t *offsets = reading->offsets;
     line_t *line = &offsets->lines[piece * PIECE_LINES + first / LINE_NODES];
@@ -119,8 +116,7 @@ static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t
         tally->degrees[plim__degree_bucket(degree)]++;
         tally->max_degree = plim__max_i64(tally->max_degree, degree);
         line->degrees[i] = (uint8_t)(degree < LONG_DEGREE ? degree : LONG_BYTE);
-        if (degree >= LONG_DEGREE)
-            entries[tally->num_long++] = degree;
+        tally->num_long += degree >= LONG_DEGREE;
         last = next;
     }
     return PLIM_OK;
@@ -131,7 +127,7 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
     const reading_t *reading = context;
     const plim__offsets_t *offsets = reading->offsets;
     tally_t *tally = &reading->tallies[worker];
-    int64_t *entries = data;
+    const int64_t *entries = data;
     int64_t num_nodes = (int64_t)(size / sizeof(int64_t));
     bool last = piece * PIECE_NODES + num_nodes == offsets->num_nodes;
     if ((piece == 0 && entries[0] != 0) || (last && entries[num_nodes] != offsets->num_edges))
@@ -154,13 +150,22 @@ static plim_status_t settle(void *context, int worker, int64_t piece, void *data
     int64_t num_long = reading->tallies[worker].num_long;
     int64_t num_lines = count_lines((int64_t)(size / sizeof(int64_t)));
     line_t *lines = offsets->lines + piece * PIECE_LINES;
+    const int64_t *entries = data;
     if (num_long > offsets->num_long - reading->long_used)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: more lists of %d entries and more than the %lld that dataset.json "
                           "counts; copy the dataset again or make it anew",
                           reading->file->path, LONG_DEGREE, (long long)offsets->num_long);
-    memcpy(offsets->long_degrees + reading->long_used, data, (size_t)num_long * sizeof(int64_t));
-    for (int64_t i = 0; i < num_lines; i++)
+    int64_t *to = offsets->long_degrees + reading->long_used;
+    for (int64_t i = 0; i < num_lines && num_long > 0; i++) {
+        lines[i].word += (uint64_t)reading->long_used << offsets->start_bits;
+        for (int64_t j = 0; j < LINE_NODES; j++) {
+            const int64_t node = i * LINE_NODES + j;
+            if (lines[i].degrees[j] == LONG_BYTE)
+                *to++ = entries[node + 1] - entries[node];
+        }
+    }
+    for (int64_t i = 0; i < num_lines && num_long == 0; i++)
         lines[i].word += (uint64_t)reading->long_used << offsets->start_bits;
     reading->long_used += num_long;
     return PLIM_OK;
@@ -192,7 +197,9 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
     plim__file_t file;
     plim__arena_t arena;
     reading_t reading = {.offsets = offsets, .file = &file};
+    const plim__manifest_file_t *entry = plim__manifest_find(manifest, "indptr.npy");
     const plim__sweep_t sweep = {.file = &file,
+                                 .entry = entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end = PLIM__NPY_HEADER +
                                         offsets->num_nodes * (int64_t)sizeof(int64_t),
@@ -204,8 +211,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                  .settle = settle};
     PLIM_TRY(plim__arena_create(job->ledger, "offsets", tallies_bytes(job), &arena));
     reading.tallies = plim__arena_carve(&arena, (size_t)threads, sizeof(tally_t), 1);
-    plim_status_t status =
-        plim__dataset_file_open(dataset, plim__manifest_find(manifest, "indptr.npy"), true, &file);
+    plim_status_t status = plim__dataset_file_open(dataset, entry, true, &file);
     if (status == PLIM_OK) {
         status = plim__sweep_run(job, &sweep);
         plim__file_close(&file);

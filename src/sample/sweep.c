@@ -6,6 +6,7 @@
 #include "base/threads.h"
 #include "io/engine.h"
 #include "mem/arena.h"
+#include "store/file_check.h"
 
 #define DEPTH 4 /* transfers that a piece is cut into */
 
@@ -24,6 +25,7 @@ typedef struct state {
     int num_workers;
     int64_t pieces;
     worker_t *workers;
+    plim__file_check_t check; /* moved by take alone */
 } state_t;
 
 static plim_status_t read_piece(const state_t *state, worker_t *worker, int64_t offset)
@@ -66,7 +68,9 @@ static plim_status_t make(void *context, int number, int64_t piece)
     if (sweep->place != NULL)
         plim__arena_touch_part(worker->data, worker->size);
     PLIM_TRY(read_piece(state, worker, sweep->start + skipped));
-    return sweep->look(sweep->context, number, piece, worker->data, worker->size);
+    return sweep->look == NULL
+               ? PLIM_OK
+               : sweep->look(sweep->context, number, piece, worker->data, worker->size);
 }
 
 static plim_status_t take(void *context, int number, int64_t piece)
@@ -74,6 +78,9 @@ static plim_status_t take(void *context, int number, int64_t piece)
     state_t *state = context;
     const plim__sweep_t *sweep = state->sweep;
     worker_t *worker = &state->workers[number];
+    const bool last = piece + 1 == state->pieces;
+    PLIM_TRY(plim__file_check_add(&state->check, worker->data,
+                                  worker->size + (last ? (size_t)sweep->behind : 0)));
     if (sweep->settle != NULL)
         PLIM_TRY(sweep->settle(sweep->context, number, piece, worker->data, worker->size));
     plim__progress(state->job, sweep->phase, "bytes", piece * sweep->piece + (int64_t)worker->size,
@@ -135,11 +142,13 @@ plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep)
 {
     state_t *state;
     PLIM_TRY(create(job, sweep, &state));
-    plim_status_t status = PLIM_OK;
+    plim_status_t status = plim__file_check_begin(&state->check, sweep->file, sweep->entry);
     for (int i = 0; i < state->num_workers && status == PLIM_OK; i++)
         status = plim__engine_create(job, DEPTH, &state->workers[i].engine);
     if (status == PLIM_OK)
         status = plim__ordered(state->num_workers, state->pieces, make, take, state);
+    if (status == PLIM_OK)
+        status = plim__file_check_end(&state->check);
     for (int i = 0; i < state->num_workers; i++)
         plim__engine_destroy(state->workers[i].engine);
     plim__arena_destroy(&state->arena);

@@ -5,13 +5,15 @@
 #ifndef PLIM_SAMPLE_SWEEP_H
 #define PLIM_SAMPLE_SWEEP_H
 
-#include "io/file.h"
+#include "store/dataset.h"
 
 #include <plimsoll/job.h>
 
 typedef struct plim__sweep {
     const plim__file_t *file;
-    int64_t start; /* bytes [start, end), `start` a multiple of a page */
+    const plim__manifest_file_t *entry; /* the file's checksums are compared on the way: the range
+                                           reaches, with what lies behind, to its end */
+    int64_t start;                      /* bytes [start, end), `start` a multiple of a page */
     int64_t end;
     int64_t piece;     /* bytes of a piece, a multiple of a page */
     int64_t behind;    /* so many bytes of the next piece are read with each: less than a page */
@@ -21,7 +23,7 @@ typedef struct plim__sweep {
     void *context;
 
     /* A piece (its number, its bytes and how many, those behind it not counted), on any thread in
-     * any order. It may change the bytes. */
+     * any order; NULL: nothing. */
     plim_status_t (*look)(void *context, int worker, int64_t piece, void *data, size_t size);
 
     /* The same piece, after all before it, by the same worker, one at a time; NULL: nothing. */

@@ -187,7 +187,9 @@ static plim_status_t read_indices(const plim_job_t *job, const plim_dataset_t *d
     const size_t width = plim__index_bytes(manifest->info.index_type);
     plim__file_t file;
     reading_t reading = {&file, (uint64_t)manifest->info.num_nodes, memory->narrow};
+    const plim__manifest_file_t *entry = plim__manifest_find(manifest, "indices.npy");
     const plim__sweep_t sweep = {.file = &file,
+                                 .entry = entry,
                                  .start = PLIM__NPY_HEADER,
                                  .end =
                                      PLIM__NPY_HEADER + manifest->info.num_edges * (int64_t)width,
@@ -196,8 +198,7 @@ static plim_status_t read_indices(const plim_job_t *job, const plim_dataset_t *d
                                  .phase = "reading adjacency",
                                  .context = &reading,
                                  .look = look};
-    PLIM_TRY(plim__dataset_file_open(dataset, plim__manifest_find(manifest, "indices.npy"), true,
-                                     &file));
+    PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
     plim_status_t status = plim__sweep_run(job, &sweep);
     plim__file_close(&file);
     return status;

@@ -13,7 +13,7 @@
 #include "base/job.h"
 #include "base/threads.h"
 #include "io/engine.h"
-#include "store/dataset.h"
+#include "store/file_check.h"
 #include "store/scan.h"
 
 #include <string.h>
@@ -244,11 +244,8 @@ static plim_status_t make_piece(void *context, int number, int64_t piece)
         uint64_t checksum = XXH3_64bits_digest(worker->state);
         uint64_t expected = source->entry->checksums[piece - source->first_piece];
         if (checksum != expected)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: damaged somewhere in the bytes %lld to %lld: their checksum is "
-                              "%016llx, not %016llx; copy the dataset again or make it anew",
-                              source->file.path, (long long)start, (long long)end - 1,
-                              (unsigned long long)checksum, (unsigned long long)expected);
+            return plim__file_check_fail(&source->file, source->entry, piece - source->first_piece,
+                                         checksum);
     }
     return report_finding(inspection, source, worker->scan.finding);
 }

@@ -17,12 +17,6 @@ extern const plim__manifest_count_key_t plim__manifest_counts[PLIM__MANIFEST_COU
 const char *plim__manifest_type_name(plim_dtype_t type);
 const char *plim__manifest_label_name(plim_label_kind_t kind);
 
-/* The end of the text, from the seal's key on: the checksum of all before its digits. */
-#define PLIM__SEAL_HEAD "\"self\": \""
-#define PLIM__SEAL_DIGITS 16
-#define PLIM__SEAL_TAIL "\"\n}\n"
-
-/* Sixteen hexadecimal digits, in small letters. */
-void plim__manifest_seal(const char *text, size_t size, char digits_out[PLIM__SEAL_DIGITS + 1]);
+#define PLIM__CHECKSUM_DIGITS 16
 
 #endif

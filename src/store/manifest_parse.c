@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "io/json_memory.h"
+#include "io/seal.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static bool find_type(const char *text, plim__dtype_t *type_out)
 static bool read_digits(const json_t *value, uint64_t *number_out)
 {
     uint64_t number = 0;
-    if (!json_is_string(value) || json_string_length(value) != PLIM__SEAL_DIGITS)
+    if (!json_is_string(value) || json_string_length(value) != PLIM__CHECKSUM_DIGITS)
         return false;
     for (const char *c = json_string_value(value); *c != '\0'; c++) {
         if (!(*c >= '0' && *c <= '9') && !(*c >= 'a' && *c <= 'f'))
@@ -254,17 +255,8 @@ plim_status_t plim__manifest_parse(const plim_job_t *job, const char *text, size
 
 plim_status_t plim__manifest_check_seal(const char *text, size_t size, const char *name)
 {
-    static const size_t head = sizeof PLIM__SEAL_HEAD - 1;
-    static const size_t tail = sizeof PLIM__SEAL_TAIL - 1;
-    char digits[PLIM__SEAL_DIGITS + 1];
-    if (size >= head + PLIM__SEAL_DIGITS + tail) {
-        size_t sealed = size - tail - PLIM__SEAL_DIGITS;
-        plim__manifest_seal(text, sealed, digits);
-        if (memcmp(text + sealed - head, PLIM__SEAL_HEAD, head) == 0 &&
-            memcmp(text + sealed, digits, PLIM__SEAL_DIGITS) == 0 &&
-            memcmp(text + size - tail, PLIM__SEAL_TAIL, tail) == 0)
-            return PLIM_OK;
-    }
+    if (plim__seal_check(text, size) == PLIM__SEAL_GOOD)
+        return PLIM_OK;
     return plim__fail(
         PLIM_ERR_DATA,
         "%s: not as it was written (its own checksum, the last line, does not agree); "

@@ -2,13 +2,11 @@
 #include "store/manifest_json.h"
 
 #include "base/fail.h"
+#include "io/seal.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
-
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #define COUNT(name, field)                                                                         \
     {                                                                                              \
@@ -44,12 +42,6 @@ const char *plim__manifest_label_name(plim_label_kind_t kind)
     return kind == PLIM_LABELS_CLASSES ? "classes" : kind == PLIM_LABELS_VALUES ? "values" : "none";
 }
 
-void plim__manifest_seal(const char *text, size_t size, char digits_out[PLIM__SEAL_DIGITS + 1])
-{
-    (void)snprintf(digits_out, PLIM__SEAL_DIGITS + 1, "%016llx",
-                   (unsigned long long)XXH3_64bits(text, size));
-}
-
 /* A provenance text with what is no UTF-8 (a path is any bytes) replaced by '?'. */
 static json_t *text_of(char *text)
 {
@@ -70,7 +62,7 @@ static json_t *file_of(const plim__manifest_file_t *file)
     for (int i = 0; i < file->num_dims; i++)
         complete &= json_array_append_new(shape, json_integer(file->shape[i])) == 0;
     for (int64_t i = 0; i < file->num_checksums; i++) {
-        char digits[PLIM__SEAL_DIGITS + 1];
+        char digits[PLIM__CHECKSUM_DIGITS + 1];
         (void)snprintf(digits, sizeof digits, "%016llx", (unsigned long long)file->checksums[i]);
         complete &= json_array_append_new(checksums, json_string(digits)) == 0;
     }
@@ -145,16 +137,9 @@ static int append(const char *buffer, size_t size, void *data)
     return 0;
 }
 
-/* The last "\n}" gives way to the seal. */
 static plim_status_t seal(page_t *page)
 {
-    char digits[PLIM__SEAL_DIGITS + 1];
-    page->used -= 2;
-    (void)append(",\n  " PLIM__SEAL_HEAD, sizeof ",\n  " PLIM__SEAL_HEAD - 1, page);
-    plim__manifest_seal(page->text, page->used, digits);
-    (void)append(digits, PLIM__SEAL_DIGITS, page);
-    (void)append(PLIM__SEAL_TAIL, sizeof PLIM__SEAL_TAIL - 1, page);
-    if (page->used > PLIM__MANIFEST_BYTES)
+    if (!plim__seal_put(page->text, page->size, &page->used) || page->used > PLIM__MANIFEST_BYTES)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s would be %zu bytes long, more than any reader "
                           "takes; shorten its provenance",

@@ -155,12 +155,18 @@ static plim_status_t find_copy(const plim_job_t *job, const char *path, const ch
     PLIM_TRY(status);
     bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
     status = check_files(copy, path);
+    if (status == PLIM_OK && !same)
+        status = plim__fail(PLIM_ERR_DATA, "%s holds another dataset than its name says; remove it",
+                            path);
+    /* A disk that nobody backs up: all of the copy is read once, as it was when it was made. */
+    if (status == PLIM_OK) {
+        status = plim_dataset_verify(job, copy);
+        if (status == PLIM_ERR_DATA)
+            status = plim__fail_prefix(
+                status, "the copy in scratch is damaged; remove %s, and it is made again", path);
+    }
     plim_dataset_close(copy);
-    PLIM_TRY(status);
-    if (!same)
-        return plim__fail(PLIM_ERR_DATA, "%s holds another dataset than its name says; remove it",
-                          path);
-    return PLIM_OK;
+    return status;
 }
 
 /* Where files lie in memory they count as such, for as long as the ledger lasts. */

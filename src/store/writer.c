@@ -344,7 +344,7 @@ static plim_status_t write_manifest(plim__dataset_writer_t *writer)
     if (length < 0 || (size_t)length >= sizeof path)
         return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", writer->staging.target);
     PLIM_TRY(plim__manifest_render(&writer->job, &writer->manifest, &arena, &text, &size));
-    plim_status_t status = plim__commit_file(path, text, size);
+    plim_status_t status = plim__commit_file(path, text, size, false);
     plim__arena_destroy(&arena);
     return status;
 }

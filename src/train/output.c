@@ -4,10 +4,16 @@
 #include "base/fail.h"
 #include "io/npy.h"
 #include "nn/score.h"
+#include "store/manifest.h"
+#include "train/run_internal.h"
 
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define BUFFER_BYTES ((size_t)128 << 10)
 
@@ -16,17 +22,64 @@ static size_t row_bytes(const plim__output_t *output, int64_t width)
     return output->kind == PLIM_PREDICT_CLASSES ? sizeof(int64_t) : (size_t)width * sizeof(float);
 }
 
+static bool exists(const char *path)
+{
+    struct stat about;
+    return lstat(path, &about) == 0;
+}
+
+/* Whether a file that is there is an .npy, or empty. */
+static bool is_replaceable(const char *path)
+{
+    static const char magic[] = "\x93NUMPY";
+    char front[sizeof magic - 1];
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const ssize_t size = fd < 0 ? -1 : read(fd, front, sizeof front);
+    if (fd >= 0)
+        (void)close(fd);
+    return size == 0 || (size == (ssize_t)sizeof front && memcmp(front, magic, sizeof front) == 0);
+}
+
+/* Nothing is written into a dataset, and in a run nothing under a name that the run uses. */
+static plim_status_t check_directory(const char *path, size_t length)
+{
+    const char *name = path + length;
+    char file[PLIM__RUN_PATH + NAME_MAX];
+    if (length + sizeof PLIM__MANIFEST_NAME > PLIM_PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "'%.200s…' is too long a path", path);
+    (void)snprintf(file, sizeof file, "%.*s%s", (int)length, path, PLIM__MANIFEST_NAME);
+    if (exists(file))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s would lie in a dataset, which is never written to; name a file "
+                          "elsewhere",
+                          path);
+    (void)snprintf(file, sizeof file, "%.*s%s", (int)length, path, PLIM__RUN_JSON);
+    if (exists(file) && plim__run_has_file(name))
+        return plim__fail(PLIM_ERR_USAGE, "%s is a file of a run; give predictions another name",
+                          path);
+    return PLIM_OK;
+}
+
 /* Predictions come under their name whole, by a rename, which would put a file in the place of
- * whatever stands there. */
+ * whatever stands there: of earlier predictions, and of nothing else. */
 static plim_status_t check_place(const char *path)
 {
     struct stat about;
-    if (lstat(path, &about) != 0 || S_ISREG(about.st_mode))
+    const char *slash = strrchr(path, '/');
+    PLIM_TRY(check_directory(path, slash != NULL ? (size_t)(slash - path) + 1 : 0));
+    if (lstat(path, &about) != 0)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_USAGE,
-                      "%s is there already and is no ordinary file: predictions are written as a "
-                      "file of their own; name another",
-                      path);
+    if (!S_ISREG(about.st_mode))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is there already and is no ordinary file: predictions are written as "
+                          "a file of their own; name another",
+                          path);
+    if (!is_replaceable(path))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is there already and is no .npy file, so it is not replaced; remove "
+                          "it or name another",
+                          path);
+    return PLIM_OK;
 }
 
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,

@@ -21,7 +21,9 @@ typedef struct plim__output {
 } plim__output_t;
 
 /*
- * For `rows` rows of at most `most_width` floats. PLIM_ERR_SPACE when the disk has no room for
+ * For `rows` rows of at most `most_width` floats. It replaces a file that is an .npy itself, and
+ * nothing else: PLIM_ERR_USAGE, also for a place in a dataset or a name that a run's file has in
+ * its directory. PLIM_ERR_SPACE when the disk has no room for
  * them, PLIM_ERR_IO, PLIM_ERR_BUDGET. plim__output_close ends it, also after an error.
  */
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,

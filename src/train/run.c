@@ -25,8 +25,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define RUN_JSON "run.json"
 #define LOCK_FILE ".lock"
+#define LOCK_TEXT 128 /* bytes in it at most */
+#define METRICS "metrics.jsonl"
+#define TIMELINE "timeline.jsonl"
 
 _Static_assert(PATH_MAX <= PLIM_PATH_MAX, "what realpath gives fits");
 
@@ -60,50 +62,106 @@ static plim_status_t refuse_busy(int fd, const char *directory)
                       directory, holder[0] != '\0' ? ": " : "", holder);
 }
 
-static plim_status_t lock(const plim_job_t *job, const char *directory, int *fd_out)
+/* What a lock file of ours says; it is empty while its maker has not written yet. */
+static bool has_our_words(int fd, int64_t size)
 {
-    char path[PLIM__RUN_PATH], host[64] = "", text[128], reason[128];
-    PLIM_TRY(plim__run_path(directory, LOCK_FILE, path));
-    int fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0)
+    static const char words[] = "process ";
+    char text[sizeof words - 1];
+    return size == 0 || (size < LOCK_TEXT && pread(fd, text, sizeof text, 0) == sizeof text &&
+                         memcmp(text, words, sizeof text) == 0);
+}
+
+/* The lock file: made, or one that is there, in a new run's directory (`fresh`) only one of ours.
+ */
+static plim_status_t open_lock(const char *path, bool fresh, bool *made_out, int *fd_out)
+{
+    const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    struct stat about;
+    int fd = open(path, flags | O_CREAT | O_EXCL, 0666);
+    *made_out = fd >= 0;
+    if (fd < 0 && errno == EEXIST)
+        fd = open(path, flags);
+    if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO)
         return plim__fail_errno(errno, "cannot open %s", path);
+    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1 ||
+        (fresh && !has_our_words(fd, about.st_size))) {
+        if (fd >= 0)
+            (void)close(fd);
+        return plim__fail(fresh ? PLIM_ERR_USAGE : PLIM_ERR_DATA,
+                          "%s is there already and is not a run's lock; %s", path,
+                          fresh ? "choose another directory" : "remove it");
+    }
+    *fd_out = fd;
+    return PLIM_OK;
+}
+
+static plim_status_t lock(plim__run_t *run, bool fresh)
+{
+    char path[PLIM__RUN_PATH], host[64] = "", text[LOCK_TEXT], reason[128];
+    int fd = -1;
+    PLIM_TRY(plim__run_path(run->path, LOCK_FILE, path));
+    PLIM_TRY(open_lock(path, fresh, &run->made_lock, &fd));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;
         plim_status_t status = PLIM_OK;
         if (error == EWOULDBLOCK)
-            status = refuse_busy(fd, directory);
+            status = refuse_busy(fd, run->path);
         else
-            plim__log(job, PLIM_LOG_WARNING,
+            plim__log(run->job, PLIM_LOG_WARNING,
                       "%s: its file system has no locks (%s), so nothing keeps a second job out",
-                      directory, strerror_r(error, reason, sizeof reason));
+                      run->path, strerror_r(error, reason, sizeof reason));
         (void)close(fd);
-        *fd_out = -1;
         return status;
     }
     (void)gethostname(host, sizeof host - 1);
     int length = snprintf(text, sizeof text, "process %ld on %.63s\n", (long)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)length, 0) != length)
         (void)ftruncate(fd, 0); /* only words for others: the lock is what counts */
-    *fd_out = fd;
+    run->lock_fd = fd;
     return PLIM_OK;
+}
+
+/* Whether `name` is that of a temporary file that becomes `file`: .FILE.partial, or with a dash and
+ * a process's number. */
+static bool is_partial_of(const char *name, const char *file)
+{
+    const size_t length = strlen(file);
+    if (name[0] != '.' || strncmp(name + 1, file, length) != 0)
+        return false;
+    name += 1 + length;
+    if (strncmp(name, ".partial", strlen(".partial")) != 0)
+        return false;
+    name += strlen(".partial");
+    return name[0] == '\0' ||
+           (name[0] == '-' && name[1] != '\0' && name[1 + strspn(name + 1, "0123456789")] == '\0');
+}
+
+bool plim__run_has_file(const char *name)
+{
+    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST,
+                                        METRICS,        TIMELINE,       LOCK_FILE};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && !found; i++)
+        found = strcmp(name, names[i]) == 0 || is_partial_of(name, names[i]);
+    return found;
 }
 
 /* Removes what a process left that was killed while it gave a new file its name. */
 static void remove_leftovers(const char *directory)
 {
-    static const char *const names[] = {"." PLIM__RUN_LAST ".partial",
-                                        "." PLIM__RUN_BEST ".partial", "." RUN_JSON ".partial"};
-    char path[PLIM_PATH_MAX + NAME_MAX + 2];
+    static const char *const names[] = {PLIM__RUN_LAST, PLIM__RUN_BEST, PLIM__RUN_JSON};
     const struct dirent *entry;
+    struct stat about;
     DIR *list = opendir(directory);
     if (list == NULL)
         return;
+    const int fd = dirfd(list);
     while ((entry = readdir(list)) != NULL)
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-            if (strncmp(entry->d_name, names[i], strlen(names[i])) == 0) {
-                (void)snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
-                (void)unlink(path);
-            }
+            if (is_partial_of(entry->d_name, names[i]) &&
+                fstatat(fd, entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+                S_ISREG(about.st_mode))
+                (void)unlinkat(fd, entry->d_name, 0);
     (void)closedir(list);
 }
 
@@ -161,17 +219,19 @@ void plim__run_close(plim__run_t *run)
 }
 
 /* What create and open have in common, once run.json and `run` agree. */
-static plim_status_t open_lines(plim__run_t *run)
+static plim_status_t open_lines(plim__run_t *run, bool fresh)
 {
-    PLIM_TRY(plim__run_path(run->path, "metrics.jsonl", run->metrics.path));
-    PLIM_TRY(plim__run_path(run->path, "timeline.jsonl", run->timeline.path));
-    PLIM_TRY(plim__run_lines_open(&run->metrics));
-    return plim__run_lines_open(&run->timeline);
+    PLIM_TRY(plim__run_path(run->path, METRICS, run->metrics.path));
+    PLIM_TRY(plim__run_path(run->path, TIMELINE, run->timeline.path));
+    PLIM_TRY(plim__run_lines_open(&run->metrics, fresh));
+    return plim__run_lines_open(&run->timeline, fresh);
 }
 
+/* A new run's directory may hold other files, but nothing under a name that the run will write. */
 static plim_status_t refuse_existing(const char *path)
 {
-    static const char *const names[] = {RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
+    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST, METRICS,
+                                        TIMELINE};
     char file[PLIM__RUN_PATH];
     PLIM_TRY(plim__run_path(path, PLIM__MANIFEST_NAME, file));
     if (exists(file))
@@ -179,54 +239,73 @@ static plim_status_t refuse_existing(const char *path)
                           path);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         PLIM_TRY(plim__run_path(path, names[i], file));
-        if (exists(file))
+        if (exists(file) && i == 0)
             return plim__fail(PLIM_ERR_USAGE,
                               "%s holds a run already (%s); resume it with --resume %s, or choose "
                               "another directory",
                               path, names[i], path);
+        if (exists(file))
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s has a %s already, but no %s, so it is no run that could be "
+                              "resumed; choose another directory",
+                              path, names[i], PLIM__RUN_JSON);
     }
     return PLIM_OK;
 }
 
 void plim__run_discard(plim__run_t *run)
 {
-    static const char *const names[] = {RUN_JSON, "metrics.jsonl", "timeline.jsonl", LOCK_FILE};
+    const struct {
+        const char *name;
+        bool made;
+    } files[] = {{PLIM__RUN_JSON, run->made_json},
+                 {METRICS, run->metrics.made},
+                 {TIMELINE, run->timeline.made},
+                 {LOCK_FILE, run->made_lock}};
     char path[PLIM__RUN_PATH];
     plim__run_release(run);
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (plim__run_path(run->path, names[i], path) == PLIM_OK)
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if (files[i].made && plim__run_path(run->path, files[i].name, path) == PLIM_OK)
             (void)unlink(path);
-    if (run->made)
+    if (run->made_directory)
         (void)rmdir(run->path);
 }
 
-/* All files of a new run, run.json last: only with it there is one. */
+/*
+ * All files of a new run. run.json first: with it there is a run, to which a resume adds what is
+ * missing; without it, files of lines would be in the way of the next try.
+ */
 static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about)
 {
     char path[PLIM__RUN_PATH], parent[PLIM__RUN_PATH];
-    PLIM_TRY(open_lines(run));
-    PLIM_TRY(plim__run_lines_cut(&run->metrics, 0));
-    PLIM_TRY(plim__run_lines_cut(&run->timeline, 0));
-    PLIM_TRY(plim__run_path(run->path, RUN_JSON, path));
-    PLIM_TRY(plim__run_json_write(run->job, path, about));
+    PLIM_TRY(plim__run_path(run->path, PLIM__RUN_JSON, path));
+    PLIM_TRY(plim__run_json_write(run->job, path, about, true));
+    run->made_json = true;
+    PLIM_TRY(open_lines(run, true));
+    PLIM_TRY(plim__sync_directory(run->path));
     PLIM_TRY(plim__run_path(run->path, "..", parent));
     return plim__sync_directory(parent);
 }
 
 /* The directory, once it is known to be nobody else's. */
+static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *about)
+{
+    PLIM_TRY(refuse_existing(run->path));
+    PLIM_TRY(lock(run, true));
+    PLIM_TRY(refuse_existing(run->path)); /* another job may have made it before we had the lock */
+    return write_files(run, about);
+}
+
 static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
 {
     plim__run_json_t about = {.machine = run->machine, .training = run->training};
     memcpy(about.fingerprint, run->fingerprint, sizeof about.fingerprint);
     if (realpath(dataset_path, about.dataset) == NULL)
         return plim__fail_errno(errno, "cannot find the dataset %s", dataset_path);
-    run->made = mkdir(run->path, 0777) == 0;
-    if (!run->made && errno != EEXIST)
+    run->made_directory = mkdir(run->path, 0777) == 0;
+    if (!run->made_directory && errno != EEXIST)
         return plim__fail_errno(errno, "cannot create the directory %s", run->path);
-    PLIM_TRY(refuse_existing(run->path));
-    PLIM_TRY(lock(run->job, run->path, &run->lock_fd));
-    PLIM_TRY(refuse_existing(run->path)); /* another job may have made it before we had the lock */
-    const plim_status_t status = write_files(run, &about);
+    const plim_status_t status = lock_and_write(run, &about);
     if (status != PLIM_OK)
         plim__run_discard(run);
     return status;
@@ -267,16 +346,33 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     return PLIM_OK;
 }
 
+/* Files that a run replaces are files, not links to or in place of something else. */
+static plim_status_t refuse_strange(const char *path)
+{
+    static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
+    char file[PLIM__RUN_PATH];
+    struct stat about;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        PLIM_TRY(plim__run_path(path, names[i], file));
+        if (lstat(file, &about) == 0 && !S_ISREG(about.st_mode))
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s is %s, not a file as a run has it; put the file itself there",
+                              file, S_ISLNK(about.st_mode) ? "a link" : "a directory or a device");
+    }
+    return PLIM_OK;
+}
+
 /* run.json under the lock, compared; what may change is written down. */
 static plim_status_t open_files(plim__run_t *run)
 {
     plim__run_json_t about;
     char path[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(run->path, RUN_JSON, path));
+    PLIM_TRY(plim__run_path(run->path, PLIM__RUN_JSON, path));
     if (!exists(path))
         return plim__fail(PLIM_ERR_USAGE, "%s holds no run (there is no %s in it); check the path",
-                          run->path, RUN_JSON);
-    PLIM_TRY(lock(run->job, run->path, &run->lock_fd));
+                          run->path, PLIM__RUN_JSON);
+    PLIM_TRY(refuse_strange(run->path));
+    PLIM_TRY(lock(run, false));
     PLIM_TRY(plim__run_json_read(run->job, path, &about));
     if (strcmp(about.fingerprint, run->fingerprint) != 0)
         return plim__fail(
@@ -287,12 +383,12 @@ static plim_status_t open_files(plim__run_t *run)
     PLIM_TRY(compare(run, &about.training, path));
     plim__machine_compare(run->job, run->path, &about.machine, &run->machine);
     remove_leftovers(run->path);
-    PLIM_TRY(open_lines(run));
+    PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_mend(&run->timeline));
     if (plim__settings_same(&about.training, &run->training))
         return PLIM_OK;
     about.training = run->training;
-    return plim__run_json_write(run->job, path, &about);
+    return plim__run_json_write(run->job, path, &about, false);
 }
 
 plim_status_t plim__run_open(const plim_job_t *job, const char *path,
@@ -335,7 +431,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     plim__position_t position = PLIM__POSITION_INIT;
     char path[PLIM__RUN_PATH];
     bool found = false;
-    PLIM_TRY(plim__run_path(run, RUN_JSON, path));
+    PLIM_TRY(plim__run_path(run, PLIM__RUN_JSON, path));
     PLIM_TRY(plim__run_json_read(job, path, &about));
     PLIM_TRY(plim__run_position(job, run, &position, &found));
     info_out->training = about.training;

@@ -31,13 +31,14 @@ typedef struct plim__position {
     double best_score[3];  /* NAN where there is none */
     int64_t waited;        /* evaluations since */
     int64_t metrics_bytes; /* length of metrics.jsonl */
+    int64_t metrics_crc;   /* CRC-32 of it; -1: unknown */
     bool ended;            /* by patience */
 } plim__position_t;
 
 /* Of a run that has not begun. */
 #define PLIM__POSITION_INIT                                                                        \
     {                                                                                              \
-        .best_score = { NAN, NAN, NAN }                                                            \
+        .best_score = {NAN, NAN, NAN}, .metrics_crc = -1                                           \
     }
 
 /* Whether patience ends the run here. */
@@ -51,7 +52,8 @@ static inline bool plim__position_ends(const plim__position_t *position,
 size_t plim__run_estimate(void);
 
 /* Makes `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE when it
- * holds a run already or is a dataset, PLIM_ERR_IO. `dataset_path` is made absolute. */
+ * holds a run already, or anything under a name that a run's files have, or is a dataset;
+ * PLIM_ERR_IO. What is there stays as it is. `dataset_path` is made absolute. */
 plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
                                const plim_dataset_info_t *dataset, const plim_training_t *training,
                                plim__run_t **run_out);
@@ -66,8 +68,8 @@ plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              plim__run_t **run_out);
 void plim__run_close(plim__run_t *run);
 
-/* Takes a run that was made and could not begin away again, and its directory where that was made
- * with it; it is still to be closed. */
+/* Removes a run that was made and could not begin: the files that plim__run_create made, and its
+ * directory where that was made with them. It is still to be closed. */
 void plim__run_discard(plim__run_t *run);
 
 /*
@@ -85,8 +87,8 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best);
 
-/* last.safetensors anew, metrics.jsonl made durable before it; the position's metrics_bytes is set
- * here. */
+/* last.safetensors anew, metrics.jsonl made durable before it; the position's metrics_bytes and
+ * metrics_crc are set here. */
 plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
                              plim__position_t *position);
 

@@ -1,4 +1,4 @@
-/* An open run's inside, for run.c and run_save.c alone. */
+/* An open run's inside, for run.c, run_save.c and output.c alone. */
 #ifndef PLIM_TRAIN_RUN_INTERNAL_H
 #define PLIM_TRAIN_RUN_INTERNAL_H
 
@@ -8,6 +8,7 @@
 #include "train/run_json.h"
 #include "train/run_lines.h"
 
+#define PLIM__RUN_JSON "run.json"
 #define PLIM__RUN_LAST "last.safetensors"
 #define PLIM__RUN_BEST "best.safetensors"
 #define PLIM__RUN_SETTINGS 2048 /* the settings' text */
@@ -23,7 +24,9 @@ struct plim__run {
     plim__arena_t arena;
     const plim_job_t *job;
     char path[PLIM_PATH_MAX];
-    bool made;   /* the directory, by this job */
+    bool made_directory; /* by this job, as the others: only these are removed again */
+    bool made_lock;
+    bool made_json;
     int lock_fd; /* -1 where the file system has no locks */
     plim__run_lines_t metrics;
     plim__run_lines_t timeline;
@@ -42,6 +45,9 @@ plim_status_t plim__run_path(const char *directory, const char *name,
 
 /* Gives the room of all drafts back. */
 void plim__run_release(plim__run_t *run);
+
+/* Whether a run keeps a file of that name in its directory, or one in the making. */
+bool plim__run_has_file(const char *name);
 
 /* Epochs done, and the one under way. */
 static inline int64_t plim__position_begun(const plim__position_t *position)

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "io/commit.h"
 #include "io/json_memory.h"
+#include "io/seal.h"
 #include "mem/arena.h"
 #include "train/settings.h"
 
@@ -63,15 +64,14 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
         root, text, TEXT_MAX - 1,
         JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)plim__settings_digits(&about->training)));
     json_decref(root);
-    if (size == 0 || size >= TEXT_MAX)
+    if (size == 0 || size >= TEXT_MAX || !plim__seal_put(text, TEXT_MAX, &size))
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
-    text[size++] = '\n';
     *size_out = size;
     return PLIM_OK;
 }
 
 plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
-                                   const plim__run_json_t *about)
+                                   const plim__run_json_t *about, bool fresh)
 {
     plim__arena_t arena;
     size_t size = 0;
@@ -84,7 +84,7 @@ plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
     status = render(about, text, &size);
     plim__ledger_release(job->ledger, account, JSON_MAX);
     if (status == PLIM_OK)
-        status = plim__commit_file(path, text, size);
+        status = plim__commit_file(path, text, size, fresh);
 destroy_arena:
     plim__arena_destroy(&arena);
     return status;
@@ -199,6 +199,11 @@ plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
         goto close_file;
     char *text = plim__arena_carve(&arena, TEXT_MAX, 1, 1);
     status = plim__file_read_at(&file, 0, text, (size_t)file.size);
+    if (status == PLIM_OK && plim__seal_check(text, (size_t)file.size) == PLIM__SEAL_WRONG)
+        status = plim__fail(PLIM_ERR_DATA,
+                            "%s: not as it was written (its own checksum, the last line, does not "
+                            "agree); put a copy back, or train the run again",
+                            path);
     if (status == PLIM_OK)
         status = parse(job, text, (size_t)file.size, path, about_out);
     plim__arena_destroy(&arena);

@@ -19,12 +19,13 @@ typedef struct plim__run_json {
 /* The most memory that reading or writing takes. */
 size_t plim__run_json_estimate(void);
 
-/* Anew, whole and durable. PLIM_ERR_USAGE for settings or a dataset's path that cannot be written
- * down; PLIM_ERR_IO. */
+/* Anew, whole, durable and sealed (io/seal.h); with `fresh` nothing may be there. PLIM_ERR_USAGE
+ * for settings or a dataset's path that cannot be written down; PLIM_ERR_IO. */
 plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
-                                   const plim__run_json_t *about);
+                                   const plim__run_json_t *about, bool fresh);
 
-/* PLIM_ERR_DATA, PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a newer format. */
+/* PLIM_ERR_DATA, also when its seal does not agree (those of older versions have none);
+ * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a newer format. */
 plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
                                   plim__run_json_t *about_out);
 

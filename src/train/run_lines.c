@@ -2,6 +2,7 @@
 #include "train/run_lines.h"
 #include "base/check.h"
 #include "base/fail.h"
+#include "io/inflate.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,19 +11,49 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-plim_status_t plim__run_lines_open(plim__run_lines_t *lines)
+#define LINES_MOST                                                                                 \
+    ((int64_t)1 << 32) /* bytes that are read to check them; an epoch takes some 200 */
+
+/* Why a file that is there cannot be one that a run appends to; NULL when it can. */
+static const char *why_not_ours(const struct stat *about)
 {
-    struct stat about;
+    if (!S_ISREG(about->st_mode))
+        return "is not a file";
+    return about->st_nlink > 1 ? "has a second name (a hard link), under which it would change too"
+                               : NULL;
+}
+
+plim_status_t plim__run_lines_open(plim__run_lines_t *lines, bool fresh)
+{
     /* O_NONBLOCK: a named pipe would hold us here for ever. */
-    int fd = open(lines->path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    const int flags = O_RDWR | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+    struct stat about;
+    int fd = open(lines->path, flags | O_CREAT | O_EXCL, 0666);
+    const bool made = fd >= 0;
+    if (!made && errno == EEXIST && !fresh)
+        fd = open(lines->path, flags);
+    if (fd < 0 && errno == EEXIST)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is there already, and a new run writes a file of that name; choose "
+                          "another directory",
+                          lines->path);
+    if (fd < 0 && (errno == ELOOP || errno == EISDIR || errno == ENXIO))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s is %s, and a run writes to a file of its own; put the file there",
+                          lines->path, errno == ELOOP ? "a link" : "not a file");
     if (fd < 0)
         return plim__fail_errno(errno, "cannot open %s", lines->path);
-    if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode)) {
+    const char *reason = fstat(fd, &about) == 0 ? why_not_ours(&about) : "cannot be looked at";
+    if (reason != NULL) {
         (void)close(fd);
-        return plim__fail(PLIM_ERR_IO, "%s is not a file; remove it", lines->path);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s %s; a run writes to a file of its own: put a copy there", lines->path,
+                          reason);
     }
     lines->fd = fd;
+    lines->made = made;
     lines->size = about.st_size;
+    lines->crc = 0;
     return PLIM_OK;
 }
 
@@ -68,9 +99,27 @@ static plim_status_t truncate_to(plim__run_lines_t *lines, int64_t size)
     return plim__run_lines_sync(lines);
 }
 
-plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size)
+/* The CRC-32 of the first `size` bytes. */
+static plim_status_t read_crc(const plim__run_lines_t *lines, int64_t size, uint32_t *crc_out)
+{
+    char text[4096];
+    uint32_t crc = 0;
+    for (int64_t at = 0; at < size; at += (int64_t)sizeof text) {
+        const size_t part = (size_t)plim__min_i64(size - at, (int64_t)sizeof text);
+        PLIM_TRY(read_back(lines, at, text, part));
+        crc = plim__inflate_crc(crc, text, part);
+    }
+    *crc_out = crc;
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const uint32_t *crc)
 {
     char last = '\n';
+    uint32_t found;
+    if (size > LINES_MOST)
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes are more than a run's lines can be",
+                          lines->path, (long long)size);
     if (lines->size < size)
         return plim__fail(PLIM_ERR_DATA,
                           "%s has %lld bytes, but had %lld when the checkpoint was saved; put the "
@@ -83,6 +132,14 @@ plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size)
                           "%s: no line ends at byte %lld, where one did when the checkpoint was "
                           "saved; put the file back as it was, or begin a new run",
                           lines->path, (long long)size);
+    PLIM_TRY(read_crc(lines, size, &found));
+    if (crc != NULL && *crc != found)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: damaged: its first %lld bytes are not those that stood there when "
+                          "the checkpoint was saved; put the file back as it was, or begin a new "
+                          "run",
+                          lines->path, (long long)size);
+    lines->crc = found;
     return truncate_to(lines, size);
 }
 
@@ -123,5 +180,6 @@ plim_status_t plim__run_lines_append(plim__run_lines_t *lines, const char *line)
         done += (size_t)moved;
     }
     lines->size += (int64_t)length + 1;
+    lines->crc = plim__inflate_crc(plim__inflate_crc(lines->crc, line, length), "\n", 1);
     return PLIM_OK;
 }

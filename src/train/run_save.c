@@ -1,6 +1,7 @@
 /* Checkpoints of a run: written, and read back with suspicion. */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "train/run_internal.h"
 #include "train/settings.h"
 
@@ -40,6 +41,7 @@ static const field_t fields[] = {
     {"best_test", REAL, AT(best_score[2])},
     {"waited", COUNT, AT(waited)},
     {"metrics_bytes", COUNT, AT(metrics_bytes)},
+    {"metrics_crc32", COUNT, AT(metrics_crc)},
     {"ended", FLAG, AT(ended)},
 };
 
@@ -100,6 +102,8 @@ static plim_status_t get_position(const plim__safetensors_t *file, const char *p
         const char *text = plim__safetensors_note(file, fields[i].key);
         if (text == NULL && is_newer(&fields[i]))
             text = "0";
+        if (text == NULL && fields[i].offset == AT(metrics_crc))
+            continue; /* an older checkpoint: the position says that it is unknown */
         if (!get_field(&fields[i], text, position_out))
             return plim__fail(
                 PLIM_ERR_DATA,
@@ -258,6 +262,7 @@ plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *paramete
     plim__note_t notes[NUM_FACTS + NUM_FIELDS];
     PLIM_TRY(plim__run_lines_sync(&run->metrics));
     position->metrics_bytes = run->metrics.size;
+    position->metrics_crc = run->metrics.crc;
     describe_run(run, threads, notes);
     for (int i = 0; i < NUM_FIELDS; i++) {
         put_field(&fields[i], position, texts[i]);
@@ -318,9 +323,16 @@ static plim_status_t check_facts(const plim__run_t *run, const plim__safetensors
                                   PLIM_ERR_DATA, path);
 }
 
-static plim_status_t read_values(plim__safetensors_t *file, const plim_optimiser_t *optimiser,
-                                 plim__parameter_t *parameters, int count, bool moments)
+static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *file, const char *path,
+                                 const plim_optimiser_t *optimiser, plim__parameter_t *parameters,
+                                 int count, bool moments)
 {
+    /* Other programs' weights are taken as they are; of ours it is said. */
+    if (!plim__safetensors_sealed(file) && plim__safetensors_note(file, "plimsoll") != NULL)
+        plim__log(job, PLIM_LOG_WARNING,
+                  "%s carries no checksums (an older plimsoll wrote it, or another program saved "
+                  "it again), so damage to it would not be noticed",
+                  path);
     for (int i = 0; i < count; i++)
         for (int index = -1; index < (moments ? 2 : 0); index++) {
             if (index >= 0 && parameters[i].moment[index] == NULL)
@@ -345,11 +357,14 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
         if (status == PLIM_OK)
             status = check_facts(run, file, path, &position);
         if (status == PLIM_OK)
-            status = read_values(file, &run->training.optimiser, parameters, count, true);
+            status = read_values(run->job, file, path, &run->training.optimiser, parameters, count,
+                                 true);
         plim__safetensors_close(file);
         PLIM_TRY(status);
     }
-    PLIM_TRY(plim__run_lines_cut(&run->metrics, position.metrics_bytes));
+    const uint32_t crc = (uint32_t)position.metrics_crc;
+    PLIM_TRY(plim__run_lines_cut(&run->metrics, position.metrics_bytes,
+                                 position.metrics_crc >= 0 ? &crc : NULL));
     *position_out = position;
     *found_out = found;
     return PLIM_OK;
@@ -369,7 +384,7 @@ plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
         status = plim__fail(PLIM_ERR_DATA, "%s: it is of epoch %.20s, but the best is of %s", path,
                             found != NULL ? found : "unknown", wanted);
     else
-        status = read_values(file, NULL, parameters, count, false);
+        status = read_values(run->job, file, path, NULL, parameters, count, false);
     plim__safetensors_close(file);
     return status;
 }
@@ -392,7 +407,7 @@ plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const ch
         weights = path;
     }
     PLIM_TRY(plim__safetensors_open(job, weights, &file));
-    plim_status_t status = read_values(file, NULL, parameters, count, false);
+    plim_status_t status = read_values(job, file, weights, NULL, parameters, count, false);
     plim__safetensors_close(file);
     for (int i = 0; i < count && status == PLIM_OK; i++)
         for (int64_t j = 0; j < parameters[i].count; j++)

@@ -90,7 +90,7 @@ static void works_in_the_current_directory(void **state)
     assert_string_equal(staging.path, ".data.partial");
     assert_ok(plim__staging_commit(&staging));
     assert_true(exists("data"));
-    assert_ok(plim__commit_file("note", "x", 1));
+    assert_ok(plim__commit_file("note", "x", 1, false));
     assert_true(exists("note"));
     assert_int_equal(chdir(before), 0);
     test_directory_remove(place.directory);
@@ -124,31 +124,47 @@ static void removes_what_a_killed_run_left(void **state)
     (void)state;
     place_t place;
     plim__staging_t staging;
-    char path[1200], outside[1200];
     place_make(&place);
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (plim__staging_begin(place.target, &staging) != PLIM_OK)
             _exit(1);
-        put(staging.path, "half", "written");
+        put(staging.path, "half.npy", "written");
         (void)raise(SIGKILL);
     }
     int how;
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_true(WIFSIGNALED(how));
     assert_true(exists(place.partial));
-    /* A link out of it must go without what it points to. */
-    (void)snprintf(outside, sizeof outside, "%s/outside", place.directory);
-    assert_int_equal(mkdir(outside, 0700), 0);
-    put(outside, "precious", "1");
-    (void)snprintf(path, sizeof path, "%s/link", place.partial);
-    assert_int_equal(symlink(outside, path), 0);
     assert_ok(plim__staging_begin(place.target, &staging));
     assert_int_equal(entries(staging.path), 0);
-    assert_int_equal(entries(outside), 1);
     plim__staging_abandon(&staging);
     test_directory_remove(place.directory);
+}
+
+/* A directory of that name that somebody else has made is left as it is. */
+static void empties_only_what_is_its_own(void **state)
+{
+    (void)state;
+    place_t place;
+    plim__staging_t staging;
+    char path[1200];
+    for (int i = 0; i < 3; i++) {
+        place_make(&place);
+        assert_int_equal(mkdir(place.partial, 0700), 0);
+        put(place.partial, "half.npy", "written");
+        (void)snprintf(path, sizeof path, "%s/link.npy", place.partial);
+        if (i == 0)
+            put(place.partial, "thesis.tex", "1");
+        else if (i == 1)
+            assert_int_equal(symlink(place.directory, path), 0);
+        else
+            assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(plim__staging_begin(place.target, &staging), PLIM_ERR_USAGE);
+        assert_int_equal(entries(place.partial), 2);
+        test_directory_remove(place.directory);
+    }
 }
 
 static void refuses_what_is_in_use(void **state)
@@ -244,16 +260,16 @@ static void commits_a_file(void **state)
     place_t place;
     char text[16] = {0};
     place_make(&place);
-    assert_ok(plim__commit_file(place.target, "first one", 9));
-    assert_ok(plim__commit_file(place.target, "second", 6));
+    assert_ok(plim__commit_file(place.target, "first one", 9, false));
+    assert_ok(plim__commit_file(place.target, "second", 6, false));
     FILE *file = fopen(place.target, "r");
     assert_non_null(file);
     assert_int_equal(fread(text, 1, sizeof text, file), 6);
     assert_string_equal(text, "second");
     (void)fclose(file);
     assert_int_equal(entries(place.directory), 1);
-    assert_int_equal(plim__commit_file("/nonexistent/file", "", 0), PLIM_ERR_IO);
-    assert_int_equal(plim__commit_file(place.directory, "", 0), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file("/nonexistent/file", "", 0, false), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file(place.directory, "", 0, false), PLIM_ERR_IO);
     assert_int_equal(entries(place.directory), 1);
     test_directory_remove(place.directory);
 }
@@ -294,6 +310,7 @@ int main(void)
         cmocka_unit_test(works_in_the_current_directory),
         cmocka_unit_test(abandons_everything),
         cmocka_unit_test(removes_what_a_killed_run_left),
+        cmocka_unit_test(empties_only_what_is_its_own),
         cmocka_unit_test(refuses_what_is_in_use),
         cmocka_unit_test(one_of_many_wins),
         cmocka_unit_test(refuses_impossible_targets),

@@ -31,7 +31,7 @@ static int play(const char *target)
     assert_ok(plim__writer_finish(writer, &size, &checksums, &num_checksums));
     plim__writer_destroy(writer);
     (void)snprintf(path, sizeof path, "%s/dataset.json", staging.path);
-    assert_ok(plim__commit_file(path, "{}", 2));
+    assert_ok(plim__commit_file(path, "{}", 2, false));
     assert_ok(plim__staging_commit(&staging));
     test_job_end(&job);
     return 0;

@@ -358,7 +358,7 @@ static void never_commits_what_is_not_durable(void **state)
     assert_int_equal(lstat(world.path, &about), -1);
     plim__staging_abandon(&staging);
     assert_non_null(strstr(plim_last_error(), "durable"));
-    assert_int_equal(plim__commit_file(world.path, "x", 1), PLIM_ERR_IO);
+    assert_int_equal(plim__commit_file(world.path, "x", 1, false), PLIM_ERR_IO);
     assert_int_equal(lstat(world.path, &about), -1);
     assert_int_equal(rmdir(world.directory), 0); /* nothing was left in it */
     assert_int_equal(mkdir(world.directory, 0700), 0);

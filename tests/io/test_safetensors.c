@@ -1,6 +1,7 @@
 /* safetensors: what is written reads back; what was tampered with is refused with words. */
 #include "support/harness.h"
 
+#include "base/fail.h"
 #include "io/safetensors.h"
 
 #include <errno.h>
@@ -78,6 +79,101 @@ static void reads_back_what_was_written(void **state)
     }
     plim__safetensors_close(file);
     plim__safetensors_close(NULL);
+    world_end(&world);
+}
+
+static void write_raw(const char *path, uint64_t length, const char *header, size_t data)
+{
+    static const char zeros[64];
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(&length, 1, 8, file), 8);
+    assert_int_equal(fwrite(header, 1, strlen(header), file), strlen(header));
+    assert_int_equal(fwrite(zeros, 1, data, file), data);
+    assert_int_equal(fclose(file), 0);
+}
+
+#define HALF "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
+
+/* Reads all of a file; PLIM_OK with whether it still holds what make_tensors says. */
+static plim_status_t read_all(const world_t *world, bool *same_out)
+{
+    plim__tensor_t tensors[4];
+    plim__safetensors_t *file;
+    plim_status_t status = PLIM_OK;
+    make_tensors(tensors);
+    *same_out = true;
+    PLIM_TRY(plim__safetensors_open(&world->job, world->path, &file));
+    for (int i = 0; i < 4 && status == PLIM_OK; i++) {
+        static const size_t sizes[] = {24, 0, 8, 24};
+        plim__tensor_t wanted = tensors[i];
+        char data[64];
+        wanted.data = data;
+        status = plim__safetensors_read(file, &wanted);
+        *same_out &= status == PLIM_OK && (i == 1 || memcmp(data, tensors[i].data, sizes[i]) == 0);
+    }
+    const char *note = plim__safetensors_note(file, "format");
+    *same_out &= note != NULL && strcmp(note, "pt") == 0;
+    plim__safetensors_close(file);
+    return status;
+}
+
+/* Length, header, blanks behind it and data. Only the key of the first note can change: its file
+ * passes for one without checksums, and holds what it held. */
+static void finds_every_flipped_bit(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__tensor_t tensors[4];
+    struct stat about;
+    unsigned char byte;
+    int unseen = 0;
+    world_make(&world);
+    make_tensors(tensors);
+    assert_ok(plim__safetensors_write(&world.job, world.path, notes, 2, tensors, 4));
+    int fd = open(world.path, O_RDWR);
+    assert_int_equal(fstat(fd, &about), 0);
+    for (off_t at = 0; at < about.st_size; at++)
+        for (int bit = 0; bit < 8; bit++) {
+            bool same;
+            if (at >= 1024 && at < 4096 && (at + bit) % 61 != 0)
+                continue; /* of the blanks some are enough: a flip costs a write to the disk */
+            assert_int_equal(pread(fd, &byte, 1, at), 1);
+            byte = (unsigned char)(byte ^ 1u << bit);
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+            plim_status_t status = read_all(&world, &same);
+            byte = (unsigned char)(byte ^ 1u << bit);
+            assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+            if (status == PLIM_OK) {
+                assert_true(same);
+                assert_in_range(at, sizeof "{\"__metadata__\": {\"", 64);
+                unseen++;
+            } else {
+                assert_int_equal(status, PLIM_ERR_DATA);
+            }
+        }
+    assert_true(unseen < 8 * (int)sizeof "checksum");
+    (void)close(fd);
+    world_end(&world);
+}
+
+/* A program that saves a file again keeps its notes, the checksums too; it is not damaged. */
+static void takes_what_another_program_has_saved_again(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__safetensors_t *file;
+    float data[1] = {0};
+    const plim__tensor_t wanted = {"a", PLIM_F32, 1, {1, 0, 0, 0}, data};
+    world_make(&world);
+    const char *header = "{\"__metadata__\":{\"checksum\":\"0123456789abcdef\",\"checksums\":"
+                         "\"0123456789abcdef\"},\"a\":{\"dtype\":\"F32\",\"shape\":[1],"
+                         "\"data_offsets\":[0,4]}}";
+    write_raw(world.path, strlen(header), header, 4);
+    assert_ok(plim__safetensors_open(&world.job, world.path, &file));
+    assert_false(plim__safetensors_sealed(file));
+    assert_ok(plim__safetensors_read(file, &wanted));
+    plim__safetensors_close(file);
     world_end(&world);
 }
 
@@ -201,19 +297,6 @@ static void refuses_what_no_file_can_hold(void **state)
                      PLIM_ERR_IO);
     world_end(&world);
 }
-
-static void write_raw(const char *path, uint64_t length, const char *header, size_t data)
-{
-    static const char zeros[64];
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(&length, 1, 8, file), 8);
-    assert_int_equal(fwrite(header, 1, strlen(header), file), strlen(header));
-    assert_int_equal(fwrite(zeros, 1, data, file), data);
-    assert_int_equal(fclose(file), 0);
-}
-
-#define HALF "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
 
 static void refuses_hostile_headers(void **state)
 {
@@ -403,6 +486,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_back_what_was_written),
+        cmocka_unit_test(finds_every_flipped_bit),
+        cmocka_unit_test(takes_what_another_program_has_saved_again),
         cmocka_unit_test(says_what_is_missing_or_of_another_shape),
         cmocka_unit_test(writes_tensors_of_any_size_in_fixed_memory),
         cmocka_unit_test(holds_the_most_tensors),

@@ -283,9 +283,9 @@ static void damaged_files_are_named(void **state)
         const char *column;
         int64_t index, value;
         const char *word;
-    } damages[] = {{"train.npy", 3, -1, "train.npy"},        {"valid.npy", 9, 300, "valid.npy"},
+    } damages[] = {{"train.npy", 3, -1, "train.npy"},  {"valid.npy", 9, 300, "valid.npy"},
                    {"test.npy", 1, 8, "test.npy"}, /* the entry after it is 8 as well */
-                   {"train.npy", 99, 0, "entries 0 and 99"}, {"labels.npy", 7, 5, "labels.npy"},
+                   {"train.npy", 99, 0, "train.npy"},  {"labels.npy", 7, 5, "labels.npy"},
                    {"labels.npy", 7, -2, "labels.npy"}};
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         char name[16];

@@ -40,6 +40,12 @@ int64_t size_of(const world_t *world, const char *name); /* -1: there is none */
 void append_raw(const world_t *world, const char *name, const char *text);
 void replace_text(const world_t *world, const char *name, const char *from, const char *to);
 
+/* Takes the seal off run.json, as if an older version had written it. */
+void unseal(const world_t *world);
+
+/* Flips one bit of a file. */
+void flip_bit(const char *path, int64_t bit);
+
 /* Fails when the last error does not hold these words. */
 void assert_says(const char *words);
 

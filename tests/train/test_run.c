@@ -2,6 +2,8 @@
  * is refused with words. */
 #include "support/run.h"
 
+#include "train/settings.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,7 +104,8 @@ static void a_second_job_is_kept_out(void **state)
     world_end(&world);
 }
 
-/* A job that dies while it sets the directory up leaves nothing that is in the next one's way. */
+/* A job that dies while it sets the directory up leaves nothing that is in the next one's way: a
+ * lock, and a run.json that has not got its name yet. Other files may be there. */
 static void begins_in_a_directory_that_is_there(void **state)
 {
     (void)state;
@@ -112,13 +115,36 @@ static void begins_in_a_directory_that_is_there(void **state)
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_says("holds no run");
     assert_int_equal(mkdir(world.path, 0700), 0);
-    append_raw(&world, "metrics.jsonl", "old\n");
-    append_raw(&world, "timeline.jsonl", "old");
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_int_equal(size_of(&world, ".lock"), -1);
+    append_raw(&world, "notes.txt", "mine");
+    append_raw(&world, ".lock", "process 1 on elsewhere\n");
+    append_raw(&world, ".run.json.partial", "{");
     assert_ok(create_run(&world, &run));
     assert_int_equal(size_of(&world, "metrics.jsonl"), 0);
     assert_int_equal(size_of(&world, "timeline.jsonl"), 0);
+    assert_int_equal(size_of(&world, "notes.txt"), 4);
+    plim__run_close(run);
+    world_end(&world);
+}
+
+/* A kill right after run.json has its name: the rest is made by the resume. */
+static void a_run_of_run_json_alone_resumes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"metrics.jsonl", "timeline.jsonl", ".lock"};
+    world_t world;
+    plim__run_t *run;
+    char path[700];
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        path_in(&world, names[i], path);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_ok(open_run(&world, &run));
+    assert_int_equal(size_of(&world, "metrics.jsonl"), 0);
     plim__run_close(run);
     world_end(&world);
 }
@@ -307,6 +333,7 @@ static void another_machine_is_logged(void **state)
     assert_ok(open_run(&world, &run));
     plim__run_close(run);
     assert_string_equal(world.log, "");
+    unseal(&world);
     replace_text(&world, "run.json", "\"vectors\": \"", "\"vectors\": \"no-");
     assert_ok(open_run(&world, &run));
     plim__run_close(run);
@@ -356,11 +383,44 @@ static void a_damaged_run_json_is_refused(void **state)
         world_make(&world);
         assert_ok(create_run(&world, &run));
         plim__run_close(run);
+        unseal(&world); /* as older versions wrote it */
         replace_text(&world, "run.json", edits[i][0], edits[i][1]);
         assert_int_equal(plim_run_read(&world.job, world.path, &info), PLIM_ERR_DATA);
         assert_says(edits[i][2]);
         world_end(&world);
     }
+}
+
+/* Every bit of run.json: found, or without effect, which only the seal's own key is. */
+static void every_flipped_bit_of_run_json_is_found(void **state)
+{
+    (void)state;
+    world_t world;
+    plim__run_t *run;
+    char path[700];
+    static plim_run_info_t before, after;
+    int without_effect = 0;
+    world_make(&world);
+    assert_ok(create_run(&world, &run));
+    plim__run_close(run);
+    assert_ok(plim_run_read(&world.job, world.path, &before));
+    path_in(&world, "run.json", path);
+    for (int64_t bit = 0; bit < 8 * size_of(&world, "run.json"); bit++) {
+        flip_bit(path, bit);
+        memset(&after, 0, sizeof after);
+        plim_status_t status = plim_run_read(&world.job, world.path, &after);
+        flip_bit(path, bit);
+        without_effect += status == PLIM_OK;
+        if (status == PLIM_OK) {
+            assert_true(plim__settings_same(&before.training, &after.training));
+            assert_string_equal(before.dataset, after.dataset);
+            assert_string_equal(before.fingerprint, after.fingerprint);
+        } else {
+            assert_int_equal(status, PLIM_ERR_DATA);
+        }
+    }
+    assert_true(without_effect <= 8 * (int)sizeof "\"self\"");
+    world_end(&world);
 }
 
 static void a_newer_format_is_said_to_be_one(void **state)
@@ -372,6 +432,7 @@ static void a_newer_format_is_said_to_be_one(void **state)
     world_make(&world);
     assert_ok(create_run(&world, &run));
     plim__run_close(run);
+    unseal(&world);
     replace_text(&world, "run.json", "\"format\": 1", "\"format\": 2");
     assert_ok(plim_run_read(&world.job, world.path, &info));
     replace_text(&world, "run.json", "\"readable_by\": 1", "\"readable_by\": 2");
@@ -387,6 +448,7 @@ int main(void)
         cmocka_unit_test(settings_come_back_exactly),
         cmocka_unit_test(a_second_job_is_kept_out),
         cmocka_unit_test(begins_in_a_directory_that_is_there),
+        cmocka_unit_test(a_run_of_run_json_alone_resumes),
         cmocka_unit_test(needs_a_directory_to_be_in),
         cmocka_unit_test(what_decides_the_result_must_stay),
         cmocka_unit_test(long_fan_outs_are_cut_in_messages),
@@ -395,6 +457,7 @@ int main(void)
         cmocka_unit_test(another_dataset_is_refused),
         cmocka_unit_test(another_machine_is_logged),
         cmocka_unit_test(a_damaged_run_json_is_refused),
+        cmocka_unit_test(every_flipped_bit_of_run_json_is_found),
         cmocka_unit_test(a_newer_format_is_said_to_be_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static int play(const char *directory)
     return 0;
 }
 
-#define CALLS "fsync,rename,linkat,ftruncate,write,writev,pwrite64,mkdir"
+#define CALLS "fsync,rename,renameat2,linkat,ftruncate,write,writev,pwrite64,mkdir"
 
 static void syncs_before_it_names(void **state)
 {
@@ -60,7 +60,7 @@ static void syncs_before_it_names(void **state)
 
     /* run.json and the directory itself. */
     int json = test_trace_line(log, 0, "fsync(", "/run/.run.json.partial>");
-    int json_named = test_trace_line(log, json, "rename(", "/run.json\"");
+    int json_named = test_trace_line(log, json, "renameat2(", "/run.json\"");
     int json_kept = test_trace_line(log, json_named, "fsync(", run);
     (void)snprintf(run, sizeof run, "<%s>", directory);
     int parent = test_trace_line(log, json_kept, "fsync(", run);

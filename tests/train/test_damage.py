@@ -1,0 +1,81 @@
+"""A dataset whose bytes are no longer those of its checksums is not trained on, as far as it is read as a whole."""
+import os
+import shutil
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+SMALL = ('--model', 'sage', '--hidden', '8', '--fanout', '3,2', '--batch', '200', '--epochs', '1', '--quiet')
+
+
+def plimsoll(*words):
+    return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=60)
+
+
+def flip(path, bit):
+    with open(path, 'r+b') as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+@pytest.fixture(name='graph', scope='module')
+def make_graph(tmp_path_factory):
+    path = tmp_path_factory.mktemp('damage') / 'graph'
+    assert plimsoll('generate', 'free', path, '--nodes', 5000, '--edges', 40000, '--features', 16, '--classes', 4).returncode == 0
+    for file in path.iterdir():
+        file.chmod(0o644)
+    return path
+
+
+@pytest.mark.parametrize('name', ['indptr', 'indices', 'features', 'labels', 'train', 'valid', 'test'])
+def test_what_lies_in_memory_is_checked(graph, tmp_path, name):
+    """The lowest bit of an entry in the middle, and a blank of the header: values that any check of ranges takes."""
+    path = graph / f'{name}.npy'
+    for bit in (8 * 4000, 8 * (4096 + (path.stat().st_size - 4096) // 16 * 8)):
+        flip(path, bit)
+        done = plimsoll('train', graph, *SMALL, '--run', tmp_path / 'run')
+        flip(path, bit)
+        assert done.returncode == 4 and path.name in done.stderr, (bit, done.stderr)
+        assert not (tmp_path / 'run').exists()
+    assert plimsoll('train', graph, *SMALL, '--run', tmp_path / 'run').returncode == 0
+
+
+def test_verify_checks_all(graph, tmp_path):
+    """Also where graph and features stay on disk."""
+    for name in ('indices', 'features'):
+        path = graph / f'{name}.npy'
+        bit = 8 * (4096 + (path.stat().st_size - 4096) // 16 * 8)
+        flip(path, bit)
+        done = plimsoll('train', graph, *SMALL, '--verify', '--run', tmp_path / 'run')
+        flip(path, bit)
+        assert done.returncode == 4 and path.name in done.stderr, done.stderr
+        assert not (tmp_path / 'run').exists()
+    assert plimsoll('train', graph, *SMALL, '--verify', '--run', tmp_path / 'run').returncode == 0
+
+
+def test_a_staged_copy_is_verified_when_it_is_used_again(graph, tmp_path):
+    bench = ('bench', 'load', graph, '--epochs', '1', '--stage', '--scratch', tmp_path, '--quiet')
+    assert plimsoll(*bench).returncode == 0
+    copy, = tmp_path.glob('plimsoll-*')
+    path = copy / 'features.npy'
+    flip(path, 8 * 5000)
+    done = plimsoll(*bench)
+    assert done.returncode == 4 and 'features.npy' in done.stderr, done.stderr
+    shutil.rmtree(copy)
+    assert plimsoll(*bench).returncode == 0
+
+
+def test_weights_of_others_and_of_older_versions_are_taken(graph, tmp_path):
+    """A file saved again by another program, its notes kept: taken, with a warning; without any note: taken."""
+    run, safetensors = tmp_path / 'run', pytest.importorskip('safetensors.numpy')
+    assert plimsoll('train', graph, *SMALL, '--run', run).returncode == 0
+    tensors = safetensors.load_file(run / 'best.safetensors')
+    want = plimsoll('evaluate', run, '--quiet').stdout
+    for notes, warns in (({'plimsoll': '0.1.0', 'checksum': '0' * 16, 'checksums': '0' * 16}, True), (None, False)):
+        safetensors.save_file(tensors, tmp_path / 'other.safetensors', metadata=notes)
+        done = plimsoll('evaluate', run, '--weights', tmp_path / 'other.safetensors', '--quiet')
+        assert done.returncode == 0 and done.stdout == want
+        assert ('no checksums' in done.stderr) == warns, done.stderr
