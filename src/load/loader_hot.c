@@ -256,7 +256,8 @@ static plim_status_t choose_graphs(plim_loader_t *loader)
         plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
     worth->rows =
         plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
-    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++) {
+    for (int number = PLIM_TRAIN; number <= PLIM_TEST; number++) {
+        const plim_split_t split = (plim_split_t)number;
         const int64_t *graphs = plim__seeds_ids(loader->seeds, split);
         for (int64_t i = 0; i < plim__seeds_count(loader->seeds, split); i++)
             add_graph(loader, graphs[i]);

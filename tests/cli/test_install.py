@@ -45,6 +45,25 @@ def installed(tmp_path_factory):
     return prefix
 
 
+def search_path(file):
+    """Where a file looks for its libraries, as its elements."""
+    said = run('readelf', '-d', file)
+    return [element for line in said.splitlines() if 'RUNPATH' in line or 'RPATH' in line
+            for element in line.split('[', 1)[1].rstrip(']').split(':')]
+
+
+def is_safe(element):
+    """Not the current directory, which an empty element stands for."""
+    return element.startswith(('/', '$ORIGIN'))
+
+
+def test_libraries_are_never_taken_from_the_current_directory(prefix):
+    built = pathlib.Path(os.environ['PLIMSOLL'])
+    installed_library = next(prefix.rglob('libplimsoll.so'))
+    for file in [built, built.parent / 'libplimsoll.so', prefix / 'bin' / 'plimsoll', installed_library]:
+        assert all(map(is_safe, search_path(file))), f'{file}: {search_path(file)}'
+
+
 def flags(prefix):
     [config] = prefix.rglob('plimsoll.pc')
     return run('pkg-config', '--cflags', '--libs', 'plimsoll',
