@@ -5,8 +5,9 @@
  *
  * A member's sizes and CRC stand in its local header (a ZIP64 extra field when 32 bits do not do)
  * or, when the writer could not go back, in the descriptor behind the data. Whatever is said is
- * compared with what was found; at the end, so is the number of members the central directory
- * lists.
+ * compared with what was found; at the end, the names, sizes and CRCs that the central directory
+ * lists are compared with those of the members, by the sum of a hash of each, so that neither the
+ * number of members nor their order matters.
  *
  * Forward-only reading is what lets a zip inside a zip be consumed without being stored.
  */
@@ -19,6 +20,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 typedef struct member {
     plim__stream_t stream;
@@ -29,10 +31,12 @@ typedef struct member {
 struct plim__zip {
     plim__arena_t arena;
     plim__feed_t feed;
-    int64_t members; /* local headers passed, directories too */
-    bool ended;      /* the central directory was reached */
-    bool broken;     /* an error was returned: nothing more is read */
-    bool inside;     /* of the current member: its end was not reached */
+    int64_t members;    /* local headers passed, directories too */
+    uint64_t name_hash; /* of the current member's name */
+    uint64_t hash_sum;  /* over the members passed: see hash_member */
+    bool ended;         /* the central directory was reached */
+    bool broken;        /* an error was returned: nothing more is read */
+    bool inside;        /* of the current member: its end was not reached */
     plim__zip_entry_t entry;
     int64_t stored;   /* bytes of data passed, of a member that is not compressed */
     int64_t produced; /* bytes of the member, uncompressed */
@@ -92,14 +96,28 @@ void plim__zip_close(plim__zip_t *zip)
     plim__arena_destroy(&zip->arena);
 }
 
+/* A member by its name, sizes and CRC. */
+static uint64_t hash_member(uint64_t name_hash, const plim__zip_totals_t *totals)
+{
+    const uint64_t parts[] = {name_hash, (uint64_t)totals->packed_size, (uint64_t)totals->size,
+                              totals->crc};
+    return XXH3_64bits(parts, sizeof parts);
+}
+
+static void leave_member(plim__zip_t *zip, const plim__zip_totals_t *totals)
+{
+    zip->hash_sum += hash_member(zip->name_hash, totals);
+    zip->inside = false;
+}
+
 /* After the last byte of data: the descriptor, then everything that was said against what was
  * found. */
 static plim_status_t end_member(plim__zip_t *zip)
 {
     plim__zip_entry_t *entry = &zip->entry;
     int64_t packed = entry->deflated ? zip->inflate.taken : zip->stored;
+    const plim__zip_totals_t found = {packed, zip->produced, zip->crc};
     if (entry->descriptor) {
-        plim__zip_totals_t found = {packed, zip->produced, zip->crc};
         PLIM_TRY(plim__feed_need(&zip->feed, PLIM__ZIP_DESCRIPTOR_MAX));
         size_t size = plim__zip_descriptor(zip->feed.begin, plim__feed_have(&zip->feed), &found,
                                            entry->zip64);
@@ -112,7 +130,7 @@ static plim_status_t end_member(plim__zip_t *zip)
     if ((entry->packed_size >= 0 && packed != entry->packed_size) ||
         (entry->size >= 0 && zip->produced != entry->size))
         return member_fail(zip, "its size differs from the one recorded");
-    zip->inside = false;
+    leave_member(zip, &found);
     return PLIM_OK;
 }
 
@@ -274,8 +292,9 @@ static plim_status_t pass_member(plim__zip_t *zip)
     if (entry->packed_size >= 0 && !entry->descriptor) {
         int64_t left = entry->packed_size - (entry->deflated ? zip->inflate.taken : zip->stored);
         int64_t passed;
+        const plim__zip_totals_t said = {entry->packed_size, entry->size, entry->crc};
         PLIM_TRY(plim__feed_skip(&zip->feed, left, &passed));
-        zip->inside = false;
+        leave_member(zip, &said);
         return passed == left ? PLIM_OK : member_fail(zip, "the zip ends inside it");
     }
     if (entry->unreadable != NULL)
@@ -298,6 +317,7 @@ static plim_status_t begin_member(plim__zip_t *zip)
         return zip_fail(zip, "it ends inside a member's header");
     if (!plim__zip_local_parse(feed->begin, &zip->entry, &complaint))
         return zip_fail(zip, complaint);
+    zip->name_hash = XXH3_64bits(feed->begin + PLIM__ZIP_LOCAL_BYTES, zip->entry.name_size);
     size_t size = zip->entry.name_size < sizeof zip->name ? zip->entry.name_size : 0;
     memcpy(zip->name, feed->begin + PLIM__ZIP_LOCAL_BYTES, size);
     zip->name[size] = '\0';
@@ -313,17 +333,38 @@ static plim_status_t begin_member(plim__zip_t *zip)
     return PLIM_OK;
 }
 
-/* The central directory: present to its end, and listing as many members as were met. */
+/* The central header of `size` bytes at the feed's begin; its member's hash. */
+static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash_out)
+{
+    plim__feed_t *feed = &zip->feed;
+    plim__zip_totals_t totals;
+    PLIM_TRY(plim__feed_need(feed, (size_t)size));
+    if (plim__feed_have(feed) < (size_t)size)
+        return zip_fail(zip, "it ends inside its central directory");
+    if (!plim__zip_central_parse(feed->begin, &totals))
+        return zip_fail(zip, "its central directory has impossible sizes");
+    *hash_out = hash_member(
+        XXH3_64bits(feed->begin + PLIM__ZIP_CENTRAL_BYTES, plim__zip_central_name(feed->begin)),
+        &totals);
+    return PLIM_OK;
+}
+
+/* The central directory: present to its end, and listing the members that were met. */
 static plim_status_t end_zip(plim__zip_t *zip)
 {
     plim__feed_t *feed = &zip->feed;
     int64_t listed = 0, passed = 0;
+    uint64_t sum = 0, hash = 0;
     for (;;) {
         PLIM_TRY(plim__feed_need(feed, PLIM__ZIP_RECORD_MAX));
         plim__zip_record_t record;
         if (!plim__zip_record(feed->begin, plim__feed_have(feed), &record))
             return zip_fail(zip, "its central directory is damaged or cut off");
-        listed += record.kind == PLIM__ZIP_CENTRAL;
+        if (record.kind == PLIM__ZIP_CENTRAL) {
+            PLIM_TRY(read_central(zip, record.size, &hash));
+            sum += hash;
+            listed++;
+        }
         PLIM_TRY(plim__feed_skip(feed, record.size, &passed));
         if (passed < record.size)
             return zip_fail(zip, "it ends inside its central directory");
@@ -332,6 +373,8 @@ static plim_status_t end_zip(plim__zip_t *zip)
     }
     if (listed != zip->members)
         return zip_fail(zip, "its central directory lists more or fewer members than it holds");
+    if (sum != zip->hash_sum)
+        return zip_fail(zip, "its central directory lists a name, size or CRC that no member has");
     zip->ended = true;
     return PLIM_OK;
 }

@@ -32,17 +32,18 @@ static bool find_zip64(const unsigned char *p, size_t size, const unsigned char 
     return true;
 }
 
-/* The sizes: in 32 bits, or where those are all ones, in the ZIP64 field, size before packed size.
+/*
+ * CRC and sizes, which stand at `sums` of a local or a central header: in 32 bits, or where those
+ * are all ones, in the ZIP64 field, size before packed size.
  */
-static bool read_sizes(const unsigned char *p, plim__zip_entry_t *entry)
+static bool read_totals(const unsigned char *sums, const unsigned char *extra, size_t extra_size,
+                        plim__zip_totals_t *totals_out, bool *zip64_out)
 {
     const unsigned char *field;
     size_t field_size, used = 0;
-    uint64_t packed = plim__feed_u32(p + 18), size = plim__feed_u32(p + 22);
-    if (!find_zip64(p + PLIM__ZIP_LOCAL_BYTES + entry->name_size, plim__feed_u16(p + 28), &field,
-                    &field_size))
+    uint64_t packed = plim__feed_u32(sums + 4), size = plim__feed_u32(sums + 8);
+    if (!find_zip64(extra, extra_size, &field, &field_size))
         return false;
-    entry->zip64 = field != NULL;
     if (field != NULL && size == UINT32_MAX) {
         if (field_size < used + 8)
             return false;
@@ -56,20 +57,32 @@ static bool read_sizes(const unsigned char *p, plim__zip_entry_t *entry)
     }
     if (packed > INT64_MAX || size > INT64_MAX)
         return false;
-    entry->packed_size = (int64_t)packed;
-    entry->size = (int64_t)size;
+    *totals_out = (plim__zip_totals_t){(int64_t)packed, (int64_t)size, plim__feed_u32(sums)};
+    *zip64_out = field != NULL;
     return true;
+}
+
+bool plim__zip_central_parse(const unsigned char *p, plim__zip_totals_t *totals_out)
+{
+    bool zip64;
+    return read_totals(p + 16, p + PLIM__ZIP_CENTRAL_BYTES + plim__zip_central_name(p),
+                       plim__feed_u16(p + 30), totals_out, &zip64);
 }
 
 bool plim__zip_local_parse(const unsigned char *p, plim__zip_entry_t *entry_out,
                            const char **complaint_out)
 {
-    plim__zip_entry_t entry = {.name_size = plim__feed_u16(p + 26), .crc = plim__feed_u32(p + 14)};
+    plim__zip_entry_t entry = {.name_size = plim__feed_u16(p + 26)};
+    plim__zip_totals_t totals;
     uint32_t flags = plim__feed_u16(p + 6), method = plim__feed_u16(p + 8);
-    if (!read_sizes(p, &entry)) {
+    if (!read_totals(p + 14, p + PLIM__ZIP_LOCAL_BYTES + entry.name_size, plim__feed_u16(p + 28),
+                     &totals, &entry.zip64)) {
         *complaint_out = "a member's header has impossible sizes";
         return false;
     }
+    entry.packed_size = totals.packed_size;
+    entry.size = totals.size;
+    entry.crc = totals.crc;
     entry.descriptor = (flags & FLAG_DESCRIPTOR) != 0;
     /* A writer that cannot go back leaves 0 or all ones; some know the size before it is packed. */
     if (entry.descriptor && (entry.packed_size == 0 || entry.packed_size == UINT32_MAX)) {
@@ -133,7 +146,7 @@ bool plim__zip_record(const unsigned char *p, size_t have, plim__zip_record_t *r
         size_t fixed;    /* bytes before the parts whose sizes follow */
         size_t sizes[3]; /* where 16-bit sizes of further parts stand, 0 for none */
     } records[] = {
-        {"PK\x01\x02", PLIM__ZIP_CENTRAL, 46, {28, 30, 32}},
+        {"PK\x01\x02", PLIM__ZIP_CENTRAL, PLIM__ZIP_CENTRAL_BYTES, {28, 30, 32}},
         {"PK\x06\x07", PLIM__ZIP_OTHER, 20, {0, 0, 0}}, /* the ZIP64 end's locator */
         {"PK\x05\x05", PLIM__ZIP_OTHER, 6, {4, 0, 0}},  /* a signature */
         {"PK\x05\x06", PLIM__ZIP_END, 22, {20, 0, 0}},

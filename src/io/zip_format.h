@@ -9,9 +9,11 @@
 #include <stdint.h>
 
 #define PLIM__ZIP_LOCAL_BYTES 30    /* of a local header, without its name and extra fields */
+#define PLIM__ZIP_CENTRAL_BYTES 46  /* of a central header, likewise */
 #define PLIM__ZIP_DESCRIPTOR_MAX 26 /* of a descriptor, and the mark of what follows it */
 #define PLIM__ZIP_DESCRIPTOR_MARK "PK\x07\x08"
-#define PLIM__ZIP_RECORD_MAX 46 /* what tells a central directory's record and its size */
+#define PLIM__ZIP_RECORD_MAX                                                                       \
+    PLIM__ZIP_CENTRAL_BYTES /* what tells a central directory's record and its size */
 
 /* What a local header says. */
 typedef struct plim__zip_entry {
@@ -25,7 +27,7 @@ typedef struct plim__zip_entry {
     const char *unreadable; /* why this member cannot be read, or NULL */
 } plim__zip_entry_t;
 
-/* What was found while reading a member. */
+/* What was found while reading a member, or what the central directory says of it. */
 typedef struct plim__zip_totals {
     int64_t packed_size;
     int64_t size;
@@ -46,6 +48,15 @@ bool plim__zip_local_parse(const unsigned char *p, plim__zip_entry_t *entry_out,
  */
 size_t plim__zip_descriptor(const unsigned char *p, size_t have, const plim__zip_totals_t *found,
                             bool zip64);
+
+/* Bytes of the name behind the fixed part of a central header. */
+static inline size_t plim__zip_central_name(const unsigned char *p)
+{
+    return plim__feed_u16(p + 28);
+}
+
+/* Takes a whole central header apart; false when its sizes are impossible. */
+bool plim__zip_central_parse(const unsigned char *p, plim__zip_totals_t *totals_out);
 
 /* Bytes of the mark that split and once split archives begin with: 0 or 4. */
 size_t plim__zip_marker(const unsigned char *p, size_t have);

@@ -46,14 +46,22 @@ void test_zip_begin(test_zip_t *zip, size_t capacity)
     assert_true(zip->bytes != NULL && zip->central != NULL);
 }
 
-static void list_member(test_zip_t *zip, const char *name)
+static void list_member(test_zip_t *zip, const char *name, uint32_t crc, size_t packed, size_t size,
+                        bool zip64)
 {
     unsigned char *p = zip->central + zip->central_size;
+    size_t extra = zip64 ? 20 : 0;
     memset(p, 0, 46);
     memcpy(p, "PK\x01\x02", 4);
+    (void)put(p + 16, crc, 4);
+    (void)put(p + 20, zip64 ? UINT32_MAX : packed, 4);
+    (void)put(p + 24, zip64 ? UINT32_MAX : size, 4);
     (void)put(p + 28, strlen(name), 2);
-    memcpy(p + 46, name, strlen(name));
-    zip->central_size += 46 + strlen(name);
+    (void)put(p + 30, extra, 2);
+    p = memcpy(p + 46, name, strlen(name));
+    if (zip64)
+        (void)put(put(put(put(p + strlen(name), 1, 2), 16, 2), size, 8), packed, 8);
+    zip->central_size += 46 + strlen(name) + extra;
     zip->members++;
 }
 
@@ -92,7 +100,7 @@ void test_zip_add(test_zip_t *zip, const char *name, const void *data, size_t si
         p = put(put(p, packed, form.zip64 ? 8 : 4), size, form.zip64 ? 8 : 4);
     }
     zip->size = (size_t)(p - zip->bytes);
-    list_member(zip, name);
+    list_member(zip, name, crc, packed, size, form.zip64);
 }
 
 void test_zip_end(test_zip_t *zip)
