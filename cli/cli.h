@@ -7,6 +7,7 @@
 #include <getopt.h>
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 enum {
     CLI_DONE = 0,
@@ -115,6 +116,12 @@ int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *o
 /* The same with another message than the library's last. */
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
                     json_t *object);
+
+/*
+ * Prints a text that may come from a file or be a file's name: control characters (C0, DEL, C1) and
+ * bytes that are not UTF-8 become '?', so that no file can steer the terminal.
+ */
+void cli_print_text(FILE *out, const char *text);
 
 /* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
 json_t *cli_json_text(const char *text);

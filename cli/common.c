@@ -142,6 +142,41 @@ static void print_error(json_t *object, const char *message, plim_status_t statu
     cli_print_json(object);
 }
 
+/* Bytes of the character at `text` when it is valid UTF-8 and no control character, else 0. */
+static size_t printable(const unsigned char *text)
+{
+    if (text[0] < 0x80)
+        return text[0] >= 0x20 && text[0] != 0x7f;
+    const size_t size = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
+    /* Overlong forms and C1 (U+0080 to U+009F) are below these second bytes. */
+    const unsigned char least = text[0] == 0xc2   ? 0xa0
+                                : text[0] == 0xe0 ? 0xa0
+                                : text[0] == 0xf0 ? 0x90
+                                                  : 0x80;
+    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < least)
+        return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    return size;
+}
+
+void cli_print_text(FILE *out, const char *text)
+{
+    while (*text != '\0') {
+        const size_t size = printable((const unsigned char *)text);
+        (void)fwrite(size > 0 ? text : "?", 1, size > 0 ? size : 1, out);
+        text += size > 0 ? size : 1;
+    }
+}
+
+static void say_error(const cli_common_t *common, const char *message)
+{
+    (void)fprintf(stderr, "plimsoll %s: ", common->verb->name);
+    cli_print_text(stderr, message);
+    (void)fputc('\n', stderr);
+}
+
 int cli_wrong_use(const cli_common_t *common, const char *format, ...)
 {
     va_list arguments;
@@ -149,8 +184,8 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    (void)fprintf(stderr, "plimsoll %s: %s\nTry 'plimsoll %s --help'.\n", common->verb->name,
-                  message, common->verb->name);
+    say_error(common, message);
+    (void)fprintf(stderr, "Try 'plimsoll %s --help'.\n", common->verb->name);
     if (common->json)
         print_error(NULL, message, PLIM_ERR_USAGE, CLI_WRONG_USE);
     return CLI_WRONG_USE;
@@ -196,7 +231,7 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
                     json_t *object)
 {
     int code = exit_code(status);
-    (void)fprintf(stderr, "plimsoll %s: %s\n", common->verb->name, message);
+    say_error(common, message);
     if (common->json)
         print_error(object, message, status, code);
     return code;
@@ -241,9 +276,18 @@ bool cli_disk_full(int error)
     return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
+/* jansson escapes every control character but DEL, which occurs within texts only. */
+static int print_piece(const char *piece, size_t size, void *out)
+{
+    for (size_t i = 0; i < size; i++)
+        if ((piece[i] == 0x7f ? fputs("\\u007f", out) : fputc(piece[i], out)) == EOF)
+            return -1;
+    return 0;
+}
+
 void cli_print_json(json_t *object)
 {
-    (void)json_dumpf(object, stdout, JSON_COMPACT);
+    (void)json_dump_callback(object, print_piece, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     (void)printf("\n");
     cli_flush();
     json_decref(object);

@@ -78,7 +78,9 @@ static void say(void *user, plim_log_level_t level, const char *message)
     if (speech.quiet && level == PLIM_LOG_INFO)
         return;
     leave_line();
-    (void)fprintf(stderr, "%s%s\n", level == PLIM_LOG_WARNING ? "warning: " : "", message);
+    (void)fputs(level == PLIM_LOG_WARNING ? "warning: " : "", stderr);
+    cli_print_text(stderr, message);
+    (void)fputc('\n', stderr);
 }
 
 static double seconds_between(const struct timespec *from, const struct timespec *to)

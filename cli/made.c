@@ -20,8 +20,8 @@ static json_t *describe(const char *target, const plim_dataset_info_t *info)
 static void say(const char *target, const plim_dataset_info_t *info)
 {
     char bytes[24];
-    (void)printf("%s: %" PRId64 " nodes, %" PRId64 " edges", target, info->num_nodes,
-                 info->num_edges);
+    cli_print_text(stdout, target);
+    (void)printf(": %" PRId64 " nodes, %" PRId64 " edges", info->num_nodes, info->num_edges);
     if (info->num_graphs > 0)
         (void)printf(", %" PRId64 " graphs", info->num_graphs);
     if (info->num_features > 0)

@@ -37,10 +37,9 @@ static int run_verb(int argc, char **argv)
     for (size_t i = 0; i < NUM_VERBS; i++)
         if (strcmp(argv[0], verbs[i]->name) == 0)
             return verbs[i]->run(argc, argv);
-    (void)fprintf(stderr,
-                  "plimsoll: there is no verb '%s'; plimsoll --help lists them (options come after "
-                  "the verb)\n",
-                  argv[0]);
+    (void)fputs("plimsoll: there is no verb '", stderr);
+    cli_print_text(stderr, argv[0]);
+    (void)fputs("'; plimsoll --help lists them (options come after the verb)\n", stderr);
     return CLI_WRONG_USE;
 }
 

@@ -22,7 +22,8 @@ static void say_heading(const plan_t *plan, const train_t *train, const plan_fou
     const plim_training_t *training = &train->training;
     const plim_dataset_info_t *info = &found->info;
     char nodes[24], edges[24], fanout[128];
-    (void)printf("%s%s: %s nodes, %s edges", train->dataset,
+    cli_print_text(stdout, train->dataset);
+    (void)printf("%s: %s nodes, %s edges",
                  plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "",
                  cli_count_text((double)info->num_nodes, nodes),
                  cli_count_text((double)info->num_edges, edges));

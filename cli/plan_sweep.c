@@ -109,8 +109,9 @@ static void say_head(const plan_t *plan)
     bool lines = false;
     for (int key = 0; key < plan->sweep.num_keys; key++)
         lines = lines || strcmp(plan->sweep.keys[key].name, "memory") == 0;
-    (void)printf("%s%s", plan->train.dataset,
-                 plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "");
+    cli_print_text(stdout, plan->train.dataset);
+    if (plan->shape.shape != NULL)
+        (void)printf(" (a shape; no dataset is read)");
     if (!lines)
         (void)printf("; line %s (%s)", plim_size_text(plan->line, line), plan->line_source);
     (void)printf("\n\n");

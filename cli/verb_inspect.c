@@ -144,13 +144,6 @@ static number_t grouped(int64_t value)
     return number;
 }
 
-/* A stranger's text on a terminal: without its control characters. */
-static void print_text(const char *text)
-{
-    for (; *text != '\0'; text++)
-        (void)putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
-}
-
 static void print_stats(const char *title, const plim_value_stats_t *stats, bool whole, int64_t all)
 {
     (void)printf("%-13smin %.4g, max %.4g, mean %.4g, deviation %.4g", title, stats->min,
@@ -232,14 +225,14 @@ static void print_view(const view_t *view)
     char text[24];
     plim_dataset_file_t file;
     (void)printf("dataset      ");
-    print_text(view->path);
+    cli_print_text(stdout, view->path);
     (void)printf("\nmade by      ");
-    print_text(view->provenance.source);
+    cli_print_text(stdout, view->provenance.source);
     if (view->provenance.options[0] != '\0')
         (void)putchar(' ');
-    print_text(view->provenance.options);
+    cli_print_text(stdout, view->provenance.options);
     (void)printf(" (plimsoll ");
-    print_text(view->provenance.version);
+    cli_print_text(stdout, view->provenance.version);
     (void)printf(")\nfingerprint  %s (format %d)\n", view->info->fingerprint, view->info->format);
     print_graph(view);
     print_labels(view);
