@@ -4,6 +4,7 @@
  */
 #include "ingest/graphbolt_yaml.h"
 
+#include "base/bounds.h"
 #include "base/fail.h"
 
 #include <errno.h>
@@ -94,7 +95,7 @@ static plim_status_t keep_count(const reader_t *reader, const char *value, size_
     PLIM_TRY(keep(reader, value, length, text, sizeof text));
     errno = 0;
     long long count = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || count < 0)
+    if (errno != 0 || end == text || *end != '\0' || count < 0 || count > PLIM__ITEMS_MAX)
         return bad(reader, "a number of nodes must stand here");
     *count_out = count;
     return PLIM_OK;

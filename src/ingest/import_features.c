@@ -1,6 +1,7 @@
 /* Features on their way into features.npy, each value looked at and converted. */
 #include "ingest/import.h"
 
+#include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -58,6 +59,10 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
                           import->features_from);
     if (sink->columns < 1)
         return plim__fail(PLIM_ERR_DATA, "%s: its rows have no columns", sink->name);
+    if (sink->columns > PLIM__COLUMNS_MAX)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: its rows have %" PRId64 " columns; at most %" PRId64 " can be read",
+                          sink->name, sink->columns, PLIM__COLUMNS_MAX);
     if (rows >= 0 && (!plim__mul_i64(rows, sink->columns, &bytes) ||
                       !plim__mul_i64(bytes, (int64_t)plim__dtype_size(sink->to_type), &bytes)))
         return plim__fail(PLIM_ERR_DATA, "%s: too large a shape", sink->name);

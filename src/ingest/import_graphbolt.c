@@ -9,9 +9,11 @@
 #include "ingest/graphbolt_yaml.h"
 #include "ingest/import_files.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -37,6 +39,30 @@ static plim_status_t join(const plim__import_t *import, const char *path, char p
                            : plim__fail(PLIM_ERR_DATA, "%.100s…: the path is too long", path);
 }
 
+/*
+ * A path from metadata.yaml, which may be a stranger's: only files in the directory are read,
+ * whatever dots and links lead to. One that does not exist is left to its opening.
+ */
+static plim_status_t join_inside(const plim__import_t *import, const char *name, const char *path,
+                                 char path_out[PATH_MAX])
+{
+    char directory[PATH_MAX], file[PATH_MAX];
+    PLIM_TRY(join(import, path, path_out));
+    if (realpath(path_out, file) == NULL)
+        return errno == ENOENT || errno == ENOTDIR
+                   ? PLIM_OK
+                   : plim__fail_errno(errno, "%s: cannot find %s", name, path);
+    if (realpath(import->options->source, directory) == NULL)
+        return plim__fail_errno(errno, "cannot find %s", import->options->source);
+    const size_t length = strlen(directory);
+    if (strncmp(file, directory, length) == 0 && (file[length] == '/' || length == 1))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: names %s, which lies outside of the directory and is not read; copy it "
+                      "into the directory and name it by its path there",
+                      name, path);
+}
+
 static plim_status_t array_path(const plim__import_t *import, const layout_t *layout,
                                 const plim__yaml_array_t *array, char path_out[PATH_MAX])
 {
@@ -45,7 +71,7 @@ static plim_status_t array_path(const plim__import_t *import, const layout_t *la
                           "%s: %s has the format '%s'; only numpy is read, so save it with "
                           "numpy.save",
                           layout->name, array->path, array->format);
-    return join(import, array->path, path_out);
+    return join_inside(import, layout->name, array->path, path_out);
 }
 
 static plim_status_t read_yaml(plim__import_t *import, layout_t *layout)
@@ -271,7 +297,7 @@ static plim_status_t run_layout(plim__import_t *import, layout_t *layout)
                           "%s: edges of the format '%s'; csv and numpy are "
                           "read",
                           layout->name, layout->yaml.edges.format);
-    PLIM_TRY(join(import, layout->yaml.edges.path, layout->edges));
+    PLIM_TRY(join_inside(import, layout->name, layout->yaml.edges.path, layout->edges));
     PLIM_TRY(find_sets(import, layout));
     PLIM_TRY(find_features(import, layout));
     PLIM_TRY(plan(import, layout, text));

@@ -5,6 +5,7 @@
  */
 #include "ingest/import.h"
 
+#include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -14,9 +15,6 @@
 #include <stdio.h>
 
 #define PIECE 2048 /* values handled at a time */
-
-/* The most classes that make sense: an id or a measurement taken for a label is found by it. */
-#define CLASSES_MAX ((int64_t)1 << 31)
 
 /* Whole numbers up to here are exact in a double. */
 #define EXACT_MAX 0x1p53
@@ -87,7 +85,7 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
         PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
-            if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)CLASSES_MAX))
+            if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
             classes[i] = isnan(values[i]) ? -1 : (int64_t)values[i];
         }

@@ -1,12 +1,10 @@
 #include "plan/settings.h"
 
+#include "base/bounds.h"
 #include "base/fail.h"
 #include "load/recipe.h"
 
 #include <math.h>
-
-/* More than anybody trains with, and few enough for products of sizes. */
-#define HIDDEN_MAX ((int64_t)1 << 20)
 
 static plim_status_t check_dataset(const plim_dataset_t *dataset)
 {
@@ -22,6 +20,13 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
     if (info->label_kind == PLIM_LABELS_CLASSES && info->num_classes < 2)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has %lld class; there is nothing to tell apart",
                           path, (long long)info->num_classes);
+    if (info->num_features > PLIM__WIDTH_MAX || plim__settings_outputs(info) > PLIM__WIDTH_MAX)
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s: it has %lld features and %lld classes or targets; models compute with "
+            "up to %lld of each",
+            path, (long long)info->num_features, (long long)plim__settings_outputs(info),
+            (long long)PLIM__WIDTH_MAX);
     if (info->num_split[PLIM_TRAIN] == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: its training split is empty; import it with one",
                           path);
@@ -52,9 +57,9 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
             info->num_graphs > 0
                 ? "a dataset of many graphs gives whole graphs: leave the fan-outs out"
                 : "an MLP looks at no neighbours: leave the fan-outs out");
-    if (model->hidden < 1 || model->hidden > HIDDEN_MAX)
+    if (model->hidden < 1 || model->hidden > PLIM__WIDTH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%lld hidden channels; from 1 to %lld will do",
-                          (long long)model->hidden, (long long)HIDDEN_MAX);
+                          (long long)model->hidden, (long long)PLIM__WIDTH_MAX);
     if (model->heads < 1 || (model->kind == PLIM_GAT && model->hidden % model->heads != 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "%lld hidden channels do not divide among %d heads; make hidden a "
@@ -141,14 +146,20 @@ plim_status_t plim__settings_check(const plim_dataset_t *dataset, const plim_tra
                           "training draws without replacement; leave recipe.replace false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY(check_task(dataset, training));
-    if (training->epochs < 1 || training->epochs > INT32_MAX)
+    if (training->epochs < 1 || training->epochs > PLIM__TURNS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%lld epochs; at least one is needed",
                           (long long)training->epochs);
-    if (training->eval_every < 0 || training->patience < 0 || training->microbatch < 0 ||
-        training->checkpoint_steps < 0 || !(training->checkpoint_seconds >= 0) ||
-        training->memory_steps < 0)
-        return plim__fail(PLIM_ERR_USAGE, "counts of epochs, steps and seconds are not negative");
-    if (training->accumulation < 1 || training->accumulation > INT32_MAX)
+    const int64_t counts[] = {training->eval_every,   training->patience,
+                              training->microbatch,   training->checkpoint_steps,
+                              training->memory_steps, training->optimiser.schedule_epochs};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i] < 0 || counts[i] > PLIM__TURNS_MAX)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "a count of epochs, steps or seeds is %lld; it is from 0 to %lld",
+                              (long long)counts[i], (long long)PLIM__TURNS_MAX);
+    if (!(training->checkpoint_seconds >= 0))
+        return plim__fail(PLIM_ERR_USAGE, "seconds between checkpoints are not negative");
+    if (training->accumulation < 1 || training->accumulation > PLIM__TURNS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%lld batches an update; at least one is needed",
                           (long long)training->accumulation);
     if (training->patience > 0 && (training->eval_every == 0 || info->num_split[PLIM_VALID] == 0))

@@ -1,6 +1,7 @@
 /* What a manifest must agree with, whether it was read or is about to be written. */
 #include "store/manifest.h"
 
+#include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
 
@@ -84,6 +85,14 @@ static plim_status_t bad_type(const plim__manifest_file_t *file, const char *nam
                       plim__dtype_name(file->type));
 }
 
+static plim_status_t check_columns(const plim__manifest_file_t *file, const char *name)
+{
+    if (file->shape[1] >= 1 && file->shape[1] <= PLIM__COLUMNS_MAX)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld columns; from 1 to %lld can be read", name,
+                      file->name, (long long)file->shape[1], (long long)PLIM__COLUMNS_MAX);
+}
+
 static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
 {
     plim_dataset_info_t *info = &manifest->info;
@@ -95,7 +104,7 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
     if (indptr == NULL || indices == NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: %s is missing", name,
                           indptr == NULL ? "indptr.npy" : "indices.npy");
-    if (info->num_nodes < 1 || info->num_nodes == INT64_MAX)
+    if (info->num_nodes < 1 || info->num_nodes > PLIM__ITEMS_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld nodes", name,
                           (long long)info->num_nodes);
     PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, name));
@@ -105,9 +114,12 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
     if (indices->type != (info->num_nodes < (int64_t)1 << 31 ? PLIM__NPY_I32 : PLIM__NPY_I64))
         return bad_type(indices, name);
     info->num_edges = indices->shape[0];
+    if (info->num_edges > PLIM__ITEMS_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld edges", name,
+                          (long long)info->num_edges);
     info->index_type = indices->type == PLIM__NPY_I32 ? PLIM_I32 : PLIM_I64;
 
-    if (info->num_graphs < 0 || info->num_graphs == INT64_MAX ||
+    if (info->num_graphs < 0 || info->num_graphs > PLIM__ITEMS_MAX ||
         (graphs == NULL) != (info->num_graphs == 0))
         return plim__fail(PLIM_ERR_DATA, "%s: %lld graphs %s graph_indptr.npy", name,
                           (long long)info->num_graphs, graphs == NULL ? "without" : "with");
@@ -138,8 +150,7 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     PLIM_TRY(expect(features, 2, info->num_nodes, name));
     if (features->type != PLIM__NPY_F16 && features->type != PLIM__NPY_F32)
         return bad_type(features, name);
-    if (features->shape[1] < 1)
-        return plim__fail(PLIM_ERR_DATA, "%s: features.npy has no columns", name);
+    PLIM_TRY(check_columns(features, name));
     info->num_features = features->shape[1];
     info->feature_type = features->type == PLIM__NPY_F16 ? PLIM_F16 : PLIM_F32;
     return PLIM_OK;
@@ -160,12 +171,15 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
             return bad_type(labels, name);
         info->label_kind = labels->type == PLIM__NPY_I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
         PLIM_TRY(expect(labels, labels->type == PLIM__NPY_I64 ? 1 : 2, rows, name));
-        if (labels->type == PLIM__NPY_F32 && labels->shape[1] < 1)
-            return plim__fail(PLIM_ERR_DATA, "%s: labels.npy has no columns", name);
+        if (labels->type == PLIM__NPY_F32)
+            PLIM_TRY(check_columns(labels, name));
         info->num_labels = rows;
         info->num_targets = labels->type == PLIM__NPY_F32 ? labels->shape[1] : 0;
     }
-    if (info->num_classes < 0 || (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES))
+    if (info->num_classes < 0 || info->num_classes > PLIM__NUM_CLASSES_MAX)
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes; there are at most %lld", name,
+                          (long long)info->num_classes, (long long)PLIM__NUM_CLASSES_MAX);
+    if (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but labels that are not of classes",
                           name, (long long)info->num_classes);
     for (int i = 0; i < 3; i++) {

@@ -146,16 +146,23 @@ plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const 
 plim_status_t plim__run_lines_mend(plim__run_lines_t *lines)
 {
     char text[4096];
+    const int64_t first = plim__max_i64(0, lines->size - PLIM__LINE_MAX);
     int64_t end = lines->size;
-    while (end > 0) {
-        int64_t begin = plim__max_i64(0, end - (int64_t)sizeof text);
+    while (end > first) {
+        int64_t begin = plim__max_i64(first, end - (int64_t)sizeof text);
         PLIM_TRY(read_back(lines, begin, text, (size_t)(end - begin)));
         while (end > begin && text[end - begin - 1] != '\n')
             end--;
         if (end > begin)
-            break;
+            return truncate_to(lines, end);
     }
-    return truncate_to(lines, end);
+    if (first > 0)
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: no line ends in its last %d bytes of %lld, so it was not written by a "
+            "run; put the file back, or remove it (it holds times and memory only)",
+            lines->path, PLIM__LINE_MAX, (long long)lines->size);
+    return truncate_to(lines, 0);
 }
 
 plim_status_t plim__run_lines_append(plim__run_lines_t *lines, const char *line)

@@ -7,6 +7,8 @@
 
 #define PLIM__RUN_PATH (PLIM_PATH_MAX + 32) /* of a file in the run's directory */
 
+#define PLIM__LINE_MAX 65536 /* bytes of a line, of which none has a tenth */
+
 typedef struct plim__run_lines {
     int fd;    /* -1 when closed */
     bool made; /* by plim__run_lines_open, so that it may be removed again */
@@ -30,7 +32,10 @@ plim_status_t plim__run_lines_append(plim__run_lines_t *lines, const char *line)
  * or `crc` is given and is not the CRC-32 of the bytes that stay. */
 plim_status_t plim__run_lines_cut(plim__run_lines_t *lines, int64_t size, const uint32_t *crc);
 
-/* Cuts off what follows the last newline: a line half written by a process that was killed. */
+/*
+ * Cuts off what follows the last newline: a line half written by a process that was killed. Reads
+ * the file's last PLIM__LINE_MAX bytes at most; PLIM_ERR_DATA when no line ends there.
+ */
 plim_status_t plim__run_lines_mend(plim__run_lines_t *lines);
 
 /* Makes what was appended durable. */

@@ -1,4 +1,5 @@
 /* Checkpoints of a run: written, and read back with suspicion. */
+#include "base/bounds.h"
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -14,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef enum kind { COUNT, REAL, FLAG } kind_t;
+typedef enum kind { TURNS, TOTAL, REAL, FLAG } kind_t;
 
 /* A position's fields by their notes. */
 typedef struct field {
@@ -26,22 +27,22 @@ typedef struct field {
 #define AT(name) offsetof(plim__position_t, name)
 
 static const field_t fields[] = {
-    {"epoch", COUNT, AT(epoch)},
-    {"step", COUNT, AT(step)},
-    {"updates", COUNT, AT(updates)},
-    {"part_seeds", COUNT, AT(part_seeds)},
-    {"part_nodes", COUNT, AT(part_nodes)},
-    {"part_edges", COUNT, AT(part_edges)},
+    {"epoch", TURNS, AT(epoch)},
+    {"step", TURNS, AT(step)},
+    {"updates", TOTAL, AT(updates)},
+    {"part_seeds", TURNS, AT(part_seeds)},
+    {"part_nodes", TOTAL, AT(part_nodes)},
+    {"part_edges", TOTAL, AT(part_edges)},
     {"loss_sum", REAL, AT(loss_sum)},
     {"loss_seeds", REAL, AT(loss_seeds)},
     {"epoch_loss", REAL, AT(epoch_loss)},
-    {"best_epoch", COUNT, AT(best_epoch)},
+    {"best_epoch", TURNS, AT(best_epoch)},
     {"best_train", REAL, AT(best_score[0])},
     {"best_valid", REAL, AT(best_score[1])},
     {"best_test", REAL, AT(best_score[2])},
-    {"waited", COUNT, AT(waited)},
-    {"metrics_bytes", COUNT, AT(metrics_bytes)},
-    {"metrics_crc32", COUNT, AT(metrics_crc)},
+    {"waited", TURNS, AT(waited)},
+    {"metrics_bytes", TOTAL, AT(metrics_bytes)},
+    {"metrics_crc32", TOTAL, AT(metrics_crc)},
     {"ended", FLAG, AT(ended)},
 };
 
@@ -55,7 +56,8 @@ static void put_field(const field_t *field, const plim__position_t *position,
 {
     const void *from = (const char *)position + field->offset;
     switch (field->kind) {
-    case COUNT:
+    case TURNS:
+    case TOTAL:
         (void)snprintf(text_out, NOTE_TEXT, "%lld", (long long)*(const int64_t *)from);
         break;
     case REAL:
@@ -74,10 +76,12 @@ static bool get_field(const field_t *field, const char *text, plim__position_t *
     if (text == NULL || text[0] == '\0')
         return false;
     switch (field->kind) {
-    case COUNT:
+    case TURNS:
+    case TOTAL:
         errno = 0;
         *(int64_t *)to = strtoll(text, &end, 10);
-        return errno == 0 && *end == '\0' && *(int64_t *)to >= 0;
+        return errno == 0 && *end == '\0' && *(int64_t *)to >= 0 &&
+               *(int64_t *)to <= (field->kind == TURNS ? PLIM__TURNS_MAX : PLIM__TOTAL_MAX);
     case REAL:
         *(double *)to = strtod(text, &end);
         return *end == '\0';

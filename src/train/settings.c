@@ -1,6 +1,7 @@
 /* The table of settings, and what it serves for. */
 #include "train/settings.h"
 
+#include "base/bounds.h"
 #include "base/fail.h"
 
 #include <errno.h>
@@ -303,7 +304,7 @@ static bool parse(const setting_t *setting, const json_t *value, void *to)
         *(int *)to = (int)number;
         return true;
     case COUNT:
-        return parse_integer(value, 0, INT64_MAX, to);
+        return parse_integer(value, 0, PLIM__TURNS_MAX, to);
     case REAL:
         *(double *)to = json_number_value(value);
         return json_is_number(value) && isfinite(*(double *)to);

@@ -1,0 +1,29 @@
+/*
+ * The largest numbers that are believed when a file or a caller gives them. They are above what
+ * anybody has and small enough that sums and products of a few of them fit 64 bits, and that
+ * oneDNN, which computes with 32 bits in places, divides by none that has become 0.
+ */
+#ifndef PLIM_BASE_BOUNDS_H
+#define PLIM_BASE_BOUNDS_H
+
+#include <stdint.h>
+
+/* Columns of a model's matrices: features, hidden channels, outputs. */
+#define PLIM__WIDTH_MAX ((int64_t)1 << 20)
+
+/* Columns of an array of a dataset: features and targets. */
+#define PLIM__COLUMNS_MAX ((int64_t)1 << 24)
+
+/* Classes: an id or a measurement taken for a label is found by it. */
+#define PLIM__NUM_CLASSES_MAX ((int64_t)1 << 31)
+
+/* Nodes, edges, graphs: an array of eight bytes for each fits a file. */
+#define PLIM__ITEMS_MAX ((int64_t)1 << 56)
+
+/* Epochs, steps of one, evaluations, seeds: what the options take. */
+#define PLIM__TURNS_MAX INT32_MAX
+
+/* Updates of the weights, seeds of an epoch, bytes of a text file. */
+#define PLIM__TOTAL_MAX ((int64_t)1 << 53)
+
+#endif
