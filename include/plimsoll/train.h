@@ -181,8 +181,9 @@ typedef struct plim_train_result {
  *
  * A run computes the same bits under any line that has room for whole batches. Where there is none
  * for them (or for microbatch, or wishes->part_seeds), load.part_seeds says how many seeds are
- * computed at a time, by halves of a batch, and the log warns: losses then agree in f32 to about
- * 1e-6, which large learning rates magnify, and to the bit among all runs of the same part_seeds.
+ * computed at a time, in the fewest equal parts that fit (to a quarter of their number), and the
+ * log warns: losses then agree in f32 to about 1e-6, which large learning rates magnify, and to the
+ * bit among all runs of the same part_seeds.
  */
 typedef struct plim_train_plan {
     plim_load_plan_t load;

@@ -31,6 +31,8 @@ enum {
     SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
     BESIDE_PERCENT = 75,    /* of what is left for slots and what stands beside them, the most while
                                windows and hot rows need the rest */
+    MODEST_PERCENT = 25,    /* the same where larger parts are only faster to compute: rows that
+                               windows have no room for are read again for each part */
     ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
     DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
     ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
@@ -104,7 +106,9 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
         plim__max_i64(SPARE_PERCENT, (int64_t)(FEW_PERCENT / sqrt((double)num_seeds)));
     size.nodes = more(size.nodes, percent);
     size.edges = more(size.edges, percent);
-    if (facts->wishes->part_nodes > 0 && num_seeds == facts->part_seeds)
+    const int64_t wished = plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
+                                                 facts->wishes->part_seeds);
+    if (facts->wishes->part_nodes > 0 && num_seeds == wished)
         size = (plim__load_size_t){facts->wishes->part_nodes, facts->wishes->part_edges};
     return (plim__load_size_t){plim__min_i64(size.nodes, most.nodes),
                                plim__min_i64(size.edges, most.edges)};
@@ -264,7 +268,8 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
     plan->num_slots = wishes->num_slots > 0 ? wishes->num_slots : 1;
     plan->slot_nodes = facts->one.nodes;
     plan->slot_edges = facts->one.edges;
-    plan->part_seeds = wishes->part_seeds;
+    plan->part_seeds =
+        facts->part_seeds < facts->batch_seeds ? facts->part_seeds : wishes->part_seeds;
     plan->io_depth = DEPTH_LEAST;
     plan->io_gap = IO_GAP;
     if (wishes->scratch != NULL)
@@ -361,9 +366,10 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_p
     const int64_t grown = beside_of(facts, &tried) - beside_of(facts, plan);
     const int64_t total = total_of(facts, line, &tried);
     int64_t most = line;
-    if (plan->window_steps > 0 && grown > 0) {
+    if (plan->window_steps > 0 && (grown > 0 || facts->modest)) {
         const int64_t least = total_of(facts, line, plan);
-        most = least + plim__max_i64(line - least, 0) / 100 * BESIDE_PERCENT;
+        const int64_t percent = facts->modest ? MODEST_PERCENT : BESIDE_PERCENT;
+        most = least + plim__max_i64(line - least, 0) / 100 * percent;
     }
     if (total > most || total - grown > limit)
         return false;

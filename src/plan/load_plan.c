@@ -9,6 +9,7 @@
 #include "load/slots.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "nn/matrix.h"
 #include "plan/expect.h"
 #include "plan/load_fit.h"
 #include "plan/statistics.h"
@@ -23,6 +24,9 @@
 #define PACKED_STEP ((size_t)1 << 20)
 
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
+
+/* Batches are cut so that this much is left over. */
+#define CUT_SPARE MIB
 
 /* What can be drawn at all, and is worth a plan. */
 static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
@@ -268,51 +272,71 @@ static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds
         plim__log(facts->job, PLIM_LOG_INFO, "batches of %lld come %s%s", batch, parts, more);
 }
 
-/* As many seeds, by halves, as a slot has room for; those of a part where that is enough. */
-static int64_t cut_seeds(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+/* The same facts for batches that are cut at so many seeds. */
+static plim__load_facts_t cut_at(const plim__load_facts_t *facts, int64_t seeds)
 {
-    int64_t seeds = facts->part_seeds;
-    while (seeds > 1 && !fits_a_slot(plan, plim__load_needed(facts, seeds)))
-        seeds = (seeds + 1) / 2;
-    return seeds;
-}
-
-static void set_part(plim_load_plan_t *plan, int64_t seeds, plim__load_size_t size)
-{
-    plan->part_seeds = seeds;
-    plan->part_nodes = size.nodes;
-    plan->part_edges = size.edges;
+    plim__load_facts_t parts = *facts;
+    parts.part_seeds = seeds;
+    parts.most = plim__load_most(facts, seeds);
+    return parts;
 }
 
 /*
- * Fits, cuts batches that a slot has no room for, and fits anew for such parts: what is added up
- * then depends on that number and on what so many seeds may need, not on how much a slot happens to
- * hold.
+ * Whether parts of so many seeds fit under the line, each in one slot, with what a model holds of
+ * so many beside them. What is added up then depends on that number and on what so many seeds may
+ * need, not on how much a slot happens to hold.
  */
+static bool fit_parts(const plim__load_facts_t *parts, int64_t line, plim_load_plan_t *plan_out)
+{
+    const plim__load_size_t needed = plim__load_needed(parts, parts->part_seeds);
+    if (!plim__load_fit(parts, line, plan_out) || !fits_a_slot(plan_out, needed))
+        return false;
+    plan_out->part_nodes = needed.nodes;
+    plan_out->part_edges = needed.edges;
+    return true;
+}
+
+/* Whether batches come in so many equal parts under the line. */
+static bool fits_cut(const plim__load_facts_t *facts, int64_t line, int64_t parts)
+{
+    plim__load_facts_t cut = cut_at(facts, (facts->part_seeds - 1) / parts + 1);
+    plim_load_plan_t plan;
+    cut.modest = cut.part_seeds > PLIM__ROWS;
+    return fit_parts(&cut, line, &plan);
+}
+
+/*
+ * Seeds of a part where batches must be cut: of the fewest equal parts that fit, to a quarter of
+ * their number. A little of the line is left over, so that a process that is a little larger goes
+ * on with the same cut, which decides the last bits.
+ */
+static int64_t cut_seeds(const plim__load_facts_t *facts, int64_t line)
+{
+    const int64_t all = facts->part_seeds;
+    int64_t few = 1, many = 2; /* few do not fit, many do */
+    for (; many < all && !fits_cut(facts, line - CUT_SPARE, many); many *= 2)
+        few = many;
+    const int64_t exact = plim__max_i64(few / 4, 1);
+    while (many - few > exact) {
+        const int64_t middle = few + (many - few) / 2;
+        if (fits_cut(facts, line - CUT_SPARE, middle))
+            many = middle;
+        else
+            few = middle;
+    }
+    return (all - 1) / many + 1;
+}
+
+/* Fits whole batches, or else the largest parts of them that fit. */
 static bool fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
 {
-    if (!plim__load_fit(facts, line, plan_out))
-        return false;
     if (!facts->beside->cuts)
+        return plim__load_fit(facts, line, plan_out);
+    if (fit_parts(facts, line, plan_out))
         return true;
-    const int64_t seeds = cut_seeds(facts, plan_out);
-    const plim__load_size_t needed = plim__load_needed(facts, seeds);
-    if (seeds == facts->part_seeds) {
-        set_part(plan_out, facts->wishes->part_seeds, needed);
-        return true;
-    }
-    plim_load_wishes_t wishes = *facts->wishes;
-    plim__load_facts_t parts = *facts;
-    plim_load_plan_t again;
-    wishes.part_seeds = seeds;
-    wishes.part_nodes = wishes.part_edges = 0; /* of a part of another size */
-    parts.wishes = &wishes;
-    parts.part_seeds = seeds;
-    parts.most = plim__load_most(&parts, seeds);
-    if (plim__load_fit(&parts, line, &again) && fits_a_slot(&again, needed))
-        *plan_out = again;
-    set_part(plan_out, seeds, needed);
-    return true;
+    const plim__load_facts_t parts =
+        cut_at(facts, facts->beside->any_cut ? 1 : cut_seeds(facts, line));
+    return fit_parts(&parts, line, plan_out);
 }
 
 /* Seeds that are computed at a time. */
@@ -377,10 +401,10 @@ static int64_t nothing(const void *context, const plim_load_plan_t *plan)
     return 0;
 }
 
-/* The least line with all of the code in memory: of what takes least beside. */
+/* The least line with all of the code in memory: of what takes least beside, a seed at a time. */
 static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside_t *tight)
 {
-    plim__load_facts_t tightest = *facts;
+    plim__load_facts_t tightest = facts->beside->cuts ? cut_at(facts, 1) : *facts;
     if (tight->context != NULL)
         tightest.beside = tight;
     return plim__load_least(&tightest);
@@ -500,8 +524,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     add_held(job->ledger, rounding, &plan);
     plan.line = line;
     plan.spare = spare_of(&facts);
-    /* Of batches that are not cut, which may take more. */
-    plan.least = lowest_of(&facts, plim__load_least(&facts));
+    plan.least = lowest_of(&facts, least_of(&facts, &tight));
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;

@@ -20,6 +20,7 @@ typedef struct plim__load_beside {
     int64_t spare;       /* of the bytes, code; as plim__ledger_spare */
     bool whole;          /* batches may not be cut */
     bool cuts;           /* one that must be is cut at a number of seeds that the plan chooses */
+    bool any_cut;        /* the plan is asked only whether it cuts: one seed at a time will do */
     bool bits;           /* a cut changes the last bits of what is computed */
     bool quiet;          /* nothing is read, and nothing said but in errors */
     const plim__trial_t *known; /* where quiet: what seeds came to; NULL: what dataset.json says */

@@ -128,6 +128,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                         .spare = plim__dense_library_spare(),
                                         .whole = whole,
                                         .cuts = !whole,
+                                        .any_cut = context->trains && context->quiet,
                                         .bits = context->trains,
                                         .quiet = context->quiet,
                                         .known = context->known,

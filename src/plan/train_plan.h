@@ -13,7 +13,8 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
                                     const plim_training_t *training, plim_train_plan_t *plan_out);
 
 /* As plim_train_plan for training alone, without what comes afterwards; nothing is read and nothing
- * said. `known`: what seeds of this recipe come to; NULL: what dataset.json says. */
+ * said. Batches that must be cut are cut into single seeds: no larger cut is looked for. `known`:
+ * what seeds of this recipe come to; NULL: what dataset.json says. */
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
                                      const plim_load_wishes_t *wishes, const plim__trial_t *known,

@@ -1,0 +1,138 @@
+/* Where batches must be cut, the cut is the largest that fits, whatever is wide. */
+#include "support/harness.h"
+#include "support/training.h"
+
+#include "base/check.h"
+#include "nn/matrix.h"
+#include "store/dataset.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+#define BATCH 1024
+#define LINES 4 /* each half as far from the least as the one before */
+
+static const struct {
+    int64_t features, hidden, classes, targets;
+    plim_model_kind_t kind;
+} cases[] = {
+    {32, 64, 10, 0, PLIM_SAGE},     {32, 64, 1000, 0, PLIM_SAGE}, {32, 64, 10000, 0, PLIM_SAGE},
+    {32, 64, 100000, 0, PLIM_SAGE}, {32, 64, 10000, 0, PLIM_GAT}, {32, 64, 10000, 0, PLIM_MLP},
+    {5000, 64, 10, 0, PLIM_GCN},    {32, 1024, 10, 0, PLIM_SAGE}, {32, 64, 0, 3000, PLIM_GIN},
+};
+
+#define NUM_CASES (sizeof cases / sizeof cases[0])
+
+/* What dataset.json would say of a graph that wide. */
+static plim_dataset_t *imagine(const plim_job_t *job, size_t which)
+{
+    plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
+    plim_dataset_t *dataset, *targets;
+    options.shape = "free";
+    options.num_nodes = 100000;
+    options.num_edges = 1000000;
+    options.num_features = cases[which].features;
+    options.num_classes = cases[which].classes > 0 ? cases[which].classes : 2;
+    assert_ok(plim_dataset_imagine(job, &options, &dataset));
+    if (cases[which].targets == 0)
+        return dataset;
+    plim__manifest_t manifest = *plim__dataset_manifest(dataset);
+    manifest.info.num_classes = 0;
+    for (int i = 0; i < manifest.num_files; i++)
+        if (strcmp(manifest.files[i].name, "labels.npy") == 0) {
+            manifest.files[i].type = PLIM__NPY_F32;
+            manifest.files[i].num_dims = 2;
+            manifest.files[i].shape[1] = cases[which].targets;
+        }
+    assert_ok(plim__dataset_imagine(job, "targets", &manifest, &targets));
+    plim_dataset_close(dataset);
+    return targets;
+}
+
+static plim_training_t training_of(size_t which)
+{
+    plim_training_t training =
+        test_training_two_hops(cases[which].kind, cases[which].hidden, BATCH, 10, 5);
+    if (cases[which].targets > 0)
+        training.loss = PLIM_LOSS_BCE;
+    return training;
+}
+
+/* Seeds at a time under that line; with a wish, whether it is had. */
+static int64_t seeds_under(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim_training_t *training, int64_t memory, int64_t wish,
+                           plim_train_plan_t *plan)
+{
+    const plim_load_wishes_t wishes = {.memory = memory, .part_seeds = wish, .no_advice = true};
+    if (plim_train_plan(job, dataset, training, &wishes, plan) != PLIM_OK)
+        return 0;
+    return plan->load.part_seeds > 0 ? plan->load.part_seeds : BATCH;
+}
+
+/* The most seeds that are had when they are wished for. */
+static int64_t most_by_hand(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const plim_training_t *training, int64_t memory)
+{
+    plim_train_plan_t plan;
+    int64_t low = 1, high = BATCH;
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+        if (seeds_under(job, dataset, training, memory, middle, &plan) == middle)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+static int64_t parts_of(int64_t seeds)
+{
+    return (BATCH - 1) / seeds + 1;
+}
+
+/*
+ * A MiB is left over, for the next process; more parts than a few are not counted singly. Where
+ * rows are read from disk, windows and caches come before parts that are larger than a tile. With
+ * more memory there are no more parts, and resumed under the same line there are as many.
+ */
+static void the_cut_is_the_largest_that_fits(void **state)
+{
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    for (size_t which = 0; which < NUM_CASES; which++) {
+        plim_dataset_t *dataset = imagine(&job, which);
+        const plim_training_t training = training_of(which);
+        plim_train_plan_t whole, plan;
+        assert_ok(plim_train_plan(&job, dataset, &training, NULL, &whole));
+        int64_t before = 1;
+        for (int i = LINES; i > 0; i--) {
+            const int64_t line = whole.least + ((whole.total - whole.least) >> i);
+            const int64_t seeds = seeds_under(&job, dataset, &training, line, 0, &plan);
+            int64_t most = most_by_hand(&job, dataset, &training, line - MIB);
+            if (plan.load.window_steps > 0 && most > PLIM__ROWS && seeds < most)
+                most = PLIM__ROWS; /* the rest of the line reads less */
+            print_message("case %zu, %lld KiB: %lld seeds of %lld, %lld KiB\n", which,
+                          (long long)line / 1024, (long long)seeds, (long long)most,
+                          (long long)plan.total / 1024);
+            assert_true(seeds >= before);
+            assert_true(4 * parts_of(seeds) <= 5 * parts_of(most));
+            before = seeds;
+            assert_int_equal(seeds_under(&job, dataset, &training, line - MIB / 2, seeds, &plan),
+                             seeds);
+        }
+        assert_true(before > 1);
+        plim_dataset_close(dataset);
+    }
+    test_job_end(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cut_is_the_largest_that_fits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
