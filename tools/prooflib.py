@@ -145,6 +145,22 @@ def read_safetensors(path):
     return {'metadata': tensors.pop('__metadata__', {}), 'tensors': tensors, 'digest': hashlib.blake2b(whole[8 + size:], digest_size=16).hexdigest()}
 
 
+def flip(path, bit):
+    """Flips one bit of a file."""
+    with open(path, 'r+b') as file:
+        file.seek(bit // 8)
+        byte = file.read(1)[0]
+        file.seek(bit // 8)
+        file.write(bytes([byte ^ 1 << bit % 8]))
+
+
+def draw_place(draw, files, weighted):
+    """A file and a bit of it: any of all bytes alike, or any of all files."""
+    sizes = [path.stat().st_size for path in files]
+    path = draw.choices(files, sizes)[0] if weighted else draw.choice(files)
+    return path, draw.randrange(path.stat().st_size * 8)
+
+
 def test_data():
     """Where the real data lies, if it does."""
     return pathlib.Path(os.environ.get('PLIMSOLL_TEST_DATA') or SOURCE.parent / 'shared' / 'data')
