@@ -11,8 +11,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define LINES_MOST                                                                                 \
-    ((int64_t)1 << 32) /* bytes that are read to check them; an epoch takes some 200 */
+/* Bytes that are read to check them; an epoch takes some 200. */
+#define LINES_MOST ((int64_t)1 << 32)
 
 /* Why a file that is there cannot be one that a run appends to; NULL when it can. */
 static const char *why_not_ours(const struct stat *about)

@@ -220,7 +220,7 @@ static int fill_disk(const char *directory, plim_io_engine_t engine)
                 strstr(plim_last_error(), "disk is full") != NULL;
     plim__writer_destroy(writer);
     free(bytes);
-    return status == PLIM_ERR_IO && said ? 0 : 1;
+    return status == PLIM_ERR_DISK && said ? 0 : 1;
 }
 
 static void says_that_the_disk_is_full(void **state)
