@@ -145,19 +145,11 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
     *texts_out = texts;
 }
 
-/* What the automatic loss is. */
-static plim_loss_t loss_of(const plim_dataset_info_t *info, const plim_training_t *training)
-{
-    if (training->loss != PLIM_LOSS_AUTO)
-        return training->loss;
-    return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_MSE;
-}
-
 /* What plan shows in full, in a few lines. */
 void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
                     const plim_train_plan_t *plan, const char *run)
 {
-    const char *loss = plim_words(PLIM_WORDS_LOSS)[loss_of(info, &train->training)];
+    const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
     const char *metric =
         plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
     char total[24], line[24], least[24];

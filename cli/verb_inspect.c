@@ -111,6 +111,7 @@ static json_t *view_json(const view_t *view)
         (json_int_t)report->bytes_read);
     (void)json_object_update(object, rest);
     json_decref(rest);
+    (void)json_object_set_new(object, "multi_label", json_boolean(info->multi_label));
     if (info->num_features > 0)
         (void)json_object_set_new(object, "features", stats_json(&report->features));
     if (info->label_kind == PLIM_LABELS_VALUES)
@@ -178,9 +179,10 @@ static void print_labels(const view_t *view)
                          i + 1 < report->num_top ? ", " : "\n");
         break;
     case PLIM_LABELS_VALUES:
-        (void)printf("labels       %s target%s for each of %s %s\n",
+        (void)printf("labels       %s target%s for each of %s %s%s\n",
                      grouped(info->num_targets).text, info->num_targets == 1 ? "" : "s",
-                     grouped(info->num_labels).text, rows);
+                     grouped(info->num_labels).text, rows,
+                     info->multi_label ? ", 0 and 1: multi-label" : "");
         print_stats("", &report->targets, report->whole, info->num_labels * info->num_targets);
         break;
     }
@@ -265,6 +267,13 @@ static void warn(const view_t *view)
                       view->report.file_system);
     if (view->report.features.num_nan + view->report.features.num_infinite > 0)
         (void)fprintf(stderr, "warning: the features are not all finite numbers\n");
+    const int64_t labelled = view->info->num_labels - view->report.num_unlabelled;
+    if (view->info->label_kind == PLIM_LABELS_CLASSES && view->info->num_classes > labelled)
+        (void)fprintf(stderr,
+                      "warning: labels are taken for classes, of which there would be %s for %s "
+                      "labelled %s: are they ids, or values?\n",
+                      grouped(view->info->num_classes).text, grouped(labelled).text,
+                      view->info->num_graphs > 0 ? "graphs" : "nodes");
 }
 
 static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const char *path,

@@ -33,6 +33,7 @@ typedef struct plim_dataset_info {
     plim_dtype_t index_type;   /* of indices.npy: I32 below 2^31 nodes, else I64 */
     plim_dtype_t feature_type; /* F16 or F32 */
     plim_label_kind_t label_kind;
+    bool multi_label; /* values are 0 and 1 (or NaN) in several columns */
     double
         feature_error; /* worst relative error of stored features against the source's; 0 = exact */
     char

@@ -31,7 +31,8 @@ typedef enum plim_pool { PLIM_POOL_MEAN = 0, PLIM_POOL_ADD, PLIM_POOL_MAX } plim
 typedef enum plim_precision { PLIM_PRECISION_F32 = 0, PLIM_PRECISION_BF16 } plim_precision_t;
 
 typedef enum plim_loss {
-    PLIM_LOSS_AUTO = 0, /* cross-entropy for classes, squared error for values */
+    PLIM_LOSS_AUTO = 0, /* cross-entropy for classes, BCE for multi-label values, squared error for
+                           others */
     PLIM_LOSS_CROSS_ENTROPY,
     PLIM_LOSS_BCE, /* with logits; values are 0 or 1 */
     PLIM_LOSS_MSE,
@@ -137,6 +138,10 @@ typedef enum plim_words {
 
 /* The words of its values, by value, ended by NULL. Thread-safe. */
 PLIM_API const char *const *plim_words(plim_words_t of);
+
+/* The loss of a training on the dataset, the automatic one settled. */
+PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
+                                        const plim_training_t *training);
 
 /* What a run on the dataset is scored by: the training's metric, the automatic one settled. */
 PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,

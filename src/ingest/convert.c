@@ -24,10 +24,10 @@ static int64_t f32_to_f16_scalar(const float *from, uint16_t *to, int64_t begin,
 {
     for (int64_t i = begin; i < count; i++) {
         float value = from[i];
-        if (isnan(value) || (fabsf(value) >= F16_OVERFLOW && !isinf(value)))
+        if (!(fabsf(value) < F16_OVERFLOW))
             return i;
         to[i] = plim__f16_from_f32(value);
-        if (value != 0 && !isinf(value))
+        if (value != 0)
             raise_error(fabsf(value - plim__f32_from_f16(to[i])) / fabsf(value), worst);
     }
     return count;
@@ -38,21 +38,17 @@ __attribute__((target("avx2,f16c"))) static int64_t f32_to_f16_avx2(const float 
 {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     const __m256 overflow = _mm256_set1_ps(F16_OVERFLOW);
-    const __m256 infinity = _mm256_set1_ps(INFINITY);
     __m256 most = _mm256_setzero_ps();
     int64_t i = 0;
     for (; i + 8 <= count; i += 8) {
         __m256 value = _mm256_loadu_ps(from + i);
         __m256 size = _mm256_and_ps(value, magnitude);
-        __m256 bad = _mm256_or_ps(_mm256_cmp_ps(value, value, _CMP_UNORD_Q),
-                                  _mm256_and_ps(_mm256_cmp_ps(size, overflow, _CMP_GE_OQ),
-                                                _mm256_cmp_ps(size, infinity, _CMP_NEQ_OQ)));
-        if (_mm256_movemask_ps(bad) != 0)
+        if (_mm256_movemask_ps(_mm256_cmp_ps(size, overflow, _CMP_NLT_UQ)) != 0)
             break;
         __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
         _mm_storeu_si128((__m128i *)(to + i), half);
         __m256 lost = _mm256_and_ps(_mm256_sub_ps(value, _mm256_cvtph_ps(half)), magnitude);
-        /* Zeros and infinities give NaN here, and max takes its second operand then. */
+        /* Zeros give NaN here, and max takes its second operand then. */
         most = _mm256_max_ps(_mm256_div_ps(lost, size), most);
     }
     float each[8];
@@ -66,16 +62,12 @@ __attribute__((target("avx512f"))) static int64_t f32_to_f16_avx512(const float 
                                                                     int64_t count, float *worst)
 {
     const __m512 overflow = _mm512_set1_ps(F16_OVERFLOW);
-    const __m512 infinity = _mm512_set1_ps(INFINITY);
     __m512 most = _mm512_setzero_ps();
     int64_t i = 0;
     for (; i + 16 <= count; i += 16) {
         __m512 value = _mm512_loadu_ps(from + i);
         __m512 size = _mm512_abs_ps(value);
-        __mmask16 bad = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-        __mmask16 large = _mm512_cmp_ps_mask(size, overflow, _CMP_GE_OQ);
-        bad = (__mmask16)(bad | _mm512_mask_cmp_ps_mask(large, size, infinity, _CMP_NEQ_OQ));
-        if (bad != 0)
+        if (_mm512_cmp_ps_mask(size, overflow, _CMP_NLT_UQ) != 0)
             break;
         __m256i half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         _mm256_storeu_si256((__m256i *)(to + i), half);
@@ -92,7 +84,7 @@ __attribute__((target("avx512f"))) static int64_t f32_to_f16_avx512(const float 
 static int64_t f32_check_scalar(const float *from, int64_t begin, int64_t count)
 {
     for (int64_t i = begin; i < count; i++)
-        if (isnan(from[i]))
+        if (!isfinite(from[i]))
             return i;
     return count;
 }
@@ -103,6 +95,9 @@ __attribute__((target("avx2"))) static int64_t f32_check_avx2(const float *from,
     for (; i + 32 <= count; i += 32) {
         __m256 a = _mm256_loadu_ps(from + i), b = _mm256_loadu_ps(from + i + 8);
         __m256 c = _mm256_loadu_ps(from + i + 16), d = _mm256_loadu_ps(from + i + 24);
+        /* Infinity less itself is NaN too. */
+        a = _mm256_sub_ps(a, a), b = _mm256_sub_ps(b, b);
+        c = _mm256_sub_ps(c, c), d = _mm256_sub_ps(d, d);
         __m256 bad =
             _mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q), _mm256_cmp_ps(c, d, _CMP_UNORD_Q));
         if (_mm256_movemask_ps(bad) != 0)
@@ -115,18 +110,18 @@ __attribute__((target("avx2"))) static int64_t f32_check_avx2(const float *from,
 static int64_t f16_check(const uint16_t *from, int64_t count)
 {
     const __m128i magnitude = _mm_set1_epi16(0x7fff);
-    const __m128i infinity = _mm_set1_epi16(0x7c00);
+    const __m128i largest = _mm_set1_epi16(0x7bff);
     int64_t i = 0;
     for (; i + 16 <= count; i += 16) {
         __m128i a = _mm_loadu_si128((const __m128i *)(from + i));
         __m128i b = _mm_loadu_si128((const __m128i *)(from + i + 8));
-        __m128i bad = _mm_or_si128(_mm_cmpgt_epi16(_mm_and_si128(a, magnitude), infinity),
-                                   _mm_cmpgt_epi16(_mm_and_si128(b, magnitude), infinity));
+        __m128i bad = _mm_or_si128(_mm_cmpgt_epi16(_mm_and_si128(a, magnitude), largest),
+                                   _mm_cmpgt_epi16(_mm_and_si128(b, magnitude), largest));
         if (_mm_movemask_epi8(bad) != 0)
             break;
     }
     for (; i < count; i++)
-        if ((from[i] & 0x7fffu) > 0x7c00u)
+        if ((from[i] & 0x7fffu) > 0x7bffu)
             return i;
     return count;
 }
@@ -146,9 +141,7 @@ f64_avx2(const double *from, void *to, bool half, int64_t count, double *worst_e
         __m128i packed = _mm_cvtps_ph(single, _MM_FROUND_TO_NEAREST_INT);
         __m256d stored = _mm256_cvtps_pd(half ? _mm_cvtph_ps(packed) : single);
         __m256d became = _mm256_cmp_pd(_mm256_and_pd(stored, magnitude), infinity, _CMP_EQ_OQ);
-        __m256d bad =
-            _mm256_or_pd(_mm256_cmp_pd(value, value, _CMP_UNORD_Q),
-                         _mm256_and_pd(became, _mm256_cmp_pd(size, infinity, _CMP_NEQ_OQ)));
+        __m256d bad = _mm256_or_pd(_mm256_cmp_pd(value, value, _CMP_UNORD_Q), became);
         if (_mm256_movemask_pd(bad) != 0)
             break;
         if (half)
@@ -212,9 +205,9 @@ static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtyp
         } else {
             ((float *)to)[i] = stored;
         }
-        if (isinf(stored) && !isinf(value))
+        if (isinf(stored))
             return i;
-        if (value != 0 && !isinf(value)) {
+        if (value != 0) {
             double error = fabs(value - (double)stored) / fabs(value);
             if (error > *worst_error)
                 *worst_error = error;

@@ -20,6 +20,11 @@ static const plim__importer_t *const importers[] = {
 
 #define NUM_IMPORTERS (sizeof importers / sizeof importers[0])
 
+/* Where nothing says how many nodes there are, a greatest id above this and above so many ids for
+ * each edge is one that was mistyped, or a name. */
+#define ABSURD_NODES 1000000
+#define ABSURD_SHARE 1000
+
 #define BUFFER_LEAST ((size_t)128 << 10)
 #define BUFFER_MOST ((size_t)4 << 20)
 #define BLOCK_LEAST 4096
@@ -192,6 +197,8 @@ static plim_status_t check_whole(const plim__import_t *import)
                               import->splits[i].from, import->splits[i].most_at,
                               import->splits[i].most, items->from, items->value,
                               graphs ? "graphs" : "nodes");
+    for (int i = 0; i < 3; i++)
+        PLIM_TRY(plim__import_split_once(import, i, items->value));
     return PLIM_OK;
 }
 
@@ -210,6 +217,14 @@ static plim_status_t complete(plim__import_t *import)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: it does not say how many nodes there are; give --nodes",
                               import->options->source);
+        if (most >= ABSURD_NODES && most / ABSURD_SHARE >= import->sources.count)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: its greatest id is %" PRId64 ", but it has %" PRId64
+                              " edge%s: so many nodes are hardly meant; correct the id, make ids "
+                              "0, 1, 2 … of them with --relabel, or confirm it with --nodes "
+                              "%" PRId64,
+                              import->options->source, most, import->sources.count,
+                              import->sources.count == 1 ? "" : "s", most + 1);
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", most + 1, "the greatest id"));
     }
     if (import->nodes.value == 0)
@@ -257,6 +272,7 @@ static plim_status_t commit(plim__import_t *import)
                                    .num_graphs =
                                        import->graphs.value > 0 ? import->graphs.value : 0,
                                    .num_classes = import->num_classes,
+                                   .multi_label = import->multi_label,
                                    .feature_error = import->feature_error,
                                    .source = source,
                                    .options = options[0] == ' ' ? options + 1 : options};

@@ -60,9 +60,13 @@ typedef struct plim__import {
     bool labels_done;
     int64_t label_rows; /* -1 without labels */
     int64_t num_classes;
+    bool multi_label;
     char labels_from[PLIM__STREAM_NAME];
     struct {
         bool done;
+        bool mask;       /* read from one */
+        bool unordered;  /* ids do not ascend: one may be there twice */
+        int64_t last;    /* the id put last, -1 at first */
         int64_t most;    /* the greatest id, -1 when empty */
         int64_t most_at; /* and its position */
         char from[PLIM__STREAM_NAME];
@@ -190,10 +194,14 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
 plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *text, const char *name,
                                        bool graphs);
 
-/* One of the splits 0 train, 1 valid, 2 test: ids, or a mask of booleans. */
+/* One of the splits 0 train, 1 valid, 2 test: ids, or a mask, which is one of booleans, one of 0
+ * and 1 that is named so, or one of 0 and 1 as long as there are nodes. What it was is logged. */
 plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t *ids);
 plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__stream_t *stream,
                                      const plim__npy_t *npy);
+
+/* PLIM_ERR_DATA when a split that was written holds one of its ids, below `bound`, twice. */
+plim_status_t plim__import_split_once(const plim__import_t *import, int split, int64_t bound);
 
 /* Turns the names put aside as ends of edges into ids, and writes ids.npy. */
 plim_status_t plim__import_relabel(plim__import_t *import);

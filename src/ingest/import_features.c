@@ -87,11 +87,12 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
     int64_t line = sink->lines != NULL ? plim__text_line_of(sink->lines, row) : 0;
     const char *row_name = line > 0 ? "line" : "row";
     int64_t column = sink->first_column + number % sink->columns;
-    if (isnan(value))
+    if (!isfinite(value))
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64
-                          ": NaN where a number must be; put a number there, say 0",
-                          sink->name, row_name, line > 0 ? line : row, column);
+                          ": %s where a number must be; put a number there, say 0",
+                          sink->name, row_name, line > 0 ? line : row, column,
+                          isnan(value) ? "NaN" : "infinity");
     if (sink->row != NULL && value < 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64 ": %g is negative, so rows cannot "

@@ -191,6 +191,10 @@ static plim_status_t scatter(set_labels_t *labels, int set, plim__ids_t *seeds,
         PLIM_TRY(seeds->read(seeds, ids, 1024, &got));
         PLIM_TRY(plim__stream_read_all(values, raw, (size_t)got * plim__dtype_size(type)));
         for (int64_t i = 0; i < got; i++) {
+            if (labels->import->splits[set].mask && ids[i] == 0)
+                continue;
+            if (labels->import->splits[set].mask)
+                ids[i] = seeds->position - got + i;
             if (ids[i] < 0 || ids[i] >= labels->import->nodes.value)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: entry %" PRId64 " is %" PRId64 ", but there are %" PRId64

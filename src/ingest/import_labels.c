@@ -23,7 +23,10 @@ typedef struct label_sink {
     plim__import_t *import;
     plim__label_source_t *source;
     bool whole;           /* every value so far is a whole number or NaN */
+    bool yes_no;          /* … and one of 0, 1 and -1 */
+    bool minus;           /* -1 is among them */
     int64_t most;         /* the greatest class so far */
+    int64_t labelled;     /* values that are a class, if they are classes */
     int64_t values;       /* so far */
     plim__aside_t *aside; /* of doubles */
 } label_sink_t;
@@ -68,6 +71,9 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
             continue;
         if (sink->source->integers && fabs(value) > EXACT_MAX)
             return bad_integer(sink, sink->values + i, value);
+        sink->labelled += value >= 0;
+        sink->minus |= value == -1;
+        sink->yes_no &= value == 0 || value == 1 || value == -1;
         if (value != floor(value) || isinf(value))
             sink->whole = false;
         else if (value <= EXACT_MAX && value > (double)sink->most)
@@ -118,6 +124,32 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
     return PLIM_OK;
 }
 
+/* Says what labels were taken for where they look like something else. */
+static void remark(const label_sink_t *sink, bool classes)
+{
+    const plim_job_t *job = sink->import->job;
+    const char *name = sink->source->name;
+    if (classes && sink->most >= sink->labelled)
+        plim__log(job, PLIM_LOG_WARNING,
+                  "%s: labels are taken for classes, of which there would be %" PRId64
+                  " for %" PRId64
+                  " labelled %s: are they ids, or values? Number classes 0, 1, 2 …; "
+                  "save values as float32 of shape [N, 1]",
+                  name, sink->most + 1, sink->labelled, sink->source->graphs ? "graphs" : "nodes");
+    if (classes || !sink->yes_no || sink->source->columns < 2)
+        return;
+    if (sink->minus)
+        plim__log(job, PLIM_LOG_WARNING,
+                  "%s: targets are -1, 0 and 1, and -1 is taken for a value; write NaN for what is "
+                  "not known, and the targets are those of a multi-label task",
+                  name);
+    else
+        plim__log(job, PLIM_LOG_INFO,
+                  "%s: targets of 0 and 1 in %" PRId64
+                  " columns: a multi-label task, by default trained with bce and scored by ROC-AUC",
+                  name, sink->source->columns);
+}
+
 static plim_status_t write_labels(label_sink_t *sink, bool classes)
 {
     plim__import_t *import = sink->import;
@@ -131,6 +163,8 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
     PLIM_TRY(plim__column_close(column));
     import->num_classes = classes ? sink->most + 1 : 0;
+    import->multi_label = !classes && sink->yes_no && !sink->minus && shape[1] > 1 && shape[0] > 0;
+    remark(sink, classes);
     import->label_rows = shape[0];
     import->labels_done = true;
     return PLIM_OK;
@@ -150,7 +184,8 @@ static plim_status_t copy(label_sink_t *sink)
 
 plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source)
 {
-    label_sink_t sink = {.import = import, .source = source, .whole = true, .most = -1};
+    label_sink_t sink = {
+        .import = import, .source = source, .whole = true, .yes_no = true, .most = -1};
     if (import->labels_done)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: labels were read before, from %s; keep one of the two", source->name,

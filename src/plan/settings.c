@@ -107,7 +107,7 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const char *path = plim__dataset_path(dataset);
     const bool classes = info->label_kind == PLIM_LABELS_CLASSES;
-    const plim_loss_t loss = plim__settings_loss(info, training);
+    const plim_loss_t loss = plim_training_loss(info, training);
     const plim_metric_t metric = plim_training_metric(info, training);
     if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
         return plim__fail(PLIM_ERR_USAGE,
@@ -171,11 +171,14 @@ plim_status_t plim__settings_check(const plim_dataset_t *dataset, const plim_tra
     return PLIM_OK;
 }
 
-plim_loss_t plim__settings_loss(const plim_dataset_info_t *info, const plim_training_t *training)
+PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
+                                        const plim_training_t *training)
 {
     if (training->loss != PLIM_LOSS_AUTO)
         return training->loss;
-    return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_MSE;
+    if (info->label_kind == PLIM_LABELS_CLASSES)
+        return PLIM_LOSS_CROSS_ENTROPY;
+    return info->multi_label ? PLIM_LOSS_BCE : PLIM_LOSS_MSE;
 }
 
 PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
@@ -183,7 +186,7 @@ PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
 {
     if (training->metric != PLIM_METRIC_AUTO)
         return training->metric;
-    if (training->loss == PLIM_LOSS_BCE)
+    if (plim_training_loss(info, training) == PLIM_LOSS_BCE)
         return PLIM_METRIC_ROC_AUC;
     return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
 }

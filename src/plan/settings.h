@@ -10,9 +10,6 @@
  * whose ids need 64 bits. */
 plim_status_t plim__settings_check(const plim_dataset_t *dataset, const plim_training_t *training);
 
-/* The loss, the automatic one settled. */
-plim_loss_t plim__settings_loss(const plim_dataset_info_t *info, const plim_training_t *training);
-
 /* Columns of the model's outputs. */
 int64_t plim__settings_outputs(const plim_dataset_info_t *info);
 

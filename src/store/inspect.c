@@ -15,6 +15,7 @@
 #include "io/engine.h"
 #include "store/file_check.h"
 #include "store/scan.h"
+#include "store/unique.h"
 
 #include <string.h>
 
@@ -415,6 +416,25 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
     return PLIM_OK;
 }
 
+/* That no split holds an id twice: what the scans, which see a file in pieces, do not show. */
+static plim_status_t check_splits(const plim_job_t *job, const plim_dataset_t *dataset)
+{
+    static const char *const names[] = {"train.npy", "valid.npy", "test.npy"};
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    for (int i = 0; i < 3; i++) {
+        const plim__manifest_file_t *entry = plim__manifest_find(manifest, names[i]);
+        plim__file_t file;
+        if (entry == NULL)
+            continue;
+        PLIM_TRY(plim__dataset_file_open(dataset, entry, false, &file));
+        const plim_status_t status = plim__unique_check(job, &file, file.path, entry->shape[0],
+                                                        rule_of(manifest, entry).bound);
+        plim__file_close(&file);
+        PLIM_TRY(status);
+    }
+    return PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out)
 {
@@ -431,8 +451,9 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_
     for (int i = 0; i < inspection->num_workers; i++)
         plim__engine_destroy(inspection->workers[i].engine);
     close_sources(inspection);
-    plim__arena_destroy(&inspection->arena);
-    return status;
+    plim__arena_t arena = inspection->arena;
+    plim__arena_destroy(&arena);
+    return status == PLIM_OK && whole ? check_splits(job, dataset) : status;
 }
 
 PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset)

@@ -182,6 +182,9 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
     if (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but labels that are not of classes",
                           name, (long long)info->num_classes);
+    if (info->multi_label && info->num_targets < 2)
+        return plim__fail(PLIM_ERR_DATA, "%s: multi-label, but %lld columns of values", name,
+                          (long long)info->num_targets);
     for (int i = 0; i < 3; i++) {
         const plim__manifest_file_t *split = plim__manifest_find(manifest, splits[i]);
         info->num_split[i] = 0;
@@ -284,5 +287,7 @@ void plim__manifest_fingerprint(const plim__manifest_t *manifest, char fingerpri
         for (int64_t j = 0; j < file->num_checksums; j++)
             hash_i64(&state, (int64_t)file->checksums[j]);
     }
+    if (manifest->info.multi_label)
+        hash_i64(&state, 1); /* decides the loss */
     (void)snprintf(fingerprint_out, 17, "%016llx", (unsigned long long)XXH3_64bits_digest(&state));
 }

@@ -175,6 +175,7 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     if (!json_is_number(error))
         return wrong(name, "feature_error", "a number");
     manifest->info.feature_error = json_number_value(error);
+    manifest->info.multi_label = json_is_true(json_object_get(root, "multi_label"));
     PLIM_TRY(parse_degrees(root, name, manifest));
     for (int i = 0; i < 3; i++) {
         const char *text = "";

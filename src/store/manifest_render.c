@@ -114,6 +114,8 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
                   "provenance", "source", text_of(texts[0]), "options", text_of(texts[1]),
                   "version", text_of(texts[2]), "files", files);
     complete &= json_object_update(root, rest) == 0;
+    if (info->multi_label) /* only then, so that other datasets keep their bytes */
+        complete &= json_object_set_new(root, "multi_label", json_true()) == 0;
     json_decref(rest);
     if (complete)
         return root;

@@ -24,6 +24,7 @@ typedef struct plim__dataset_facts {
     int64_t num_nodes;
     int64_t num_graphs;   /* 0: one graph; else there is a column graph_indptr */
     int64_t num_classes;  /* 0 unless labels are classes */
+    bool multi_label;     /* values of 0 and 1 in several columns */
     double feature_error; /* worst relative error of stored features; 0: exact */
     const char *source;   /* provenance: "import papers100M-bin.zip (OGB binary)" */
     const char *options;  /* provenance: "--symmetrise --features f16", "" when there are none */

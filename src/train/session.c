@@ -22,7 +22,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .num_outputs = plim__settings_outputs(info),
                                      .events = events,
                                      .user = user};
-    session_out->training.loss = plim__settings_loss(info, training);
+    session_out->training.loss = plim_training_loss(info, training);
     session_out->training.metric = plim_training_metric(info, training);
 }
 

@@ -117,7 +117,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__model_create(ledger, team, &params, &model));
     assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
-                                 plim__settings_loss(info, training), info->num_nodes,
+                                 plim_training_loss(info, training), info->num_nodes,
                                  params.num_outputs, &score));
     const bool gives = plan->total + (int64_t)PLIM__PAGE >= plan->line; /* code its way */
     const int64_t most = plan->total + (gives ? plan->load.spare : 0);

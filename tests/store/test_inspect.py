@@ -94,6 +94,18 @@ def inspect(*words):
     return json.loads(run(*words, '--json').stdout)
 
 
+@pytest.mark.parametrize('split, ids, places', [('test', [7, 3, 9, 3], 'entries 1 and 3 are both 3'),
+                                                ('train', [5, 5], 'entries 0 and 1 are both 5'),
+                                                ('valid', [0, 1, 1, 0, 1], 'entries 1 and 2 are both 1')])  # a mask read as ids
+def test_verify_finds_an_id_twice(tmp_path, split, ids, places):
+    arrays = graph(np.random.default_rng(3), 50)
+    arrays[split] = np.array(ids, np.int64)
+    path = write(tmp_path / 'set', arrays, num_classes=5)
+    assert places in run(path, '--verify', code=4).stderr
+    arrays[split] = np.random.default_rng(1).permutation(50)
+    run(write(tmp_path / 'other', arrays, num_classes=5), '--verify')
+
+
 def test_too_little_memory_names_what_would_do(tmp_path):
     path = write(tmp_path / 'set', graph(np.random.default_rng(3), 50), num_classes=5)
     alone = run(path, '--memory', '1M', '--threads', 1, code=3).stderr.split('alone needs ')[1].split()[0]

@@ -1,0 +1,105 @@
+#include "store/unique.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "io/npy.h"
+
+#include <string.h>
+
+#define BLOCK ((int64_t)8192)                 /* ids read at a time */
+#define LEAST_RANGE ((int64_t)(64 << 10) * 8) /* ids looked at in a pass, at least */
+
+typedef struct check {
+    const plim_job_t *job;
+    const plim__file_t *file;
+    const char *name;
+    int64_t count;
+    int64_t *block; /* (BLOCK) */
+    uint64_t *seen; /* (range / 64) a bit an id */
+} check_t;
+
+static plim_status_t read_block(const check_t *check, int64_t first, int64_t *got_out)
+{
+    *got_out = plim__min_i64(BLOCK, check->count - first);
+    PLIM_TRY(plim__job_check(check->job));
+    return plim__file_read_at(check->file, PLIM__NPY_HEADER + first * 8, check->block,
+                              (size_t)*got_out * 8);
+}
+
+static plim_status_t is_ascending(const check_t *check, bool *ascending_out)
+{
+    int64_t last = INT64_MIN, got;
+    for (int64_t first = 0; first < check->count; first += got) {
+        PLIM_TRY(read_block(check, first, &got));
+        for (int64_t i = 0; i < got; i++) {
+            if (check->block[i] <= last) {
+                *ascending_out = false;
+                return PLIM_OK;
+            }
+            last = check->block[i];
+        }
+    }
+    *ascending_out = true;
+    return PLIM_OK;
+}
+
+/* Entry `second` is the id; finds the one before it that is, too. */
+static plim_status_t report(const check_t *check, int64_t id, int64_t second)
+{
+    int64_t got;
+    for (int64_t first = 0; first < second; first += got) {
+        PLIM_TRY(read_block(check, first, &got));
+        for (int64_t i = 0; i < got && first + i < second; i++)
+            if (check->block[i] == id)
+                return plim__fail(PLIM_ERR_DATA,
+                                  "%s: entries %lld and %lld are both %lld; a split holds each id "
+                                  "once: remove the repeated ones (numpy.unique), and import again",
+                                  check->name, (long long)(first + i), (long long)second,
+                                  (long long)id);
+    }
+    return plim__fail(PLIM_ERR_DATA, "%s: changed while it was read", check->name);
+}
+
+/* Ids [begin, begin + range). */
+static plim_status_t check_range(const check_t *check, int64_t begin, int64_t range)
+{
+    int64_t got;
+    memset(check->seen, 0, (size_t)(range / 8));
+    for (int64_t first = 0; first < check->count; first += got) {
+        PLIM_TRY(read_block(check, first, &got));
+        for (int64_t i = 0; i < got; i++) {
+            const int64_t id = check->block[i];
+            if (id < begin || id - begin >= range)
+                continue;
+            uint64_t *word = &check->seen[(id - begin) / 64];
+            const uint64_t bit = (uint64_t)1 << ((id - begin) % 64);
+            if ((*word & bit) != 0)
+                return report(check, id, first + i);
+            *word |= bit;
+        }
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__unique_check(const plim_job_t *job, const plim__file_t *file, const char *name,
+                                 int64_t count, int64_t bound)
+{
+    check_t check = {.job = job, .file = file, .name = name, .count = count};
+    const int64_t room = plim_ledger_available(job->ledger) / 2;
+    const int64_t most = room > bound / 8 ? bound : plim__max_i64(room, 0) * 8;
+    const int64_t range = plim__max_i64(most, LEAST_RANGE) / 64 * 64 + 64;
+    plim__arena_t arena;
+    bool ascending = true;
+    PLIM_TRY(plim__arena_create(job->ledger, "split check",
+                                plim__arena_piece((size_t)BLOCK, 8, PLIM__LINE) +
+                                    plim__arena_piece((size_t)(range / 64), 8, PLIM__LINE),
+                                &arena));
+    check.block = plim__arena_carve(&arena, (size_t)BLOCK, 8, PLIM__LINE);
+    check.seen = plim__arena_carve(&arena, (size_t)(range / 64), 8, PLIM__LINE);
+    plim_status_t status = is_ascending(&check, &ascending);
+    for (int64_t begin = 0; begin < bound && !ascending && status == PLIM_OK; begin += range)
+        status = check_range(&check, begin, range);
+    plim__arena_destroy(&arena);
+    return status;
+}
