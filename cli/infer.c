@@ -29,6 +29,21 @@ bool infer_take_words(infer_t *infer, int argc, char **argv)
     return true;
 }
 
+/* One warning that names the options that change nothing here. */
+static void say_idle(const infer_t *infer, const plim_dataset_info_t *info,
+                     const plim_model_t *model)
+{
+    const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
+    const bool choice = infer->chosen && !drawn;
+    const bool scratch = infer->inference.scratch != NULL && !infer->inference.exact;
+    if (choice || scratch)
+        cli_warn("without effect here: %s%s%s",
+                 !choice                  ? ""
+                 : infer->inference.exact ? "--exact (no neighbours are drawn)"
+                                          : "--sampled (no neighbours are drawn)",
+                 choice && scratch ? ", " : "", scratch ? "--scratch (of exact passes)" : "");
+}
+
 int infer_run(infer_t *infer, infer_work_fn work, void *context)
 {
     plim_run_info_t info;
@@ -52,6 +67,7 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
     if (status == PLIM_OK && apart)
         status = plim_dataset_open(&job, infer->dataset, &dataset);
     if (status == PLIM_OK && apart) {
+        say_idle(infer, plim_dataset_info(dataset), &info.training.model);
         status = work(infer, &job, dataset, &info, context);
         plim_dataset_close(dataset);
     }

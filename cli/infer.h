@@ -9,7 +9,8 @@ typedef struct infer {
     const char *run;
     const char *dataset; /* NULL: where run.json says */
     plim_inference_t inference;
-    int split; /* 0 … 2; 3: all; -1: not given */
+    int split;   /* 0 … 2; 3: all; -1: not given */
+    bool chosen; /* --exact or --sampled was given */
 } infer_t;
 
 enum { INFER_OPTION_SPLIT = CLI_OPTION_OWN, INFER_OPTION_WEIGHTS, INFER_OPTION_SCRATCH, INFER_OWN };

@@ -98,6 +98,12 @@ static void place_text(bool in_memory, size_t kept, const char *of, char *text_o
                        plim_size_text((int64_t)kept, bytes), of);
 }
 
+/* Updates of an epoch. */
+static int64_t train_updates(const plim_train_plan_t *plan, const plim_training_t *training)
+{
+    return (plan->expect.epoch_steps + training->accumulation - 1) / training->accumulation;
+}
+
 void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out)
 {
@@ -122,9 +128,13 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
                        cli_count_text((double)expect->batch_edges, edges),
                        plim_size_text(expect->batch_bytes, bytes));
     int used = 0;
+    const int64_t updates = train_updates(plan, training);
     if (expect->epoch_steps > 0)
         used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " step%s", expect->epoch_steps,
                         expect->epoch_steps == 1 ? "" : "s");
+    if (updates < expect->epoch_steps)
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         " in %" PRId64 " update%s", updates, updates == 1 ? "" : "s");
     if (expect->epoch_reads > 0)
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          ", about %s reads of %s in all",
@@ -163,6 +173,8 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
         (void)json_object_set_new(object, "loss", json_string(loss));
         (void)json_object_set_new(object, "metric", json_string(metric));
         (void)json_object_set_new(object, "run", cli_json_text(run));
+        (void)json_object_set_new(object, "epoch_updates",
+                                  json_integer(train_updates(plan, &train->training)));
         const char *idle[TRAIN_IDLE_MAX];
         const int count = train_idle(train, info, plan, idle);
         json_t *list = json_array();

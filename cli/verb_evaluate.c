@@ -73,7 +73,7 @@ static int run(int argc, char **argv)
         if (code == -2)
             return exit_code;
         if (code == OPTION_EXACT)
-            infer.inference.exact = true;
+            infer.inference.exact = infer.chosen = true;
         else if (!infer_take_option(&infer, code))
             return CLI_WRONG_USE;
     }

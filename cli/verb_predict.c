@@ -56,6 +56,7 @@ static int run(int argc, char **argv)
             return exit_code;
         if (code == OPTION_SAMPLED) {
             infer.inference.exact = false;
+            infer.chosen = true;
         } else if (code == OPTION_OUT) {
             wish.out = optarg;
         } else if (code == OPTION_KIND) {

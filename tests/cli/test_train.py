@@ -115,6 +115,8 @@ def test_updates_of_several_batches(graph, tmp_path):
     words = (*SMALL, '--norm', 'batch', '--gradient_accumulation_steps', 4, '--checkpoint-every', 2, '--epochs', 3)
     plimsoll('train', graph, *words, '--run', tmp_path / 'whole')
     assert json.loads((tmp_path / 'whole' / 'run.json').read_text())['settings']['accumulation'] == 4
+    done = plimsoll('train', graph, *words, '--run', tmp_path / 'said', '--json')
+    assert objects(done)[0]['epoch_updates'] == -(-steps_of(graph) // 4)
     words = [word if word != 3 else 400 for word in words]
     stopped = subprocess.Popen([PLIMSOLL, 'train', graph, *map(str, words), '--run', tmp_path / 'a'], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
@@ -162,6 +164,17 @@ def test_splits_without_labels(sparse, tmp_path):
     plimsoll('train', sparse / 'data', *words, '--patience', 3, '--run', tmp_path / 'b', code=2)
     plimsoll('train', sparse / 'none', *words, '--run', tmp_path / 'b', code=2)
     assert not (tmp_path / 'b').exists()
+
+
+def test_idle_options_of_evaluate_and_predict(graph, run, tmp_path):
+    plimsoll('train', graph, '--model', 'mlp', '--layers', 1, '--epochs', 1, '--run', tmp_path / 'mlp', '--quiet')
+    out = ('--out', tmp_path / 'out.npy')
+    for words, idle in ((('evaluate', tmp_path / 'mlp', '--exact'), ['--exact']),
+                        (('predict', tmp_path / 'mlp', *out, '--sampled', '--scratch', tmp_path), ['--sampled', '--scratch']),
+                        (('evaluate', run, '--scratch', tmp_path), ['--scratch']), (('evaluate', run, '--exact'), []),
+                        (('predict', run, *out, '--scratch', tmp_path), [])):
+        said = plimsoll(*words, '--quiet').stderr
+        assert [word for word in ('--exact', '--sampled', '--scratch') if word in said] == idle
 
 
 def test_words_from_elsewhere(graph, tmp_path):

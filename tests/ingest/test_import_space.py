@@ -99,6 +99,8 @@ def test_sparse_ids_are_too_large_for_any_disk(tmp_path):
     path = tmp_path / 'edges.txt'
     path.write_text('0 1\n2 1000000000000\n')
     done = im.run('import', path, tmp_path / 'out')
-    assert done.returncode == 3 and '--relabel' in done.stderr
+    assert done.returncode == 4 and '--relabel' in done.stderr
+    done = im.run('import', path, tmp_path / 'out', '--nodes', 10**12 + 1)
+    assert done.returncode == 3, done.stderr
     assert not (tmp_path / 'out').exists()
     assert np.array_equal(im.imported(path, tmp_path / 'out', '--relabel')['ids'], [0, 1, 2, 10**12])
