@@ -15,6 +15,7 @@
 
 enum {
     DEPTH = 64,
+    SHALLOW = 4, /* where there is little to read, so that a trial fits where training does */
     GAP = 16 << 10,
     SEEDS_MOST = 16384, /* of the largest trial … */
     GROWTH = 4          /* … and how many times those of the one before it */
@@ -23,11 +24,14 @@ enum {
 /* Lists that the largest trial may draw from: about a second of reading. */
 #define LISTS_MOST 200000
 
+#define SMALL_EDGES ((int64_t)4 << 20)
+
 typedef struct trial {
     plim__arena_t arena;
-    int64_t *seeds;      /* (SEEDS_MOST) */
-    uint64_t *spare;     /* (SEEDS_MOST) */
-    plim__read_t *reads; /* (SEEDS_MOST) */
+    int64_t num_seeds;   /* of the largest trial */
+    int64_t *seeds;      /* (num_seeds) */
+    uint64_t *spare;     /* (num_seeds) */
+    plim__read_t *reads; /* (num_seeds) */
     int32_t *nodes;      /* (node_capacity), and what follows, is written and not looked at */
     int32_t *edges;      /* (edge_capacity) */
     int64_t node_capacity;
@@ -66,17 +70,18 @@ static void find_capacities(const plim_dataset_info_t *info, const plim_recipe_t
                             trial_t *trial)
 {
     const plim__blocks_params_t params = blocks_params(info, recipe);
+    trial->num_seeds = most_seeds(info, recipe);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
-                       most_seeds(info, recipe), &trial->node_capacity, &trial->edge_capacity);
+                       trial->num_seeds, &trial->node_capacity, &trial->edge_capacity);
     trial->node_capacity = plim__min_i64(trial->node_capacity, INT32_MAX);
 }
 
 static size_t arena_bytes(const trial_t *trial)
 {
     const size_t sizes[] = {
-        plim__arena_piece(SEEDS_MOST, sizeof(int64_t), 1),
-        plim__arena_piece(SEEDS_MOST, sizeof(uint64_t), 1),
-        plim__arena_piece(SEEDS_MOST, sizeof(plim__read_t), 1),
+        plim__arena_piece((size_t)trial->num_seeds, sizeof(int64_t), 1),
+        plim__arena_piece((size_t)trial->num_seeds, sizeof(uint64_t), 1),
+        plim__arena_piece((size_t)trial->num_seeds, sizeof(plim__read_t), 1),
         plim__arena_piece((size_t)trial->node_capacity, sizeof(int32_t), 1),
         plim__arena_piece((size_t)trial->edge_capacity, sizeof(int32_t), 1),
     };
@@ -87,11 +92,21 @@ static size_t arena_bytes(const trial_t *trial)
     return plim__round_up(sum, PLIM__PAGE);
 }
 
-static const plim__reader_params_t reader_params = {
-    .depth = DEPTH, .max_read = sizeof(int64_t), .gap = GAP};
+static int depth_of(const plim_dataset_info_t *info)
+{
+    return info->num_edges < SMALL_EDGES ? SHALLOW : DEPTH;
+}
 
-static const plim__topology_disk_params_t source_params = {
-    .workers = 1, .depth = DEPTH, .gap = GAP};
+static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
+{
+    return (plim__reader_params_t){
+        .depth = depth_of(info), .max_read = sizeof(int64_t), .gap = GAP};
+}
+
+static plim__topology_disk_params_t source_params(const plim_dataset_info_t *info)
+{
+    return (plim__topology_disk_params_t){.workers = 1, .depth = depth_of(info), .gap = GAP};
+}
 
 size_t plim__trial_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim_recipe_t *recipe)
@@ -103,12 +118,14 @@ size_t plim__trial_estimate(const plim_job_t *job, const plim_dataset_t *dataset
         return SIZE_MAX;
     plim__blocks_params_t blocks = blocks_params(info, recipe);
     blocks.node_capacity = trial.node_capacity;
+    const plim__reader_params_t reader = reader_params(info);
+    const plim__topology_disk_params_t source = source_params(info);
     const size_t sizes[] = {arena_bytes(&trial),
                             plim__offsets_estimate(dataset),
                             plim__offsets_work_least(job),
-                            plim__topology_disk_estimate(job, dataset, &source_params),
+                            plim__topology_disk_estimate(job, dataset, &source),
                             plim__blocks_estimate(&blocks),
-                            plim__reader_estimate(job->io_engine, &reader_params)};
+                            plim__reader_estimate(job->io_engine, &reader)};
     size_t sum = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (!plim__add_size(sum, sizes[i], &sum))
@@ -123,6 +140,7 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__manifest_file_t *entry =
         plim__manifest_find(plim__dataset_manifest(dataset), "train.npy");
+    const plim__reader_params_t params = reader_params(info);
     plim__permute_t order = plim__permute_make((uint64_t)info->num_split[PLIM_TRAIN], key);
     plim__reader_t *reader;
     plim__file_t file;
@@ -134,7 +152,7 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
         trial->reads[i] = (plim__read_t){(int64_t)(PLIM__NPY_HEADER + places[i] * sizeof(int64_t)),
                                          sizeof(int64_t), &trial->seeds[i]};
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
-    plim_status_t status = plim__reader_create(job, &reader_params, &reader);
+    plim_status_t status = plim__reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
         status = plim__reader_read(reader, &file, trial->reads, count);
         plim__reader_destroy(reader);
@@ -195,15 +213,16 @@ plim_status_t plim__trial_run(const plim_job_t *job, const plim_dataset_t *datas
     find_capacities(info, recipe, &trial);
     plim__blocks_params_t params = blocks_params(info, recipe);
     params.node_capacity = trial.node_capacity;
+    const plim__topology_disk_params_t disk = source_params(info);
     PLIM_TRY(plim__arena_create(job->ledger, "trial", arena_bytes(&trial), &trial.arena));
-    trial.seeds = plim__arena_carve(&trial.arena, SEEDS_MOST, sizeof(int64_t), 1);
-    trial.spare = plim__arena_carve(&trial.arena, SEEDS_MOST, sizeof(uint64_t), 1);
-    trial.reads = plim__arena_carve(&trial.arena, SEEDS_MOST, sizeof(plim__read_t), 1);
+    trial.seeds = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(int64_t), 1);
+    trial.spare = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(uint64_t), 1);
+    trial.reads = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(plim__read_t), 1);
     trial.nodes = plim__arena_carve(&trial.arena, (size_t)trial.node_capacity, sizeof(int32_t), 1);
     trial.edges = plim__arena_carve(&trial.arena, (size_t)trial.edge_capacity, sizeof(int32_t), 1);
     plim_status_t status = plim__offsets_create(job, dataset, &offsets);
     if (status == PLIM_OK)
-        status = plim__topology_disk_create(job, dataset, offsets, &source_params, &source);
+        status = plim__topology_disk_create(job, dataset, offsets, &disk, &source);
     if (status == PLIM_OK)
         status = plim__blocks_create(job, &params, &blocks);
     if (status == PLIM_OK)
