@@ -69,12 +69,13 @@ typedef struct memory {
     plim__stream_t stream;
     plim__arena_t arena;
     const char *data;
+    size_t held; /* bytes at `data`; the stream's size may be more, of a file's front */
 } memory_t;
 
 static plim_status_t memory_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
 {
     memory_t *memory = (memory_t *)stream;
-    size_t left = (size_t)(stream->size - stream->position);
+    size_t left = memory->held - (size_t)stream->position;
     size_t got = capacity < left ? capacity : left;
     if (got > 0)
         memcpy(to, memory->data + stream->position, got);
@@ -96,6 +97,7 @@ plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const
     memory_t *memory = plim__arena_carve(&arena, 1, sizeof *memory, 1);
     memory->arena = arena;
     memory->data = data;
+    memory->held = size;
     memory->stream.read = memory_read;
     memory->stream.close = memory_close;
     memory->stream.size = (int64_t)size;

@@ -85,6 +85,21 @@ def test_widths_that_are_allowed_and_do_not_fit(dataset, tmp_path, hidden, class
     assert done.returncode in (0, 3), done.stderr
 
 
+@pytest.mark.parametrize('length', [4087, 8192, 16384, 65535])
+def test_npy_headers_longer_than_ours(dataset, length):
+    """Of an array only the first 4,096 bytes are in memory when its header is read."""
+    path = dataset / 'indptr.npy'
+    data = bytearray(path.read_bytes())
+    data[8:10] = length.to_bytes(2, 'little')
+    path.write_bytes(data)
+
+    def change(manifest, files):
+        files['indptr.npy']['checksums'] = [xxhash.xxh3_64_hexdigest(bytes(data))]
+    rewrite(dataset, change)
+    done = im.run('inspect', dataset)
+    assert done.returncode == BAD_DATA and 'indptr.npy' in done.stderr, (done.returncode, done.stderr)
+
+
 @pytest.fixture(name='run')
 def made_run(dataset, tmp_path):
     done = im.run('train', dataset, *WORDS, '--run', tmp_path / 'run')

@@ -75,6 +75,17 @@ static void reads_exactly(void **state)
     test_job_end(&job);
 }
 
+/* The front of a longer file: nothing behind what is in memory is read. */
+static void ends_with_what_is_in_memory(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__stream_t *stream = over(&job, data, 100);
+    stream->size = DATA_BYTES;
+    expect(stream, data, 100);
+    test_job_end(&job);
+}
+
 static void reads_ahead_the_same_bytes(void **state)
 {
     (void)state;
@@ -352,6 +363,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_exactly),
+        cmocka_unit_test(ends_with_what_is_in_memory),
         cmocka_unit_test(reads_ahead_the_same_bytes),
         cmocka_unit_test(passes_errors_on_after_the_bytes_before),
         cmocka_unit_test(closes_at_once),
