@@ -274,9 +274,11 @@ def test_stages(graph, tmp_path):
 def test_too_many_epochs_can_be_taken_back(graph, tmp_path):
     plimsoll('train', graph, *SMALL, '--epochs', 3, '--run', tmp_path / 'straight')
     plimsoll('train', graph, *SMALL, '--epochs', 2, '--run', tmp_path / 'a')
-    settings = (tmp_path / 'a' / 'run.json').read_text()
-    assert '"epochs": 2' in settings
-    (tmp_path / 'a' / 'run.json').write_text(settings.replace('"epochs": 2', '"epochs": 2000'))
+    about = json.loads((tmp_path / 'a' / 'run.json').read_text())
+    assert about['settings']['epochs'] == 2
+    about['settings']['epochs'] = 2000
+    del about['self']
+    (tmp_path / 'a' / 'run.json').write_text(json.dumps(about))
     plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 3, '--quiet')
     assert (tmp_path / 'a' / 'metrics.jsonl').read_bytes() == (tmp_path / 'straight' / 'metrics.jsonl').read_bytes()
 
@@ -351,7 +353,7 @@ def test_scores_that_are_no_numbers(tmp_path, layers):
     assert not any(line['best'] for line in lines if line['valid'] is None)
 
 
-def test_a_best_that_cannot_be_saved_is_not_counted(graph, tmp_path):
+def test_a_best_that_cannot_be_replaced_is_refused_first(graph, tmp_path):
     words = (*SMALL, '--epochs', 1)
     best = tmp_path / 'a' / 'best.safetensors'
     plimsoll('train', graph, *words, '--run', tmp_path / 'straight')
@@ -359,9 +361,11 @@ def test_a_best_that_cannot_be_saved_is_not_counted(graph, tmp_path):
     plimsoll('train', graph, *words, '--run', tmp_path / 'a')
     best.unlink()
     best.mkdir()
-    plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 4, '--quiet', code=1)
+    before = (tmp_path / 'a' / 'last.safetensors').read_bytes()
+    plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 4, '--quiet', code=4)
+    assert (tmp_path / 'a' / 'last.safetensors').read_bytes() == before
     best.rmdir()
-    again = plimsoll('train', '--resume', tmp_path / 'a', '--quiet')
+    again = plimsoll('train', '--resume', tmp_path / 'a', '--epochs', 4, '--quiet')
     for name in ('last.safetensors', 'best.safetensors', 'metrics.jsonl'):
         assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'straight' / name).read_bytes(), name
     assert again.stdout.splitlines()[-1] == straight.stdout.splitlines()[-1]
