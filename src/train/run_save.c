@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "mem/size_text.h"
 #include "train/run_internal.h"
 #include "train/settings.h"
 
@@ -183,6 +184,12 @@ static plim_status_t find_file(const char *directory, const char *name,
     return PLIM_OK;
 }
 
+/* Drafts that a file has between two saves. */
+static int wanted_drafts(bool found)
+{
+    return found ? 1 : 2;
+}
+
 static plim_status_t reserve(plim__run_t *run, plim__run_drafts_t *drafts, const char *name,
                              int num_tensors)
 {
@@ -193,7 +200,7 @@ static plim_status_t reserve(plim__run_t *run, plim__run_drafts_t *drafts, const
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: the model has more than %d tensors; make it smaller", path,
                           PLIM__TENSORS_MAX);
-    while (drafts->count < (found ? 1 : 2)) {
+    while (drafts->count < wanted_drafts(found)) {
         if (drafts->count > 0 && drafts->draft[0].partial[0] != '\0')
             break; /* it has a name, of which there is one */
         plim__draft_t *draft = &drafts->draft[drafts->count];
@@ -225,9 +232,44 @@ static plim_status_t check_descriptors(const plim__run_t *run)
                       : plim__fail_errno(error, "%s: checkpoints could not be saved", run->path);
 }
 
+/* Adds the bytes of the drafts that a file still lacks. */
+static plim_status_t add_missing(const plim__run_t *run, const plim__run_drafts_t *drafts,
+                                 const char *name, int num_tensors, int64_t *bytes)
+{
+    char path[PLIM__RUN_PATH];
+    bool found;
+    PLIM_TRY(find_file(run->path, name, path, &found));
+    const int64_t most = plim__safetensors_most(run->tensors, num_tensors);
+    for (int i = drafts->count; i < wanted_drafts(found); i++)
+        *bytes = plim__add_saturating_i64(*bytes, most);
+    return PLIM_OK;
+}
+
+/* Compares what all missing drafts take together with what is free: a file system without fallocate
+ * would find room for each of them, and for all of them none. */
+static plim_status_t check_space(plim__run_t *run, const plim__parameter_t *parameters, int count,
+                                 bool best)
+{
+    char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
+    int64_t bytes = 0, space;
+    PLIM_TRY(add_missing(run, &run->last, PLIM__RUN_LAST,
+                         list_tensors(run, parameters, count, true), &bytes));
+    if (best)
+        PLIM_TRY(add_missing(run, &run->best, PLIM__RUN_BEST,
+                             list_tensors(run, parameters, count, false), &bytes));
+    PLIM_TRY(plim__file_space(run->path, &space));
+    if (space >= bytes)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_SPACE,
+                      "%s: its checkpoints need %s, but the file system has %s free; free some "
+                      "space, or choose a directory on another disk (--run)",
+                      run->path, plim__size_text(bytes, need), plim__size_text(space, have));
+}
+
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best)
 {
+    PLIM_TRY(check_space(run, parameters, count, best));
     PLIM_TRY(reserve(run, &run->last, PLIM__RUN_LAST, list_tensors(run, parameters, count, true)));
     if (best)
         PLIM_TRY(

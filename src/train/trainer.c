@@ -105,7 +105,7 @@ static plim_status_t reserve(trainer_t *trainer)
 {
     const plim__session_t *session = &trainer->session;
     return plim__run_reserve(trainer->run, session->parameters, session->num_parameters,
-                             session->training.eval_every > 0);
+                             session->training.eval_every > 0 && session->labelled[PLIM_VALID] > 0);
 }
 
 /* Saves in mid-run: where there is no room left for the next checkpoint, the run ends while all of
