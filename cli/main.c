@@ -28,6 +28,7 @@ static void print_help(FILE *out)
              "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
              "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
              "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
+             "5 training diverged (a loss, weight or prediction is not finite);\n"
              "6 the disk filled up meanwhile (what was saved stays, and a run resumes);\n"
              "75 stopped by a signal (nothing half-made is left; a run is saved and resumes).\n");
 }
