@@ -363,12 +363,14 @@ static plim_status_t take_directory(const char *path, int *fd_out)
     return PLIM_OK;
 }
 
-/* Names that are given to files in a staging directory. */
+/* Names of files in a staging directory. NFS renames an open file that is unlinked to .nfsXXXX, and
+ * a node that crashes leaves it. */
 static bool is_staged(const char *name)
 {
     static const char *const ends[] = {".npy", ".json", SUFFIX, LOCK_FILE};
     const size_t length = strlen(name);
-    bool found = strncmp(name, ".plimsoll-", strlen(".plimsoll-")) == 0;
+    bool found = strncmp(name, ".plimsoll-", strlen(".plimsoll-")) == 0 ||
+                 strncmp(name, ".nfs", strlen(".nfs")) == 0;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0] && !found; i++)
         found = length >= strlen(ends[i]) && strcmp(name + length - strlen(ends[i]), ends[i]) == 0;
     return found;

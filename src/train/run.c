@@ -83,7 +83,7 @@ static plim_status_t open_lock(const char *path, bool fresh, bool *made_out, int
         fd = open(path, flags);
     if (fd < 0 && errno != ELOOP && errno != EISDIR && errno != ENXIO)
         return plim__fail_errno(errno, "cannot open %s", path);
-    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1 ||
+    if (fd < 0 || fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink > 1 ||
         (fresh && !has_our_words(fd, about.st_size))) {
         if (fd >= 0)
             (void)close(fd);

@@ -131,6 +131,7 @@ static void removes_what_a_killed_run_left(void **state)
         if (plim__staging_begin(place.target, &staging) != PLIM_OK)
             _exit(1);
         put(staging.path, "half.npy", "written");
+        put(staging.path, ".nfs00000000deadbeef00000001", "unlinked while it was open");
         (void)raise(SIGKILL);
     }
     int how;
