@@ -70,7 +70,7 @@ PLIM__KERNEL void activate(plim_activation_t activation, bool drop, const droppi
     for (int64_t i = 0; i < count; i++) {
         float v = y[i] + bias[i];
         if (activation == PLIM_RELU)
-            v = v > 0.0f ? v : 0.0f;
+            v = v <= 0.0f ? 0.0f : v; /* a NaN stays one: a diverged model must not look well */
         if (activation == PLIM_ELU) {
             const float below = plim__expf(v > 0.0f ? 0.0f : v) - 1.0f;
             v = v > 0.0f ? v : below;

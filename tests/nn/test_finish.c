@@ -451,6 +451,20 @@ static void any_team_and_processor_give_the_same_bits(void **state)
     }
 }
 
+/* As in PyTorch; or an overflow inside a model would give finite losses and predictions. */
+static void what_is_not_a_number_stays_so(void **state)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        const plim__finish_t finish = {.width = 20, .activation = (plim_activation_t)kind};
+        float y[40] = {0}, h_data[40];
+        plim__matrix_t h = {h_data, 2, 20, 20, PLIM__F32};
+        y[0] = y[27] = NAN;
+        plim__finish_forward(*state, &finish, y, NULL, &h, NULL);
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(isnan(h_data[i]) != 0, i == 0 || i == 27);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +477,7 @@ int main(void)
         cmocka_unit_test(dropout_follows_the_node),
         cmocka_unit_test(dropout_drops_its_share),
         cmocka_unit_test(any_team_and_processor_give_the_same_bits),
+        cmocka_unit_test(what_is_not_a_number_stays_so),
     };
     return cmocka_run_group_tests(tests, test_team_set_up, test_team_tear_down);
 }
