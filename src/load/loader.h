@@ -63,6 +63,11 @@ typedef struct plim__load_worker {
     int number;
     plim__blocks_t *blocks;
     int64_t *nodes; /* (slot_nodes) of graphs; NULL in one graph */
+    struct {
+        plim_split_t split;
+        int64_t epoch, step; /* step -1: none */
+        int64_t labels;
+    } counted; /* the batch whose labels this worker counted last: all its parts need the number */
     plim__thread_t thread;
 } plim__load_worker_t;
 

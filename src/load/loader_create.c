@@ -120,6 +120,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     for (int i = 0; i < plan->workers; i++) {
         loader->workers[i].loader = loader;
         loader->workers[i].number = i;
+        loader->workers[i].counted.step = -1;
         if (info->num_graphs > 0)
             loader->workers[i].nodes =
                 plim__arena_carve(&arena, (size_t)plan->slot_nodes, sizeof(int64_t), 1);

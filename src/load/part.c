@@ -154,6 +154,22 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load
     slot->more = batch->first_seed + count < cut->end;
 }
 
+/* Labels of the whole batch, counted once by each worker that builds parts of it. */
+static int64_t count_labels(const plim_loader_t *loader, plim__load_worker_t *worker,
+                            const plim__load_cut_t *cut)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    if (worker->counted.step != cut->step || worker->counted.epoch != stream->epoch ||
+        worker->counted.split != stream->split) {
+        worker->counted.split = stream->split;
+        worker->counted.epoch = stream->epoch;
+        worker->counted.step = cut->step;
+        worker->counted.labels = plim__seeds_labels(loader->seeds, stream->split, stream->epoch,
+                                                    cut->batch_first, cut->batch_seeds);
+    }
+    return worker->counted.labels;
+}
+
 plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
                               plim__slot_t *slot)
 {
@@ -167,8 +183,7 @@ plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker
     batch->epoch = stream->epoch;
     batch->step = cut.step;
     batch->batch_seeds = cut.batch_seeds;
-    batch->batch_labels = plim__seeds_labels(loader->seeds, stream->split, stream->epoch,
-                                             cut.batch_first, cut.batch_seeds);
+    batch->batch_labels = count_labels(loader, worker, &cut);
     if (slot->part == 0)
         batch->first_seed = cut.first;
     int64_t count = cut.end - batch->first_seed;
