@@ -117,7 +117,7 @@ static void plans_are_near_the_real_ones(void **state)
                           plim__dataset_path(imagined), (long long)lines[j], (long long)real.total,
                           (long long)expected.total, (long long)real.least,
                           (long long)expected.least);
-            const int64_t percent = lines[j] < 1024 * MIB ? 10 : 30;
+            const int64_t percent = lines[j] < 1024 * MIB ? 10 : 25;
             assert_in_range(expected.total, real.total * (100 - percent) / 100,
                             real.total * (100 + percent) / 100);
         }
