@@ -108,14 +108,17 @@ static plim_status_t reserve(trainer_t *trainer)
                              session->training.eval_every > 0 && session->labelled[PLIM_VALID] > 0);
 }
 
+static bool is_over(const trainer_t *trainer)
+{
+    return trainer->position.ended || trainer->position.epoch >= trainer->session.training.epochs;
+}
+
 /* Saves in mid-run: where there is no room left for the next checkpoint, the run ends while all of
  * it is saved. */
 static plim_status_t save_and_reserve(trainer_t *trainer)
 {
     PLIM_TRY(save(trainer));
-    const bool over =
-        trainer->position.ended || trainer->position.epoch >= trainer->session.training.epochs;
-    const plim_status_t status = over ? PLIM_OK : reserve(trainer);
+    const plim_status_t status = is_over(trainer) ? PLIM_OK : reserve(trainer);
     return status == PLIM_ERR_SPACE ? PLIM_ERR_DISK : status;
 }
 
@@ -622,6 +625,12 @@ static void say_where(const trainer_t *trainer, bool found)
                   (long long)trainer->steps);
 }
 
+/* A disk that is full before the first step is too small: nothing was started. */
+static plim_status_t not_begun(plim_status_t status)
+{
+    return status == PLIM_ERR_DISK ? PLIM_ERR_SPACE : status;
+}
+
 /* From the position of an open run to its end. */
 static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
                            plim_train_result_t *result_out)
@@ -641,6 +650,8 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     } else {
         plim__model_initialise(session->model, session->training.recipe.seed);
     }
+    if (resume && !is_over(trainer)) /* a finished run saves nothing more */
+        PLIM_TRY(not_begun(reserve(trainer)));
     settle_parts(trainer, &plan->load, found);
     if (resume)
         say_where(trainer, found);
@@ -658,12 +669,6 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
     return PLIM_OK;
 }
 
-/* A disk that is full before the first step is too small: nothing was started. */
-static plim_status_t not_begun(plim_status_t status)
-{
-    return status == PLIM_ERR_DISK ? PLIM_ERR_SPACE : status;
-}
-
 static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *training,
                                     const plim_train_plan_t *plan, bool resume,
                                     plim_train_result_t *result_out)
@@ -678,7 +683,7 @@ static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *t
     if (status != PLIM_OK)
         return not_begun(status);
     status = open_trainer(trainer, plan);
-    if (status == PLIM_OK)
+    if (status == PLIM_OK && !resume)
         status = reserve(trainer);
     status = not_begun(status);
     if (status == PLIM_OK)

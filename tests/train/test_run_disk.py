@@ -93,6 +93,14 @@ def test_the_plan_says_what_a_run_needs(disk, graph):
     assert used < needed < 20 * used
 
 
+def test_a_finished_run_needs_no_room(disk, graph):
+    run = disk.path / 'run'
+    assert prooflib.call('train', graph, *WISH, '--epochs', 1, '--run', run, '--quiet').returncode == 0
+    disk.fill()
+    assert prooflib.call('train', '--resume', run, '--quiet').returncode == 0
+    assert prooflib.call('train', '--resume', run, '--epochs', '+1', '--quiet').returncode == 3
+
+
 @pytest.mark.parametrize('steps', [3, 1000000])
 def test_filled_in_mid_run(disk, graph, wanted, steps):
     """Somebody takes all that is free: with the room it has reserved the run saves itself, and says how to go on."""
