@@ -129,7 +129,7 @@ json_t *cli_json_text(const char *text);
 /* Flushes standard output, and keeps in mind why that failed. */
 void cli_flush(void);
 
-/* The exit code of what was lost of standard output, already said; CLI_DONE when nothing was. */
+/* CLI_DONE; or the exit code when standard output could not be written, which is reported here. */
 int cli_said_all(void);
 
 /* Whether errno says that the disk, a quota or ulimit -f is used up. */

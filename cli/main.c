@@ -67,7 +67,7 @@ static int run(int argc, char **argv)
     return run_verb(argc - 1, argv + 1);
 }
 
-/* Of the main thread: below 132 KiB were measured; arguments and environment may take 128 more. */
+/* Stack of the main thread: 132 KiB were measured; arguments and environment may add 128. */
 #define STACK_BYTES ((rlim_t)512 << 10)
 
 static bool stack_suffices(void)

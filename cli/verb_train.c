@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Why a directory could not be made. The exit code. */
+/* Reports why a directory could not be made; returns the exit code. */
 static int refuse_directory(const train_t *train, const char *path, int error)
 {
     char message[PLIM_PATH_MAX + 128];

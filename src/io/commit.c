@@ -234,9 +234,9 @@ static plim_status_t check_draft(const char *path, const place_t *place, int64_t
     return PLIM_OK;
 }
 
-/* Takes the room of `bytes`. A file system that cannot (NFS before 4.2, some in user space) has
- * said how much is free: more is not to be had of it. */
-static plim_status_t take_room(const plim__draft_t *draft, int64_t bytes)
+/* Reserves disk space with fallocate. Where the file system has none (NFS before 4.2, some in user
+ * space), check_draft has compared the free space, and that has to do. */
+static plim_status_t reserve_space(const plim__draft_t *draft, int64_t bytes)
 {
     char need[24];
     int result;
@@ -271,7 +271,7 @@ plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
         memcpy(draft->partial, place.partial, sizeof place.partial);
     }
     draft->file.path = draft->path;
-    return take_room(draft, bytes);
+    return reserve_space(draft, bytes);
 }
 
 plim_status_t plim__draft_commit(plim__draft_t *draft, int64_t size)

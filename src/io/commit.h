@@ -40,10 +40,10 @@ typedef struct plim__draft {
 } plim__draft_t;
 
 /*
- * For at most so many bytes, whose room is taken at once (fallocate) where the file system can do
- * that: writing them then cannot fail for want of it. PLIM_ERR_SPACE when there is too little room
- * for them, or ulimit -f forbids so large a file; PLIM_ERR_IO; PLIM_ERR_USAGE for a name that a
- * file cannot have. plim__draft_close ends it, also after an error.
+ * For at most `bytes`. They are reserved at once where the file system has fallocate: writing them
+ * then cannot fail for lack of space. PLIM_ERR_SPACE when there is too little, or ulimit -f forbids
+ * so large a file; PLIM_ERR_IO; PLIM_ERR_USAGE for a name that a file cannot have.
+ * plim__draft_close ends it, also after an error.
  */
 plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
                                plim__draft_t *draft_out);

@@ -72,8 +72,9 @@ void plim__transfer_run(plim__op_t *op)
     } while (!plim__transfer_take(op, result));
 }
 
-/* ulimit -f cuts a write to what may still be written, which direct I/O then refuses as crooked. */
-static int meant(const plim__op_t *op)
+/* The error to report. ulimit -f cuts a write short, and direct I/O refuses the unaligned rest with
+ * EINVAL, where EFBIG is meant. */
+static int cause(const plim__op_t *op)
 {
     struct rlimit most;
     return op->write && op->error == EINVAL && getrlimit(RLIMIT_FSIZE, &most) == 0 &&
@@ -92,6 +93,6 @@ plim_status_t plim__transfer_status(const plim__op_t *op)
             "%s: truncated: it ends inside the %zu bytes at offset %lld, after %zu of "
             "them; fetch or make the file again",
             op->file->path, op->size, (long long)op->offset, op->moved);
-    return plim__fail_errno(meant(op), "%s: cannot %s %zu bytes at offset %lld", op->file->path,
+    return plim__fail_errno(cause(op), "%s: cannot %s %zu bytes at offset %lld", op->file->path,
                             op->write ? "write" : "read", op->size, (long long)op->offset);
 }

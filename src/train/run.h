@@ -80,9 +80,9 @@ plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, in
                              plim__position_t *position_out, bool *found_out);
 
 /*
- * Takes the room that the next checkpoint needs, or the first two of a run that has none: from then
- * on a disk that somebody else fills does not keep plim__run_save from saving, once. With `best`
- * that of best.safetensors, too. For a run's start and after each plim__run_save. PLIM_ERR_SPACE.
+ * Reserves disk space for the next checkpoint, or for the first two of a run that has none. After
+ * that plim__run_save succeeds once more even if somebody else fills the disk. With `best` it
+ * reserves best.safetensors too. For a run's start and after each plim__run_save. PLIM_ERR_SPACE.
  */
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best);

@@ -7,13 +7,13 @@
 
 #define PLIM__RUN_PATH (PLIM_PATH_MAX + 32) /* of a file in the run's directory */
 
-#define PLIM__LINE_MAX 65536 /* bytes of a line, of which none has a tenth */
+#define PLIM__LINE_MAX 65536 /* bytes of a line at most; ours have less than a tenth */
 
 typedef struct plim__run_lines {
     int fd;    /* -1 when closed */
     bool made; /* by plim__run_lines_open, so that it may be removed again */
     int64_t size;
-    uint32_t crc; /* CRC-32 of the file's bytes since plim__run_lines_cut, and of those before */
+    uint32_t crc;              /* CRC-32 of the whole file, once plim__run_lines_cut has read it */
     char path[PLIM__RUN_PATH]; /* set by the owner */
 } plim__run_lines_t;
 

@@ -245,8 +245,8 @@ static plim_status_t add_missing(const plim__run_t *run, const plim__run_drafts_
     return PLIM_OK;
 }
 
-/* Compares what all missing drafts take together with what is free: a file system without fallocate
- * would find room for each of them, and for all of them none. */
+/* Compares the free space with the sum of all missing drafts: without fallocate each of them alone
+ * would seem to fit. */
 static plim_status_t check_space(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                  bool best)
 {
@@ -285,7 +285,7 @@ void plim__run_release(plim__run_t *run)
         plim__draft_close(&run->best.draft[--run->best.count]);
 }
 
-/* Into a draft that waits, else into one for which there may be no room. */
+/* Writes into a reserved draft, else into a new one, for which the disk may have no space. */
 static plim_status_t write_tensors(plim__run_t *run, plim__run_drafts_t *drafts, const char *name,
                                    const plim__note_t *notes, int num_notes, int num_tensors)
 {
