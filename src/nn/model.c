@@ -150,26 +150,26 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     return plim__add_saturating_size(size, dense);
 }
 
-size_t plim__model_buffers(const plim__model_params_t *params)
+/* What the model has of parameters and buffers; all 0 where the params are wrong. */
+static plim__table_t table_of(const plim__model_params_t *params)
 {
     plim__model_t model;
     plim__table_t table = {.copies = 1};
     if (check_params(params) != PLIM_OK)
-        return 0;
+        return table;
     shape_model(&model, params);
     plim__model_describe(&model, &table);
-    return table.buffers;
+    return table;
+}
+
+size_t plim__model_buffers(const plim__model_params_t *params)
+{
+    return table_of(params).buffers;
 }
 
 int plim__model_tensors(const plim__model_params_t *params)
 {
-    plim__model_t model;
-    plim__table_t table = {.copies = 1};
-    if (check_params(params) != PLIM_OK)
-        return 0;
-    shape_model(&model, params);
-    plim__model_describe(&model, &table);
-    return table.count;
+    return table_of(params).count;
 }
 
 size_t plim__model_activations(const plim__model_params_t *params)
