@@ -154,6 +154,10 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
 /* What to do when the line is too low, by what set it; NULL when nothing is known. */
 const char *cli_limit_hint(const char *source);
 
+/* After an error over the line: which limit it follows from and how to raise that, unless it is
+ * --memory, which errors name themselves. */
+void cli_say_line_hint(void);
+
 /* "1.62M": counts as people read them. */
 const char *cli_count_text(double count, char text_out[24]);
 

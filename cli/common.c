@@ -232,6 +232,8 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
 {
     int code = exit_code(status);
     say_error(common, message);
+    if (status == PLIM_ERR_BUDGET)
+        cli_say_line_hint();
     if (common->json)
         print_error(object, message, status, code);
     return code;

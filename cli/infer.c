@@ -10,6 +10,9 @@ bool infer_take_option(infer_t *infer, int code)
     case INFER_OPTION_WEIGHTS:
         infer->inference.weights = optarg;
         return true;
+    case INFER_OPTION_VERIFY:
+        infer->verify = true;
+        return true;
     default:
         infer->inference.scratch = optarg;
         return true;
@@ -67,8 +70,12 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
     if (status == PLIM_OK && apart)
         status = plim_dataset_open(&job, infer->dataset, &dataset);
     if (status == PLIM_OK && apart) {
-        say_idle(infer, plim_dataset_info(dataset), &info.training.model);
-        status = work(infer, &job, dataset, &info, context);
+        if (infer->verify)
+            status = plim_dataset_verify(&job, dataset);
+        if (status == PLIM_OK) {
+            say_idle(infer, plim_dataset_info(dataset), &info.training.model);
+            status = work(infer, &job, dataset, &info, context);
+        }
         plim_dataset_close(dataset);
     }
     cli_leave_phase();

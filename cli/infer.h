@@ -11,17 +11,25 @@ typedef struct infer {
     plim_inference_t inference;
     int split;   /* 0 … 2; 3: all; -1: not given */
     bool chosen; /* --exact or --sampled was given */
+    bool verify; /* the dataset, all of it, before anything else */
 } infer_t;
 
-enum { INFER_OPTION_SPLIT = CLI_OPTION_OWN, INFER_OPTION_WEIGHTS, INFER_OPTION_SCRATCH, INFER_OWN };
+enum {
+    INFER_OPTION_SPLIT = CLI_OPTION_OWN,
+    INFER_OPTION_WEIGHTS,
+    INFER_OPTION_SCRATCH,
+    INFER_OPTION_VERIFY,
+    INFER_OWN
+};
 
 #define INFER_SPLIT_ALL 3
 
 #define INFER_OPTIONS                                                                              \
     {"split", required_argument, NULL, INFER_OPTION_SPLIT},                                        \
         {"weights", required_argument, NULL, INFER_OPTION_WEIGHTS},                                \
+        {"scratch", required_argument, NULL, INFER_OPTION_SCRATCH},                                \
     {                                                                                              \
-        "scratch", required_argument, NULL, INFER_OPTION_SCRATCH                                   \
+        "verify", no_argument, NULL, INFER_OPTION_VERIFY                                           \
     }
 
 /* False when the option's value is none, already said. */

@@ -253,20 +253,31 @@ static void start_meter(plim_ledger_t *ledger)
                 sample.group_peak_bytes - sample.rss_bytes <= OWN_GROUP_BYTES;
 }
 
+static char line_source[sizeof((plim_limit_t *)0)->source]; /* which limit the line follows from */
+
+void cli_say_line_hint(void)
+{
+    const char *hint = cli_limit_hint(line_source);
+    if (hint != NULL && strcmp(line_source, "--memory") != 0)
+        (void)fprintf(stderr, "plimsoll: the line comes from %s; %s\n", line_source, hint);
+}
+
 /* Which limit is the line, and what a user would want to know about it. */
 static void say_line(const cli_common_t *common, const plim_limits_t *limits)
 {
     char text[24];
     char message[700];
     const plim_limit_t *line = &limits->memory[limits->line];
+    memcpy(line_source, line->source, sizeof line_source);
     (void)snprintf(message, sizeof message, "memory line: %s from %s; %lld threads from %s",
                    plim_size_text(line->value, text), line->source,
                    (long long)limits->threads[limits->threads_line].value,
                    limits->threads[limits->threads_line].source);
     say(NULL, PLIM_LOG_INFO, message);
     if (common->memory > line->value) {
-        (void)snprintf(message, sizeof message, "--memory is more than %s allows: the line is %s",
-                       line->source, text);
+        (void)snprintf(message, sizeof message,
+                       "--memory is above another limit, so the line is %s: %s", text,
+                       line->source);
         say(NULL, PLIM_LOG_WARNING, message);
     }
     if (limits->login_node) {

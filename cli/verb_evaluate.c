@@ -94,6 +94,7 @@ const cli_verb_t cli_verb_evaluate = {
         "  --split NAME     train, valid, test or all; default: valid and test\n"
         "  --exact          whole neighbourhoods, layer by layer\n"
         "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
-        "  --scratch DIR    where layers between go that do not fit in memory; default: RUN\n",
+        "  --scratch DIR    where layers between go that do not fit in memory; default: RUN\n"
+        "  --verify         check all of the dataset first, as inspect --verify does\n",
     .run = run,
 };

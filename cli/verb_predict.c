@@ -90,6 +90,7 @@ const cli_verb_t cli_verb_predict = {
         "                   embeddings: float32 (n, hidden), what the last layer reads\n"
         "  --sampled        neighbourhoods drawn as in training, not whole ones\n"
         "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
-        "  --scratch DIR    where layers between go that do not fit in memory; default: RUN\n",
+        "  --scratch DIR    where layers between go that do not fit in memory; default: RUN\n"
+        "  --verify         check all of the dataset first, as inspect --verify does\n",
     .run = run,
 };

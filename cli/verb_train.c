@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -99,12 +100,16 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     return PLIM_OK;
 }
 
-/* With --log_steps epochs between are not printed. */
+/* With --log_steps the epochs between are not printed, except the last one and those with scores.
+ */
 static void say_event(void *user, const plim_train_event_t *event)
 {
     const train_t *train = user;
-    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 &&
-        event->epoch % train->print_every != 0)
+    bool scored = false;
+    for (int split = 0; split < 3; split++)
+        scored = scored || !isnan(event->score[split]);
+    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 && !scored &&
+        event->epoch % train->print_every != 0 && event->epoch != train->training.epochs)
         return;
     train_say_event((void *)&train->common, event);
 }

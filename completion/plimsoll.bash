@@ -101,10 +101,10 @@ _plimsoll() {
         words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --hot-rows --scratch --verify $common"
         ;;
     evaluate)
-        words="--split --weights --scratch --exact $common"
+        words="--split --weights --scratch --verify --exact $common"
         ;;
     predict)
-        words="--split --weights --scratch --out --kind --sampled $common"
+        words="--split --weights --scratch --verify --out --kind --sampled $common"
         ;;
     help)
         mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict' -- "$current")

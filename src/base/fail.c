@@ -61,7 +61,7 @@ static const char *remedy(int error)
 {
     switch (error) {
     case ENOSPC:
-        return "; the disk is full: free some room, or point --tmp or the target at another disk";
+        return "; the disk is full: free some room, or use another disk";
     case EDQUOT:
         return "; your disk quota is used up: free some room or ask for more";
     case EFBIG:

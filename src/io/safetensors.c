@@ -90,10 +90,11 @@ void plim__tensor_front_digits(char *front, size_t size, char digits_out[PLIM__T
 
 static plim_status_t damaged(const plim__safetensors_t *file, const char *where)
 {
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: damaged in %s: its bytes are not those that were saved (their checksum "
-                      "is another); put a copy back, or train the run again",
-                      file->path, where);
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s: damaged in %s: its bytes are not those that were saved (their checksum "
+        "is another); put a copy back, name other weights with --weights, or train the run again",
+        file->path, where);
 }
 
 /* Shapes of messages: "[3, 4]". */

@@ -56,6 +56,20 @@ def test_verify_checks_all(graph, tmp_path):
     assert plimsoll('train', graph, *SMALL, '--verify', '--run', tmp_path / 'run').returncode == 0
 
 
+@pytest.mark.parametrize('words', [('evaluate', '--exact'), ('predict', '--out', 'out.npy')])
+def test_verify_is_for_exact_passes_too(graph, tmp_path, words):
+    assert plimsoll('train', graph, *SMALL, '--run', tmp_path / 'run').returncode == 0
+    words = [tmp_path / word if word == 'out.npy' else word for word in words]
+    path = graph / 'features.npy'
+    bit = 8 * (4096 + (path.stat().st_size - 4096) // 16 * 8)
+    flip(path, bit)
+    done = plimsoll(*words, tmp_path / 'run', '--verify')
+    flip(path, bit)
+    assert done.returncode == 4 and path.name in done.stderr, done.stderr
+    assert not (tmp_path / 'out.npy').exists()
+    assert plimsoll(*words, tmp_path / 'run', '--verify').returncode == 0
+
+
 def test_a_staged_copy_is_verified_when_it_is_used_again(graph, tmp_path):
     bench = ('bench', 'load', graph, '--epochs', '1', '--stage', '--scratch', tmp_path, '--quiet')
     assert plimsoll(*bench).returncode == 0

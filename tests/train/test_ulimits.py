@@ -40,7 +40,7 @@ def check(done, run, remedy):
                                                  (resource.RLIMIT_DATA, 'ulimit -d', (20, 60, 75, 90, 120))])
 def test_what_is_mapped_counts(graph, tmp_path, which, name, values):
     """The graph does not fit under these, so that the plan takes all that it may."""
-    ended = [check(train_under(graph, tmp_path / str(value), which, value * MIB), tmp_path / str(value), 'memory line') for value in values]
+    ended = [check(train_under(graph, tmp_path / str(value), which, value * MIB), tmp_path / str(value), name) for value in values]
     assert not ended[0] and ended[-1] and ended == sorted(ended), f'{name}: {ended}'
 
 
