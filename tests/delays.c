@@ -1,4 +1,4 @@
-/* Of plimsoll_delays: there are eight processors, so that it takes up to eight threads anywhere. */
+/* plimsoll_delays sees eight processors, so that it accepts --threads 8 on any machine. */
 #include <sched.h>
 
 int sched_getaffinity(pid_t process, size_t size, cpu_set_t *set)

@@ -1,7 +1,7 @@
 /*
- * The largest numbers that are believed when a file or a caller gives them. They are above what
- * anybody has and small enough that sums and products of a few of them fit 64 bits, and that
- * oneDNN, which computes with 32 bits in places, divides by none that has become 0.
+ * Upper bounds of numbers that come from a file or a caller. They lie above any real dataset, and
+ * are small enough that sums and products of a few of them fit 64 bits. oneDNN truncates sizes to
+ * 32 bits in places and would divide by the 0 that 2^32 becomes: PLIM__WIDTH_MAX prevents that.
  */
 #ifndef PLIM_BASE_BOUNDS_H
 #define PLIM_BASE_BOUNDS_H

@@ -1,6 +1,7 @@
 /*
- * Of the program that tests threads alone (plimsoll_delays): holds a thread up at random where it
- * takes work or hands it on, so that orders come about that a quiet machine does not show.
+ * plim__delay suspends the calling thread at random, in the test program plimsoll_delays only:
+ * calls stand where threads take work or hand it on, so that tests see orders of events that a
+ * quiet machine rarely produces. Elsewhere it is empty.
  */
 #ifndef PLIM_BASE_DELAY_H
 #define PLIM_BASE_DELAY_H

@@ -31,15 +31,16 @@ enum {
     SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
     BESIDE_PERCENT = 75,    /* of what is left for slots and what stands beside them, the most while
                                windows and hot rows need the rest */
-    MODEST_PERCENT = 25,    /* the same where larger parts are only faster to compute: rows that
-                               windows have no room for are read again for each part */
-    ADJACENCY_PART = 2,     /* topology stays in memory when it takes at most 1/2 of what is left */
-    DRAWS_PART = 4,         /* the draws of both windows take at most 1/4 of what is left, */
-    ROWS_PERCENT = 20,      /* their rows 20 % of what is left then: 8 and 40 read more */
-    LEFT_PART = 16,         /* 1/16 of the line left over is too much while rows could be kept */
-    LISTS_PART = 3,         /* hot lists at most 1/3 of the rest, hot rows all else */
-    SPARE_PERCENT = 25,     /* slots are larger than what seeds are expected to need by this, */
-    FEW_PERCENT = 400,      /* or by this over the root of their number: few differ more */
+    MODEST_PERCENT = 25, /* the same for parts of more seeds than a tile has rows: they are only a
+                            little faster to compute, and rows for which the windows have no
+                            room are read once for each part */
+    ADJACENCY_PART = 2,  /* topology stays in memory when it takes at most 1/2 of what is left */
+    DRAWS_PART = 4,      /* the draws of both windows take at most 1/4 of what is left, */
+    ROWS_PERCENT = 20,   /* their rows 20 % of what is left then: 8 and 40 read more */
+    LEFT_PART = 16,      /* 1/16 of the line left over is too much while rows could be kept */
+    LISTS_PART = 3,      /* hot lists at most 1/3 of the rest, hot rows all else */
+    SPARE_PERCENT = 25,  /* slots are larger than what seeds are expected to need by this, */
+    FEW_PERCENT = 400,   /* or by this over the root of their number: few differ more */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
     KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
     IO_GAP = 16 << 10

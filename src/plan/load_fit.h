@@ -22,7 +22,7 @@ typedef struct plim__load_facts {
     int64_t epoch_seeds;       /* of the largest split */
     int64_t batch_seeds;       /* of the largest batch */
     int64_t part_seeds;        /* as many, or those of the largest part that is wanted of it */
-    bool modest;               /* slots and what stands beside leave windows and caches most */
+    bool modest;               /* slots and activations take at most MODEST_PERCENT of the rest */
     plim__load_size_t largest; /* nodes and edges of the largest of many graphs */
     bool largest_guessed;
     plim__load_size_t one;  /* the most that the least part of a batch can need */

@@ -140,7 +140,8 @@ static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
 
 /*
  * Whether drawing some batches would make a better plan: one that has to guess how large they are.
- * Where bits follow from what they come to, whatever the plan.
+ * Where batches may be cut, they are always drawn: what a part may need decides where it is halved,
+ * and so the last bits, which must not depend on the arrangement.
  */
 static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
