@@ -346,6 +346,16 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     return PLIM_OK;
 }
 
+/* The path of a run's run.json; PLIM_ERR_USAGE where there is none. */
+static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PATH])
+{
+    PLIM_TRY(plim__run_path(directory, PLIM__RUN_JSON, path_out));
+    return exists(path_out) ? PLIM_OK
+                            : plim__fail(PLIM_ERR_USAGE,
+                                         "%s holds no run (there is no %s in it); check the path",
+                                         directory, PLIM__RUN_JSON);
+}
+
 /* Files that a run replaces are files, not links to or in place of something else. */
 static plim_status_t refuse_strange(const char *path)
 {
@@ -367,10 +377,7 @@ static plim_status_t open_files(plim__run_t *run)
 {
     plim__run_json_t about;
     char path[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(run->path, PLIM__RUN_JSON, path));
-    if (!exists(path))
-        return plim__fail(PLIM_ERR_USAGE, "%s holds no run (there is no %s in it); check the path",
-                          run->path, PLIM__RUN_JSON);
+    PLIM_TRY(find_run(run->path, path));
     PLIM_TRY(refuse_strange(run->path));
     PLIM_TRY(lock(run, false));
     PLIM_TRY(plim__run_json_read(run->job, path, &about));
@@ -431,7 +438,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     plim__position_t position = PLIM__POSITION_INIT;
     char path[PLIM__RUN_PATH];
     bool found = false;
-    PLIM_TRY(plim__run_path(run, PLIM__RUN_JSON, path));
+    PLIM_TRY(find_run(run, path));
     PLIM_TRY(plim__run_json_read(job, path, &about));
     PLIM_TRY(plim__run_position(job, run, &position, &found));
     info_out->training = about.training;

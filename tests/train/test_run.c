@@ -111,11 +111,13 @@ static void begins_in_a_directory_that_is_there(void **state)
     (void)state;
     world_t world;
     plim__run_t *run;
+    static plim_run_info_t info;
     world_make(&world);
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_says("holds no run");
     assert_int_equal(mkdir(world.path, 0700), 0);
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
+    assert_int_equal(plim_run_read(&world.job, world.path, &info), PLIM_ERR_USAGE);
     assert_int_equal(size_of(&world, ".lock"), -1);
     append_raw(&world, "notes.txt", "mine");
     append_raw(&world, ".lock", "process 1 on elsewhere\n");
