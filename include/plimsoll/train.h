@@ -245,7 +245,8 @@ typedef struct plim_run_info {
     plim_training_t training;
     char dataset[PLIM_PATH_MAX];
     char fingerprint[17];
-    int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet */
+    int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet, or it is damaged,
+                                  which is an error where it is loaded */
     int64_t part_seeds; /* computed at a time so far, the wish for a plan that is to go on bit for
                            bit; 0: whole batches */
     int64_t part_nodes; /* and what they may need at most; 0: not known */

@@ -440,7 +440,13 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     bool found = false;
     PLIM_TRY(find_run(run, path));
     PLIM_TRY(plim__run_json_read(job, path, &about));
-    PLIM_TRY(plim__run_position(job, run, &position, &found));
+    const plim_status_t status = plim__run_position(job, run, &position, &found);
+    if (status == PLIM_ERR_DATA) { /* the best weights may still be whole */
+        position = (plim__position_t)PLIM__POSITION_INIT;
+        found = false;
+    } else if (status != PLIM_OK) {
+        return status;
+    }
     info_out->training = about.training;
     memcpy(info_out->dataset, about.dataset, sizeof about.dataset);
     memcpy(info_out->fingerprint, about.fingerprint, sizeof about.fingerprint);

@@ -70,6 +70,21 @@ def test_verify_is_for_exact_passes_too(graph, tmp_path, words):
     assert plimsoll(*words, tmp_path / 'run', '--verify').returncode == 0
 
 
+def test_a_damaged_checkpoint_leaves_the_best_weights(graph, tmp_path):
+    run, outputs = tmp_path / 'run', (tmp_path / 'a.npy', tmp_path / 'b.npy')
+    assert plimsoll('train', graph, *SMALL, '--run', run).returncode == 0
+    assert plimsoll('predict', run, '--out', outputs[0]).returncode == 0
+    for bit in (1, 8 * 10, 8 * 100):
+        flip(run / 'last.safetensors', bit)
+        outputs[1].unlink(missing_ok=True)
+        assert plimsoll('predict', run, '--out', outputs[1]).returncode == 0
+        assert outputs[0].read_bytes() == outputs[1].read_bytes()
+        done = plimsoll('train', '--resume', run, '--epochs', 2)
+        assert done.returncode == 4 and 'last.safetensors' in done.stderr, done.stderr
+        flip(run / 'last.safetensors', bit)
+    assert plimsoll('train', '--resume', run, '--epochs', 2).returncode == 0
+
+
 def test_a_staged_copy_is_verified_when_it_is_used_again(graph, tmp_path):
     bench = ('bench', 'load', graph, '--epochs', '1', '--stage', '--scratch', tmp_path, '--quiet')
     assert plimsoll(*bench).returncode == 0
