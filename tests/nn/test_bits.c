@@ -1,7 +1,8 @@
 /*
  * The same bits from any number of threads: every model, in both precisions, over widths from 1 to
  * 5,000, with each instruction set that oneDNN can be held to. Steps of training, whole: forward,
- * loss, back, optimiser.
+ * loss, back, optimiser. Combinations are sampled; `nn_test_bits all` tries each of them, in
+ * minutes.
  */
 #include "support/batches.h"
 #include "support/harness.h"
@@ -146,10 +147,26 @@ static void check(const setting_t *setting, const int *threads, int num_threads)
     test_batch_free(&batch);
 }
 
+static bool all; /* combinations are tried, under every instruction set */
+
+static void check_all(void)
+{
+    const int threads[] = {2, 3, 4, 5, 6, 7, 8};
+    for (int number = 0; number < NUM_MODELS * NUM_WIDTHS * 2; number++) {
+        const setting_t setting =
+            setting_of(number / 2 / NUM_WIDTHS, number / 2 % NUM_WIDTHS, number % 2 == 1);
+        check(&setting, threads, 7);
+    }
+}
+
 /* Each model with each width in one of the precisions, by one of 2 … 8 threads. */
 static void all_widths_and_models(void **state)
 {
     (void)state;
+    if (all) {
+        check_all();
+        return;
+    }
     for (int model = 0; model < NUM_MODELS; model++)
         for (int width = 0; width < NUM_WIDTHS; width++) {
             const int number = model * NUM_WIDTHS + width;
@@ -165,6 +182,10 @@ static void all_widths_and_models(void **state)
 static void some_widths_and_models(void **state)
 {
     (void)state;
+    if (all) {
+        check_all();
+        return;
+    }
     for (int number = 0; number < (TEST_SANITIZED ? 5 : NUM_WIDTHS); number++) {
         const setting_t setting =
             setting_of(number % NUM_MODELS, number % NUM_WIDTHS, number % 4 < 2);
@@ -185,7 +206,7 @@ static void every_instruction_set(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             (void)setenv("ONEDNN_MAX_CPU_ISA", sets[i], 1);
-            (void)execl("/proc/self/exe", "test_bits", sets[i], (char *)NULL);
+            (void)execl("/proc/self/exe", "test_bits", sets[i], all ? "all" : NULL, (char *)NULL);
             _exit(1);
         }
         int status = -1;
@@ -202,7 +223,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(all_widths_and_models),
         cmocka_unit_test(every_instruction_set),
     };
-    if (argc == 1)
+    all = argc > 1 && strcmp(argv[argc - 1], "all") == 0;
+    if (argc == (all ? 2 : 1))
         return cmocka_run_group_tests(tests, NULL, NULL);
     plim__vector_limit(strcmp(argv[1], "SSE41") == 0  ? PLIM__VECTOR_BASELINE
                        : strcmp(argv[1], "AVX2") == 0 ? PLIM__VECTOR_AVX2
