@@ -214,24 +214,27 @@ void cli_leave_phase(void)
     speech.phase[0] = '\0';
 }
 
+static void say_formatted(plim_log_level_t level, const char *format, va_list arguments)
+{
+    char message[1280];
+    (void)vsnprintf(message, sizeof message, format, arguments);
+    say(NULL, level, message);
+}
+
 void cli_remark(const char *format, ...)
 {
-    char message[1024];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(message, sizeof message, format, arguments);
+    say_formatted(PLIM_LOG_INFO, format, arguments);
     va_end(arguments);
-    say(NULL, PLIM_LOG_INFO, message);
 }
 
 void cli_warn(const char *format, ...)
 {
-    char message[1280];
     va_list arguments;
     va_start(arguments, format);
-    (void)vsnprintf(message, sizeof message, format, arguments);
+    say_formatted(PLIM_LOG_WARNING, format, arguments);
     va_end(arguments);
-    say(NULL, PLIM_LOG_WARNING, message);
 }
 
 /*
@@ -258,8 +261,11 @@ static char line_source[sizeof((plim_limit_t *)0)->source]; /* which limit the l
 void cli_say_line_hint(void)
 {
     const char *hint = cli_limit_hint(line_source);
-    if (hint != NULL && strcmp(line_source, "--memory") != 0)
-        (void)fprintf(stderr, "plimsoll: the line comes from %s; %s\n", line_source, hint);
+    if (hint == NULL || strcmp(line_source, "--memory") == 0)
+        return;
+    (void)fputs("plimsoll: the line comes from ", stderr);
+    cli_print_text(stderr, line_source); /* a control group may be called anything */
+    (void)fprintf(stderr, "; %s\n", hint);
 }
 
 /* Which limit is the line, and what a user would want to know about it. */

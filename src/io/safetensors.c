@@ -11,9 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 /* A piece of a read, so that the page cache holds no more of the file at a time. */
 #define PIECE ((size_t)1 << 20)
 
@@ -76,16 +73,10 @@ bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out)
     return true;
 }
 
-void plim__tensor_digits(const void *from, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1])
-{
-    (void)snprintf(digits_out, PLIM__TENSORS_DIGITS + 1, "%016llx",
-                   (unsigned long long)XXH3_64bits(from, size));
-}
-
 void plim__tensor_front_digits(char *front, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1])
 {
     memset(front + PLIM__TENSORS_SEAL_AT, '0', PLIM__TENSORS_DIGITS);
-    plim__tensor_digits(front, size, digits_out);
+    plim__seal_digits(front, size, digits_out);
 }
 
 static plim_status_t damaged(const plim__safetensors_t *file, const char *where)
@@ -450,7 +441,7 @@ plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tens
     }
     if (file->checksums == NULL)
         return PLIM_OK;
-    plim__tensor_digits(tensor->data, (size_t)(entry->end - entry->begin), digits);
+    plim__seal_digits(tensor->data, (size_t)(entry->end - entry->begin), digits);
     return memcmp(file->checksums + (entry - file->entries) * PLIM__TENSORS_DIGITS, digits,
                   PLIM__TENSORS_DIGITS) == 0
                ? PLIM_OK

@@ -3,6 +3,7 @@
 #define PLIM_IO_SAFETENSORS_FORMAT_H
 
 #include "io/safetensors.h"
+#include "io/seal.h"
 
 #include <stdbool.h>
 
@@ -18,7 +19,7 @@
  */
 #define PLIM__TENSORS_SEAL "{\"" PLIM__TENSORS_METADATA "\": {\"checksum\":\""
 #define PLIM__TENSORS_SEAL_AT (PLIM__TENSORS_FRONT + sizeof PLIM__TENSORS_SEAL - 1)
-#define PLIM__TENSORS_DIGITS 16
+#define PLIM__TENSORS_DIGITS PLIM__SEAL_DIGITS
 #define PLIM__TENSORS_CHECKSUMS "checksums"
 
 /* The format allows headers of 100 MB; this many tensors take a thousandth of it. */
@@ -38,10 +39,7 @@ int64_t plim__tensor_type_size(plim_dtype_t type);
 /* Bytes of a tensor's data; false when type or shape are impossible. */
 bool plim__tensor_bytes(const plim__tensor_t *tensor, int64_t *bytes_out);
 
-/* Sixteen hexadecimal digits of the XXH3 of some bytes, in small letters. */
-void plim__tensor_digits(const void *from, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1]);
-
-/* The same of a file's front: `size` bytes, whose seal's digits are zeros afterwards. */
+/* plim__seal_digits of a file's front: `size` bytes, whose seal's digits are zeros afterwards. */
 void plim__tensor_front_digits(char *front, size_t size, char digits_out[PLIM__TENSORS_DIGITS + 1]);
 
 size_t plim__safetensors_write_estimate(void);

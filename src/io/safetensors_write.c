@@ -166,7 +166,7 @@ static void seal(const page_t *page, const plim__tensor_t *tensors, int num_tens
     for (int i = 0; i < num_tensors; i++, to += PLIM__TENSORS_DIGITS) {
         int64_t bytes = 0;
         (void)plim__tensor_bytes(&tensors[i], &bytes);
-        plim__tensor_digits(tensors[i].data, (size_t)bytes, digits);
+        plim__seal_digits(tensors[i].data, (size_t)bytes, digits);
         memcpy(to, digits, PLIM__TENSORS_DIGITS);
     }
     plim__tensor_front_digits(page->text, page->used, digits);

@@ -7,7 +7,7 @@
 #include <xxhash.h>
 
 #define HEAD "\"self\": \""
-#define DIGITS 16
+#define DIGITS PLIM__SEAL_DIGITS
 #define TAIL "\"\n}\n"
 
 #define HEAD_BYTES (sizeof HEAD - 1)
@@ -15,9 +15,9 @@
 
 _Static_assert(sizeof ",\n  " HEAD TAIL + DIGITS <= PLIM__SEAL_BYTES, "what a seal adds");
 
-static void digits_of(const char *text, size_t size, char digits_out[DIGITS + 1])
+void plim__seal_digits(const void *from, size_t size, char digits_out[DIGITS + 1])
 {
-    (void)snprintf(digits_out, DIGITS + 1, "%016llx", (unsigned long long)XXH3_64bits(text, size));
+    (void)snprintf(digits_out, DIGITS + 1, "%016llx", (unsigned long long)XXH3_64bits(from, size));
 }
 
 bool plim__seal_put(char *text, size_t size, size_t *used)
@@ -28,7 +28,7 @@ bool plim__seal_put(char *text, size_t size, size_t *used)
         return false;
     char *at = text + *used - 2; /* the last "\n}" gives way */
     at = (char *)memcpy(at, head, sizeof head - 1) + sizeof head - 1;
-    digits_of(text, (size_t)(at - text), digits);
+    plim__seal_digits(text, (size_t)(at - text), digits);
     at = (char *)memcpy(at, digits, DIGITS) + DIGITS;
     at = (char *)memcpy(at, TAIL, TAIL_BYTES) + TAIL_BYTES;
     *used = (size_t)(at - text);
@@ -44,6 +44,6 @@ plim__seal_t plim__seal_check(const char *text, size_t size)
     if (memcmp(text + sealed - HEAD_BYTES, HEAD, HEAD_BYTES) != 0 ||
         memcmp(text + size - TAIL_BYTES, TAIL, TAIL_BYTES) != 0)
         return PLIM__SEAL_MISSING;
-    digits_of(text, sealed, digits);
+    plim__seal_digits(text, sealed, digits);
     return memcmp(text + sealed, digits, DIGITS) == 0 ? PLIM__SEAL_GOOD : PLIM__SEAL_WRONG;
 }

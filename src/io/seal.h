@@ -21,6 +21,11 @@ typedef enum plim__seal {
 
 #define PLIM__SEAL_BYTES 40 /* a sealed text is longer by less than this */
 
+#define PLIM__SEAL_DIGITS 16
+
+/* The XXH3 of some bytes, in hexadecimal digits. */
+void plim__seal_digits(const void *from, size_t size, char digits_out[PLIM__SEAL_DIGITS + 1]);
+
 /* Seals a JSON object, `*used` bytes that end with "\n}", in a buffer of `size` bytes. False when
  * it does not fit. */
 bool plim__seal_put(char *text, size_t size, size_t *used);

@@ -147,10 +147,11 @@ static void check(const setting_t *setting, const int *threads, int num_threads)
     test_batch_free(&batch);
 }
 
-static bool all; /* combinations are tried, under every instruction set */
+static bool all; /* whether the processes of every_instruction_set try each combination too */
 
-static void check_all(void)
+static void every_combination(void **state)
 {
+    (void)state;
     const int threads[] = {2, 3, 4, 5, 6, 7, 8};
     for (int number = 0; number < NUM_MODELS * NUM_WIDTHS * 2; number++) {
         const setting_t setting =
@@ -163,10 +164,6 @@ static void check_all(void)
 static void all_widths_and_models(void **state)
 {
     (void)state;
-    if (all) {
-        check_all();
-        return;
-    }
     for (int model = 0; model < NUM_MODELS; model++)
         for (int width = 0; width < NUM_WIDTHS; width++) {
             const int number = model * NUM_WIDTHS + width;
@@ -182,10 +179,6 @@ static void all_widths_and_models(void **state)
 static void some_widths_and_models(void **state)
 {
     (void)state;
-    if (all) {
-        check_all();
-        return;
-    }
     for (int number = 0; number < (TEST_SANITIZED ? 5 : NUM_WIDTHS); number++) {
         const setting_t setting =
             setting_of(number % NUM_MODELS, number % NUM_WIDTHS, number % 4 < 2);
@@ -218,12 +211,14 @@ static void every_instruction_set(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest some[] = {cmocka_unit_test(some_widths_and_models)};
+    all = argc > 1 && strcmp(argv[argc - 1], "all") == 0;
+    const struct CMUnitTest every = cmocka_unit_test(every_combination);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_widths_and_models),
+        all ? every : (struct CMUnitTest)cmocka_unit_test(all_widths_and_models),
         cmocka_unit_test(every_instruction_set),
     };
-    all = argc > 1 && strcmp(argv[argc - 1], "all") == 0;
+    const struct CMUnitTest some[] = {
+        all ? every : (struct CMUnitTest)cmocka_unit_test(some_widths_and_models)};
     if (argc == (all ? 2 : 1))
         return cmocka_run_group_tests(tests, NULL, NULL);
     plim__vector_limit(strcmp(argv[1], "SSE41") == 0  ? PLIM__VECTOR_BASELINE

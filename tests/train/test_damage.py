@@ -1,9 +1,14 @@
 """A dataset whose bytes are no longer those of its checksums is not trained on, as far as it is read as a whole."""
 import os
+import pathlib
 import shutil
 import subprocess
+import sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'tools'))
+from prooflib import flip  # noqa: E402
 
 PLIMSOLL = os.environ['PLIMSOLL']
 SMALL = ('--model', 'sage', '--hidden', '8', '--fanout', '3,2', '--batch', '200', '--epochs', '1', '--quiet')
@@ -11,14 +16,6 @@ SMALL = ('--model', 'sage', '--hidden', '8', '--fanout', '3,2', '--batch', '200'
 
 def plimsoll(*words):
     return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=60)
-
-
-def flip(path, bit):
-    with open(path, 'r+b') as file:
-        file.seek(bit // 8)
-        byte = file.read(1)[0]
-        file.seek(bit // 8)
-        file.write(bytes([byte ^ 1 << bit % 8]))
 
 
 @pytest.fixture(name='graph', scope='module')
