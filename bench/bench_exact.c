@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/rng.h"
-#include "plan/exact_layer.h"
-#include "train/exact.h"
+#include "infer/exact.h"
+#include "infer/exact_layer.h"
 
 #include <math.h>
 #include <stdio.h>

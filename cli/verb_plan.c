@@ -153,7 +153,7 @@ static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_
     if (plan->sweep.num_keys > 0 || endless)
         job_out->log = NULL; /* of many plans, or of one that is not run, nobody wants to hear */
     status = plan->shape.shape != NULL
-                 ? plim_dataset_imagine(job_out, &plan->shape, dataset_out)
+                 ? plim_dataset_from_shape(job_out, &plan->shape, dataset_out)
                  : plim_dataset_open(job_out, plan->train.dataset, dataset_out);
     if (status != PLIM_OK)
         cli_job_end(job_out);

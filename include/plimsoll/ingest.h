@@ -69,9 +69,9 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
  * a plan. options->target may be NULL. Its path is the shape's name; reading any of it is
  * PLIM_ERR_USAGE. PLIM_ERR_USAGE as plim_generate's. Closed by plim_dataset_close.
  */
-PLIM_API plim_status_t plim_dataset_imagine(const plim_job_t *job,
-                                            const plim_generate_options_t *options,
-                                            plim_dataset_t **dataset_out);
+PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
+                                               const plim_generate_options_t *options,
+                                               plim_dataset_t **dataset_out);
 
 #ifdef __cplusplus
 }

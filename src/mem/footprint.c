@@ -1,6 +1,7 @@
 #include "mem/footprint.h"
 
 #include "base/check.h"
+#include "base/job.h"
 #include "mem/cgroup.h"
 #include "mem/libraries.h"
 
@@ -99,4 +100,15 @@ int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes)
         } while (plim__cgroup_up(&group));
     }
     return plim__min_i64(most, line_bytes);
+}
+
+void plim__footprint_log_code(const plim_job_t *job, int64_t least)
+{
+    const int64_t mebibytes = least / ((int64_t)1 << 20) + 1;
+    plim__log(
+        job, PLIM_LOG_WARNING,
+        "memory is so short that the program's own code gives way: it is read from disk again "
+        "and again, or stays above the line where no control group limits it; from about "
+        "%lld MiB on there is room for it",
+        (long long)mebibytes);
 }

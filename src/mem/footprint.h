@@ -2,6 +2,7 @@
 #ifndef PLIM_MEM_FOOTPRINT_H
 #define PLIM_MEM_FOOTPRINT_H
 
+#include <plimsoll/job.h>
 #include <stdint.h>
 
 /*
@@ -26,5 +27,8 @@ int64_t plim__footprint_least(int64_t bytes);
  * it is for runs elsewhere. `root` as for plim__kernel_read.
  */
 int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
+
+/* A warning that code gives way; `least` is the line from which on it need not. */
+void plim__footprint_log_code(const plim_job_t *job, int64_t least);
 
 #endif

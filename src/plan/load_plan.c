@@ -411,17 +411,6 @@ static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside
     return plim__load_least(&tightest);
 }
 
-void plim__load_say_code(const plim_job_t *job, int64_t least)
-{
-    const int64_t mebibytes = least / MIB + 1;
-    plim__log(
-        job, PLIM_LOG_WARNING,
-        "memory is so short that the program's own code gives way: it is read from disk again "
-        "and again, or stays above the line where no control group limits it; from about "
-        "%lld MiB on there is room for it",
-        (long long)mebibytes);
-}
-
 /*
  * Fits by what dataset.json says, and again by what some seeds really need where that would be
  * guessed. What a trial holds is over before the loader is made: it belongs to the start.
@@ -438,7 +427,7 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
         /* The ladder's last step: as there, and code gives way. */
         (void)fit_tighter(facts, tight, under, plan, tight_out);
         if (!beside->quiet)
-            plim__load_say_code(facts->job, under);
+            plim__footprint_log_code(facts->job, under);
     }
     plan->guessed = facts->largest_guessed;
     if (!is_worth_a_trial(facts, plan))

@@ -42,7 +42,4 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
 /* The line that a plan is made for: the ledger's, or less where that is wished for. */
 int64_t plim__load_line(const plim_job_t *job, const plim_load_wishes_t *wishes);
 
-/* A warning that code gives way; `least` is the line from which on it need not. */
-void plim__load_say_code(const plim_job_t *job, int64_t least);
-
 #endif

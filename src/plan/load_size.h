@@ -15,8 +15,8 @@ typedef struct plim__load_size {
 
 /*
  * From what dataset.json says of the graph: its degrees, counted by powers of two. Neighbours are
- * taken as drawn from all nodes alike (of an imagined dataset, from those that it says), so that
- * real ones, which are drawn from fewer, meet more often.
+ * taken as drawn from all nodes alike (of a dataset without files, from those that it says), so
+ * that real ones, which are drawn from fewer, meet more often.
  */
 plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
                                            const plim_recipe_t *recipe, int64_t num_seeds);

@@ -2,12 +2,12 @@
 
 #include "base/check.h"
 #include "base/job.h"
+#include "infer/exact_cost.h"
 #include "io/npy.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
 #include "nn/dense.h"
 #include "nn/model.h"
-#include "plan/exact_cost.h"
 #include "plan/load_cost.h"
 #include "plan/load_plan.h"
 #include "plan/settings.h"

@@ -78,7 +78,7 @@ plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t
     char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
     plim__trial_t trial = {0};
     *trial_out = trial;
-    if (plim__dataset_is_imagined(dataset))
+    if (plim__dataset_is_shape(dataset))
         return PLIM_OK;
     name_trial(info, recipe, name);
     if (name[0] != '\0' && plim__cache_read(name, text) && parse_sizes(info, text, trial_out))

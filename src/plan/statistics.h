@@ -8,7 +8,7 @@
 
 /*
  * The trial of that recipe: from the cache, else, where `reads` allows it, run now and kept. The
- * same either way. A dataset that is only imagined has none. Empty, and PLIM_OK, when there is
+ * same either way. A dataset without files has none. Empty, and PLIM_OK, when there is
  * none or the ledger has no room for it; else errors as of plim__trial_run.
  */
 plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t *dataset,

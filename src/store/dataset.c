@@ -14,7 +14,7 @@ struct plim_dataset {
     plim__arena_t arena; /* what this struct, the path and the files' paths lie in */
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
-    bool imagined; /* there are no files */
+    bool is_shape; /* there are no files */
     char *path;
     char *file_paths[PLIM__FILES_MAX]; /* as the manifest's files */
 };
@@ -71,9 +71,9 @@ plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
 {
     plim__file_t file;
     const char *path = dataset->file_paths[entry - dataset->manifest->files];
-    if (dataset->imagined)
+    if (dataset->is_shape)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s is only imagined, so %s cannot be read; `plimsoll generate` makes it",
+                          "%s is only a shape, so %s cannot be read; `plimsoll generate` makes it",
                           dataset->path, entry->name);
     PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, direct, &file));
     if (file.size != entry->bytes) {
@@ -176,8 +176,9 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     return PLIM_OK;
 }
 
-plim_status_t plim__dataset_imagine(const plim_job_t *job, const char *name,
-                                    const plim__manifest_t *manifest, plim_dataset_t **dataset_out)
+plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *name,
+                                          const plim__manifest_t *manifest,
+                                          plim_dataset_t **dataset_out)
 {
     plim__arena_t arena;
     plim_dataset_t *dataset;
@@ -185,21 +186,21 @@ plim_status_t plim__dataset_imagine(const plim_job_t *job, const char *name,
                                 &arena));
     plim__manifest_t *copy = plim__arena_carve(&arena, 1, sizeof *copy, 1);
     *copy = *manifest;
-    plim_status_t status = plim__manifest_imagine(copy, name);
+    plim_status_t status = plim__manifest_from_shape(copy, name);
     if (status == PLIM_OK)
         status = make_dataset(job, name, arena, copy, &dataset);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
     }
-    dataset->imagined = true;
+    dataset->is_shape = true;
     *dataset_out = dataset;
     return PLIM_OK;
 }
 
-bool plim__dataset_is_imagined(const plim_dataset_t *dataset)
+bool plim__dataset_is_shape(const plim_dataset_t *dataset)
 {
-    return dataset->imagined;
+    return dataset->is_shape;
 }
 
 PLIM_API void plim_dataset_close(plim_dataset_t *dataset)

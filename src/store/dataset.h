@@ -19,16 +19,17 @@ static inline size_t plim__feature_bytes(plim_dtype_t type)
 
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
-/* The directory's path; an imagined dataset's name. */
+/* The directory's path; a shape's name. */
 const char *plim__dataset_path(const plim_dataset_t *dataset);
 
 /*
  * A dataset of no files: num_nodes, num_classes, max_degree, degrees and the files' names, types
  * and shapes are taken from the manifest, the rest follows. Opening a file of it is PLIM_ERR_USAGE.
  */
-plim_status_t plim__dataset_imagine(const plim_job_t *job, const char *name,
-                                    const plim__manifest_t *manifest, plim_dataset_t **dataset_out);
-bool plim__dataset_is_imagined(const plim_dataset_t *dataset);
+plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *name,
+                                          const plim__manifest_t *manifest,
+                                          plim_dataset_t **dataset_out);
+bool plim__dataset_is_shape(const plim_dataset_t *dataset);
 
 /*
  * Opens the file of an entry of the dataset's manifest for reading; its size is checked, its data

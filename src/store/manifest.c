@@ -246,7 +246,7 @@ plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name
     return settle_contents(manifest, name);
 }
 
-plim_status_t plim__manifest_imagine(plim__manifest_t *manifest, const char *name)
+plim_status_t plim__manifest_from_shape(plim__manifest_t *manifest, const char *name)
 {
     manifest->info.bytes = 0;
     plim__manifest_sort(manifest);

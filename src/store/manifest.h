@@ -30,7 +30,7 @@ typedef struct plim__manifest_file {
 typedef struct plim__manifest {
     plim_dataset_info_t info;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
-    int64_t reach;      /* of a dataset that is imagined: nodes among which training nodes find
+    int64_t reach;      /* of a dataset without files: nodes among which training nodes find
                            their neighbours; 0: all */
     const char *source; /* provenance */
     const char *options;
@@ -61,7 +61,7 @@ plim_status_t plim__manifest_settle(plim__manifest_t *manifest, const char *name
 
 /* The same for files that are not there: their sizes follow from types and shapes, and there are no
  * checksums. */
-plim_status_t plim__manifest_imagine(plim__manifest_t *manifest, const char *name);
+plim_status_t plim__manifest_from_shape(plim__manifest_t *manifest, const char *name);
 
 /* Hexadecimal of the hash of every file's name, type, shape, size and checksums. */
 void plim__manifest_fingerprint(const plim__manifest_t *manifest, char fingerprint_out[17]);

@@ -26,7 +26,7 @@ static const struct {
 #define NUM_CASES (sizeof cases / sizeof cases[0])
 
 /* What dataset.json would say of a graph that wide. */
-static plim_dataset_t *imagine(const plim_job_t *job, size_t which)
+static plim_dataset_t *from_shape(const plim_job_t *job, size_t which)
 {
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     plim_dataset_t *dataset, *targets;
@@ -35,7 +35,7 @@ static plim_dataset_t *imagine(const plim_job_t *job, size_t which)
     options.num_edges = 1000000;
     options.num_features = cases[which].features;
     options.num_classes = cases[which].classes > 0 ? cases[which].classes : 2;
-    assert_ok(plim_dataset_imagine(job, &options, &dataset));
+    assert_ok(plim_dataset_from_shape(job, &options, &dataset));
     if (cases[which].targets == 0)
         return dataset;
     plim__manifest_t manifest = *plim__dataset_manifest(dataset);
@@ -46,7 +46,7 @@ static plim_dataset_t *imagine(const plim_job_t *job, size_t which)
             manifest.files[i].num_dims = 2;
             manifest.files[i].shape[1] = cases[which].targets;
         }
-    assert_ok(plim__dataset_imagine(job, "targets", &manifest, &targets));
+    assert_ok(plim__dataset_from_manifest(job, "targets", &manifest, &targets));
     plim_dataset_close(dataset);
     return targets;
 }
@@ -103,7 +103,7 @@ static void the_cut_is_the_largest_that_fits(void **state)
     test_skip_sanitized(TEST_LINE_NEAR);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (size_t which = 0; which < NUM_CASES; which++) {
-        plim_dataset_t *dataset = imagine(&job, which);
+        plim_dataset_t *dataset = from_shape(&job, which);
         const plim_training_t training = training_of(which);
         plim_train_plan_t whole, plan;
         assert_ok(plim_train_plan(&job, dataset, &training, NULL, &whole));

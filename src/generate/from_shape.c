@@ -1,0 +1,69 @@
+/* A dataset that is not there: what the generator would make of its options. */
+#include "base/fail.h"
+#include "generate/generate_graph.h"
+#include "generate/generate_shape.h"
+#include "store/dataset.h"
+
+#include <stdio.h>
+
+static void add_file(plim__manifest_t *manifest, const char *name, plim__dtype_t type, int64_t rows,
+                     int64_t columns)
+{
+    plim__manifest_file_t *file = &manifest->files[manifest->num_files++];
+    (void)snprintf(file->name, sizeof file->name, "%s", name);
+    file->type = type;
+    file->num_dims = columns > 0 ? 2 : 1;
+    file->shape[0] = rows;
+    file->shape[1] = columns;
+}
+
+/* As generate_rows.c and the CSC build write them. */
+static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
+{
+    static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
+    const bool narrow = shape->num_nodes < (int64_t)1 << 31;
+    const bool half = shape->feature_type == PLIM_F16;
+    add_file(manifest, "indptr.npy", PLIM__NPY_I64, shape->num_nodes + 1, 0);
+    add_file(manifest, "indices.npy", narrow ? PLIM__NPY_I32 : PLIM__NPY_I64, shape->num_edges, 0);
+    add_file(manifest, "features.npy", half ? PLIM__NPY_F16 : PLIM__NPY_F32, shape->num_nodes,
+             shape->num_features);
+    add_file(manifest, "labels.npy", PLIM__NPY_I64, shape->num_nodes, 0);
+    for (int i = 0; i < 3; i++)
+        if (shape->num_split[i] > 0)
+            add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);
+}
+
+/* The core and what strays from it; not evenly, so that it is as if from fewer. */
+static int64_t reach_of(const plim__shape_t *shape, double spread)
+{
+    const double core = (double)shape->num_core, all = (double)shape->num_nodes;
+    return shape->num_core == shape->num_nodes
+               ? 0
+               : (int64_t)(0.7 * core + (all - core) * spread * spread);
+}
+
+PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
+                                               const plim_generate_options_t *options,
+                                               plim_dataset_t **dataset_out)
+{
+    plim__shape_t shape;
+    plim__arena_t arena;
+    if (options->shape == NULL)
+        return plim__fail(PLIM_ERR_USAGE, "a shape is needed");
+    PLIM_TRY(plim__shape_resolve(options, &shape));
+    PLIM_TRY(plim__arena_create(job->ledger, "dataset",
+                                plim__arena_piece(1, sizeof(plim__manifest_t), 1), &arena));
+    plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
+    manifest->info = (plim_dataset_info_t){
+        .format = PLIM__FORMAT, .num_nodes = shape.num_nodes, .num_classes = shape.num_classes};
+    manifest->reach = reach_of(&shape, options->spread);
+    manifest->source = shape.name;
+    manifest->options = "";
+    manifest->version = "";
+    add_files(&shape, manifest);
+    plim__graph_expect(&shape, manifest->degrees, &manifest->info.max_degree);
+    const plim_status_t status =
+        plim__dataset_from_manifest(job, shape.name, manifest, dataset_out);
+    plim__arena_destroy(&arena);
+    return status;
+}

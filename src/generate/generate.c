@@ -1,0 +1,196 @@
+/*
+ * Generating a dataset, in two phases that do not overlap, so that each may use all the memory:
+ *
+ *     weights of all nodes ─► lists, block by block, any thread ─► CSC build ─► indptr, indices
+ *     rows of all nodes, in the order of ids                    ─► features, labels, splits
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "generate/generate_graph.h"
+#include "generate/generate_rows.h"
+#include "ingest/csc.h"
+#include "ingest/room.h"
+#include "mem/arena.h"
+#include "store/dataset.h"
+
+#include <plimsoll/ingest.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define WRITER_BYTES ((size_t)256 << 10) /* the dataset writer's own and its columns' entries */
+#define LARGE_BUFFER ((size_t)4 << 20)
+#define SMALL_BUFFER ((size_t)256 << 10)
+
+/* How the work is laid out in the memory there is. */
+typedef struct plan {
+    plim_job_t job; /* with as many threads as fit */
+    plim__csc_params_t csc;
+    size_t buffer; /* of the rows' columns */
+    size_t stacks;
+} plan_t;
+
+/* Saturates. */
+static size_t plan_least(const plan_t *plan, const plim__shape_t *shape)
+{
+    size_t edges, sum;
+    size_t rows = plim__rows_estimate(&plan->job, shape, plan->buffer);
+    size_t build = plim__csc_least(&plan->job, &plan->csc);
+    if (!plim__add_size(plim__graph_estimate(&plan->job, shape), build, &edges))
+        return SIZE_MAX;
+    return plim__add_size(edges > rows ? edges : rows, plan->stacks + WRITER_BYTES, &sum)
+               ? sum
+               : SIZE_MAX;
+}
+
+/* Fewer threads and smaller buffers need less; the result is the same. */
+static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, const char *tmp,
+                               plan_t *plan_out)
+{
+    plan_t plan = {.job = *job, .buffer = LARGE_BUFFER};
+    size_t available = (size_t)plim__max_i64(plim_ledger_available(job->ledger), 0);
+    plan.csc.num_nodes = shape->num_nodes;
+    plan.csc.max_edges = shape->num_edges;
+    plan.csc.self_loops = PLIM__LOOPS_KEEP;
+    plan.csc.tmp = tmp;
+    plan.job.threads = plim__job_threads(job);
+    for (;;) {
+        plan.stacks = (size_t)(plan.job.threads - 1) * PLIM__STACK_BYTES;
+        size_t least = plan_least(&plan, shape);
+        if (least <= available)
+            break;
+        if (plan.buffer > SMALL_BUFFER)
+            plan.buffer = SMALL_BUFFER;
+        else if (plan.job.threads > 1)
+            plan.job.threads /= 2;
+        else
+            return plim__ledger_refuse(job->ledger, shape->name, "generating a graph of this size",
+                                       least);
+    }
+    plan.csc.memory =
+        available - plim__graph_estimate(&plan.job, shape) - plan.stacks - WRITER_BYTES;
+    *plan_out = plan;
+    return PLIM_OK;
+}
+
+/* What the workers that draw edges share. */
+typedef struct drawing {
+    const plan_t *plan;
+    const plim__shape_t *shape;
+    plim__graph_t *graph;
+    plim__csc_t *csc;
+    atomic_llong next;
+    atomic_llong done;
+} drawing_t;
+
+static plim_status_t add_edges(void *context, int worker, const int64_t *source,
+                               const int64_t *destination, int64_t count)
+{
+    drawing_t *drawing = context;
+    PLIM_TRY(plim__csc_add(drawing->csc, worker, source, destination, count, NULL));
+    atomic_fetch_add(&drawing->done, count);
+    return PLIM_OK;
+}
+
+static plim_status_t draw_blocks(void *context, int worker)
+{
+    drawing_t *drawing = context;
+    int64_t blocks = plim__graph_blocks(drawing->graph);
+    for (;;) {
+        int64_t block = atomic_fetch_add(&drawing->next, 1);
+        if (block >= blocks)
+            return PLIM_OK;
+        PLIM_TRY(plim__job_check(&drawing->plan->job));
+        PLIM_TRY(plim__graph_draw(drawing->graph, worker, block, add_edges, drawing));
+        plim__progress(&drawing->plan->job, "drawing edges", "edges", atomic_load(&drawing->done),
+                       drawing->shape->num_edges);
+    }
+}
+
+static plim_status_t write_edges(const plan_t *plan, const plim__shape_t *shape,
+                                 plim__dataset_writer_t *writer, plim__csc_totals_t *totals_out)
+{
+    drawing_t drawing = {.plan = plan, .shape = shape};
+    plim_status_t status = plim__graph_create(&plan->job, shape, &drawing.graph);
+    if (status == PLIM_OK)
+        status = plim__csc_create(&plan->job, &plan->csc, &drawing.csc);
+    if (status == PLIM_OK)
+        status = plim__parallel(plan->job.threads, draw_blocks, &drawing);
+    plim__graph_destroy(drawing.graph);
+    if (status == PLIM_OK)
+        status = plim__csc_finish(drawing.csc, writer, totals_out);
+    plim__csc_destroy(drawing.csc);
+    return status;
+}
+
+static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shape,
+                                const plan_t *plan, const char *parent)
+{
+    int64_t index_bytes = shape->num_nodes <= INT32_MAX ? 4 : 8;
+    int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
+    int64_t rows = plim__rows_bytes(shape);
+    int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);
+    plim__room_t room = {.parent = parent,
+                         .tmp = plan->csc.tmp,
+                         .dataset = lists + rows + ((int64_t)1 << 20),
+                         .temporary = spill,
+                         .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
+                         .largest =
+                             plim__max_i64(shape->num_edges * index_bytes,
+                                           shape->num_nodes * shape->num_features *
+                                               (int64_t)plim__feature_bytes(shape->feature_type)),
+                         .exact = true};
+    return plim__room_check(job, &room);
+}
+
+static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shape,
+                                   const plim_generate_options_t *options,
+                                   plim__dataset_writer_t *writer)
+{
+    char source[64];
+    char text[256];
+    plim__csc_totals_t totals = {0};
+    plim_status_t status = write_edges(plan, shape, writer, &totals);
+    if (status == PLIM_OK && totals.num_edges != shape->num_edges)
+        status = plim__fail(PLIM_ERR_DATA, "drew %lld edges instead of %lld: a bug",
+                            (long long)totals.num_edges, (long long)shape->num_edges);
+    if (status == PLIM_OK)
+        status = plim__rows_write(&plan->job, shape, plan->buffer, writer);
+    if (status != PLIM_OK) {
+        plim__dataset_abandon(writer);
+        return status;
+    }
+    (void)snprintf(source, sizeof source, "generate %s", shape->name);
+    (void)snprintf(text, sizeof text, "--scale %.15g --spread %.15g --seed %llu", options->scale,
+                   options->spread, (unsigned long long)options->seed);
+    plim__dataset_facts_t facts = {.num_nodes = shape->num_nodes,
+                                   .num_classes = shape->num_classes,
+                                   .source = source,
+                                   .options = text};
+    return plim__dataset_finish(writer, &facts);
+}
+
+PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options)
+{
+    plim__shape_t shape = {0};
+    plan_t plan = {0};
+    char parent[PATH_MAX];
+    int stacks = 0;
+    plim__dataset_writer_t *writer;
+    if (options->shape == NULL || options->target == NULL)
+        return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");
+    PLIM_TRY(plim__shape_resolve(options, &shape));
+    PLIM_TRY(plim__room_parent(options->target, parent));
+    PLIM_TRY(make_plan(job, &shape, options->tmp != NULL ? options->tmp : parent, &plan));
+    PLIM_TRY(check_room(job, &shape, &plan, parent));
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", plan.stacks, &stacks));
+    plim_status_t status = plim__dataset_begin(&plan.job, options->target, &writer);
+    if (status == PLIM_OK) {
+        if (options->tmp == NULL)
+            plan.csc.tmp = plim__dataset_staging(writer);
+        status = write_dataset(&plan, &shape, options, writer);
+    }
+    plim__ledger_release(job->ledger, stacks, plan.stacks);
+    return status;
+}

@@ -1,0 +1,59 @@
+/*
+ * In-degrees of the generated graph: node `place` has an integer weight, lognormal with power-law
+ * hubs. With the weights' running sum c and total W its degree is floor(E c(place+1) / W) -
+ * floor(E c(place) / W): degrees sum to E exactly, and a block of nodes needs only the sum at its
+ * beginning.
+ */
+#ifndef PLIM_GENERATE_GENERATE_DEGREE_H
+#define PLIM_GENERATE_GENERATE_DEGREE_H
+
+#include "generate/generate_shape.h"
+
+#include <plimsoll/job.h>
+
+#define PLIM__DEGREE_BLOCK ((int64_t)1 << 14) /* nodes of one block */
+
+#define PLIM__LOGNORMAL_BITS 12
+#define PLIM__LOGNORMAL_SIZE (1 << PLIM__LOGNORMAL_BITS)
+
+typedef struct plim__degrees {
+    int64_t num_nodes;
+    int64_t num_core;
+    int64_t num_edges;
+    int64_t longest; /* no degree is above it */
+    int64_t num_blocks;
+    uint64_t *weight_before; /* (num_blocks + 1): sum of the weights before each block */
+    uint64_t weight_limit;
+    uint64_t core_factor; /* in 2^8 */
+    uint64_t body_key;
+    uint64_t hub_key;
+    uint64_t ratio; /* edges a weight, in 2^ratio_bits, rounded up */
+    unsigned ratio_bits;
+    uint32_t lognormal[PLIM__LOGNORMAL_SIZE + 1];
+} plim__degrees_t;
+
+/* Blocks of so many nodes. */
+int64_t plim__degrees_blocks(int64_t num_nodes);
+
+/*
+ * Weighs all nodes on job->threads threads. `num_edges` are shared out, at most `longest` to one
+ * node (num_edges <= num_nodes * longest); `weight_before` is the caller's, plim__degrees_blocks()
+ * + 1 zeros. PLIM_ERR_STOPPED.
+ */
+plim_status_t plim__degrees_make(const plim_job_t *job, const plim__shape_t *shape,
+                                 int64_t num_edges, int64_t longest, uint64_t *weight_before,
+                                 plim__degrees_t *degrees_out);
+
+/* Degrees of the nodes of one block, in order; returns how many nodes those are. */
+int64_t plim__degrees_block(const plim__degrees_t *degrees, int64_t block,
+                            int64_t degrees_out[PLIM__DEGREE_BLOCK]);
+
+/*
+ * Degrees as they are expected of these arguments, without weighing any node: `each` is called with
+ * shares of all nodes, which add up to 1, and the degree of each.
+ */
+typedef void (*plim__degree_fn)(void *context, double share, double degree);
+void plim__degrees_expect(const plim__shape_t *shape, int64_t num_edges, int64_t longest,
+                          plim__degree_fn each, void *context);
+
+#endif

@@ -1,0 +1,179 @@
+/*
+ * What degrees the generator would give, without drawing: the distribution of list lengths, and for
+ * undirected graphs of how often a node is drawn by others besides. Both are taken apart into bins,
+ * eight to a doubling; what chance adds to a sum is left out.
+ */
+#include "base/check.h"
+#include "generate/generate_degree.h"
+#include "generate/generate_graph.h"
+#include "store/manifest.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BINS_OF_DOUBLING 8
+#define BINS (BINS_OF_DOUBLING * 44)
+#define POINTS 256      /* of a law of drawing */
+#define GREATEST_AT 0.7 /* as many nodes above it are expected: the median of the greatest */
+
+/* Shares of all nodes by a degree, and the mean degree in each bin. */
+typedef struct spectrum {
+    double share[BINS];
+    double sum[BINS]; /* of share times degree */
+} spectrum_t;
+
+static void add_point(void *context, double share, double degree)
+{
+    spectrum_t *spectrum = context;
+    int bin = degree <= 1 ? 0 : 1 + (int)(log2(degree) * BINS_OF_DOUBLING);
+    if (bin >= BINS)
+        bin = BINS - 1;
+    spectrum->share[bin] += share;
+    spectrum->sum[bin] += share * degree;
+}
+
+static double degree_of(const spectrum_t *spectrum, int bin)
+{
+    return spectrum->share[bin] > 0 ? spectrum->sum[bin] / spectrum->share[bin] : 0;
+}
+
+/* How much more often than the mean the node at `place`, of [0, 1), is drawn by a Zipf-like law
+ * whose hottest place is `ratio` times as hot as its coldest: as in generate_graph.c. */
+static double heat(double place, double ratio)
+{
+    const double root = sqrt(sqrt(ratio));
+    const double span = ratio - 1;
+    if (root <= 1)
+        return 1;
+    return span / (4 * (root - 1) * pow(1 + span * place, 0.75));
+}
+
+/* Lists of a community that have a node of that heat, when each draws so much from it: no list has
+ * it twice. */
+static double lists_with(double lists, double rate, double hot)
+{
+    return lists * -expm1(-rate * hot / lists);
+}
+
+/* How often nodes are drawn from their own community, `mean` times on the average: for each of
+ * POINTS places. */
+static void expect_community(double lists, double mean, double drawn_out[POINTS])
+{
+    double low = mean, high = mean;
+    for (int round = 0; round < 80; round++) {
+        const double rate = round < 20 ? high : (low + high) / 2;
+        double sum = 0;
+        for (int i = 0; i < POINTS; i++) {
+            drawn_out[i] = lists_with(lists, rate, heat((i + 0.5) / POINTS, PLIM__COMMUNITY_RATIO));
+            sum += drawn_out[i] / POINTS;
+        }
+        if (round < 20 && sum >= mean)
+            round = 19;
+        else if (round < 20)
+            high *= 2;
+        else if (sum < mean)
+            low = rate;
+        else
+            high = rate;
+    }
+}
+
+/* Of an undirected graph: how often a node is drawn by others. */
+static void expect_drawn(const plim__shape_t *shape, spectrum_t *spectrum)
+{
+    const double mean = (double)plim__graph_list_edges(shape) / (double)shape->num_nodes;
+    const double lists = fmax((double)shape->num_nodes / (double)shape->num_classes / 2, 1);
+    const plim__draw_mix_t *mix = &shape->core;
+    /* What a community has no room for is drawn from everywhere. */
+    const double near = fmin(mean * (mix->hot + mix->community), 0.9 * lists);
+    const double far = mean * mix->everywhere;
+    double drawn[POINTS];
+    expect_community(lists, near, drawn);
+    for (int i = 0; i < POINTS; i++)
+        for (int j = 0; j < POINTS; j += 8) {
+            const double place = (j + 4.0) / POINTS;
+            const double everywhere = far * heat(place, (double)shape->num_nodes + 1);
+            add_point(spectrum, 8.0 / POINTS / POINTS, drawn[i] + everywhere + mean - near - far);
+        }
+}
+
+/* Adds a share of nodes of a degree to the buckets: the two whole numbers beside it. */
+static void count(double buckets[PLIM_DEGREE_BUCKETS], double share, double degree)
+{
+    const double whole = floor(degree);
+    buckets[plim__degree_bucket((int64_t)whole)] += share * (whole + 1 - degree);
+    buckets[plim__degree_bucket((int64_t)whole + 1)] += share * (degree - whole);
+}
+
+typedef struct counting {
+    double buckets[PLIM_DEGREE_BUCKETS];
+    spectrum_t all;
+} counting_t;
+
+static void count_point(void *context, double share, double degree)
+{
+    counting_t *counting = context;
+    count(counting->buckets, share, degree);
+    add_point(&counting->all, share, degree);
+}
+
+/* The lists' own lengths and what others draw do not know of each other. */
+static void count_both(const spectrum_t *own, const spectrum_t *drawn, counting_t *counting)
+{
+    for (int i = 0; i < BINS; i++)
+        for (int j = 0; j < BINS; j++)
+            if (own->share[i] > 0 && drawn->share[j] > 0)
+                count_point(counting, own->share[i] * drawn->share[j],
+                            degree_of(own, i) + degree_of(drawn, j));
+}
+
+static double greatest(const spectrum_t *all, double num_nodes)
+{
+    double above = 0;
+    int bin = BINS - 1;
+    while (bin > 0 && above + all->share[bin] * num_nodes < GREATEST_AT)
+        above += all->share[bin--] * num_nodes;
+    return fmax(degree_of(all, bin), 1);
+}
+
+/* Whole nodes in each bucket up to the greatest degree's, which has at least one. */
+static void round_buckets(const double buckets[PLIM_DEGREE_BUCKETS], int64_t num_nodes,
+                          int64_t max_degree, int64_t degrees_out[PLIM_DEGREE_BUCKETS])
+{
+    const int last = plim__degree_bucket(max_degree);
+    int64_t left = num_nodes;
+    int most = 0;
+    memset(degrees_out, 0, PLIM_DEGREE_BUCKETS * sizeof degrees_out[0]);
+    for (int i = 0; i <= last; i++) {
+        degrees_out[i] = plim__min_i64((int64_t)(buckets[i] * (double)num_nodes + 0.5), left);
+        if (i == last)
+            degrees_out[i] = plim__max_i64(degrees_out[i], plim__min_i64(1, left));
+        left -= degrees_out[i];
+        if (degrees_out[i] > degrees_out[most])
+            most = i;
+    }
+    if (degrees_out[last] == 0) {
+        degrees_out[last]++;
+        left--;
+    }
+    degrees_out[most] += left;
+}
+
+void plim__graph_expect(const plim__shape_t *shape, int64_t degrees_out[PLIM_DEGREE_BUCKETS],
+                        int64_t *max_degree_out)
+{
+    counting_t counting = {{0}, {{0}, {0}}};
+    const int64_t edges = plim__graph_list_edges(shape);
+    const int64_t longest = plim__graph_longest_list(shape);
+    if (shape->undirected) {
+        spectrum_t own = {{0}, {0}}, drawn = {{0}, {0}};
+        plim__degrees_expect(shape, edges, longest, add_point, &own);
+        expect_drawn(shape, &drawn);
+        count_both(&own, &drawn, &counting);
+    } else {
+        plim__degrees_expect(shape, edges, longest, count_point, &counting);
+    }
+    const double most = greatest(&counting.all, (double)shape->num_nodes);
+    *max_degree_out = plim__min_i64((int64_t)(most + 0.5), shape->num_edges);
+    round_buckets(counting.buckets, shape->num_nodes, *max_degree_out, degrees_out);
+}

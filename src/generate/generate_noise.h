@@ -1,0 +1,28 @@
+/*
+ * Feature values: a class's mean plus noise that is nearly normal, in steps of 1/128, so that f16
+ * and f32 hold exactly the same numbers. Every path gives the same bits.
+ */
+#ifndef PLIM_GENERATE_GENERATE_NOISE_H
+#define PLIM_GENERATE_GENERATE_NOISE_H
+
+#include <plimsoll/dataset.h>
+#include <stdint.h>
+
+#define PLIM__NOISE_STEP 0x1p-7     /* one unit of `mean` */
+#define PLIM__NOISE_DEVIATION 104.5 /* of the noise, in such units */
+#define PLIM__NOISE_MEAN_MAX 256    /* a mean's greatest absolute value */
+#define PLIM__NOISE_LANES 16        /* values made at once */
+
+typedef enum plim__noise_path { PLIM__NOISE_SCALAR, PLIM__NOISE_AVX2 } plim__noise_path_t;
+
+/* The best path this processor has. */
+plim__noise_path_t plim__noise_best(void);
+
+/*
+ * Writes one row of `count` values of `type` (PLIM_F16 or PLIM_F32): mean[i] plus the noise of
+ * `key`. mean has `count` rounded up to PLIM__NOISE_LANES entries, and so many are written to `to`.
+ */
+void plim__noise_row(plim__noise_path_t path, uint64_t key, const int16_t *mean, int64_t count,
+                     plim_dtype_t type, void *to);
+
+#endif

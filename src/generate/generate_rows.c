@@ -1,0 +1,353 @@
+#include "generate/generate_rows.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "generate/generate_noise.h"
+#include "generate/generate_place.h"
+#include "mem/arena.h"
+#include "store/dataset.h"
+
+#include <math.h>
+#include <string.h>
+
+#define PIECE_BYTES ((int64_t)1 << 20) /* of features, made at once */
+#define PIECE_ROWS ((int64_t)8192)     /* and at most so many rows */
+#define CLASS_DISTANCE 28              /* a mean's squared length, against the noise's variance */
+#define MEANS_BYTES ((int64_t)1 << 20) /* means of all classes are kept up to here */
+
+enum { COLUMN_FEATURES, COLUMN_LABELS, COLUMN_SPLITS, NUM_COLUMNS = COLUMN_SPLITS + 3 };
+
+static const char *const column_names[NUM_COLUMNS] = {"features", "labels", "train", "valid",
+                                                      "test"};
+
+typedef struct worker {
+    int64_t *places;         /* (piece_rows) */
+    int64_t *labels;         /* (piece_rows) */
+    int64_t *split_ids[3];   /* (piece_rows) each */
+    int64_t split_counts[3]; /* of the piece */
+    int16_t *mean;           /* (padded): a class's, where not all are kept */
+    char *features;          /* (piece_rows, row_bytes) and room for a padded row's end */
+} worker_t;
+
+typedef struct rows {
+    plim__arena_t arena;
+    const plim_job_t *job;
+    const plim__shape_t *shape;
+    plim__noise_path_t path;
+    plim__permute_t place_to_id;
+    plim__permute_t split_order; /* of the core: the first are train, the next valid, test */
+    uint64_t row_key;
+    uint64_t label_key;
+    uint64_t noise_key;
+    uint64_t mean_key;
+    int16_t signal[2];  /* what a mean is in a feature: minus or plus the same */
+    uint64_t row_cut;   /* rows whose bits are below it are another class's */
+    uint64_t label_cut; /* labels likewise */
+    int64_t piece_rows;
+    int64_t padded; /* num_features rounded up to whole vectors */
+    size_t row_bytes;
+    int64_t *begins[2]; /* (num_classes + 1): first place of each class, core and periphery */
+    int16_t *means;     /* (num_classes, padded), or NULL: made row by row */
+    worker_t *workers;
+    plim__column_t *columns[NUM_COLUMNS];
+} rows_t;
+
+static int64_t padded_features(const plim__shape_t *shape)
+{
+    return (shape->num_features + PLIM__NOISE_LANES - 1) / PLIM__NOISE_LANES * PLIM__NOISE_LANES;
+}
+
+static int64_t rows_of_piece(const plim__shape_t *shape)
+{
+    int64_t row =
+        plim__max_i64(1, shape->num_features * (int64_t)plim__feature_bytes(shape->feature_type));
+    int64_t rows = plim__max_i64(1, plim__min_i64(PIECE_ROWS, PIECE_BYTES / row));
+    return plim__min_i64(rows, shape->num_nodes);
+}
+
+static size_t means_count(const plim__shape_t *shape)
+{
+    int64_t most = MEANS_BYTES / (int64_t)sizeof(int16_t);
+    int64_t padded = padded_features(shape);
+    return padded > 0 && shape->num_classes > most / padded ? 0
+                                                            : (size_t)(shape->num_classes * padded);
+}
+
+/* Room for the piece's rows; each row is written in whole vectors, the last one past its end. */
+static size_t features_bytes(const plim__shape_t *shape)
+{
+    size_t values = (size_t)(rows_of_piece(shape) * shape->num_features) + PLIM__NOISE_LANES;
+    return values * plim__feature_bytes(shape->feature_type);
+}
+
+static size_t worker_estimate(const plim__shape_t *shape)
+{
+    size_t rows = (size_t)rows_of_piece(shape);
+    return 5 * plim__arena_piece(rows, sizeof(int64_t), PLIM__LINE) +
+           plim__arena_piece((size_t)padded_features(shape), sizeof(int16_t), PLIM__LINE) +
+           plim__arena_piece(features_bytes(shape), 1, PLIM__LINE);
+}
+
+static size_t arena_estimate(const plim_job_t *job, const plim__shape_t *shape)
+{
+    size_t classes = (size_t)shape->num_classes + 1;
+    return plim__arena_piece(1, sizeof(rows_t), PLIM__LINE) +
+           plim__arena_piece((size_t)job->threads, sizeof(worker_t), PLIM__LINE) +
+           2 * plim__arena_piece(classes, sizeof(int64_t), PLIM__LINE) +
+           plim__arena_piece(means_count(shape), sizeof(int16_t), PLIM__LINE) +
+           (size_t)job->threads * worker_estimate(shape);
+}
+
+static int64_t column_count(const plim__shape_t *shape, int column)
+{
+    return column >= COLUMN_SPLITS ? shape->num_split[column - COLUMN_SPLITS] : shape->num_nodes;
+}
+
+static int64_t column_bytes(const plim__shape_t *shape, int column)
+{
+    if (column == COLUMN_FEATURES)
+        return shape->num_nodes * shape->num_features *
+               (int64_t)plim__feature_bytes(shape->feature_type);
+    return column_count(shape, column) * (int64_t)sizeof(int64_t);
+}
+
+/* Labels and splits are small beside features. */
+static size_t column_buffer(int column, size_t buffer)
+{
+    return column == COLUMN_FEATURES ? buffer : buffer / 16;
+}
+
+size_t plim__rows_estimate(const plim_job_t *job, const plim__shape_t *shape, size_t buffer)
+{
+    size_t sum = arena_estimate(job, shape);
+    for (int i = 0; i < NUM_COLUMNS; i++)
+        sum +=
+            plim__column_estimate(job->io_engine, column_buffer(i, buffer), column_bytes(shape, i));
+    return sum;
+}
+
+int64_t plim__rows_bytes(const plim__shape_t *shape)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < NUM_COLUMNS; i++)
+        sum += column_bytes(shape, i) + PLIM__NPY_HEADER;
+    return sum;
+}
+
+/* A class's mean: plus or minus the signal in each feature. */
+static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
+{
+    uint64_t key = plim__rng_u64(rows->mean_key, (uint64_t) class);
+    for (int64_t i = 0; i < rows->shape->num_features; i++) {
+        uint64_t bit = plim__rng_u64(key, (uint64_t)i / 64) >> (i % 64) & 1;
+        mean_out[i] = rows->signal[bit];
+    }
+}
+
+static void carve_worker(plim__arena_t *arena, const rows_t *rows, worker_t *worker)
+{
+    size_t count = (size_t)rows->piece_rows;
+    worker->places = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
+    worker->labels = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
+    for (int i = 0; i < 3; i++)
+        worker->split_ids[i] = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
+    worker->mean = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), PLIM__LINE);
+    worker->features = plim__arena_carve(arena, features_bytes(rows->shape), 1, PLIM__LINE);
+}
+
+static void fill_tables(rows_t *rows)
+{
+    const plim__shape_t *shape = rows->shape;
+    plim__range_t core = plim__place_region(shape, 0);
+    plim__range_t periphery = plim__place_region(shape, shape->num_core);
+    for (int64_t class = 0; class <= shape->num_classes; class ++) {
+        rows->begins[0][class] = plim__place_community(shape, core, class).first;
+        rows->begins[1][class] = plim__place_community(shape, periphery, class).first;
+        if (rows->means != NULL && class < shape->num_classes)
+            make_mean(rows, class, rows->means + class * rows->padded);
+    }
+}
+
+/*
+ * A mean's absolute value: such that classes lie equally far apart whatever the number of features,
+ * far enough that a few dozen nodes of a class teach it.
+ */
+static int16_t signal_of(const plim__shape_t *shape)
+{
+    double features = (double)plim__max_i64(1, shape->num_features);
+    double signal = sqrt(CLASS_DISTANCE / features) * PLIM__NOISE_DEVIATION;
+    return (int16_t)(signal < PLIM__NOISE_MEAN_MAX ? signal + 0.5 : PLIM__NOISE_MEAN_MAX);
+}
+
+static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *shape,
+                                 rows_t **rows_out)
+{
+    plim__arena_t arena;
+    PLIM_TRY(plim__arena_create(job->ledger, "generate rows", arena_estimate(job, shape), &arena));
+    rows_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, PLIM__LINE);
+    size_t classes = (size_t)shape->num_classes + 1;
+    rows->job = job;
+    rows->shape = shape;
+    rows->path = plim__noise_best();
+    rows->place_to_id = plim__place_permutation(shape);
+    rows->split_order = plim__permute_make((uint64_t)shape->num_core,
+                                           plim__rng_key(shape->seed, PLIM__KEY_SPLIT, 0, 0));
+    rows->row_key = plim__rng_key(shape->seed, PLIM__KEY_ROW, 0, 0);
+    rows->label_key = plim__rng_key(shape->seed, PLIM__KEY_LABEL, 0, 0);
+    rows->noise_key = plim__rng_key(shape->seed, PLIM__KEY_NOISE, 0, 0);
+    rows->mean_key = plim__rng_key(shape->seed, PLIM__KEY_MEAN, 0, 0);
+    rows->signal[1] = signal_of(shape);
+    rows->signal[0] = (int16_t)(0 - rows->signal[1]);
+    rows->row_cut = (uint64_t)(shape->row_noise * 0x1p63) * 2;
+    rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
+    rows->piece_rows = rows_of_piece(shape);
+    rows->padded = padded_features(shape);
+    rows->row_bytes = (size_t)shape->num_features * plim__feature_bytes(shape->feature_type);
+    for (int i = 0; i < 2; i++)
+        rows->begins[i] = plim__arena_carve(&arena, classes, sizeof(int64_t), PLIM__LINE);
+    if (means_count(shape) > 0)
+        rows->means = plim__arena_carve(&arena, means_count(shape), sizeof(int16_t), PLIM__LINE);
+    rows->workers = plim__arena_carve(&arena, (size_t)job->threads, sizeof(worker_t), PLIM__LINE);
+    for (int i = 0; i < job->threads; i++)
+        carve_worker(&arena, rows, &rows->workers[i]);
+    rows->arena = arena;
+    fill_tables(rows);
+    *rows_out = rows;
+    return PLIM_OK;
+}
+
+static void rows_destroy(rows_t *rows)
+{
+    plim__arena_t arena = rows->arena; /* the rows live inside it */
+    plim__arena_destroy(&arena);
+}
+
+static int64_t class_of(const rows_t *rows, int64_t place)
+{
+    const plim__shape_t *shape = rows->shape;
+    if (place < shape->num_stars)
+        return plim__place_class(shape, place);
+    const int64_t *begins = rows->begins[place >= shape->num_core];
+    int64_t low = 0;
+    int64_t high = shape->num_classes;
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (begins[middle] <= place)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The class, or with the chance of `cut` any other one. */
+static int64_t with_noise(const rows_t *rows, uint64_t key, uint64_t cut, int64_t place,
+                          int64_t class)
+{
+    int64_t classes = rows->shape->num_classes;
+    uint64_t bits = plim__rng_u64(key, (uint64_t)place);
+    if (bits >= cut || classes < 2)
+        return class;
+    uint64_t other = plim__mix64(bits) % (uint64_t)(classes - 1);
+    return (class + 1 + (int64_t)other) % classes;
+}
+
+/* 0, 1, 2 for train, valid and test; 3 for none. */
+static int split_of(const rows_t *rows, int64_t place)
+{
+    const int64_t *sizes = rows->shape->num_split;
+    if (place >= rows->shape->num_core)
+        return 3;
+    int64_t order = (int64_t)plim__permute_forward(&rows->split_order, (uint64_t)place);
+    int split = 0;
+    for (; split < 3 && order >= sizes[split]; split++)
+        order -= sizes[split];
+    return split;
+}
+
+static plim_status_t make_piece(void *context, int number, int64_t piece)
+{
+    rows_t *rows = context;
+    worker_t *worker = &rows->workers[number];
+    int64_t begin = piece * rows->piece_rows;
+    int64_t count = plim__min_i64(rows->piece_rows, rows->shape->num_nodes - begin);
+    PLIM_TRY(plim__job_check(rows->job));
+    for (int64_t i = 0; i < count; i++)
+        worker->places[i] = begin + i;
+    plim__permute_inverse_many(&rows->place_to_id, worker->places, count);
+    memset(worker->split_counts, 0, sizeof worker->split_counts);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t place = worker->places[i];
+        int64_t class = class_of(rows, place);
+        int split = split_of(rows, place);
+        int64_t shown = with_noise(rows, rows->row_key, rows->row_cut, place, class);
+        worker->labels[i] =
+            split == 3 ? -1 : with_noise(rows, rows->label_key, rows->label_cut, place, class);
+        if (split < 3)
+            worker->split_ids[split][worker->split_counts[split]++] = begin + i;
+        const int16_t *mean = worker->mean;
+        if (rows->means != NULL)
+            mean = rows->means + shown * rows->padded;
+        else
+            make_mean(rows, shown, worker->mean);
+        plim__noise_row(rows->path, plim__rng_u64(rows->noise_key, (uint64_t)place), mean,
+                        rows->shape->num_features, rows->shape->feature_type,
+                        worker->features + (size_t)i * rows->row_bytes);
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t take_piece(void *context, int number, int64_t piece)
+{
+    rows_t *rows = context;
+    const worker_t *worker = &rows->workers[number];
+    int64_t begin = piece * rows->piece_rows;
+    int64_t count = plim__min_i64(rows->piece_rows, rows->shape->num_nodes - begin);
+    if (rows->columns[COLUMN_FEATURES] != NULL)
+        PLIM_TRY(plim__column_write(rows->columns[COLUMN_FEATURES], worker->features,
+                                    (size_t)count * rows->row_bytes));
+    PLIM_TRY(plim__column_write(rows->columns[COLUMN_LABELS], worker->labels,
+                                (size_t)count * sizeof(int64_t)));
+    for (int i = 0; i < 3; i++)
+        PLIM_TRY(plim__column_write(rows->columns[COLUMN_SPLITS + i], worker->split_ids[i],
+                                    (size_t)worker->split_counts[i] * sizeof(int64_t)));
+    plim__progress(rows->job, "writing features", "rows", begin + count, rows->shape->num_nodes);
+    return PLIM_OK;
+}
+
+static plim_status_t open_columns(rows_t *rows, size_t buffer, plim__dataset_writer_t *writer)
+{
+    const plim__shape_t *shape = rows->shape;
+    for (int i = 0; i < NUM_COLUMNS; i++) {
+        int64_t dims[2] = {column_count(shape, i), shape->num_features};
+        plim__dtype_t type = PLIM__NPY_I64;
+        if (i == COLUMN_FEATURES) {
+            if (shape->num_features == 0)
+                continue;
+            type = shape->feature_type == PLIM_F16 ? PLIM__NPY_F16 : PLIM__NPY_F32;
+        }
+        PLIM_TRY(plim__column_open(writer, column_names[i], type, i == COLUMN_FEATURES ? 2 : 1,
+                                   dims, column_bytes(shape, i), column_buffer(i, buffer),
+                                   &rows->columns[i]));
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__rows_write(const plim_job_t *job, const plim__shape_t *shape, size_t buffer,
+                               plim__dataset_writer_t *writer)
+{
+    rows_t *rows;
+    PLIM_TRY(rows_create(job, shape, &rows));
+    plim_status_t status = open_columns(rows, buffer, writer);
+    if (status == PLIM_OK)
+        status = plim__ordered(job->threads,
+                               (shape->num_nodes + rows->piece_rows - 1) / rows->piece_rows,
+                               make_piece, take_piece, rows);
+    for (int i = 0; i < NUM_COLUMNS && status == PLIM_OK; i++)
+        if (rows->columns[i] != NULL)
+            status = plim__column_close(rows->columns[i]);
+    rows_destroy(rows);
+    return status;
+}

@@ -1,0 +1,177 @@
+#include "infer/exact_layer.h"
+
+#include "base/fail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Where parameters come from; without a table (a shape alone is wanted) all of them are there. */
+typedef struct source {
+    const plim__parameter_t *parameters; /* NULL: none are read */
+    int count;
+    plim_status_t status; /* of the first that was not there */
+} source_t;
+
+static const float nothing;
+
+/* The values of a parameter of `count` elements, by the parts of its name. */
+static const float *find(source_t *source, const char *list, int index, const char *rest,
+                         int64_t count)
+{
+    char name[PLIM__NAME_MAX];
+    if (source->parameters == NULL)
+        return &nothing;
+    (void)snprintf(name, sizeof name, "%s.%d.%s", list, index, rest);
+    for (int i = 0; i < source->count; i++)
+        if (strcmp(source->parameters[i].name, name) == 0 && source->parameters[i].count == count)
+            return source->parameters[i].value;
+    if (source->status == PLIM_OK)
+        source->status = plim__fail(PLIM_ERR_USAGE,
+                                    "the weights hold no %s of %lld values; they belong to another "
+                                    "model",
+                                    name, (long long)count);
+    return NULL;
+}
+
+/* Norm and activation, under `list`.`index`.`prefix`. */
+static void find_norm(source_t *source, const plim_model_t *model, const char *list, int index,
+                      const char *prefix, plim__exact_finish_t *finish)
+{
+    static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
+    const float **places[] = {&finish->gamma, &finish->beta, &finish->mean, &finish->variance};
+    /* PyG wraps torch's batch norm in a module of its own, and has a layer norm itself. */
+    const char *module = model->norm == PLIM_NORM_BATCH ? "module." : "";
+    const int wanted = model->norm == PLIM_NORM_BATCH ? 4 : model->norm == PLIM_NORM_LAYER ? 2 : 0;
+    finish->norm = model->norm;
+    finish->activation = model->activation;
+    for (int i = 0; i < wanted; i++) {
+        char rest[PLIM__NAME_MAX];
+        (void)snprintf(rest, sizeof rest, "%s%s%s", prefix, module, names[i]);
+        *places[i] = find(source, list, index, rest, finish->width);
+    }
+}
+
+static void make_linear(source_t *source, int index, plim__exact_layer_t *layer)
+{
+    layer->root = find(source, "lins", index, "weight", layer->out * layer->in);
+    layer->finish.bias = find(source, "lins", index, "bias", layer->out);
+}
+
+/* A weight (out, in) over what is folded, in front or behind. */
+static void place_weight(plim__exact_layer_t *layer, const float *weight, bool linear)
+{
+    if (linear && layer->out <= layer->in) {
+        layer->front = weight;
+        layer->wide = layer->out;
+    } else {
+        layer->behind = weight;
+        layer->wide = layer->in;
+    }
+}
+
+static void make_gcn(source_t *source, int index, plim__exact_layer_t *layer)
+{
+    layer->scale = PLIM__EXACT_GCN;
+    layer->self = true;
+    layer->finish.bias = find(source, "convs", index, "bias", layer->out);
+    place_weight(layer, find(source, "convs", index, "lin.weight", layer->out * layer->in), true);
+}
+
+static void make_sage(source_t *source, const plim_model_t *model, int index,
+                      plim__exact_layer_t *layer)
+{
+    const bool max = model->aggregation == PLIM_MAX;
+    layer->fold = max ? PLIM__FOLD_MAX : PLIM__FOLD_SUM;
+    layer->scale = max ? PLIM__EXACT_PLAIN : PLIM__EXACT_MEAN;
+    layer->finish.bias = find(source, "convs", index, "lin_l.bias", layer->out);
+    layer->root = find(source, "convs", index, "lin_r.weight", layer->out * layer->in);
+    place_weight(layer, find(source, "convs", index, "lin_l.weight", layer->out * layer->in), !max);
+}
+
+static void make_gin(source_t *source, const plim_model_t *model, int index,
+                     plim__exact_layer_t *layer)
+{
+    layer->self = true;
+    layer->last = layer->finish; /* what ends the layer ends its second product */
+    layer->finish = (plim__exact_finish_t){.width = layer->out};
+    find_norm(source, model, "convs", index, "nn.norms.0.", &layer->finish);
+    layer->finish.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
+    layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
+    layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
+    const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
+    place_weight(layer, weight, true);
+    /* The node itself counts 1 + epsilon: the epsilon comes through a product of its own, if it is
+     * not zero, as it is unless somebody has set it. */
+    const float *epsilon = find(source, "convs", index, "eps", 1);
+    if (source->parameters == NULL || (epsilon != NULL && *epsilon != 0.0f))
+        layer->root = weight;
+    layer->root_scale = epsilon != NULL ? *epsilon : 0.0f;
+}
+
+static void make_gat(source_t *source, const plim_model_t *model, int index, bool last,
+                     plim__exact_layer_t *layer)
+{
+    layer->fold = PLIM__FOLD_ATTENTION;
+    layer->self = true;
+    layer->skips_loops = true;
+    layer->heads = model->heads;
+    layer->channels = last ? layer->out : layer->out / model->heads;
+    layer->mean_of_heads = last && layer->heads > 1;
+    layer->wide = layer->heads * layer->channels;
+    layer->front = find(source, "convs", index, "lin.weight", layer->wide * layer->in);
+    layer->att_src = find(source, "convs", index, "att_src", layer->wide);
+    layer->att_dst = find(source, "convs", index, "att_dst", layer->wide);
+    layer->finish.bias = find(source, "convs", index, "bias", layer->out);
+}
+
+static void make(source_t *source, const plim_model_t *model, int64_t num_features,
+                 int64_t num_outputs, int index, plim__exact_layer_t *layer)
+{
+    const bool last = index == model->num_layers - 1;
+    memset(layer, 0, sizeof *layer);
+    layer->in = index == 0 ? num_features : model->hidden;
+    layer->out = last ? num_outputs : model->hidden;
+    layer->inner = layer->out;
+    layer->root_scale = 1.0f;
+    layer->folds = model->kind != PLIM_MLP;
+    layer->finish.width = layer->out;
+    layer->residual = model->residual && layer->in == layer->out;
+    if (!last)
+        find_norm(source, model, "norms", index, "", &layer->finish);
+    switch (model->kind) {
+    case PLIM_MLP:
+        make_linear(source, index, layer);
+        break;
+    case PLIM_GCN:
+        make_gcn(source, index, layer);
+        break;
+    case PLIM_SAGE:
+        make_sage(source, model, index, layer);
+        break;
+    case PLIM_GAT:
+        make_gat(source, model, index, last, layer);
+        break;
+    case PLIM_GIN:
+        make_gin(source, model, index, layer);
+        break;
+    }
+}
+
+plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_features,
+                                     int64_t num_outputs, const plim__parameter_t *parameters,
+                                     int count, int index, plim__exact_layer_t *layer_out)
+{
+    source_t source = {parameters, count, PLIM_OK};
+    plim__exact_layer_t layer;
+    make(&source, model, num_features, num_outputs, index, &layer);
+    if (source.status == PLIM_OK)
+        *layer_out = layer;
+    return source.status;
+}
+
+void plim__exact_layer_shape(const plim_model_t *model, int64_t num_features, int64_t num_outputs,
+                             int index, plim__exact_layer_t *layer_out)
+{
+    source_t source = {NULL, 0, PLIM_OK};
+    make(&source, model, num_features, num_outputs, index, layer_out);
+}

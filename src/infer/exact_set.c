@@ -1,0 +1,280 @@
+/* Which nodes each layer is computed for, and the walks over their lists and rows. */
+#include "infer/exact_internal.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "io/npy.h"
+
+#include <string.h>
+
+/* What lies further apart is worth two reads. */
+#define GAP_BYTES ((int64_t)16 << 10)
+
+plim_status_t plim__exact_damage(plim__exact_t *exact)
+{
+    const int64_t entry = atomic_load(&exact->damaged);
+    if (entry < 0)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "%s: entry %lld is no node, or not the one it was a moment ago; copy the "
+                      "dataset again or make it anew",
+                      exact->indices.path, (long long)entry);
+}
+
+plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim__exact_set_t *set)
+{
+    const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
+    return (plim__exact_lists_t){.exact = exact,
+                                 .set = set,
+                                 .piece_rows = exact->sizes.piece_rows,
+                                 .most = exact->sizes.chunk / bytes,
+                                 .node = set->count > 0 ? plim__exact_node_at(set, 0) : -1,
+                                 .entry = -1};
+}
+
+/* Of all nodes the lists lie side by side: a chunk is as much as fits, wherever that ends. */
+static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end)
+{
+    const plim__offsets_t *offsets = lists->exact->offsets;
+    const plim__list_t last = plim__offsets_list(offsets, end - 1);
+    int64_t stop = last.start + last.degree;
+    if (stop - start <= lists->most) {
+        lists->rank = end;
+        lists->entry = -1;
+        return stop;
+    }
+    stop = start + lists->most;
+    int64_t low = lists->rank, high = end; /* the last list that begins before `stop` */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (plim__offsets_list(offsets, middle).start < stop)
+            low = middle;
+        else
+            high = middle;
+    }
+    const plim__list_t cut = plim__offsets_list(offsets, low);
+    const bool split = cut.start + cut.degree > stop;
+    lists->rank = split ? low : low + 1;
+    lists->entry = split ? stop : -1;
+    return stop;
+}
+
+/* Of some nodes: lists that are near each other, a long one by itself in parts. */
+static int64_t next_sparse(plim__exact_lists_t *lists, int64_t start, int64_t end)
+{
+    const plim__exact_t *exact = lists->exact;
+    const int64_t gap = GAP_BYTES / (int64_t)plim__index_bytes(exact->info->index_type);
+    int64_t stop = start;
+    while (lists->rank < end) {
+        const plim__list_t list = plim__offsets_list(exact->offsets, lists->node);
+        const int64_t list_end = list.start + list.degree;
+        if (list.degree > 0 && stop == start && lists->entry < 0 && list.start > start)
+            return stop; /* the chunk holds lists without entries only */
+        if (list.degree > 0 && list_end - start > lists->most) {
+            if (stop > start)
+                return stop;
+            lists->entry = start + lists->most;
+            return lists->entry;
+        }
+        if (list.degree > 0 && stop > start && list.start - stop > gap)
+            return stop;
+        stop = list.degree > 0 ? list_end : stop;
+        lists->entry = -1;
+        lists->rank++;
+        lists->node = plim__exact_node_after(lists->set, lists->node);
+    }
+    return stop;
+}
+
+bool plim__exact_lists_next(void *context, plim__exact_chunk_t *chunk_out)
+{
+    plim__exact_lists_t *lists = context;
+    const plim__exact_set_t *set = lists->set;
+    const int64_t bytes = (int64_t)plim__index_bytes(lists->exact->info->index_type);
+    if (lists->rank >= set->count)
+        return false;
+    const int64_t piece = lists->rank / lists->piece_rows;
+    const int64_t end = plim__min_i64((piece + 1) * lists->piece_rows, set->count);
+    const int64_t first = lists->rank;
+    const int64_t start =
+        lists->entry >= 0
+            ? lists->entry
+            : plim__offsets_list(lists->exact->offsets, set->all ? first : lists->node).start;
+    const int64_t stop = set->all ? next_dense(lists, start, end) : next_sparse(lists, start, end);
+    *chunk_out = (plim__exact_chunk_t){.offset = PLIM__NPY_HEADER + start * bytes,
+                                       .size = (stop - start) * bytes,
+                                       .piece = piece,
+                                       .first = first,
+                                       .end = lists->rank + (lists->entry >= 0)};
+    return true;
+}
+
+plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__exact_set_t *set,
+                                       int64_t first, int64_t end)
+{
+    return (plim__exact_rows_t){.source = &exact->source,
+                                .set = set,
+                                .piece_rows = exact->sizes.piece_rows,
+                                .most = exact->sizes.chunk,
+                                .rank = first,
+                                .end = end,
+                                .node = first < end ? plim__exact_node_at(set, first) : -1};
+}
+
+bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
+{
+    plim__exact_rows_t *rows = context;
+    const plim__exact_source_t *source = rows->source;
+    if (rows->rank >= rows->end)
+        return false;
+    const int64_t first = rows->rank, piece = first / rows->piece_rows;
+    const int64_t end = plim__min_i64((piece + 1) * rows->piece_rows, rows->end);
+    int64_t start, stop;
+    if (rows->set == source->set || (rows->set->all && source->set->all)) {
+        const int64_t fit = plim__max_i64(1, rows->most / source->row_bytes);
+        rows->rank = plim__min_i64(first + fit, end);
+        start = plim__exact_row_offset(source, first);
+        stop = plim__exact_row_offset(source, rows->rank - 1) + source->row_bytes;
+    } else {
+        start = stop = plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
+        for (; rows->rank < end; rows->rank++) {
+            const int64_t at =
+                plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
+            if (stop > start &&
+                (at - stop > GAP_BYTES || at + source->row_bytes - start > rows->most))
+                break;
+            stop = at + source->row_bytes;
+            rows->node = plim__exact_node_after(rows->set, rows->node);
+        }
+    }
+    *chunk_out = (plim__exact_chunk_t){
+        .offset = start, .size = stop - start, .piece = piece, .first = first, .end = rows->rank};
+    return true;
+}
+
+static plim_status_t make_set(plim__exact_t *exact, plim__exact_set_t *set)
+{
+    const size_t bytes = plim__node_set_bytes(exact->info->num_nodes);
+    *set = (plim__exact_set_t){0};
+    PLIM_TRY(plim__arena_create(exact->job->ledger, "exact sets",
+                                plim__arena_piece(1, bytes, PLIM__PAGE), &set->arena));
+    set->members = plim__node_set_make(plim__arena_carve(&set->arena, 1, bytes, PLIM__PAGE),
+                                       exact->info->num_nodes);
+    return PLIM_OK;
+}
+
+static void seal_set(const plim__exact_t *exact, plim__exact_set_t *set)
+{
+    plim__node_set_seal(&set->members);
+    set->count = set->members.count;
+    set->edges = 0;
+    for (int64_t node = plim__node_set_next(&set->members, 0); node >= 0;
+         node = plim__node_set_next(&set->members, node + 1))
+        set->edges += plim__offsets_list(exact->offsets, node).degree;
+    if (set->count == exact->info->num_nodes) {
+        plim__arena_destroy(&set->arena);
+        *set = exact->every;
+    }
+}
+
+static plim_status_t make_wanted(plim__exact_t *exact, const int64_t *nodes, int64_t count,
+                                 plim__exact_set_t *set)
+{
+    PLIM_TRY(make_set(exact, set));
+    for (int64_t i = 0; i < count; i++) {
+        if ((uint64_t)nodes[i] >= (uint64_t)exact->info->num_nodes)
+            return plim__fail(PLIM_ERR_USAGE, "%s: there is no node %lld among %lld",
+                              plim__dataset_path(exact->dataset), (long long)nodes[i],
+                              (long long)exact->info->num_nodes);
+        (void)plim__node_set_add(&set->members, nodes[i]);
+    }
+    seal_set(exact, set);
+    return PLIM_OK;
+}
+
+/* One chunk of lists, and the set that their entries go to. */
+typedef struct spread {
+    plim__exact_t *exact;
+    const plim__exact_set_t *from;
+    plim__exact_set_t *set;
+    plim__exact_chunk_t chunk;
+    int64_t start, stop; /* the chunk's entries */
+    const char *data;
+} spread_t;
+
+#define SPREAD_LISTS 256
+
+static void spread_lists(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    spread_t *spread = context;
+    plim__exact_t *exact = spread->exact;
+    const int64_t first = spread->chunk.first + piece * SPREAD_LISTS;
+    const int64_t end = plim__min_i64(first + SPREAD_LISTS, spread->chunk.end);
+    int64_t node = plim__exact_node_at(spread->from, first);
+    for (int64_t rank = first; rank < end; rank++) {
+        const plim__list_t list = plim__offsets_list(exact->offsets, node);
+        const int64_t stop = plim__min_i64(list.start + list.degree, spread->stop);
+        for (int64_t i = plim__max_i64(list.start, spread->start); i < stop; i++) {
+            const int64_t source = plim__exact_entry(exact, spread->data, i - spread->start);
+            if (plim__exact_check(exact, i, source))
+                (void)plim__node_set_add(&spread->set->members, source);
+        }
+        node = plim__exact_node_after(spread->from, node);
+    }
+}
+
+static plim_status_t spread_set(plim__exact_t *exact, const plim__exact_set_t *from,
+                                plim__exact_set_t *set)
+{
+    plim__exact_lists_t lists = plim__exact_lists_of(exact, from);
+    const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
+    PLIM_TRY(make_set(exact, set));
+    memcpy(set->members.lines, from->members.lines,
+           (size_t)from->members.num_lines * sizeof *from->members.lines);
+    plim__exact_stream_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next, &lists);
+    while (plim__exact_stream_peek(&exact->lists) != NULL) {
+        plim__exact_chunk_t chunk;
+        char *data;
+        PLIM_TRY(plim__exact_stream_take(&exact->lists, &chunk, &data));
+        const int64_t start = (chunk.offset - PLIM__NPY_HEADER) / bytes;
+        spread_t spread = {exact, from, set, chunk, start, start + chunk.size / bytes, data};
+        plim__team_run(exact->team, (chunk.end - chunk.first + SPREAD_LISTS - 1) / SPREAD_LISTS,
+                       20000, spread_lists, &spread);
+        PLIM_TRY(plim__exact_damage(exact));
+        plim__progress(exact->job, "whose inputs are needed", "nodes", chunk.end, from->count);
+    }
+    seal_set(exact, set);
+    return PLIM_OK;
+}
+
+plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count)
+{
+    const int64_t num_nodes = exact->info->num_nodes;
+    exact->every =
+        (plim__exact_set_t){.all = true, .count = num_nodes, .edges = exact->info->num_edges};
+    exact->sets[exact->num_layers] = exact->every;
+    if (nodes != NULL)
+        PLIM_TRY(make_wanted(exact, nodes, count, &exact->sets[exact->num_layers]));
+    for (int i = exact->num_layers - 1; i >= 0; i--) {
+        const plim__exact_set_t *to = &exact->sets[i + 1];
+        /* So many edges reach most nodes anyway; as destinations fewer of them are worth more. */
+        const int64_t many = i > 0 ? plim__mul_saturating_i64(2, num_nodes) : num_nodes / 2;
+        if (to->all || (exact->layers[i].folds && to->edges >= many))
+            exact->sets[i] = exact->every;
+        else if (!exact->layers[i].folds)
+            exact->sets[i] = *to;
+        else
+            PLIM_TRY(spread_set(exact, to, &exact->sets[i]));
+    }
+    return PLIM_OK;
+}
+
+void plim__exact_sets_end(plim__exact_t *exact)
+{
+    for (int i = exact->num_layers; i >= 0; i--)
+        if (exact->sets[i].arena.base != NULL &&
+            (i == 0 || exact->sets[i - 1].arena.base != exact->sets[i].arena.base))
+            plim__arena_destroy(&exact->sets[i].arena);
+}

@@ -1,0 +1,213 @@
+#include "infer/exact_stream.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <unistd.h>
+
+/* A range may begin and end anywhere: up to a page more at both ends is read with it. */
+plim_status_t plim__exact_stream_make(plim__exact_stream_t *stream, const plim_job_t *job,
+                                      plim__arena_t *arena, int ahead, int64_t capacity)
+{
+    *stream = (plim__exact_stream_t){.job = job, .ahead = ahead, .capacity = capacity};
+    for (int i = 0; i < ahead; i++)
+        stream->buffers[i] =
+            plim__arena_carve(arena, 1, plim__exact_buffer_bytes(capacity), PLIM__PAGE);
+    return plim__engine_create(job, ahead, &stream->engine);
+}
+
+void plim__exact_stream_end(plim__exact_stream_t *stream)
+{
+    plim__engine_destroy(stream->engine);
+    stream->engine = NULL;
+}
+
+void plim__exact_stream_drop(plim__exact_stream_t *stream)
+{
+    for (; stream->ended < stream->begun; stream->ended++)
+        if (stream->file != NULL && stream->chunks[stream->ended % stream->ahead].size > 0)
+            (void)plim__engine_wait(stream->engine, &stream->ops[stream->ended % stream->ahead]);
+    stream->begun = stream->ended = 0;
+    stream->more = false;
+}
+
+static void submit(plim__exact_stream_t *stream, int slot)
+{
+    const plim__exact_chunk_t *chunk = &stream->chunks[slot];
+    const int64_t unit = (int64_t)stream->file->align;
+    const int64_t start = chunk->offset & ~(unit - 1);
+    const size_t size = plim__round_up((size_t)(chunk->offset + chunk->size - start), (size_t)unit);
+    stream->ops[slot] = (plim__op_t){
+        .file = stream->file, .offset = start, .data = stream->buffers[slot], .size = size};
+    stream->bytes += (int64_t)size;
+    plim__engine_submit(stream->engine, &stream->ops[slot]);
+}
+
+/* Asks for all that there is room for; the range handed over last keeps its place. */
+static void fill(plim__exact_stream_t *stream)
+{
+    bool asked = false;
+    while (stream->more && stream->begun - stream->ended < stream->ahead - 1) {
+        const int slot = (int)(stream->begun % stream->ahead);
+        stream->more = stream->next(stream->context, &stream->chunks[slot]);
+        if (!stream->more)
+            break;
+        stream->begun++;
+        if (stream->file != NULL && stream->chunks[slot].size > 0) {
+            assert(stream->chunks[slot].size <= stream->capacity);
+            submit(stream, slot);
+            asked = true;
+        }
+    }
+    if (asked)
+        plim__engine_flush(stream->engine);
+}
+
+void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *file,
+                              const char *memory, plim__exact_next_fn next, void *context)
+{
+    plim__exact_stream_drop(stream);
+    stream->file = file;
+    stream->memory = memory;
+    stream->next = next;
+    stream->context = context;
+    stream->more = true;
+    fill(stream);
+}
+
+const plim__exact_chunk_t *plim__exact_stream_peek(plim__exact_stream_t *stream)
+{
+    return stream->ended < stream->begun ? &stream->chunks[stream->ended % stream->ahead] : NULL;
+}
+
+plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_chunk_t *chunk_out,
+                                      char **data_out)
+{
+    const int slot = (int)(stream->ended % stream->ahead);
+    const plim__exact_chunk_t *chunk = &stream->chunks[slot];
+    PLIM_TRY(plim__job_check(stream->job));
+    *chunk_out = *chunk;
+    if (stream->file == NULL) {
+        *data_out = (char *)(uintptr_t)stream->memory + chunk->offset;
+    } else if (chunk->size == 0) {
+        *data_out = stream->buffers[slot];
+    } else {
+        PLIM_TRY(plim__engine_wait(stream->engine, &stream->ops[slot]));
+        if (stream->ops[slot].moved <
+            (size_t)(chunk->offset + chunk->size - stream->ops[slot].offset))
+            return plim__fail(
+                PLIM_ERR_DATA, "%s: truncated at %lld; fetch or make the file again",
+                stream->file->path,
+                (long long)(stream->ops[slot].offset + (int64_t)stream->ops[slot].moved));
+        *data_out = stream->buffers[slot] + (chunk->offset - stream->ops[slot].offset);
+    }
+    stream->ended++;
+    fill(stream);
+    return PLIM_OK;
+}
+
+plim_status_t plim__exact_store_make(plim__exact_store_t *store, const plim_job_t *job,
+                                     const char *scratch, bool in_memory, int64_t piece_bytes,
+                                     int64_t pieces)
+{
+    const int64_t bytes = plim__exact_store_bytes(piece_bytes, pieces);
+    plim__file_system_t system;
+    *store = (plim__exact_store_t){
+        .ledger = job->ledger, .piece_bytes = piece_bytes, .pieces = pieces, .file = {.fd = -1}};
+    if (in_memory) {
+        /* In small pages: threads that come to a huge one at once each have one charged. */
+        return plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory);
+    }
+    PLIM_TRY(plim__file_system(scratch, &system));
+    if (system.memory) {
+        PLIM_TRY(plim__ledger_reserve(job->ledger, "exact layers", (size_t)bytes, &store->account));
+        store->charged = (size_t)bytes;
+    }
+    plim_status_t status = plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &store->file);
+    /* Pieces are read whole: what was never written of the last one is a hole. */
+    if (status == PLIM_OK && ftruncate(store->file.fd, bytes) != 0)
+        status = plim__fail_errno(errno, "%s: a temporary file of %lld bytes", scratch,
+                                  (long long)bytes);
+    store->file.size = bytes;
+    if (status != PLIM_OK)
+        plim__exact_store_destroy(store);
+    return status;
+}
+
+void plim__exact_store_destroy(plim__exact_store_t *store)
+{
+    if (store->memory.base != NULL)
+        plim__arena_destroy(&store->memory);
+    else if (store->ledger != NULL && store->file.fd >= 0)
+        plim__file_close(&store->file);
+    if (store->charged > 0)
+        plim__ledger_release(store->ledger, store->account, store->charged);
+    *store = (plim__exact_store_t){.file = {.fd = -1}};
+}
+
+plim_status_t plim__exact_writer_make(plim__exact_writer_t *writer, const plim_job_t *job,
+                                      plim__arena_t *arena, int64_t capacity)
+{
+    *writer = (plim__exact_writer_t){.turn = 0};
+    for (int i = 0; i < 2; i++)
+        writer->buffers[i] =
+            plim__arena_carve(arena, 1, plim__round_up((size_t)capacity, PLIM__PAGE), PLIM__PAGE);
+    return plim__engine_create(job, 2, &writer->engine);
+}
+
+void plim__exact_writer_end(plim__exact_writer_t *writer)
+{
+    plim__engine_destroy(writer->engine);
+    writer->engine = NULL;
+}
+
+static plim_status_t wait_for(plim__exact_writer_t *writer, int slot)
+{
+    if (!writer->busy[slot])
+        return PLIM_OK;
+    writer->busy[slot] = false;
+    return plim__engine_wait(writer->engine, &writer->ops[slot]);
+}
+
+plim_status_t plim__exact_writer_place(plim__exact_writer_t *writer, plim__exact_store_t *store,
+                                       int64_t offset, void **to_out)
+{
+    if (store->memory.base != NULL) {
+        *to_out = store->memory.base + offset;
+        return PLIM_OK;
+    }
+    PLIM_TRY(wait_for(writer, writer->turn));
+    *to_out = writer->buffers[writer->turn];
+    return PLIM_OK;
+}
+
+void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *store,
+                            int64_t offset, int64_t size)
+{
+    const int slot = writer->turn;
+    if (store->memory.base != NULL)
+        return;
+    const size_t whole = plim__round_up((size_t)size, PLIM__PAGE);
+    writer->ops[slot] = (plim__op_t){.file = &store->file,
+                                     .offset = offset,
+                                     .data = writer->buffers[slot],
+                                     .size = whole,
+                                     .write = true};
+    writer->busy[slot] = true;
+    writer->bytes += (int64_t)whole;
+    plim__engine_submit(writer->engine, &writer->ops[slot]);
+    plim__engine_flush(writer->engine);
+    writer->turn = 1 - slot;
+}
+
+plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer)
+{
+    plim_status_t first = wait_for(writer, 0);
+    char message[PLIM_MESSAGE_MAX];
+    plim__fail_save(message, sizeof message);
+    plim_status_t second = wait_for(writer, 1);
+    return first != PLIM_OK ? plim__fail_restore(first, message) : second;
+}

@@ -1,0 +1,221 @@
+#include "pyg/pyg_step.h"
+
+#include <math.h>
+
+/* glibc's malloc maps what is larger by itself, and gives it back when it is freed. */
+#define MAPPED_FROM (32.0 * 1024 * 1024)
+
+/*
+ * Each layer is followed tensor by tensor: what autograd keeps for the way back is `kept`, what is
+ * alive only for a moment is looked at by note(). Messages have a row for each edge, and GCN and
+ * GAT add one for each node, its loop to itself.
+ */
+typedef struct walk {
+    double nodes, edges;
+    double wide, narrow; /* bytes of a value: float32, and what a product of matrices gives */
+    double below;        /* only tensors of fewer bytes are counted */
+    bool gradients;
+    double kept;
+    double most;
+} walk_t;
+
+/* One layer's shape. */
+typedef struct layer {
+    plim_model_kind_t kind;
+    double in, out; /* channels of its rows before and after; GAT's heads together */
+    double heads;
+    bool first;
+    double in_size; /* bytes of a value of its input */
+    double own;     /* that autograd keeps for it, and frees when its way back is done */
+    double after;   /* the same for what stands between it and the next layer */
+} layer_t;
+
+/* One tensor. */
+static double rows(const walk_t *walk, double count, double channels, double size)
+{
+    const double bytes = count * channels * size;
+    return bytes < walk->below ? bytes : 0;
+}
+
+static void note(walk_t *walk, double moment)
+{
+    walk->most = fmax(walk->most, walk->kept + moment);
+}
+
+static void keep(walk_t *walk, layer_t *layer, double bytes)
+{
+    if (!walk->gradients)
+        return;
+    walk->kept += bytes;
+    layer->own += bytes;
+}
+
+/* Autocast makes a narrow copy of what enters a product of matrices. */
+static void cast(walk_t *walk, layer_t *layer)
+{
+    if (walk->narrow < layer->in_size)
+        keep(walk, layer, rows(walk, walk->nodes, layer->in, walk->narrow));
+}
+
+/* Projected, a row for each message, weighted, added up. */
+static void forward_gcn(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes, m = n + walk->edges;
+    cast(walk, layer);
+    keep(walk, layer, rows(walk, m, 2, sizeof(int64_t)) + rows(walk, m, 1, walk->wide));
+    note(walk, rows(walk, n, layer->out, walk->narrow) + rows(walk, n, layer->out, walk->wide) +
+                   rows(walk, m, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->wide));
+}
+
+/* Projected, scored, a row for each message, which the scores' gradient needs, weighted, added up.
+ */
+static void forward_gat(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes, m = n + walk->edges;
+    const double projected =
+        rows(walk, n, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->narrow);
+    cast(walk, layer);
+    keep(walk, layer,
+         projected + rows(walk, m, 2, sizeof(int64_t)) +
+             6 * rows(walk, m, layer->heads, walk->wide));
+    note(walk, (walk->gradients ? 0 : projected) + rows(walk, m, layer->out, walk->wide) +
+                   rows(walk, n, layer->out, walk->wide));
+}
+
+/* A row for each message, their sum and mean, or the sum and one's own row; then projected. */
+static void forward_sum(walk_t *walk, layer_t *layer)
+{
+    const double n = walk->nodes;
+    const double in = rows(walk, n, layer->in, layer->in_size);
+    const double out = rows(walk, n, layer->out, walk->narrow);
+    const bool sage = layer->kind == PLIM_SAGE;
+    note(walk, rows(walk, walk->edges, layer->in, layer->in_size) + 2 * in);
+    keep(walk, layer, in + (sage ? 0 : out));
+    cast(walk, layer);
+    if (sage)
+        cast(walk, layer);
+    note(walk, sage ? 3 * out : 2 * out + (walk->gradients ? 0 : in));
+}
+
+static void forward(walk_t *walk, layer_t *layer)
+{
+    switch (layer->kind) {
+    case PLIM_GCN:
+        forward_gcn(walk, layer);
+        break;
+    case PLIM_GAT:
+        forward_gat(walk, layer);
+        break;
+    case PLIM_SAGE:
+    case PLIM_GIN:
+        forward_sum(walk, layer);
+        break;
+    case PLIM_MLP:
+        note(walk, 2 * rows(walk, walk->nodes, layer->out, walk->narrow));
+        break;
+    }
+}
+
+static void backward(walk_t *walk, const layer_t *layer)
+{
+    const double n = walk->nodes, e = walk->edges, m = n + e;
+    const double in = rows(walk, n, layer->in, layer->in_size);
+    const double out = rows(walk, n, layer->out, walk->wide);
+    const double message = rows(walk, m, layer->out, walk->wide);
+    walk->kept -= layer->after;
+    if (layer->kind == PLIM_GCN)
+        note(walk, out + 2 * message);
+    else if (layer->kind == PLIM_GAT)
+        note(walk, out + 3 * message);
+    note(walk, out + (layer->first ? 0 : 2 * in));
+    walk->kept -= layer->own;
+    /* The gradient of rows follows the messages; of the features there is none. */
+    if (!layer->first && (layer->kind == PLIM_SAGE || layer->kind == PLIM_GIN))
+        note(walk, 2 * in + rows(walk, e, layer->in, layer->in_size));
+}
+
+/* Between layers: norm, activation, dropout; each result is what the next one's gradient needs. */
+static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, double size)
+{
+    const double result = rows(walk, walk->nodes, layer->out, size);
+    int results = 0;
+    results += model->norm != PLIM_NORM_NONE;
+    results += model->activation != PLIM_ACTIVATION_NONE;
+    results += model->dropout > 0 && walk->gradients ? 2 : 0; /* and its mask */
+    note(walk, 2 * result);
+    layer->after = walk->gradients ? results * result : 0;
+    walk->kept = walk->gradients ? walk->kept + layer->after : result;
+}
+
+/* Rows of float32 once something that is not narrow has touched them. */
+static double result_size(const walk_t *walk, plim_model_kind_t kind)
+{
+    return kind == PLIM_GCN || kind == PLIM_GAT ? walk->wide : walk->narrow;
+}
+
+static double walk_through(const plim_model_t *model, const double width[], double nodes,
+                           double edges, bool gradients, double below)
+{
+    walk_t walk = {.nodes = nodes,
+                   .edges = edges,
+                   .wide = sizeof(float),
+                   .narrow = model->precision == PLIM_PRECISION_BF16 ? 2 : sizeof(float),
+                   .below = below,
+                   .gradients = gradients};
+    layer_t layers[PLIM_HOPS_MAX] = {{0}};
+    double size = sizeof(float);
+    for (int i = 0; i < model->num_layers; i++) {
+        const bool last = i + 1 == model->num_layers;
+        const double heads = model->kind == PLIM_GAT ? model->heads : 1;
+        /* The last layer of a GAT gives each head all outputs, and takes their mean. */
+        layers[i] = (layer_t){.kind = model->kind,
+                              .in = width[i],
+                              .out = width[i + 1] * (last ? heads : 1),
+                              .heads = heads,
+                              .first = i == 0,
+                              .in_size = size};
+        forward(&walk, &layers[i]);
+        size = result_size(&walk, model->kind);
+        if (!last)
+            between(&walk, &layers[i], model, size);
+        else if (gradients)
+            walk.kept += rows(&walk, nodes, width[i + 1], size);
+    }
+    for (int i = model->num_layers - 1; i >= 0 && gradients; i--)
+        backward(&walk, &layers[i]);
+    return walk.most;
+}
+
+static double layer_parameters(const plim_model_t *model, double in, double out, double heads)
+{
+    switch (model->kind) {
+    case PLIM_SAGE:
+        return 2 * in * out + out;
+    case PLIM_GAT:
+        return in * out * heads + 3 * out * heads;
+    case PLIM_GIN:
+        return in * out + out * out + 2 * out;
+    default:
+        return in * out + out;
+    }
+}
+
+plim__pyg_step_t plim__pyg_step(const plim_training_t *training, int64_t num_features,
+                                int64_t num_outputs, double nodes, double edges)
+{
+    const plim_model_t *model = &training->model;
+    double width[PLIM_HOPS_MAX + 1] = {0};
+    plim__pyg_step_t step = {0};
+    for (int i = 0; i <= model->num_layers; i++)
+        width[i] = (double)(i == 0                   ? num_features
+                            : i == model->num_layers ? num_outputs
+                                                     : model->hidden);
+    for (int i = 0; i < model->num_layers; i++)
+        step.parameters +=
+            sizeof(float) * layer_parameters(model, width[i], width[i + 1],
+                                             i + 1 == model->num_layers ? (double)model->heads : 1);
+    step.train = walk_through(model, width, nodes, edges, true, INFINITY);
+    step.evaluate = walk_through(model, width, nodes, edges, false, INFINITY);
+    step.small = walk_through(model, width, nodes, edges, true, MAPPED_FROM);
+    return step;
+}

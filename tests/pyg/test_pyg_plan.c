@@ -1,0 +1,229 @@
+/* What a training takes in PyTorch Geometric: every account by what PyG is known to copy. */
+#include "support/dataset.h"
+#include "support/harness.h"
+#include "support/training.h"
+
+#include "pyg/pyg_plan.h"
+#include "pyg/pyg_step.h"
+
+#include <plimsoll/plimsoll.h>
+
+#include <string.h>
+
+#define GIB ((int64_t)1 << 30)
+
+static const test_graph_t medium = {
+    .num_nodes = 20000, .num_features = 32, .num_classes = 7, .half = true};
+
+static plim_training_t small_training(plim_model_kind_t kind)
+{
+    return test_training_two_hops(kind, 16, 256, 5, 4);
+}
+
+static const plim_pyg_account_t *account_of(const plim_pyg_plan_t *plan, const char *name)
+{
+    for (int i = 0; i < plan->num_accounts; i++)
+        if (strcmp(plan->accounts[i].name, name) == 0)
+            return &plan->accounts[i];
+    return NULL;
+}
+
+static void phases_are_sums_and_the_peak_the_most(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    for (plim_model_kind_t kind = PLIM_MLP; kind <= PLIM_GIN; kind++) {
+        const plim_training_t training = small_training(kind);
+        const plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+        plim_pyg_plan_t plan;
+        assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan));
+        int64_t most = 0;
+        for (int phase = 0; phase < PLIM_PYG_PHASES; phase++) {
+            int64_t sum = 0;
+            for (int i = 0; i < plan.num_accounts; i++)
+                sum += plan.accounts[i].file ? 0 : plan.accounts[i].phase[phase];
+            assert_int_equal(sum, plan.phase[phase]);
+            most = sum > most ? sum : most;
+        }
+        assert_int_equal(plan.peak, most);
+        assert_int_equal(plan.phase[plan.peak_phase], most);
+        assert_true(plan.ask >= plan.peak + plan.peak / 10 && plan.ask % GIB == 0);
+        assert_int_equal(plim_pyg_killed(&plan, plan.peak), -1);
+        assert_int_equal(plim_pyg_killed(&plan, 0), PLIM_PYG_START);
+    }
+    test_place_close(&place);
+}
+
+/* A hand count of torch_geometric/sampler/utils.py: edge_index stays, the first two loaders keep
+ * row, permutation and colptr, and the third one's sort holds four lists of all edges. */
+static void every_loader_sorts_for_itself(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_dataset_info_t *info = plim_dataset_info(place.dataset);
+    const plim_training_t training = small_training(PLIM_SAGE);
+    plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+    plim_pyg_plan_t plan;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan));
+    assert_int_equal(account_of(&plan, "x")->bytes, 4 * info->num_nodes * info->num_features);
+    assert_int_equal(account_of(&plan, "sorted edges")->phase[PLIM_PYG_SORT],
+                     2 * (16 * info->num_edges + 8 * (info->num_nodes + 1)));
+    assert_int_equal(account_of(&plan, "sort of the edges")->phase[PLIM_PYG_SORT],
+                     32 * info->num_edges);
+    assert_int_equal(account_of(&plan, "sorted edges")->phase[PLIM_PYG_TRAIN],
+                     3 * (16 * info->num_edges + 8 * (info->num_nodes + 1)));
+    options.graph = PLIM_PYG_CSC;
+    options.rows = PLIM_PYG_ROWS_MAPPED;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan));
+    assert_null(account_of(&plan, "edge_index"));
+    assert_int_equal(plan.phase[PLIM_PYG_SORT], plan.phase[PLIM_PYG_LOAD]);
+    assert_true(account_of(&plan, "x")->file);
+    test_place_close(&place);
+}
+
+static void workers_and_prefetched_batches_are_counted(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_training_t training = small_training(PLIM_SAGE);
+    plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+    plim_pyg_plan_t none, two, persistent;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &none));
+    assert_null(account_of(&none, "workers"));
+    options.num_workers = 2;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &two));
+    options.persistent_workers = true;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &persistent));
+    const plim_pyg_account_t *workers = account_of(&two, "workers");
+    assert_true(workers->phase[PLIM_PYG_TRAIN] > 0 && workers->phase[PLIM_PYG_SORT] == 0);
+    assert_int_equal(account_of(&persistent, "workers")->phase[PLIM_PYG_EVALUATE],
+                     3 * workers->phase[PLIM_PYG_EVALUATE]);
+    assert_int_equal(account_of(&two, "batches ahead")->bytes,
+                     4 * account_of(&two, "batch")->bytes);
+    test_place_close(&place);
+}
+
+/* What was drawn by the loader itself in PyG's form. */
+static void batches_are_as_large_as_they_are_drawn(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    const plim_training_t training = small_training(PLIM_SAGE);
+    const plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+    plim_recipe_t recipe = training.recipe;
+    recipe.form = PLIM_PYG;
+    plim_load_plan_t load;
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    plim_pyg_plan_t plan;
+    double nodes = 0, edges = 0;
+    const int count = 8;
+    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &load));
+    assert_ok(plim_loader_create(&place.job, place.dataset, &load, &loader));
+    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    for (int i = 0; i < count; i++) {
+        assert_ok(plim_loader_next(loader, &batch));
+        assert_non_null(batch);
+        nodes += (double)batch->num_nodes / count;
+        for (int hop = 0; hop < batch->num_blocks; hop++)
+            edges += (double)batch->blocks[hop].num_edges / count;
+        plim_batch_release(batch);
+    }
+    plim_loader_destroy(loader);
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan));
+    assert_in_range(plan.batch_nodes, (int64_t)(0.95 * nodes), (int64_t)(1.05 * nodes));
+    assert_in_range(plan.batch_edges, (int64_t)(0.95 * edges), (int64_t)(1.05 * edges));
+    test_place_close(&place);
+}
+
+/* Peaks of resident memory that torch 2.13 and torch_geometric 2.8 were seen to add for one step on
+ * random subgraphs, in MB, less what malloc keeps: bench/pyg_peak.py's models. */
+static void steps_are_as_large_as_torch_was_seen_to_take(void **state)
+{
+    (void)state;
+    static const struct {
+        plim_model_kind_t kind;
+        int64_t nodes, edges, features, hidden, outputs;
+        int layers, heads;
+        double train, evaluate;
+    } seen[] = {
+        {PLIM_GCN, 100000, 120000, 128, 256, 40, 3, 1, 802, 758},
+        {PLIM_GCN, 200000, 240000, 128, 256, 172, 3, 1, 1568, 1540},
+        {PLIM_SAGE, 100000, 120000, 128, 256, 40, 3, 1, 759, 430},
+        {PLIM_GAT, 100000, 120000, 128, 256, 40, 3, 4, 1620, 758},
+    };
+    for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++) {
+        plim_training_t training = PLIM_TRAINING_INIT;
+        training.model.kind = seen[i].kind;
+        training.model.hidden = seen[i].hidden;
+        training.model.num_layers = seen[i].layers;
+        training.model.heads = seen[i].heads;
+        const plim__pyg_step_t step = plim__pyg_step(&training, seen[i].features, seen[i].outputs,
+                                                     (double)seen[i].nodes, (double)seen[i].edges);
+        assert_in_range((int64_t)(step.train / 1e6), (int64_t)(0.88 * seen[i].train),
+                        (int64_t)(1.02 * seen[i].train));
+        assert_in_range((int64_t)(step.evaluate / 1e6), (int64_t)(0.97 * seen[i].evaluate),
+                        (int64_t)(1.03 * seen[i].evaluate));
+    }
+}
+
+static void a_gpu_gets_what_fits_it(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_training_t training = small_training(PLIM_GAT);
+    plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+    plim_pyg_plan_t roomy, tight, none;
+    training.model.hidden = 4096;
+    options.gpu_memory = 80 * GIB;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &roomy));
+    assert_true(roomy.gpu.fits && roomy.gpu.total <= roomy.gpu.memory);
+    assert_int_equal(roomy.gpu.microbatch, 256);
+    options.gpu_memory = roomy.gpu.total - 1;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &tight));
+    assert_false(tight.gpu.fits);
+    assert_int_equal(tight.gpu.microbatch, 128);
+    assert_true(tight.gpu.largest_batch[PLIM_PRECISION_F32] < 256);
+    assert_true(tight.gpu.largest_batch[PLIM_PRECISION_BF16] >=
+                tight.gpu.largest_batch[PLIM_PRECISION_F32]);
+    assert_null(account_of(&tight, "weights, gradients, moments"));
+    options.gpu_memory = 1 << 20;
+    assert_ok(plim_pyg_plan(&place.job, place.dataset, &training, &options, &none));
+    assert_int_equal(none.gpu.microbatch, 0);
+    test_place_close(&place);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_training_t training = small_training(PLIM_SAGE);
+    plim_pyg_options_t options = PLIM_PYG_OPTIONS_INIT;
+    plim_pyg_plan_t plan;
+    options.num_loaders = 0;
+    assert_int_equal(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan),
+                     PLIM_ERR_USAGE);
+    options.num_loaders = 3;
+    options.num_workers = -1;
+    assert_int_equal(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan),
+                     PLIM_ERR_USAGE);
+    options.num_workers = 0;
+    training.model.num_layers = 3;
+    assert_int_equal(plim_pyg_plan(&place.job, place.dataset, &training, &options, &plan),
+                     PLIM_ERR_USAGE);
+    test_place_close(&place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(phases_are_sums_and_the_peak_the_most),
+        cmocka_unit_test(every_loader_sorts_for_itself),
+        cmocka_unit_test(workers_and_prefetched_batches_are_counted),
+        cmocka_unit_test(batches_are_as_large_as_they_are_drawn),
+        cmocka_unit_test(steps_are_as_large_as_torch_was_seen_to_take),
+        cmocka_unit_test(a_gpu_gets_what_fits_it),
+        cmocka_unit_test(nonsense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
