@@ -6,14 +6,14 @@
  *     build/release/bench_choice DIRECTORY FANOUT ROWS_MIB [EPOCH]     (FANOUT: 3,2)
  *
  * Rules: nothing kept; the nodes of most in-edges; the nodes touched most often in one epoch drawn
- * before; inclusion probability (sample/worth.h); and the least possible, the rows of the very
+ * before; inclusion probability (sample/access.h); and the least possible, the rows of the very
  * epoch itself, for as many as fit. One window is one epoch. Reads are joined when less than 16 KiB
  * apart. Prints one JSON object.
  */
 #include "base/fail.h"
 #include "mem/arena.h"
+#include "sample/access.h"
 #include "sample/topology.h"
-#include "sample/worth.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +158,7 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     size_t set_bytes = plim__node_set_bytes(info->num_nodes);
     plim__arena_t arena;
     plim__offsets_t *offsets;
-    plim__worth_t worth = {0};
+    plim__access_t worth = {0};
     plim__topology_disk_params_t disk = {.workers = 1, .depth = 128, .gap = GAP};
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(plim__topology_disk_create(job, dataset, offsets, &disk, &epoch->source));
@@ -181,17 +181,17 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     if (seeds == NULL)
         return plim__fail(PLIM_ERR_IO, "no train.npy");
 
-    plim__worth_params_t wish = {.num_hops = epoch->num_hops,
-                                 .seeds = seeds,
-                                 .num_seeds = num_seeds,
-                                 .share = 1,
-                                 .row_bytes = (size_t)row_bytes,
-                                 .row_room = room,
-                                 .room = room,
-                                 .work_bytes = (size_t)2 << 30,
-                                 .tmp = plim__dataset_path(dataset)};
+    plim__access_params_t wish = {.num_hops = epoch->num_hops,
+                                  .seeds = seeds,
+                                  .num_seeds = num_seeds,
+                                  .share = 1,
+                                  .row_bytes = (size_t)row_bytes,
+                                  .row_room = room,
+                                  .room = room,
+                                  .work_bytes = (size_t)2 << 30,
+                                  .tmp = plim__dataset_path(dataset)};
     memcpy(wish.fanout, epoch->fanout, sizeof wish.fanout);
-    PLIM_TRY(plim__worth_find(job, dataset, offsets, &wish, &worth));
+    PLIM_TRY(plim__access_find(job, dataset, offsets, &wish, &worth));
 
     epoch->touches = touches;
     PLIM_TRY(draw_epoch(epoch, number + 1000, seeds, num_seeds));
@@ -207,7 +207,7 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     say("inclusion", epoch, &worth.rows, row_bytes, false);
     keep_highest(&kept, most, by_need, &epoch->needed);
     say("known", epoch, &kept, row_bytes, true);
-    plim__worth_free(&worth);
+    plim__access_free(&worth);
     plim__arena_destroy(&arena);
     plim__topology_destroy(epoch->source);
     plim__offsets_destroy(offsets);

@@ -115,7 +115,7 @@ static plim_status_t open_source(const plim_job_t *job, const plim_dataset_t *da
         (void)plim__node_set_add(&set, node);
     plim__node_set_seal(&set);
     params.hot = &set;
-    params.hot_bytes = SIZE_MAX >> 8;
+    params.cache_bytes = SIZE_MAX >> 8;
     return plim__rows_disk_create(job, dataset, &params, source_out);
 }
 

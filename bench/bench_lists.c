@@ -31,7 +31,7 @@ typedef struct options {
     int num_hops;
     int64_t fanout[PLIM__HOPS_MAX];
     int threads;
-    size_t hot_bytes;
+    size_t cache_bytes;
     plim__topology_disk_params_t disk;
     plim_io_engine_t engine;
 } options_t;
@@ -178,7 +178,7 @@ static plim_status_t draw_epoch(const plim_job_t *job, const plim_dataset_t *dat
 {
     plim__topology_disk_params_t params = bench->options->disk;
     params.hot = hot;
-    params.hot_bytes = bench->options->hot_bytes;
+    params.cache_bytes = bench->options->cache_bytes;
     double begin = seconds_of(CLOCK_MONOTONIC);
     PLIM_TRY(plim__topology_disk_create(job, dataset, offsets, &params, &bench->source));
     (void)fprintf(stderr, "source made in %.2f s\n", seconds_of(CLOCK_MONOTONIC) - begin);
@@ -206,7 +206,7 @@ static plim_status_t run(const plim_job_t *job, const options_t *options)
         status = make_room(job, &bench, plim_dataset_info(dataset));
     if (status == PLIM_OK)
         status = draw_epoch(job, dataset, offsets, NULL, &bench);
-    if (status == PLIM_OK && options->hot_bytes > 0) {
+    if (status == PLIM_OK && options->cache_bytes > 0) {
         size_t bytes = plim__node_set_bytes(bench.sets[1].universe);
         status = plim__arena_create(job->ledger, "hot sets", bytes, &hot_arena);
         if (status == PLIM_OK) {
@@ -242,7 +242,7 @@ static bool parse(int argc, char **argv, options_t *options)
         else if (strcmp(argv[i], "--gap") == 0)
             options->disk.gap = (size_t)strtoull(value, NULL, 10);
         else if (strcmp(argv[i], "--hot") == 0)
-            options->hot_bytes = (size_t)strtoull(value, NULL, 10) << 20;
+            options->cache_bytes = (size_t)strtoull(value, NULL, 10) << 20;
         else if (strcmp(argv[i], "--engine") == 0)
             options->engine = strcmp(value, "threads") == 0 ? PLIM_IO_THREADS : PLIM_IO_URING;
         else

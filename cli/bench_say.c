@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "verb_bench.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
     (void)printf("  %-18s %12s  planned, at most\n", "total", plim_size_text(plan->total, text));
     if (plan->line != PLIM_LINE_NONE)
         (void)printf("  %-18s %12s  %s would do\n", "line", plim_size_text(plan->line, text),
-                     plim_size_text(plan->least, least));
+                     plim_size_text(plan->minimum, least));
     if (bench->what != BENCH_GATHER)
         (void)printf("topology %s, ", plan->topology_in_memory ? "in memory" : "on disk");
     if (bench->has_rows)
@@ -145,14 +145,14 @@ json_t *bench_json_plan(const plim_load_plan_t *plan)
     add_count(object, "total_bytes", plan->total);
     if (plan->line != PLIM_LINE_NONE)
         add_count(object, "line_bytes", plan->line);
-    add_count(object, "least_bytes", plan->least);
+    add_count(object, "least_bytes", plan->minimum);
     (void)json_object_set_new(object, "topology",
                               json_string(plan->topology_in_memory ? "memory" : "disk"));
     (void)json_object_set_new(object, "features",
                               json_string(plan->rows_in_memory ? "memory" : "disk"));
     add_count(object, "workers", plan->workers);
-    add_count(object, "hot_list_bytes", (int64_t)plan->hot_list_bytes);
-    add_count(object, "hot_row_bytes", (int64_t)plan->hot_row_bytes);
+    add_count(object, "hot_list_bytes", (int64_t)plan->list_cache_bytes);
+    add_count(object, "hot_row_bytes", (int64_t)plan->row_cache_bytes);
     add_count(object, "window_steps", plan->window_steps);
     add_count(object, "window_draws", plan->window_draws);
     add_count(object, "window_rows", plan->window_rows);
@@ -160,7 +160,7 @@ json_t *bench_json_plan(const plim_load_plan_t *plan)
     add_count(object, "slot_nodes", plan->slot_nodes);
     add_count(object, "slot_edges", plan->slot_edges);
     add_count(object, "io_depth", plan->io_depth);
-    add_count(object, "io_gap_bytes", (int64_t)plan->io_gap);
+    add_count(object, "io_gap_bytes", (int64_t)plan->merge_distance);
     add_count(object, "scratch_bytes", plan->scratch_bytes);
     return object;
 }

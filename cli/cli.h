@@ -92,7 +92,7 @@ bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_re
 bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
 
 /* A size, or "none", which is -1: of the option just read, whose name is `option`. */
-bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out);
+bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out);
 
 /* Whether a run's dataset is still where the run says; else it is said how to name its new place,
  * and the exit code returned. */

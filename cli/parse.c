@@ -126,7 +126,7 @@ bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
     return true;
 }
 
-bool cli_parse_hot(const cli_common_t *common, const char *option, int64_t *bytes_out)
+bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out)
 {
     if (same_word(optarg, "none")) {
         *bytes_out = -1;

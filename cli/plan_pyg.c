@@ -1,5 +1,5 @@
 /* `plimsoll plan --for pyg`: what the same training takes in PyTorch Geometric. */
-#include "plan.h"
+#include "verb_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

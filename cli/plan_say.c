@@ -1,5 +1,5 @@
 /* The plan as a table that fits a terminal of 80 columns, and as JSON. */
-#include "plan.h"
+#include "verb_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -94,7 +94,7 @@ static void say_line(const plan_t *plan, const plan_found_t *found)
     (void)plim_size_text(made->total, total);
     if (found->fits)
         (void)printf("%-10s %s at most (%s); %s would do\n", "memory", total,
-                     train_phase_name((int)made->peak_phase), plim_size_text(made->least, least));
+                     train_phase_name((int)made->peak_phase), plim_size_text(made->minimum, least));
     else
         (void)printf("%-10s %s would do; the table is for that\n", "memory",
                      plim_size_text(made->line, line));

@@ -1,5 +1,5 @@
 /* --sweep: what each of many choices comes to, one a row. */
-#include "plan.h"
+#include "verb_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -144,7 +144,7 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
     }
     (void)printf("%10s %10s  %-4s ",
                  row->found->fits ? plim_size_text(row->found->plan.total, total) : "-",
-                 plim_size_text(row->found->plan.least, least), row->found->fits ? "yes" : "no");
+                 plim_size_text(row->found->plan.minimum, least), row->found->fits ? "yes" : "no");
     if (row->found->fits && expect->epoch_seconds > 0)
         (void)printf("%8.1f %8s  ", (double)expect->epoch_steps / expect->epoch_seconds,
                      train_seconds_text(expect->epoch_seconds, took));

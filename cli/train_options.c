@@ -1,5 +1,5 @@
 /* The command line of `plimsoll train`, in our words and in those of PyG's and OGB's scripts. */
-#include "train.h"
+#include "verb_train.h"
 
 #include <errno.h>
 #include <math.h>
@@ -289,7 +289,7 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         train->resume = optarg;
         return true;
     case OPTION_HOT_ROWS:
-        return cli_parse_hot(common, "--hot-rows", &train->wishes.hot_rows);
+        return cli_parse_cache(common, "--hot-rows", &train->wishes.row_cache);
     case OPTION_SCRATCH:
         train->wishes.scratch = optarg;
         return true;

@@ -1,4 +1,4 @@
-#include "train.h"
+#include "verb_train.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -77,7 +77,7 @@ json_t *train_json_plan(const plim_train_plan_t *plan)
     (void)json_object_set_new(object, "total_bytes", json_integer(plan->total));
     if (plan->line != PLIM_LINE_NONE)
         (void)json_object_set_new(object, "line_bytes", json_integer(plan->line));
-    (void)json_object_set_new(object, "least_bytes", json_integer(plan->least));
+    (void)json_object_set_new(object, "least_bytes", json_integer(plan->minimum));
     (void)json_object_set_new(object, "topology",
                               json_string(plan->load.topology_in_memory ? "memory" : "disk"));
     (void)json_object_set_new(object, "features",
@@ -111,9 +111,9 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
     const plim_load_plan_t *load = &plan->load;
     char nodes[24], edges[24], bytes[24], took[24];
     train_plan_texts_t texts = {.graph = ""};
-    place_text(load->topology_in_memory, load->hot_list_bytes, "it", texts.graph,
+    place_text(load->topology_in_memory, load->list_cache_bytes, "it", texts.graph,
                sizeof texts.graph);
-    place_text(load->rows_in_memory, load->hot_row_bytes, "them", texts.features,
+    place_text(load->rows_in_memory, load->row_cache_bytes, "them", texts.features,
                sizeof texts.features);
     if (load->part_seeds > 0 && load->part_seeds < training->recipe.batch_size)
         (void)snprintf(texts.parts, sizeof texts.parts,
@@ -188,7 +188,7 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
     cli_remark("planned: at most %s%s%s (%s), %s would do",
                plim_size_text(plan->phase[peak], total), plan->line == PLIM_LINE_NONE ? "" : " of ",
                plan->line == PLIM_LINE_NONE ? "" : line, train_phase_name(peak),
-               plim_size_text(plan->least, least));
+               plim_size_text(plan->minimum, least));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

@@ -1,5 +1,5 @@
 /* How fast batches come, or their parts, beside what the machine alone would do. */
-#include "bench.h"
+#include "verb_bench.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -129,9 +129,9 @@ static bool take_option(int code, bench_t *bench, int argc, char **argv)
     case OPTION_WINDOW:
         return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->wishes.window);
     case OPTION_HOT_ROWS:
-        return cli_parse_hot(common, "--hot-rows", &bench->wishes.hot_rows);
+        return cli_parse_cache(common, "--hot-rows", &bench->wishes.row_cache);
     case OPTION_HOT_LISTS:
-        return cli_parse_hot(common, "--hot-lists", &bench->wishes.hot_lists);
+        return cli_parse_cache(common, "--hot-lists", &bench->wishes.list_cache);
     case OPTION_SCRATCH:
         bench->wishes.scratch = optarg;
         return true;

@@ -1,5 +1,5 @@
 /* How good a run's weights are, on any split. */
-#include "infer.h"
+#include "cli_infer.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* What a training will hold in memory, and take: said before anything is started. */
-#include "plan.h"
+#include "verb_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -203,8 +203,8 @@ static int64_t rounded(int64_t least)
 }
 
 /* What does not fit under the line: why, what would, and what the least line would hold. */
-static plim_status_t plan_least(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const train_t *train, bool advised, plan_found_t *found)
+static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const train_t *train, bool advised, plan_found_t *found)
 {
     plim_status_t status = plan_under(job, dataset, train, found->line, found);
     if (advised && (status == PLIM_OK || status == PLIM_ERR_BUDGET))
@@ -213,7 +213,7 @@ static plim_status_t plan_least(const plim_job_t *job, const plim_dataset_t *dat
         status = plan_under(job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(job, dataset, train, rounded(found->plan.least), found);
+    return plan_under(job, dataset, train, rounded(found->plan.minimum), found);
 }
 
 /* What would keep batches whole. What they take as they are lies above the line. */
@@ -251,7 +251,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         *said_out = !train_settle(train, &found_out->info);
         if (!*said_out)
             status = endless == 0 ? plan_under(&job, dataset, train, line, found_out)
-                                  : plan_least(&job, dataset, train, advised, found_out);
+                                  : plan_minimum(&job, dataset, train, advised, found_out);
         found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
         end(&job, dataset);
     }
@@ -292,7 +292,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     plim_dataset_t *dataset;
     plim_job_t job;
     plan->pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = found->plan.least;
+    plan->pyg.ours = found->plan.minimum;
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)

@@ -1,5 +1,5 @@
 /* What a run's weights say of nodes or graphs. */
-#include "infer.h"
+#include "cli_infer.h"
 
 #include <stdio.h>
 

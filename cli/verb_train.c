@@ -1,5 +1,5 @@
 /* Trains a model, or goes on where a run was stopped. */
-#include "train.h"
+#include "verb_train.h"
 
 #include <errno.h>
 #include <inttypes.h>

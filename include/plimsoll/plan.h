@@ -22,8 +22,8 @@ typedef struct plim_load_wishes {
     int64_t part_seeds; /* at most so many seeds at once: batches come in parts */
     int64_t part_nodes; /* as the plan's, of a run that is to go on bit for bit */
     int64_t part_edges;
-    int64_t hot_rows;    /* bytes of rows kept in memory, -1: none */
-    int64_t hot_lists;   /* bytes of lists kept in memory, -1: none */
+    int64_t row_cache;   /* bytes of rows kept in memory, -1: none */
+    int64_t list_cache;  /* bytes of lists kept in memory, -1: none */
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
     bool no_reading;     /* plan by dataset.json and what is in the cache alone */
     bool no_advice;      /* a refusal need not name other settings that would fit */
@@ -65,8 +65,8 @@ struct plim_load_plan {
     int workers; /* threads that build batches, the caller's included */
     bool topology_in_memory;
     bool rows_in_memory;
-    size_t hot_list_bytes;
-    size_t hot_row_bytes;
+    size_t list_cache_bytes;
+    size_t row_cache_bytes;
     bool shared; /* hot lists, hot rows and the windows' rows share their room: what is worth
                     keeping decides, once that is known */
     int64_t window_steps; /* at most so many at once */
@@ -82,7 +82,7 @@ struct plim_load_plan {
     bool guessed; /* how large batches are follows from degrees: none were drawn; of
                      many graphs: how large the largest is follows from the mean */
     int io_depth;
-    size_t io_gap;
+    size_t merge_distance;
     char scratch[512];         /* "" : none */
     int64_t scratch_bytes;     /* disk space that packed hot rows will take there, at most */
     int64_t held;              /* taken as held before the loader, less what grows with the line */
@@ -91,7 +91,7 @@ struct plim_load_plan {
     plim_expectation_t expect; /* of loading alone */
     int64_t total;             /* memory in all, the process included */
     int64_t line;
-    int64_t least; /* the least line under which this recipe runs */
+    int64_t minimum; /* the least line under which this recipe runs */
     int num_accounts;
     int num_held; /* the first of them stand on the ledger already */
     plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS];

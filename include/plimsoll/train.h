@@ -196,7 +196,7 @@ typedef struct plim_train_plan {
     plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS]; /* all, the loader's included */
     int64_t phase[PLIM_PHASES];                       /* sums of the accounts */
     plim_phase_t peak_phase;                          /* the one of `total` */
-    int64_t total, line, least;
+    int64_t total, line, minimum;
     bool recompute; /* model.recompute, or chosen so that larger parts of batches fit */
     plim_expectation_t expect;
 } plim_train_plan_t;

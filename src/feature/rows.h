@@ -59,17 +59,17 @@ plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset
 
 /*
  * features.npy on disk, read by batched direct I/O: what is less than `gap` bytes apart is one
- * read. Rows of the nodes in `hot` are kept in memory (feature/hot_rows.h), the first hot_bytes of
- * them.
+ * read. Rows of the nodes in `hot` are kept in memory (feature/row_cache.h), the first cache_bytes
+ * of them.
  */
 typedef struct plim__rows_disk_params {
     int workers;
     int depth; /* I/Os in flight, for each worker */
     size_t gap;
     const plim__node_set_t *hot; /* sealed, borrowed; NULL: none */
-    size_t hot_bytes;
+    size_t cache_bytes;
     const char *scratch; /* where the packed hot rows are kept for the next start; NULL: nowhere */
-    uint64_t hot_key;    /* names what they are kept for: one file each, of the last choice */
+    uint64_t cache_key;  /* names what they are kept for: one file each, of the last choice */
     int64_t held;        /* kept in that file: see plim__rows_packed_held */
 } plim__rows_disk_params_t;
 
@@ -84,7 +84,7 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
                                      plim__rows_t **source_out);
 
 /* Bytes on disk of the packed file of so many bytes of hot rows, or of all there are. */
-int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t hot_bytes);
+int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes);
 
 /*
  * What the plan took as held by the process when the packed rows of that key were chosen; 0 when
@@ -104,7 +104,8 @@ bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);
  */
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source);
 
-/* Bytes of hot rows, 0 in a source of another kind; and as plim__hot_rows_limit, harmless there. */
+/* Bytes of hot rows, 0 in a source of another kind; and as plim__row_cache_limit, harmless there.
+ */
 size_t plim__rows_disk_kept(plim__rows_t *source);
 void plim__rows_disk_limit(plim__rows_t *source, size_t bytes);
 

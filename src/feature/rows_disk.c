@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/radix.h"
-#include "feature/hot_rows.h"
+#include "feature/row_cache.h"
 #include "feature/row_form.h"
 #include "feature/rows.h"
 #include "io/reader.h"
@@ -54,8 +54,8 @@ typedef struct rows_disk {
     plim__arena_t arena;
     plim__file_t file;
     plim__row_form_t form;
-    plim__hot_rows_t *hot; /* NULL: none */
-    plim__node_set_t hot_nodes;
+    plim__row_cache_t *hot; /* NULL: none */
+    plim__node_set_t cached_nodes;
     int64_t num_nodes;
     int64_t narrow_rows;
     int num_workers;
@@ -92,15 +92,16 @@ static size_t arena_bytes(const plim__row_form_t *form, int workers)
            (size_t)workers * worker_bytes(form);
 }
 
-static plim__hot_rows_params_t hot_params(const plim__row_form_t *form,
-                                          const plim__rows_disk_params_t *params)
+static plim__row_cache_params_t cache_params(const plim__row_form_t *form,
+                                             const plim__rows_disk_params_t *params)
 {
     size_t stride = plim__round_up(form->bytes, sizeof(uint64_t));
-    return (plim__hot_rows_params_t){.nodes = params->hot,
-                                     .most = stride > 0 ? (int64_t)(params->hot_bytes / stride) : 0,
-                                     .scratch = params->scratch,
-                                     .key = params->hot_key,
-                                     .held = params->held};
+    return (plim__row_cache_params_t){.nodes = params->hot,
+                                      .most =
+                                          stride > 0 ? (int64_t)(params->cache_bytes / stride) : 0,
+                                      .scratch = params->scratch,
+                                      .key = params->cache_key,
+                                      .held = params->held};
 }
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -108,10 +109,11 @@ size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dat
 {
     plim__row_form_t form = plim__row_form_of(dataset);
     plim__reader_params_t reader = reader_params(&form, params);
-    plim__hot_rows_params_t hot = hot_params(&form, params);
+    plim__row_cache_params_t hot = cache_params(&form, params);
     size_t bytes = plim__round_up(arena_bytes(&form, params->workers), PLIM__PAGE) +
                    (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
-    if (hot.most > 0 && !plim__add_size(bytes, plim__hot_rows_estimate(job, dataset, &hot), &bytes))
+    if (hot.most > 0 &&
+        !plim__add_size(bytes, plim__row_cache_estimate(job, dataset, &hot), &bytes))
         return SIZE_MAX;
     return bytes;
 }
@@ -120,8 +122,8 @@ size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *data
                                const plim__rows_disk_params_t *params)
 {
     plim__row_form_t form = plim__row_form_of(dataset);
-    plim__hot_rows_params_t hot = hot_params(&form, params);
-    return hot.most > 0 ? plim__hot_rows_filling(job, dataset, &hot) : 0;
+    plim__row_cache_params_t hot = cache_params(&form, params);
+    return hot.most > 0 ? plim__row_cache_filling(job, dataset, &hot) : 0;
 }
 
 /* The counters have one writer, so adding needs no locked instruction. */
@@ -179,19 +181,19 @@ static int64_t take_hot(const rows_disk_t *rows, worker_t *worker, const piece_t
     const int64_t *nodes = piece->nodes;
     int64_t missing = 0, lost = 0;
     for (int64_t i = 0; i < piece->count && i < ROW_AHEAD; i++)
-        plim__hot_rows_prefetch(rows->hot, nodes[i]);
+        plim__row_cache_prefetch(rows->hot, nodes[i]);
     for (int64_t i = 0; i < piece->count; i++) {
         if (i + RANK_AHEAD < piece->count)
-            plim__node_set_prefetch(&rows->hot_nodes, nodes[i + RANK_AHEAD]);
+            plim__node_set_prefetch(&rows->cached_nodes, nodes[i + RANK_AHEAD]);
         if (i + ROW_AHEAD < piece->count)
-            plim__hot_rows_prefetch(rows->hot, nodes[i + ROW_AHEAD]);
-        if (plim__hot_rows_copy(rows->hot, nodes[i],
-                                piece->stored + (size_t)i * piece->stored_step)) {
+            plim__row_cache_prefetch(rows->hot, nodes[i + ROW_AHEAD]);
+        if (plim__row_cache_copy(rows->hot, nodes[i],
+                                 piece->stored + (size_t)i * piece->stored_step)) {
             finish_row(&rows->form, piece, (size_t)i);
             continue;
         }
         worker->keys[missing++] = (uint64_t)nodes[i] << PIECE_BITS | (uint64_t)i;
-        lost += plim__hot_rows_holds(rows->hot, nodes[i]);
+        lost += plim__row_cache_holds(rows->hot, nodes[i]);
     }
     add_to(&worker->counters.rows_hot, piece->count - missing);
     add_to(&worker->counters.rows_lost, lost);
@@ -296,7 +298,7 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 static void disk_destroy(plim__rows_t *source)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
-    plim__hot_rows_destroy(rows->hot);
+    plim__row_cache_destroy(rows->hot);
     for (int i = rows->num_workers - 1; i >= 0; i--)
         plim__reader_destroy(rows->workers[i].reader);
     plim__file_close(&rows->file);
@@ -361,10 +363,10 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
         if (status == PLIM_OK)
             rows->num_workers++;
     }
-    plim__hot_rows_params_t hot = hot_params(&form, params);
+    plim__row_cache_params_t hot = cache_params(&form, params);
     if (status == PLIM_OK && hot.nodes != NULL && hot.most > 0) {
-        rows->hot_nodes = *hot.nodes;
-        status = plim__hot_rows_create(job, dataset, &hot, &rows->hot);
+        rows->cached_nodes = *hot.nodes;
+        status = plim__row_cache_create(job, dataset, &hot, &rows->hot);
     }
     if (status != PLIM_OK) {
         disk_destroy(&rows->source);
@@ -378,7 +380,7 @@ bool plim__rows_disk_holds(plim__rows_t *source, int64_t node)
 {
     const rows_disk_t *rows = (const rows_disk_t *)source;
     return source->gather == disk_gather && rows->hot != NULL &&
-           plim__hot_rows_holds(rows->hot, node);
+           plim__row_cache_holds(rows->hot, node);
 }
 
 plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
@@ -386,22 +388,23 @@ plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
     rows_disk_t *rows = (rows_disk_t *)source;
     if (source->gather != disk_gather || rows->hot == NULL)
         return PLIM_OK;
-    return plim__hot_rows_refresh(rows->hot);
+    return plim__row_cache_refresh(rows->hot);
 }
 
 size_t plim__rows_disk_kept(plim__rows_t *source)
 {
     const rows_disk_t *rows = (const rows_disk_t *)source;
-    return source->gather == disk_gather && rows->hot != NULL ? plim__hot_rows_bytes(rows->hot) : 0;
+    return source->gather == disk_gather && rows->hot != NULL ? plim__row_cache_bytes(rows->hot)
+                                                              : 0;
 }
 
 void plim__rows_disk_limit(plim__rows_t *source, size_t bytes)
 {
     if (plim__rows_disk_kept(source) > 0)
-        plim__hot_rows_limit(((rows_disk_t *)source)->hot, bytes);
+        plim__row_cache_limit(((rows_disk_t *)source)->hot, bytes);
 }
 
-plim__hot_rows_t *plim__rows_disk_hot(plim__rows_t *source)
+plim__row_cache_t *plim__rows_disk_cache(plim__rows_t *source)
 {
     return ((rows_disk_t *)source)->hot;
 }

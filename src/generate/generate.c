@@ -11,7 +11,7 @@
 #include "generate/generate_graph.h"
 #include "generate/generate_rows.h"
 #include "ingest/csc.h"
-#include "ingest/room.h"
+#include "ingest/disk_space.h"
 #include "mem/arena.h"
 #include "store/dataset.h"
 
@@ -32,11 +32,11 @@ typedef struct plan {
 } plan_t;
 
 /* Saturates. */
-static size_t plan_least(const plan_t *plan, const plim__shape_t *shape)
+static size_t plan_minimum(const plan_t *plan, const plim__shape_t *shape)
 {
     size_t edges, sum;
     size_t rows = plim__rows_estimate(&plan->job, shape, plan->buffer);
-    size_t build = plim__csc_least(&plan->job, &plan->csc);
+    size_t build = plim__csc_minimum(&plan->job, &plan->csc);
     if (!plim__add_size(plim__graph_estimate(&plan->job, shape), build, &edges))
         return SIZE_MAX;
     return plim__add_size(edges > rows ? edges : rows, plan->stacks + WRITER_BYTES, &sum)
@@ -57,7 +57,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
     plan.job.threads = plim__job_threads(job);
     for (;;) {
         plan.stacks = (size_t)(plan.job.threads - 1) * PLIM__STACK_BYTES;
-        size_t least = plan_least(&plan, shape);
+        size_t least = plan_minimum(&plan, shape);
         if (least <= available)
             break;
         if (plan.buffer > SMALL_BUFFER)
@@ -131,17 +131,17 @@ static plim_status_t check_room(const plim_job_t *job, const plim__shape_t *shap
     int64_t lists = shape->num_edges * index_bytes + (shape->num_nodes + 1) * 8;
     int64_t rows = plim__rows_bytes(shape);
     int64_t spill = plim__csc_spill_with(&plan->job, &plan->csc);
-    plim__room_t room = {.parent = parent,
-                         .tmp = plan->csc.tmp,
-                         .dataset = lists + rows + ((int64_t)1 << 20),
-                         .temporary = spill,
-                         .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
-                         .largest =
-                             plim__max_i64(shape->num_edges * index_bytes,
-                                           shape->num_nodes * shape->num_features *
-                                               (int64_t)plim__feature_bytes(shape->feature_type)),
-                         .exact = true};
-    return plim__room_check(job, &room);
+    plim__disk_space_t room = {
+        .parent = parent,
+        .tmp = plan->csc.tmp,
+        .dataset = lists + rows + ((int64_t)1 << 20),
+        .temporary = spill,
+        .together = lists + plim__max_i64(rows, spill) + ((int64_t)1 << 20),
+        .largest = plim__max_i64(shape->num_edges * index_bytes,
+                                 shape->num_nodes * shape->num_features *
+                                     (int64_t)plim__feature_bytes(shape->feature_type)),
+        .exact = true};
+    return plim__disk_space_check(job, &room);
 }
 
 static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shape,
@@ -181,7 +181,7 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     if (options->shape == NULL || options->target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");
     PLIM_TRY(plim__shape_resolve(options, &shape));
-    PLIM_TRY(plim__room_parent(options->target, parent));
+    PLIM_TRY(plim__disk_space_parent(options->target, parent));
     PLIM_TRY(make_plan(job, &shape, options->tmp != NULL ? options->tmp : parent, &plan));
     PLIM_TRY(check_room(job, &shape, &plan, parent));
     PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", plan.stacks, &stacks));

@@ -16,7 +16,7 @@
 #define HUB_BITS 20
 #define HUB_CHANCE ((1 << HUB_BITS) / 10000) /* one node in ten thousand */
 #define HUB_INDEX 1.2                        /* of the hubs' Pareto tail, which begins at … */
-#define HUB_LEAST 20                         /* … times what the node would have had */
+#define HUB_MIN 20                           /* … times what the node would have had */
 
 int64_t plim__degrees_blocks(int64_t num_nodes)
 {
@@ -42,7 +42,7 @@ static void fill_lognormal(uint32_t *table)
 static uint64_t hub_weight(const plim__degrees_t *degrees, int64_t place, uint64_t weight)
 {
     double u = plim__rng_double(degrees->hub_key, (uint64_t)place) + 0x1p-53;
-    double hub = (double)weight * HUB_LEAST * plim__exp2(-plim__log2(u) / HUB_INDEX);
+    double hub = (double)weight * HUB_MIN * plim__exp2(-plim__log2(u) / HUB_INDEX);
     return hub < (double)WEIGHT_MAX ? (uint64_t)hub : WEIGHT_MAX;
 }
 
@@ -185,7 +185,7 @@ static void expect_region(const uint32_t *lognormal, double factor, double limit
         for (int j = 0; j < EXPECT_TAIL; j++) {
             const double part = j + 1 < EXPECT_TAIL ? above * 0.25 : above;
             const double middle = above - part / 2;
-            const double hub = weight * HUB_LEAST * pow(middle, -1 / HUB_INDEX);
+            const double hub = weight * HUB_MIN * pow(middle, -1 / HUB_INDEX);
             each(context, share * hubs / EXPECT_BODY_OF_HUBS * part,
                  fmin(fmin(hub, (double)WEIGHT_MAX) * factor + 1, limit));
             above -= part;

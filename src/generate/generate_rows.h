@@ -12,7 +12,7 @@
 #define PLIM_GENERATE_GENERATE_ROWS_H
 
 #include "generate/generate_shape.h"
-#include "store/writer.h"
+#include "store/dataset_writer.h"
 
 /*
  * Memory, for `buffer` bytes (a multiple of 64 KiB) of features written at once: in the account

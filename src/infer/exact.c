@@ -274,7 +274,7 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
                               const plim__exact_params_t *params, const int64_t *nodes,
                               int64_t count, plim__exact_take_fn take, void *context)
 {
-    const size_t least = plim__exact_least(job, dataset, params);
+    const size_t least = plim__exact_minimum(job, dataset, params);
     plim__offsets_t *offsets;
     plim__exact_t *exact;
     const int64_t all = plim__add_saturating_i64(

@@ -28,8 +28,8 @@ typedef struct plim__exact_params {
 } plim__exact_params_t;
 
 /* The least memory: everything beyond what the ledger holds now. */
-size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
-                         const plim__exact_params_t *params);
+size_t plim__exact_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__exact_params_t *params);
 
 /* Rows of outputs, in the order asked for; called from one thread, pieces ascending. */
 typedef plim_status_t (*plim__exact_take_fn)(void *context, int64_t first, int64_t rows,

@@ -29,7 +29,7 @@
 
 int64_t plim__exact_slice_width(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->fold != PLIM__FOLD_ATTENTION)
+    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION)
         return columns;
     /* Whole heads, or a part of one: see slice_columns. */
     const int64_t heads = (columns + layer->channels - 1) / layer->channels;
@@ -39,7 +39,7 @@ int64_t plim__exact_slice_width(const plim__exact_layer_t *layer, int64_t column
 /* `slices` of about equal width; attention's are whole heads, or so many for each head. */
 static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 {
-    if (layer->fold != PLIM__FOLD_ATTENTION)
+    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION)
         return (layer->wide + slices - 1) / slices;
     if (slices <= layer->heads)
         return (layer->heads + slices - 1) / slices * layer->channels;
@@ -49,14 +49,14 @@ static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 
 static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->fold != PLIM__FOLD_ATTENTION || columns >= layer->channels)
+    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION || columns >= layer->channels)
         return (layer->wide + columns - 1) / columns;
     return layer->heads * ((layer->channels + columns - 1) / columns);
 }
 
 int64_t plim__exact_slices_most(const plim__exact_layer_t *layer)
 {
-    if (layer->fold == PLIM__FOLD_ATTENTION)
+    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
         return layer->wide;
     return plim__min_i64(layer->wide, SLICES_MOST);
 }
@@ -75,11 +75,12 @@ static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice
 }
 
 /* The fewest floats that a layer's pass needs at once. */
-int64_t plim__exact_least_floats(const plim__exact_layer_t *layer, int64_t num_src)
+int64_t plim__exact_minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
 {
     if (!layer->folds)
         return 0;
-    if (layer->fold == PLIM__FOLD_ATTENTION) /* a destination's scores are with its own row */
+    if (layer->fold ==
+        PLIM__STREAM_AGGREGATE_ATTENTION) /* a destination's scores are with its own row */
         return plim__mul_saturating_i64(num_src, 3);
     return plim__max_i64(num_src / 16, (layer->wide + SLICES_MOST - 1) / SLICES_MOST) + 1024;
 }
@@ -95,7 +96,8 @@ plim__exact_choice_t plim__exact_choose(const plim__exact_layer_t *layer, int64_
         choice.slices = count_slices(layer, choice.columns);
         choice.width = plim__exact_slice_width(layer, choice.columns);
         choice.rows = plim__min_i64(capacity / choice.width, num_src);
-        if (choice.rows < 1 || (layer->fold == PLIM__FOLD_ATTENTION && choice.rows < num_src))
+        if (choice.rows < 1 ||
+            (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
             continue;
         choice.blocks = (num_src + choice.rows - 1) / choice.rows;
         choice.rows = (num_src + choice.blocks - 1) / choice.blocks;

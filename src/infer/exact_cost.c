@@ -5,13 +5,13 @@
 #include "base/node_set.h"
 #include "io/engine.h"
 #include "mem/arena.h"
-#include "nn/finish.h"
+#include "nn/epilogue.h"
 #include "nn/team.h"
 #include "nn/tile.h"
 #include "sample/offsets.h"
 
 #define UNIT_MOST ((int64_t)1 << 20) /* bytes of a chunk */
-#define UNIT_LEAST ((int64_t)1 << 16)
+#define UNIT_MIN ((int64_t)1 << 16)
 #define PIECE_UNITS 4 /* a piece's matrices are about so many chunks */
 #define PIECE_ROWS_MOST 65536
 #define GIVE_GAP ((size_t)16 << 10)
@@ -37,7 +37,7 @@ static int64_t stored_floats(const plim__exact_layer_t *layer)
 {
     if (!layer->folds)
         return 0;
-    return layer->fold == PLIM__FOLD_ATTENTION ? 3 * layer->wide : layer->wide;
+    return layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION ? 3 * layer->wide : layer->wide;
 }
 
 size_t plim__exact_buffer_bytes(int64_t capacity)
@@ -61,10 +61,10 @@ int64_t plim__exact_store_bytes(int64_t piece_bytes, int64_t pieces)
     return plim__mul_saturating_i64(piece_bytes, pieces);
 }
 
-size_t plim__exact_finish_bytes(const plim__exact_finish_t *finish, int64_t rows)
+size_t plim__exact_epilogue_bytes(const plim__exact_epilogue_t *finish, int64_t rows)
 {
-    const plim__finish_t made = {.width = finish->width, .norm = finish->norm};
-    return plim__finish_kept(&made, rows);
+    const plim__epilogue_t made = {.width = finish->width, .norm = finish->norm};
+    return plim__epilogue_kept(&made, rows);
 }
 
 plim__reader_params_t plim__exact_give_reader(size_t row_bytes)
@@ -132,9 +132,9 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
         sizes->y = most(sizes->y, layer->inner);
     sizes->h = most(sizes->h, layer->out);
     sizes->tile = most(sizes->tile, most(layer->in, layer->wide));
-    sizes->kept = larger(sizes->kept, plim__exact_finish_bytes(&layer->finish, rows));
+    sizes->kept = larger(sizes->kept, plim__exact_epilogue_bytes(&layer->finish, rows));
     if (layer->second != NULL) {
-        sizes->kept = larger(sizes->kept, plim__exact_finish_bytes(&layer->last, rows));
+        sizes->kept = larger(sizes->kept, plim__exact_epilogue_bytes(&layer->last, rows));
         sizes->second = larger(sizes->second, plim__tile_bytes(layer->inner, layer->out));
     }
     if (layer->front != NULL)
@@ -143,7 +143,7 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
         sizes->behind = larger(sizes->behind, plim__tile_bytes(layer->wide, layer->inner));
     if (layer->root != NULL)
         sizes->root = larger(sizes->root, plim__tile_bytes(layer->in, layer->inner));
-    if (layer->fold == PLIM__FOLD_ATTENTION)
+    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
         sizes->scores =
             larger(sizes->scores, (size_t)layer->heads * 2 * (size_t)layer->in * sizeof(float));
 }
@@ -198,7 +198,7 @@ plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_data
 {
     int64_t unit = UNIT_MOST;
     plim__exact_sizes_t sizes = plim__exact_sizes(job, info, layers, num_layers, unit);
-    while (unit > UNIT_LEAST && sizes.bytes > available / 8) {
+    while (unit > UNIT_MIN && sizes.bytes > available / 8) {
         unit /= 2;
         sizes = plim__exact_sizes(job, info, layers, num_layers, unit);
     }
@@ -206,8 +206,8 @@ plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_data
 }
 
 /* Nothing is started yet: all nodes, whatever will be asked for. */
-size_t plim__exact_cost_least(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_model_t *model, int64_t num_outputs, bool embeddings)
+size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim_model_t *model, int64_t num_outputs, bool embeddings)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
@@ -215,8 +215,8 @@ size_t plim__exact_cost_least(const plim_job_t *job, const plim_dataset_t *datas
     int64_t floats = 0;
     plim__exact_layers_shape(info, model, num_outputs, embeddings, &num_layers, layers);
     for (int i = 0; i < num_layers; i++)
-        floats = most(floats, plim__exact_least_floats(&layers[i], info->num_nodes));
-    const plim__exact_sizes_t sizes = plim__exact_sizes(job, info, layers, num_layers, UNIT_LEAST);
+        floats = most(floats, plim__exact_minimum_floats(&layers[i], info->num_nodes));
+    const plim__exact_sizes_t sizes = plim__exact_sizes(job, info, layers, num_layers, UNIT_MIN);
     size_t later = plim__mul_saturating_size((size_t)floats, sizeof(float)) + 2 * PLIM__PAGE;
     later = plim__add_saturating_size(
         later, plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
@@ -225,7 +225,7 @@ size_t plim__exact_cost_least(const plim_job_t *job, const plim_dataset_t *datas
         (size_t)(num_layers + 1) *
             plim__arena_piece(1, plim__node_set_bytes(info->num_nodes) + PLIM__PAGE, PLIM__PAGE));
     /* Reading the offsets is over before the rest is there. */
-    later = larger(plim__add_saturating_size(later, sizes.bytes), plim__offsets_work_least(job));
+    later = larger(plim__add_saturating_size(later, sizes.bytes), plim__offsets_work_minimum(job));
     return plim__add_saturating_size(later, plim__offsets_estimate(dataset));
 }
 
@@ -249,7 +249,7 @@ static int64_t room_bytes(const plim__exact_work_t *work, int index)
     const int64_t resident = resident_bytes(work, index);
     if (index >= work->num_layers || !work->layers[index].folds)
         return resident;
-    const int64_t floats = plim__exact_least_floats(&work->layers[index], work->count[index]);
+    const int64_t floats = plim__exact_minimum_floats(&work->layers[index], work->count[index]);
     return most(resident,
                 plim__mul_saturating_i64(floats, sizeof(float)) + 2 * (int64_t)PLIM__PAGE);
 }
@@ -305,8 +305,8 @@ static bool fit_layer(const plim__exact_work_t *work, int index, int64_t availab
         plan->choice = plim__exact_choose(layer, from, to, edges,
                                           plim__mul_saturating_i64(from, row), lists, floats);
     if (plan->choice.slices == 0) {
-        *needed_out =
-            available - left + 4 * plim__exact_least_floats(layer, from) + 2 * (int64_t)PLIM__PAGE;
+        *needed_out = available - left + 4 * plim__exact_minimum_floats(layer, from) +
+                      2 * (int64_t)PLIM__PAGE;
         return false;
     }
     plan_partial(work, index, plan);

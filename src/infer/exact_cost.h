@@ -56,14 +56,14 @@ int64_t plim__exact_slices_most(const plim__exact_layer_t *layer);
 plim__exact_choice_t plim__exact_choose(const plim__exact_layer_t *layer, int64_t num_src,
                                         int64_t num_dst, int64_t edges, int64_t input_bytes,
                                         int64_t index_bytes, int64_t capacity);
-int64_t plim__exact_least_floats(const plim__exact_layer_t *layer, int64_t num_src);
+int64_t plim__exact_minimum_floats(const plim__exact_layer_t *layer, int64_t num_src);
 
 /* What streams, the writer, stores in pieces, norms and giving out rows take. */
 size_t plim__exact_buffer_bytes(int64_t capacity);
 size_t plim__exact_stream_bytes(int ahead, int64_t capacity);
 size_t plim__exact_writer_bytes(int64_t capacity);
 int64_t plim__exact_store_bytes(int64_t piece_bytes, int64_t pieces);
-size_t plim__exact_finish_bytes(const plim__exact_finish_t *finish, int64_t rows);
+size_t plim__exact_epilogue_bytes(const plim__exact_epilogue_t *finish, int64_t rows);
 plim__reader_params_t plim__exact_give_reader(size_t row_bytes);
 size_t plim__exact_give_bytes(const plim_job_t *job, int64_t piece_rows, int64_t width);
 
@@ -80,8 +80,8 @@ plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_data
                                           size_t available);
 
 /* The least memory: everything beyond what the ledger holds now. */
-size_t plim__exact_cost_least(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_model_t *model, int64_t num_outputs, bool embeddings);
+size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim_model_t *model, int64_t num_outputs, bool embeddings);
 
 /* What is to be computed: [i] of the counts are of the inputs of layer i. */
 typedef struct plim__exact_work {

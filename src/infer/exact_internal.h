@@ -71,7 +71,7 @@ typedef struct plim__exact_batch {
     int64_t count;
     int64_t num_lists;
     int64_t places[PLIM__EXACT_BATCH];
-    plim__fold_list_t lists[PLIM__EXACT_BATCH];
+    plim__stream_aggregate_list_t lists[PLIM__EXACT_BATCH];
 } plim__exact_batch_t;
 
 typedef struct plim__exact_worker {
@@ -186,15 +186,15 @@ static inline void plim__exact_load(const plim__exact_t *exact, const char *row,
                          (size_t)count * sizeof(float));
 }
 
-/* exact_fold.c: folds the lists of the destinations of one piece (`states` begins with its first
- * rank) over the sources [first, end) in memory. */
-plim_status_t plim__exact_fold_piece(plim__exact_t *exact, const plim__exact_slice_t *slice,
-                                     int64_t first, int64_t end, int64_t piece, float *states);
+/* exact_aggregate.c: folds the lists of the destinations of one piece (`states` begins with its
+ * first rank) over the sources [first, end) in memory. */
+plim_status_t plim__exact_aggregate_piece(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                                          int64_t first, int64_t end, int64_t piece, float *states);
 
 /* exact_rows.c: y of one piece from its states (`states`: those of the slice at hand, `others` the
  * store's piece with those before it) to the layer's output. */
-plim_status_t plim__exact_finish_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
-                                       const float *states, const char *others, float *h);
+plim_status_t plim__exact_epilogue_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+                                         const float *states, const char *others, float *h);
 
 /* exact_pass.c: one layer. `output` takes pieces in their order. */
 typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,

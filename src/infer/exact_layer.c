@@ -35,7 +35,7 @@ static const float *find(source_t *source, const char *list, int index, const ch
 
 /* Norm and activation, under `list`.`index`.`prefix`. */
 static void find_norm(source_t *source, const plim_model_t *model, const char *list, int index,
-                      const char *prefix, plim__exact_finish_t *finish)
+                      const char *prefix, plim__exact_epilogue_t *finish)
 {
     static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
     const float **places[] = {&finish->gamma, &finish->beta, &finish->mean, &finish->variance};
@@ -81,7 +81,7 @@ static void make_sage(source_t *source, const plim_model_t *model, int index,
                       plim__exact_layer_t *layer)
 {
     const bool max = model->aggregation == PLIM_MAX;
-    layer->fold = max ? PLIM__FOLD_MAX : PLIM__FOLD_SUM;
+    layer->fold = max ? PLIM__STREAM_AGGREGATE_MAX : PLIM__STREAM_AGGREGATE_SUM;
     layer->scale = max ? PLIM__EXACT_PLAIN : PLIM__EXACT_MEAN;
     layer->finish.bias = find(source, "convs", index, "lin_l.bias", layer->out);
     layer->root = find(source, "convs", index, "lin_r.weight", layer->out * layer->in);
@@ -93,7 +93,7 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
 {
     layer->self = true;
     layer->last = layer->finish; /* what ends the layer ends its second product */
-    layer->finish = (plim__exact_finish_t){.width = layer->out};
+    layer->finish = (plim__exact_epilogue_t){.width = layer->out};
     find_norm(source, model, "convs", index, "nn.norms.0.", &layer->finish);
     layer->finish.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
     layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
@@ -111,7 +111,7 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
 static void make_gat(source_t *source, const plim_model_t *model, int index, bool last,
                      plim__exact_layer_t *layer)
 {
-    layer->fold = PLIM__FOLD_ATTENTION;
+    layer->fold = PLIM__STREAM_AGGREGATE_ATTENTION;
     layer->self = true;
     layer->skips_loops = true;
     layer->heads = model->heads;

@@ -12,8 +12,8 @@
 #ifndef PLIM_INFER_EXACT_LAYER_H
 #define PLIM_INFER_EXACT_LAYER_H
 
-#include "nn/fold.h"
 #include "nn/optimiser.h"
+#include "nn/stream_aggregate.h"
 
 #include <plimsoll/train.h>
 
@@ -26,19 +26,19 @@ typedef enum plim__exact_scale {
 } plim__exact_scale_t;
 
 /* What follows a product; NULL where there is none. */
-typedef struct plim__exact_finish {
+typedef struct plim__exact_epilogue {
     int64_t width;
     const float *bias;
     plim_norm_t norm;
     const float *gamma, *beta, *mean, *variance;
     plim_activation_t activation;
-} plim__exact_finish_t;
+} plim__exact_epilogue_t;
 
 typedef struct plim__exact_layer {
     int64_t in, out;
 
     bool folds; /* false in an MLP */
-    plim__fold_kind_t fold;
+    plim__stream_aggregate_kind_t fold;
     plim__exact_scale_t scale;
     int64_t fanout;     /* GCN: degrees count up to it */
     bool self;          /* the node's own row is folded with its neighbours' */
@@ -56,9 +56,9 @@ typedef struct plim__exact_layer {
     const float *root;   /* (inner, in) or NULL; */
     float root_scale;    /* times this */
     bool residual;
-    plim__exact_finish_t finish;
+    plim__exact_epilogue_t finish;
     const float *second; /* (out, inner) or NULL */
-    plim__exact_finish_t last;
+    plim__exact_epilogue_t last;
 } plim__exact_layer_t;
 
 /* Layer `index` of the model. PLIM_ERR_USAGE names a parameter that is missing or of another

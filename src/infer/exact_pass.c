@@ -54,7 +54,7 @@ static plim_status_t put_out(pass_t *pass, int64_t piece, int64_t rows, const fl
     if (sink->store != NULL)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, sink->store,
                                           piece * sink->store->piece_bytes, &h));
-    PLIM_TRY(plim__exact_finish_piece(exact, piece, rows, states, others, h));
+    PLIM_TRY(plim__exact_epilogue_piece(exact, piece, rows, states, others, h));
     if (sink->store == NULL)
         return sink->output(sink->context, piece * exact->sizes.piece_rows, rows, h);
     plim__exact_writer_put(&exact->writer, sink->store, piece * sink->store->piece_bytes,
@@ -65,7 +65,7 @@ static plim_status_t put_out(pass_t *pass, int64_t piece, int64_t rows, const fl
 static plim_status_t run_piece(pass_t *pass, int64_t piece)
 {
     plim__exact_t *exact = pass->exact;
-    const plim__fold_t fold = {
+    const plim__stream_aggregate_t fold = {
         .kind = exact->layer->fold, .width = pass->slice.width, .heads = pass->slice.heads};
     const int64_t rows =
         plim__min_i64(exact->sizes.piece_rows, exact->to->count - piece * exact->sizes.piece_rows);
@@ -81,10 +81,11 @@ static plim_status_t run_piece(pass_t *pass, int64_t piece)
     if (pass->size > 0)
         PLIM_TRY(plim__exact_stream_take(&exact->states, &chunk, &read));
     if (pass->begins)
-        plim__fold_begin(&fold, rows, states);
+        plim__stream_aggregate_begin(&fold, rows, states);
     else if (read != NULL)
         memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
-    PLIM_TRY(plim__exact_fold_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
+    PLIM_TRY(
+        plim__exact_aggregate_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
     if (pass->ends)
         return put_out(pass, piece, rows, states, read);
     plim__exact_writer_put(&exact->writer, &exact->partial, place, size);
@@ -139,7 +140,7 @@ static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
     }
     if (layer->second != NULL)
         plim__tile_pack(layer->second, layer->inner, 0, layer->out, exact->packed_second);
-    if (layer->fold == PLIM__FOLD_ATTENTION)
+    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
         make_scores(exact, layer);
 }
 

@@ -12,15 +12,15 @@
 _Static_assert(sizeof(plim__exact_t) <= PLIM__EXACT_OWN_BYTES, "as the plan counts it");
 _Static_assert(sizeof(plim__exact_worker_t) <= PLIM__EXACT_WORKER_BYTES, "as the plan counts it");
 
-size_t plim__exact_least(const plim_job_t *job, const plim_dataset_t *dataset,
-                         const plim__exact_params_t *params)
+size_t plim__exact_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__exact_params_t *params)
 {
-    return plim__exact_cost_least(job, dataset, &params->model, params->num_outputs,
-                                  params->embeddings);
+    return plim__exact_cost_minimum(job, dataset, &params->model, params->num_outputs,
+                                    params->embeddings);
 }
 
 /* `available` is what is left for the layers. Page tables are reserved for a full line. */
-static void say_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
+static void log_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
 {
     const int64_t line = plim_ledger_line(exact->job->ledger);
     const int64_t full = line - available + fit->held;
@@ -36,7 +36,7 @@ static void say_plan(const plim__exact_t *exact, int64_t available, const plim__
               disk);
 }
 
-static void say_layer(const plim__exact_t *exact, int index)
+static void log_layer(const plim__exact_t *exact, int index)
 {
     const plim__exact_layer_t *layer = &exact->layers[index];
     const plim__exact_set_t *from = &exact->sets[index], *to = &exact->sets[index + 1];
@@ -86,10 +86,10 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
                                              "exact evaluation",
                                              (size_t)plim__add_saturating_i64(fit.needed, giving));
     }
-    say_plan(exact, available, &fit);
+    log_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];
-        say_layer(exact, i);
+        log_layer(exact, i);
     }
     PLIM_TRY(plim__file_space(scratch, &space));
     if (fit.disk > space)

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "infer/exact_finish.h"
+#include "infer/exact_epilogue.h"
 #include "nn/tile.h"
 
 #include <math.h>
@@ -76,11 +76,11 @@ static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
 static void unfold(const plim__exact_layer_t *layer, const plim__exact_slice_t *slice,
                    const float *state, int64_t degree, float *to)
 {
-    if (layer->fold == PLIM__FOLD_MAX && degree == 0) {
+    if (layer->fold == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
         memset(to, 0, (size_t)slice->count * sizeof *to);
         return;
     }
-    if (layer->fold != PLIM__FOLD_ATTENTION) {
+    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION) {
         const float scale = scale_of(layer, degree);
         for (int64_t j = 0; j < slice->count; j++)
             to[j] = state[j] * scale;
@@ -167,8 +167,8 @@ static void second_tile(void *context, int worker, int64_t tile)
                        finishing->h + row * layer->out, layer->out);
 }
 
-plim_status_t plim__exact_finish_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
-                                       const float *states, const char *others, float *h)
+plim_status_t plim__exact_epilogue_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+                                         const float *states, const char *others, float *h)
 {
     const plim__exact_layer_t *layer = exact->layer;
     const bool twice = layer->second != NULL;
@@ -184,12 +184,12 @@ plim_status_t plim__exact_finish_piece(plim__exact_t *exact, int64_t piece, int6
     PLIM_TRY(load_own(&finishing, piece));
     plim__team_run(exact->team, tiles, TILE * (200 + layer->in * layer->inner / 32), multiply_tile,
                    &finishing);
-    plim__exact_finish_rows(exact->team, &layer->finish, rows, finishing.y, twice ? NULL : residual,
-                            exact->kept);
+    plim__exact_epilogue_rows(exact->team, &layer->finish, rows, finishing.y,
+                              twice ? NULL : residual, exact->kept);
     if (!twice)
         return PLIM_OK;
     plim__team_run(exact->team, tiles, TILE * (50 + layer->inner * layer->out / 32), second_tile,
                    &finishing);
-    plim__exact_finish_rows(exact->team, &layer->last, rows, h, residual, exact->kept);
+    plim__exact_epilogue_rows(exact->team, &layer->last, rows, h, residual, exact->kept);
     return PLIM_OK;
 }

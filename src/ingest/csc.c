@@ -58,7 +58,7 @@ plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *
     plim__csc_shape_t shape;
     if (!plim__csc_shape(job, params, &shape)) {
         char least[PLIM__SIZE_TEXT], given[PLIM__SIZE_TEXT];
-        size_t bytes = plim__csc_least(job, params);
+        size_t bytes = plim__csc_minimum(job, params);
         if (bytes > INT64_MAX)
             return plim__fail(PLIM_ERR_USAGE, "no build for %lld nodes, %lld edges and %d threads",
                               (long long)params->num_nodes, (long long)params->max_edges,

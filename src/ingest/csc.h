@@ -14,7 +14,7 @@
 #ifndef PLIM_INGEST_CSC_H
 #define PLIM_INGEST_CSC_H
 
-#include "store/writer.h"
+#include "store/dataset_writer.h"
 
 typedef enum plim__self_loops {
     PLIM__LOOPS_KEEP,
@@ -25,7 +25,7 @@ typedef enum plim__self_loops {
 typedef struct plim__csc_params {
     int64_t num_nodes;
     int64_t max_edges; /* added at most (symmetrise: before doubling) */
-    size_t memory;     /* for all that create and finish reserve, at least plim__csc_least() */
+    size_t memory;     /* for all that create and finish reserve, at least plim__csc_minimum() */
     const char *tmp;   /* directory of the spill; borrowed until destroy */
     bool symmetrise;   /* each edge also the other way; implies remove_duplicates */
     bool remove_duplicates;
@@ -40,7 +40,7 @@ typedef struct plim__csc plim__csc_t;
  * finish's threads. A few MiB, growing by four bytes for each chunk of spill (16 KiB and more).
  * SIZE_MAX for parameters that make no sense. params->memory is not looked at.
  */
-size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params);
+size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params);
 
 /* The spill's bytes on disk at most, with any memory; nothing is written when everything fits into
  * memory. INT64_MAX for parameters that make no sense. */

@@ -178,7 +178,7 @@ static int64_t buffers_for_all(const plim__csc_shape_t *shape)
 }
 
 /* Buffers without which a build cannot work: one a range and some spare ones, and one area. */
-static int64_t buffers_for_least(const plim__csc_shape_t *shape)
+static int64_t buffers_for_minimum(const plim__csc_shape_t *shape)
 {
     int64_t spare = plim__max_i64(4, shape->num_ranges / 8);
     return plim__max_i64(shape->num_ranges + spare, PLIM__CSC_AREA_CHUNKS);
@@ -228,7 +228,7 @@ static bool set_buffers(const plim_job_t *job, const plim__csc_params_t *params,
     size_t left = memory - shape->total - SLACK;
     int64_t buffers = (int64_t)(left / (shape->spill.chunk + BUFFER_ENTRY));
     shape->spill.num_buffers = plim__min_i64(buffers, buffers_for_all(shape));
-    return shape->spill.num_buffers >= buffers_for_least(shape) && measure(job, params, shape) &&
+    return shape->spill.num_buffers >= buffers_for_minimum(shape) && measure(job, params, shape) &&
            shape->total <= memory;
 }
 
@@ -308,7 +308,7 @@ bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
 }
 
 /* The smallest total of any layout with the smallest tier: the search succeeds from there on. */
-size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params)
+size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params)
 {
     plim__csc_shape_t shape;
     int least, most;
@@ -323,7 +323,7 @@ size_t plim__csc_least(const plim_job_t *job, const plim__csc_params_t *params)
         set_ranges(params, most, chunk, &shape);
         shape.spill.tmp = params->tmp;
         set_split(0, &shape);
-        shape.spill.num_buffers = buffers_for_least(&shape);
+        shape.spill.num_buffers = buffers_for_minimum(&shape);
         if (!measure(job, params, &shape))
             continue;
         size_t sum = shape.total + SLACK + (size_t)shape.spill.num_buffers * BUFFER_ENTRY;

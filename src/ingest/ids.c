@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "ingest/convert.h"
+#include "ingest/feature_convert.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
         for (int64_t done = 0; done < count;) {
             int64_t piece = plim__min_i64(count - done, (int64_t)(sizeof raw / size));
             PLIM_TRY(plim__stream_read_all(ids->stream, raw, (size_t)piece * size));
-            int64_t good = plim__convert_ids(ids->type, raw, to + done, piece);
+            int64_t good = plim__feature_convert_ids(ids->type, raw, to + done, piece);
             if (good < piece)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRIu64
@@ -101,7 +101,7 @@ static void unpack(const unsigned char *from, int64_t count, size_t width, int64
     }
 }
 
-static plim_status_t write_piece(plim__id_aside_t *aside, const int64_t *from, int64_t count)
+static plim_status_t write_piece(plim__id_spool_t *aside, const int64_t *from, int64_t count)
 {
     unsigned char bytes[8 + PLIM__ID_PIECE * 8];
     uint64_t all = 0;
@@ -118,10 +118,10 @@ static plim_status_t write_piece(plim__id_aside_t *aside, const int64_t *from, i
     size_t size = pack(from, count, width, bytes + sizeof head);
     aside->most = most;
     aside->count += count;
-    return plim__aside_write(aside->file, bytes, sizeof head + size);
+    return plim__spool_write(aside->file, bytes, sizeof head + size);
 }
 
-plim_status_t plim__id_aside_write(plim__id_aside_t *aside, const int64_t *from, int64_t count)
+plim_status_t plim__id_spool_write(plim__id_spool_t *aside, const int64_t *from, int64_t count)
 {
     while (count > 0) {
         int64_t piece = plim__min_i64(count, PLIM__ID_PIECE);
@@ -132,17 +132,17 @@ plim_status_t plim__id_aside_write(plim__id_aside_t *aside, const int64_t *from,
     return PLIM_OK;
 }
 
-static plim_status_t read_piece(plim__id_aside_t *aside)
+static plim_status_t read_piece(plim__id_spool_t *aside)
 {
     unsigned char bytes[PLIM__ID_PIECE * 8];
     uint64_t head;
-    PLIM_TRY(plim__aside_read(aside->file, &head, sizeof head));
+    PLIM_TRY(plim__spool_read(aside->file, &head, sizeof head));
     size_t width = head & 0xff;
     int64_t count = (int64_t)(head >> 8);
     if (width < 4 || width > 8 || count > PLIM__ID_PIECE)
         return plim__fail(PLIM_ERR_IO, "%s: its temporary file came back changed; check the disk",
                           aside->ids.name);
-    PLIM_TRY(plim__aside_read(aside->file, bytes, (size_t)count * width));
+    PLIM_TRY(plim__spool_read(aside->file, bytes, (size_t)count * width));
     unpack(bytes, count, width, aside->piece);
     aside->piece_size = count;
     aside->piece_taken = 0;
@@ -151,7 +151,7 @@ static plim_status_t read_piece(plim__id_aside_t *aside)
 
 static plim_status_t aside_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
 {
-    plim__id_aside_t *aside = (plim__id_aside_t *)base;
+    plim__id_spool_t *aside = (plim__id_spool_t *)base;
     int64_t count = plim__min_i64(capacity, aside->count - base->position);
     for (int64_t done = 0; done < count;) {
         if (aside->piece_taken == aside->piece_size)
@@ -166,7 +166,7 @@ static plim_status_t aside_read(plim__ids_t *base, int64_t *to, int64_t capacity
     return PLIM_OK;
 }
 
-plim_status_t plim__id_aside_create(plim__id_aside_t *aside, const plim_job_t *job,
+plim_status_t plim__id_spool_create(plim__id_spool_t *aside, const plim_job_t *job,
                                     const char *directory, size_t buffer, const char *name)
 {
     aside->ids.read = aside_read;
@@ -174,19 +174,19 @@ plim_status_t plim__id_aside_create(plim__id_aside_t *aside, const plim_job_t *j
     (void)snprintf(aside->ids.name, sizeof aside->ids.name, "%s", name);
     aside->count = 0;
     aside->most = -1;
-    return plim__aside_create(job, directory, buffer, &aside->file);
+    return plim__spool_create(job, directory, buffer, &aside->file);
 }
 
-plim_status_t plim__id_aside_rewind(plim__id_aside_t *aside, bool consume)
+plim_status_t plim__id_spool_rewind(plim__id_spool_t *aside, bool consume)
 {
     aside->ids.position = 0;
     aside->piece_size = 0;
     aside->piece_taken = 0;
-    return plim__aside_rewind(aside->file, consume);
+    return plim__spool_rewind(aside->file, consume);
 }
 
-void plim__id_aside_destroy(plim__id_aside_t *aside)
+void plim__id_spool_destroy(plim__id_spool_t *aside)
 {
-    plim__aside_destroy(aside->file);
+    plim__spool_destroy(aside->file);
     aside->file = NULL;
 }

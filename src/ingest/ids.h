@@ -5,7 +5,7 @@
 #ifndef PLIM_INGEST_IDS_H
 #define PLIM_INGEST_IDS_H
 
-#include "ingest/aside.h"
+#include "ingest/spool.h"
 #include "io/npy.h"
 #include "io/text.h"
 
@@ -44,23 +44,23 @@ plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, con
  */
 #define PLIM__ID_PIECE 2048
 
-typedef struct plim__id_aside {
+typedef struct plim__id_spool {
     plim__ids_t ids;     /* for reading them back */
-    plim__aside_t *file; /* NULL when there is none */
+    plim__spool_t *file; /* NULL when there is none */
     int64_t count;
     int64_t most; /* the greatest so far, -1 at first */
     int64_t piece[PLIM__ID_PIECE];
     int64_t piece_size;  /* numbers in it */
     int64_t piece_taken; /* delivered of them */
-} plim__id_aside_t;
+} plim__id_spool_t;
 
-/* `name`: what the numbers are, for messages. Memory: plim__aside_estimate(buffer). */
-plim_status_t plim__id_aside_create(plim__id_aside_t *aside, const plim_job_t *job,
+/* `name`: what the numbers are, for messages. Memory: plim__spool_estimate(buffer). */
+plim_status_t plim__id_spool_create(plim__id_spool_t *aside, const plim_job_t *job,
                                     const char *directory, size_t buffer, const char *name);
-plim_status_t plim__id_aside_write(plim__id_aside_t *aside, const int64_t *from, int64_t count);
-plim_status_t plim__id_aside_rewind(plim__id_aside_t *aside, bool consume);
+plim_status_t plim__id_spool_write(plim__id_spool_t *aside, const int64_t *from, int64_t count);
+plim_status_t plim__id_spool_rewind(plim__id_spool_t *aside, bool consume);
 
 /* A zeroed one is harmless. */
-void plim__id_aside_destroy(plim__id_aside_t *aside);
+void plim__id_spool_destroy(plim__id_spool_t *aside);
 
 #endif

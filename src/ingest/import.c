@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "ingest/room.h"
+#include "ingest/disk_space.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -25,9 +25,9 @@ static const plim__importer_t *const importers[] = {
 #define ABSURD_NODES 1000000
 #define ABSURD_SHARE 1000
 
-#define BUFFER_LEAST ((size_t)128 << 10)
+#define BUFFER_MIN ((size_t)128 << 10)
 #define BUFFER_MOST ((size_t)4 << 20)
-#define BLOCK_LEAST 4096
+#define BLOCK_MIN 4096
 #define BLOCK_MOST 65536
 
 /* What streams, ids put aside and columns take at most with the smallest buffers: a zip in a zip,
@@ -118,10 +118,10 @@ static plim_status_t set_sizes(plim__import_t *import)
     int64_t available = plim_ledger_available(job->ledger);
     import->start = (size_t)plim_ledger_reserved(job->ledger);
     import->spare = FIXED_BYTES;
-    import->buffer = BUFFER_LEAST;
+    import->buffer = BUFFER_MIN;
     while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
         import->buffer *= 2;
-    import->block = BLOCK_LEAST;
+    import->block = BLOCK_MIN;
     while (import->block < BLOCK_MOST && import->block * 16 * job->threads * 64 <= available)
         import->block *= 2;
     return plim__import_check_memory(import, 1, 1);
@@ -285,7 +285,7 @@ static plim_status_t run(plim__import_t *import)
 {
     const plim__importer_t *importer = NULL;
     const plim_import_options_t *options = import->options;
-    PLIM_TRY(plim__room_parent(options->target, import->parent));
+    PLIM_TRY(plim__disk_space_parent(options->target, import->parent));
     (void)snprintf(import->tmp, sizeof import->tmp, "%s",
                    options->tmp != NULL ? options->tmp : import->parent);
     PLIM_TRY(recognise(import, &importer));
@@ -320,10 +320,10 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     if (status != PLIM_OK)
         plim__fail_save(message, sizeof message);
     plim__dataset_abandon(import->writer);
-    plim__id_aside_destroy(&import->sources);
-    plim__id_aside_destroy(&import->destinations);
-    plim__id_aside_destroy(&import->graph_nodes);
-    plim__id_aside_destroy(&import->graph_edges);
+    plim__id_spool_destroy(&import->sources);
+    plim__id_spool_destroy(&import->destinations);
+    plim__id_spool_destroy(&import->graph_nodes);
+    plim__id_spool_destroy(&import->graph_edges);
     plim__arena_destroy(&import->row);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, message);

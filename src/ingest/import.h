@@ -8,10 +8,10 @@
 #ifndef PLIM_INGEST_IMPORT_H
 #define PLIM_INGEST_IMPORT_H
 
-#include "ingest/convert.h"
 #include "ingest/edge_source.h"
+#include "ingest/feature_convert.h"
 #include "mem/arena.h"
-#include "store/writer.h"
+#include "store/dataset_writer.h"
 
 #include <limits.h>
 #include <plimsoll/ingest.h>
@@ -42,8 +42,8 @@ typedef struct plim__import {
     plim__agreed_t edges;  /* as the source counts them */
 
     /* Edges that wait until the number of nodes is known, and counts per graph. */
-    plim__id_aside_t sources, destinations;
-    plim__id_aside_t graph_nodes, graph_edges;
+    plim__id_spool_t sources, destinations;
+    plim__id_spool_t graph_nodes, graph_edges;
     bool edges_done;
     bool edges_from_text;          /* those put aside, and then … */
     plim__text_lines_t edge_lines; /* … the lines they came from, for messages */

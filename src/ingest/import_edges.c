@@ -187,7 +187,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
                                         int64_t num_edges)
 {
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
-    size_t least = plim__csc_least(import->job, &params);
+    size_t least = plim__csc_minimum(import->job, &params);
     size_t taken = (size_t)plim_ledger_reserved(import->job->ledger);
     if (least == SIZE_MAX)
         return too_large(import, &params);
@@ -204,7 +204,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
 /* PLIM_ERR_BUDGET says how much the least would be. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
-    size_t least = plim__csc_least(import->job, params);
+    size_t least = plim__csc_minimum(import->job, params);
     set_memory(import, params);
     if (least == SIZE_MAX)
         return too_large(import, params);
@@ -254,8 +254,8 @@ static plim_status_t build(plim__import_t *import, plim__edge_source_t *edges, i
     plim__arena_t arena;
     PLIM_TRY(check_counts(import));
     if (import->graph_nodes.file != NULL) {
-        PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
-        PLIM_TRY(plim__id_aside_rewind(&import->graph_edges, false));
+        PLIM_TRY(plim__id_spool_rewind(&import->graph_nodes, false));
+        PLIM_TRY(plim__id_spool_rewind(&import->graph_edges, false));
         plim__edges_local_open(&local, edges, &import->graph_nodes.ids, &import->graph_edges.ids);
         edges = &local.edges;
     }
@@ -283,11 +283,11 @@ static plim_status_t refuse_second(const plim__import_t *import, const char *nam
 }
 
 /* Puts ids aside; negative ones end it. */
-static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__id_aside_t *aside,
+static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__id_spool_t *aside,
                                const char *what, int64_t total)
 {
     int64_t piece[PLIM__ID_PIECE], got;
-    PLIM_TRY(plim__id_aside_create(aside, import->job, import->tmp, import->buffer, ids->name));
+    PLIM_TRY(plim__id_spool_create(aside, import->job, import->tmp, import->buffer, ids->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids->read(ids, piece, plim__min_i64(PLIM__ID_PIECE, total - ids->position), &got));
@@ -297,7 +297,7 @@ static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__i
                                   "%s: edge %" PRId64 ": the %s's id is %" PRId64
                                   "; ids cannot be negative, correct the file",
                                   ids->name, aside->count + i, what, piece[i]);
-        PLIM_TRY(plim__id_aside_write(aside, piece, got));
+        PLIM_TRY(plim__id_spool_write(aside, piece, got));
         if (aside->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading ids", "ids", aside->count, total);
     } while (got > 0 && ids->position < total);
@@ -308,9 +308,9 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
 {
     int64_t source[PLIM__ID_PIECE], destination[PLIM__ID_PIECE], got;
     char place[PLIM__PLACE];
-    PLIM_TRY(plim__id_aside_create(&import->sources, import->job, import->tmp, import->buffer,
+    PLIM_TRY(plim__id_spool_create(&import->sources, import->job, import->tmp, import->buffer,
                                    edges->name));
-    PLIM_TRY(plim__id_aside_create(&import->destinations, import->job, import->tmp, import->buffer,
+    PLIM_TRY(plim__id_spool_create(&import->destinations, import->job, import->tmp, import->buffer,
                                    edges->name));
     do {
         int64_t first = edges->position;
@@ -323,8 +323,8 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
                                   " is negative, which no id can be; correct the file",
                                   edges->name, plim__edge_place(edges, first + i, place),
                                   source[i] < 0 ? source[i] : destination[i]);
-        PLIM_TRY(plim__id_aside_write(&import->sources, source, got));
-        PLIM_TRY(plim__id_aside_write(&import->destinations, destination, got));
+        PLIM_TRY(plim__id_spool_write(&import->sources, source, got));
+        PLIM_TRY(plim__id_spool_write(&import->destinations, destination, got));
         if (import->sources.count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading edges", "edges", import->sources.count, 0);
     } while (got == PLIM__ID_PIECE);
@@ -368,10 +368,10 @@ static plim_status_t edges_by_rows(plim__import_t *import, plim__stream_t *strea
         PLIM_TRY(put_aside(import, &ids.ids, &import->destinations, "destination", count));
         return plim__stream_end(stream);
     }
-    PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
+    PLIM_TRY(plim__id_spool_rewind(&import->sources, true));
     plim__edges_pairs_open(&pairs, &import->sources.ids, &ids.ids);
     PLIM_TRY(build(import, &pairs.edges, count));
-    plim__id_aside_destroy(&import->sources);
+    plim__id_spool_destroy(&import->sources);
     return plim__stream_end(stream);
 }
 
@@ -411,13 +411,13 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
                   " edges: if ids are names, --relabel numbers them without gaps",
                   needs.num_nodes, import->nodes.from, needs.num_edges);
     PLIM_TRY(plim__import_plan(import, &needs));
-    PLIM_TRY(plim__id_aside_rewind(&import->sources, true));
-    PLIM_TRY(plim__id_aside_rewind(&import->destinations, true));
+    PLIM_TRY(plim__id_spool_rewind(&import->sources, true));
+    PLIM_TRY(plim__id_spool_rewind(&import->destinations, true));
     plim__edges_pairs_open(&pairs, &import->sources.ids, &import->destinations.ids);
     if (import->edges_from_text)
         pairs.edges.lines = &import->edge_lines;
     PLIM_TRY(build(import, &pairs.edges, import->sources.count));
-    plim__id_aside_destroy(&import->sources);
-    plim__id_aside_destroy(&import->destinations);
+    plim__id_spool_destroy(&import->sources);
+    plim__id_spool_destroy(&import->destinations);
     return PLIM_OK;
 }

@@ -82,7 +82,7 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
 static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int64_t at)
 {
     int64_t number = sink->done + sink->in_row + at;
-    double value = plim__convert_value(sink->from_type, from, at);
+    double value = plim__feature_convert_value(sink->from_type, from, at);
     int64_t row = number / sink->columns;
     int64_t line = sink->lines != NULL ? plim__text_line_of(sink->lines, row) : 0;
     const char *row_name = line > 0 ? "line" : "row";
@@ -118,8 +118,8 @@ static plim_status_t store(feature_sink_t *sink, plim__dtype_t type, const void 
         size_t room;
         PLIM_TRY(plim__column_space(sink->column, &to, &room));
         int64_t piece = plim__min_i64(count, (int64_t)(room / to_size));
-        int64_t good = plim__convert(sink->import->path, type, next, sink->to_type, to, piece,
-                                     &sink->import->feature_error);
+        int64_t good = plim__feature_convert(sink->import->path, type, next, sink->to_type, to,
+                                             piece, &sink->import->feature_error);
         if (good < piece)
             return bad_value(sink, next, good);
         PLIM_TRY(plim__column_advance(sink->column, (size_t)piece * to_size));
@@ -157,8 +157,9 @@ static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
     while (count > 0) {
         float *row = sink->row + sink->in_row;
         int64_t piece = plim__min_i64(count, sink->columns - sink->in_row);
-        int64_t good = plim__convert(sink->import->path, sink->from_type, next, PLIM__NPY_F32, row,
-                                     piece, &sink->import->feature_error);
+        int64_t good =
+            plim__feature_convert(sink->import->path, sink->from_type, next, PLIM__NPY_F32, row,
+                                  piece, &sink->import->feature_error);
         for (int64_t i = 0; i < good; i++)
             if (row[i] < 0)
                 good = i;

@@ -202,7 +202,7 @@ static plim_status_t scatter(set_labels_t *labels, int set, plim__ids_t *seeds,
                                   labels->layout->seeds[set], seeds->position - got + i, ids[i],
                                   labels->import->nodes.value);
             if (ids[i] >= labels->first && ids[i] < labels->first + labels->count)
-                labels->slab[ids[i] - labels->first] = plim__convert_value(type, raw, i);
+                labels->slab[ids[i] - labels->first] = plim__feature_convert_value(type, raw, i);
         }
     } while (got > 0);
     return plim__stream_end(values);

@@ -28,7 +28,7 @@ typedef struct label_sink {
     int64_t most;         /* the greatest class so far */
     int64_t labelled;     /* values that are a class, if they are classes */
     int64_t values;       /* so far */
-    plim__aside_t *aside; /* of doubles */
+    plim__spool_t *aside; /* of doubles */
 } label_sink_t;
 
 /* Where value `at` is, for messages: its row, or its line in a text. */
@@ -80,7 +80,7 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
             sink->most = (int64_t)value;
     }
     sink->values += count;
-    return plim__aside_write(sink->aside, values, (size_t)count * sizeof *values);
+    return plim__spool_write(sink->aside, values, (size_t)count * sizeof *values);
 }
 
 static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
@@ -89,7 +89,7 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
     int64_t classes[PIECE];
     for (int64_t done = 0; done < sink->values;) {
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
+        PLIM_TRY(plim__spool_read(sink->aside, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
             if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
@@ -108,7 +108,7 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
     char at_place[PLIM__PLACE];
     for (int64_t done = 0; done < sink->values;) {
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__aside_read(sink->aside, values, (size_t)piece * sizeof *values));
+        PLIM_TRY(plim__spool_read(sink->aside, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
             targets[i] = (float)values[i];
             if (isinf(targets[i]))
@@ -156,7 +156,7 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     plim__column_t *column;
     int64_t shape[2] = {sink->values / sink->source->columns, sink->source->columns};
     PLIM_TRY(plim__import_begin(import));
-    PLIM_TRY(plim__aside_rewind(sink->aside, true));
+    PLIM_TRY(plim__spool_rewind(sink->aside, true));
     PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
                                classes ? 1 : 2, shape, sink->values * (classes ? 8 : 4),
                                import->buffer, &column));
@@ -194,7 +194,7 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
         return plim__fail(PLIM_ERR_DATA, "%s: has %" PRId64 " columns of labels, 1 … %d can be",
                           source->name, source->columns, PIECE);
     (void)snprintf(import->labels_from, sizeof import->labels_from, "%s", source->name);
-    PLIM_TRY(plim__aside_create(import->job, import->tmp, import->buffer, &sink.aside));
+    PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &sink.aside));
     plim_status_t status = copy(&sink);
     if (status == PLIM_OK)
         status = plim__import_agree(source->graphs ? &import->graphs : &import->nodes,
@@ -204,7 +204,7 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
     if (status == PLIM_OK)
         status = write_labels(&sink, source->columns == 1 && sink.whole &&
                                          (!source->graphs || !source->floats));
-    plim__aside_destroy(sink.aside);
+    plim__spool_destroy(sink.aside);
     return status;
 }
 
@@ -224,7 +224,7 @@ static plim_status_t npy_read(plim__label_source_t *source, double *to, int64_t 
     PLIM_TRY(
         plim__stream_read_all(labels->stream, raw, (size_t)count * plim__dtype_size(labels->type)));
     for (int64_t i = 0; i < count; i++)
-        to[i] = plim__convert_value(labels->type, raw, i);
+        to[i] = plim__feature_convert_value(labels->type, raw, i);
     labels->left -= count;
     *got_out = count;
     return PLIM_OK;

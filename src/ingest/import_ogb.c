@@ -147,14 +147,14 @@ static role_t role_of(const char *path, int *split_out)
 /* Numbers of nodes or edges of each graph. One graph's is stated at once, many are put aside. */
 static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool nodes)
 {
-    plim__id_aside_t *aside = nodes ? &import->graph_nodes : &import->graph_edges;
+    plim__id_spool_t *aside = nodes ? &import->graph_nodes : &import->graph_edges;
     plim__agreed_t *agreed = nodes ? &import->nodes : &import->edges;
     const char *what = nodes ? "nodes" : "edges";
     int64_t counts[PLIM__ID_PIECE], got, sum = 0;
     if (aside->file != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: the counts were read before from another file",
                           ids->name);
-    PLIM_TRY(plim__id_aside_create(aside, import->job, import->tmp, PLIM__PAGE, ids->name));
+    PLIM_TRY(plim__id_spool_create(aside, import->job, import->tmp, PLIM__PAGE, ids->name));
     do {
         PLIM_TRY(ids->read(ids, counts, PLIM__ID_PIECE, &got));
         for (int64_t i = 0; i < got; i++)
@@ -162,14 +162,14 @@ static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool 
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: entry %" PRId64 " is %" PRId64 ", which no graph can have",
                                   ids->name, aside->count + i, counts[i]);
-        PLIM_TRY(plim__id_aside_write(aside, counts, got));
+        PLIM_TRY(plim__id_spool_write(aside, counts, got));
     } while (got == PLIM__ID_PIECE);
     if (aside->count == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: is empty; it must count the %s", ids->name, what);
     PLIM_TRY(plim__import_agree(agreed, what, sum, ids->name));
     PLIM_TRY(plim__import_agree(&import->counts, "graphs", aside->count, ids->name));
     if (aside->count == 1) {
-        plim__id_aside_destroy(aside);
+        plim__id_spool_destroy(aside);
         import->nodes_ready = import->nodes_ready || nodes;
         return PLIM_OK;
     }
@@ -226,7 +226,7 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
  * smaller than what deflating made of them, and in an npz all but the edges are features and a few
  * numbers a node.
  */
-static int64_t least_features(const plim__import_t *import, const plim__npy_t *edges)
+static int64_t min_features(const plim__import_t *import, const plim__npy_t *edges)
 {
     int64_t others = edges->count * (int64_t)plim__dtype_size(edges->type);
     int64_t nodes = plim__max_i64(import->nodes.value, 0);
@@ -240,7 +240,7 @@ static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *np
 {
     plim__import_needs_t needs = {.num_nodes = import->nodes.value,
                                   .num_edges = npy->count / 2,
-                                  .feature_bytes = least_features(import, npy),
+                                  .feature_bytes = min_features(import, npy),
                                   .label_rows = import->labels_done ? 0 : import->nodes.value,
                                   .at_least = true,
                                   .edges_wait = !import->nodes_ready,

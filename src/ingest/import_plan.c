@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "ingest/room.h"
+#include "ingest/disk_space.h"
 
 #define MIB ((int64_t)1 << 20)
 #define BYTES_MAX ((int64_t)1 << 60)
@@ -56,16 +56,16 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
     /* Where edges come first, their temporary files are gone before the features are written. */
     int64_t together =
         needs->edges_first ? plim__max_i64(graph + spill, graph + rows) : graph + spill + rows;
-    plim__room_t room = {.parent = import->parent,
-                         .tmp = import->tmp,
-                         .dataset = graph + rows,
-                         .temporary = spill,
-                         .together = together,
-                         .largest = needs->feature_bytes,
-                         .what = needs->what,
-                         .guessed = needs->guessed,
-                         .exact = !needs->at_least && needs->num_nodes >= 0};
-    PLIM_TRY(plim__room_check(import->job, &room));
+    plim__disk_space_t room = {.parent = import->parent,
+                               .tmp = import->tmp,
+                               .dataset = graph + rows,
+                               .temporary = spill,
+                               .together = together,
+                               .largest = needs->feature_bytes,
+                               .what = needs->what,
+                               .guessed = needs->guessed,
+                               .exact = !needs->at_least && needs->num_nodes >= 0};
+    PLIM_TRY(plim__disk_space_check(import->job, &room));
     if (needs->num_nodes < 1 || needs->guessed)
         return PLIM_OK;
     return plim__import_check_memory(import, needs->num_nodes, plim__max_i64(needs->num_edges, 0));

@@ -30,13 +30,13 @@ static const char *const split_names[3][4] = {
 
 /* Offsets become counts, put aside. */
 static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
-                                 plim__id_aside_t *counts, int64_t *total_out)
+                                 plim__id_spool_t *counts, int64_t *total_out)
 {
     int64_t piece[PLIM__ID_PIECE], got, last = 0;
     PLIM_TRY(offsets->read(offsets, piece, 1, &got));
     if (got == 0 || piece[0] != 0)
         return plim__fail(PLIM_ERR_DATA, "%s: offsets must begin with 0", offsets->name);
-    PLIM_TRY(plim__id_aside_create(counts, import->job, import->tmp, PLIM__PAGE, offsets->name));
+    PLIM_TRY(plim__id_spool_create(counts, import->job, import->tmp, PLIM__PAGE, offsets->name));
     do {
         PLIM_TRY(offsets->read(offsets, piece, PLIM__ID_PIECE, &got));
         for (int64_t i = 0; i < got; i++) {
@@ -49,14 +49,14 @@ static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
             piece[i] = offset - last;
             last = offset;
         }
-        PLIM_TRY(plim__id_aside_write(counts, piece, got));
+        PLIM_TRY(plim__id_spool_write(counts, piece, got));
     } while (got > 0);
     *total_out = last;
     return PLIM_OK;
 }
 
 static plim_status_t read_offsets(plim__import_t *import, const char *path,
-                                  plim__id_aside_t *counts, plim__agreed_t *agreed,
+                                  plim__id_spool_t *counts, plim__agreed_t *agreed,
                                   const char *what)
 {
     plim__stream_t *stream;

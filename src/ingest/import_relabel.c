@@ -19,7 +19,7 @@
 
 #define RUNS 16
 #define RUN_BUFFER ((size_t)64 << 10)
-#define NAMES_LEAST ((int64_t)1 << 16) /* in memory at a time, or it takes too long */
+#define NAMES_MIN ((int64_t)1 << 16) /* in memory at a time, or it takes too long */
 
 typedef struct relabel {
     plim__arena_t arena;
@@ -28,7 +28,7 @@ typedef struct relabel {
     int64_t *spare; /* (capacity) for sorting, or the slab's index */
     int64_t capacity;
     int64_t num_names;               /* in `names` */
-    plim__id_aside_t runs[RUNS + 1]; /* the last is the one being merged to */
+    plim__id_spool_t runs[RUNS + 1]; /* the last is the one being merged to */
     int num_runs;
     int heap[RUNS];
     int64_t heads[RUNS];
@@ -36,10 +36,10 @@ typedef struct relabel {
     int shift;          /* names agree in their bucket when they do above this bit */
 } relabel_t;
 
-static plim_status_t run_create(relabel_t *relabel, plim__id_aside_t *run)
+static plim_status_t run_create(relabel_t *relabel, plim__id_spool_t *run)
 {
     plim__import_t *import = relabel->import;
-    return plim__id_aside_create(run, import->job, import->tmp, RUN_BUFFER, "names of nodes");
+    return plim__id_spool_create(run, import->job, import->tmp, RUN_BUFFER, "names of nodes");
 }
 
 static bool heap_less(const relabel_t *relabel, int a, int b)
@@ -76,13 +76,13 @@ static plim_status_t next_head(relabel_t *relabel, int run, bool *more_out)
 /* All runs become the first one, each name once. */
 static plim_status_t merge(relabel_t *relabel)
 {
-    plim__id_aside_t *to = &relabel->runs[RUNS];
+    plim__id_spool_t *to = &relabel->runs[RUNS];
     int64_t piece[PLIM__ID_PIECE], filled = 0, last = -1;
     int size = 0;
     bool more;
     PLIM_TRY(run_create(relabel, to));
     for (int i = 0; i < relabel->num_runs; i++) {
-        PLIM_TRY(plim__id_aside_rewind(&relabel->runs[i], true));
+        PLIM_TRY(plim__id_spool_rewind(&relabel->runs[i], true));
         PLIM_TRY(next_head(relabel, i, &more));
         if (more)
             relabel->heap[size++] = i;
@@ -97,7 +97,7 @@ static plim_status_t merge(relabel_t *relabel)
         }
         if (filled == PLIM__ID_PIECE) {
             PLIM_TRY(plim__job_check(relabel->import->job));
-            PLIM_TRY(plim__id_aside_write(to, piece, filled));
+            PLIM_TRY(plim__id_spool_write(to, piece, filled));
             filled = 0;
         }
         PLIM_TRY(next_head(relabel, run, &more));
@@ -105,9 +105,9 @@ static plim_status_t merge(relabel_t *relabel)
             relabel->heap[0] = relabel->heap[--size];
         heap_down(relabel, 0, size);
     }
-    PLIM_TRY(plim__id_aside_write(to, piece, filled));
+    PLIM_TRY(plim__id_spool_write(to, piece, filled));
     for (int i = 0; i < relabel->num_runs; i++)
-        plim__id_aside_destroy(&relabel->runs[i]);
+        plim__id_spool_destroy(&relabel->runs[i]);
     relabel->runs[0] = *to;
     to->file = NULL;
     relabel->num_runs = 1;
@@ -127,17 +127,17 @@ static plim_status_t end_run(relabel_t *relabel)
     for (int64_t i = 0; i < relabel->num_names; i++)
         if (i == 0 || sorted[i] != sorted[distinct - 1])
             sorted[distinct++] = sorted[i];
-    plim__id_aside_t *run = &relabel->runs[relabel->num_runs];
+    plim__id_spool_t *run = &relabel->runs[relabel->num_runs];
     PLIM_TRY(run_create(relabel, run));
     relabel->num_runs++;
     relabel->num_names = 0;
-    return plim__id_aside_write(run, sorted, distinct);
+    return plim__id_spool_write(run, sorted, distinct);
 }
 
-static plim_status_t gather(relabel_t *relabel, plim__id_aside_t *ends)
+static plim_status_t gather(relabel_t *relabel, plim__id_spool_t *ends)
 {
     int64_t got;
-    PLIM_TRY(plim__id_aside_rewind(ends, false));
+    PLIM_TRY(plim__id_spool_rewind(ends, false));
     do {
         if (relabel->num_names == relabel->capacity)
             PLIM_TRY(end_run(relabel));
@@ -152,11 +152,11 @@ static plim_status_t gather(relabel_t *relabel, plim__id_aside_t *ends)
 static plim_status_t write_names(relabel_t *relabel)
 {
     plim__import_t *import = relabel->import;
-    plim__id_aside_t *table = &relabel->runs[0];
+    plim__id_spool_t *table = &relabel->runs[0];
     int64_t piece[PLIM__ID_PIECE], got, shape[1] = {table->count};
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
-    PLIM_TRY(plim__id_aside_rewind(table, false));
+    PLIM_TRY(plim__id_spool_rewind(table, false));
     PLIM_TRY(plim__column_open(import->writer, "ids", PLIM__NPY_I64, 1, shape, 8 * shape[0],
                                import->buffer, &column));
     do {
@@ -207,13 +207,13 @@ static int64_t translate(const relabel_t *relabel, int64_t name)
 }
 
 /* Passes all ends by the slab; after the last slab ranks become what they are. */
-static plim_status_t translate_ends(relabel_t *relabel, plim__id_aside_t *ends, bool last)
+static plim_status_t translate_ends(relabel_t *relabel, plim__id_spool_t *ends, bool last)
 {
     plim__import_t *import = relabel->import;
-    plim__id_aside_t *to = &relabel->runs[RUNS];
+    plim__id_spool_t *to = &relabel->runs[RUNS];
     int64_t piece[PLIM__ID_PIECE], got;
-    PLIM_TRY(plim__id_aside_create(to, import->job, import->tmp, import->buffer, ends->ids.name));
-    PLIM_TRY(plim__id_aside_rewind(ends, true));
+    PLIM_TRY(plim__id_spool_create(to, import->job, import->tmp, import->buffer, ends->ids.name));
+    PLIM_TRY(plim__id_spool_rewind(ends, true));
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ends->ids.read(&ends->ids, piece, PLIM__ID_PIECE, &got));
@@ -221,9 +221,9 @@ static plim_status_t translate_ends(relabel_t *relabel, plim__id_aside_t *ends, 
             int64_t name = piece[i] < 0 ? piece[i] : translate(relabel, piece[i]);
             piece[i] = last ? -1 - name : name;
         }
-        PLIM_TRY(plim__id_aside_write(to, piece, got));
+        PLIM_TRY(plim__id_spool_write(to, piece, got));
     } while (got == PLIM__ID_PIECE);
-    plim__id_aside_destroy(ends);
+    plim__id_spool_destroy(ends);
     *ends = *to;
     to->file = NULL;
     return PLIM_OK;
@@ -232,7 +232,7 @@ static plim_status_t translate_ends(relabel_t *relabel, plim__id_aside_t *ends, 
 static plim_status_t relabel_run(relabel_t *relabel)
 {
     plim__import_t *import = relabel->import;
-    plim__id_aside_t *table = &relabel->runs[0];
+    plim__id_spool_t *table = &relabel->runs[0];
     PLIM_TRY(gather(relabel, &import->sources));
     PLIM_TRY(gather(relabel, &import->destinations));
     PLIM_TRY(end_run(relabel));
@@ -242,7 +242,7 @@ static plim_status_t relabel_run(relabel_t *relabel)
     if (relabel->num_runs > 1)
         PLIM_TRY(merge(relabel));
     PLIM_TRY(write_names(relabel));
-    PLIM_TRY(plim__id_aside_rewind(table, true));
+    PLIM_TRY(plim__id_spool_rewind(table, true));
     while (table->ids.position < table->count) {
         PLIM_TRY(load_slab(relabel));
         bool last = table->ids.position == table->count;
@@ -258,14 +258,14 @@ plim_status_t plim__import_relabel(plim__import_t *import)
     plim__arena_t arena;
     int64_t ends = import->sources.count + import->destinations.count;
     int64_t fixed = (int64_t)(sizeof(relabel_t) + 2 * PLIM__PAGE +
-                              (RUNS + 1) * plim__aside_estimate(RUN_BUFFER) +
-                              2 * plim__aside_estimate(import->buffer) + 2 * PLIM__PAGE) +
+                              (RUNS + 1) * plim__spool_estimate(RUN_BUFFER) +
+                              2 * plim__spool_estimate(import->buffer) + 2 * PLIM__PAGE) +
                     ((int64_t)6 * (int64_t)import->buffer);
     int64_t room = plim_ledger_available(import->job->ledger) - fixed;
     int64_t capacity = plim__min_i64(room / 16, ends + 2);
-    if (capacity < plim__min_i64(NAMES_LEAST, ends + 2))
+    if (capacity < plim__min_i64(NAMES_MIN, ends + 2))
         return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",
-                                   (size_t)(fixed + 16 * NAMES_LEAST));
+                                   (size_t)(fixed + 16 * NAMES_MIN));
     PLIM_TRY(plim__arena_create(import->job->ledger, "relabel",
                                 plim__arena_piece(1, sizeof(relabel_t), PLIM__LINE) +
                                     2 * plim__arena_piece((size_t)capacity, 8, PLIM__PAGE),
@@ -277,7 +277,7 @@ plim_status_t plim__import_relabel(plim__import_t *import)
     relabel->import = import;
     plim_status_t status = relabel_run(relabel);
     for (int i = 0; i <= RUNS; i++)
-        plim__id_aside_destroy(&relabel->runs[i]);
+        plim__id_spool_destroy(&relabel->runs[i]);
     plim__arena_destroy(&arena);
     return status;
 }

@@ -177,7 +177,7 @@ plim_status_t plim__import_graph_offsets(plim__import_t *import)
     int64_t shape[1] = {import->graph_nodes.count + 1};
     plim__column_t *column;
     PLIM_TRY(plim__import_begin(import));
-    PLIM_TRY(plim__id_aside_rewind(&import->graph_nodes, false));
+    PLIM_TRY(plim__id_spool_rewind(&import->graph_nodes, false));
     PLIM_TRY(plim__column_open(import->writer, "graph_indptr", PLIM__NPY_I64, 1, shape,
                                8 * shape[0], import->buffer, &column));
     PLIM_TRY(plim__column_write(column, &sum, sizeof sum));

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "io/pool.h"
+#include "io/pread_pool.h"
 #include "io/ring.h"
 #include "io/transfer.h"
 
@@ -30,7 +30,7 @@ struct plim__engine {
     int num_held;
     plim__op_t *held;
     plim__op_t *held_last;
-    plim__pool_t *pool;
+    plim__pread_pool_t *pool;
     plim__ring_t ring;
     size_t ring_bytes; /* reserved beside the arena: the kernel's */
     int ring_account;
@@ -38,14 +38,14 @@ struct plim__engine {
 
 static int pool_threads(int depth)
 {
-    return depth < PLIM__POOL_THREADS_MAX ? depth : PLIM__POOL_THREADS_MAX;
+    return depth < PLIM__PREAD_POOL_THREADS_MAX ? depth : PLIM__PREAD_POOL_THREADS_MAX;
 }
 
 static size_t arena_bytes(plim_io_engine_t kind, int depth)
 {
     size_t bytes = plim__arena_piece(1, sizeof(plim__engine_t), 1);
     if (kind == PLIM_IO_THREADS)
-        bytes += plim__pool_estimate(pool_threads(depth));
+        bytes += plim__pread_pool_estimate(pool_threads(depth));
     return plim__round_up(bytes, PLIM__PAGE);
 }
 
@@ -113,7 +113,7 @@ static plim_status_t create_pool(const plim_job_t *job, int depth, plim__engine_
     PLIM_TRY(
         plim__arena_create(job->ledger, "i/o engine", arena_bytes(PLIM_IO_THREADS, depth), &arena));
     plim__engine_t *engine = plim__arena_carve(&arena, 1, sizeof *engine, 1);
-    plim_status_t status = plim__pool_start(&arena, pool_threads(depth), &engine->pool);
+    plim_status_t status = plim__pread_pool_start(&arena, pool_threads(depth), &engine->pool);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
@@ -153,7 +153,7 @@ static void hand_over(plim__engine_t *engine)
     if (op == NULL)
         return;
     if (engine->kind == PLIM_IO_THREADS) {
-        plim__pool_hand(engine->pool, op, engine->held_last, engine->num_held);
+        plim__pread_pool_hand(engine->pool, op, engine->held_last, engine->num_held);
     } else {
         while (op != NULL) {
             plim__op_t *next = op->next;
@@ -177,7 +177,7 @@ plim__op_t *plim__engine_progress(plim__engine_t *engine)
     if (engine->in_flight == 0)
         return NULL;
     hand_over(engine);
-    plim__op_t *list = engine->kind == PLIM_IO_THREADS ? plim__pool_collect(engine->pool)
+    plim__op_t *list = engine->kind == PLIM_IO_THREADS ? plim__pread_pool_collect(engine->pool)
                                                        : plim__ring_collect(&engine->ring);
     for (plim__op_t *op = list; op != NULL; op = op->next) {
         op->done = true;
@@ -226,7 +226,7 @@ void plim__engine_destroy(plim__engine_t *engine)
         plim__ring_stop(&engine->ring);
         plim__ledger_release(engine->arena.ledger, engine->ring_account, engine->ring_bytes);
     } else {
-        plim__pool_stop(engine->pool);
+        plim__pread_pool_stop(engine->pool);
     }
     plim__arena_destroy(&engine->arena);
 }

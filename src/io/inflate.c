@@ -26,7 +26,7 @@ static const char *complaint_of(int code)
 }
 
 /* Decodes once from the next `input` bytes of the feed. */
-static const char *step(plim__inflate_t *inflate, plim__feed_t *feed, size_t input)
+static const char *step(plim__inflate_t *inflate, plim__decoder_input_t *feed, size_t input)
 {
     struct inflate_state *state = &inflate->state;
     state->next_in = feed->begin;
@@ -43,8 +43,8 @@ static const char *step(plim__inflate_t *inflate, plim__feed_t *feed, size_t inp
     return complaint_of(code);
 }
 
-plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__feed_t *feed, int64_t limit,
-                                 void *to, size_t capacity, size_t *got_out,
+plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__decoder_input_t *feed,
+                                 int64_t limit, void *to, size_t capacity, size_t *got_out,
                                  const char **complaint_out)
 {
     struct inflate_state *state = &inflate->state;
@@ -55,8 +55,9 @@ plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__feed_t *feed, i
     state->avail_out = room;
     while (state->block_state != ISAL_BLOCK_FINISH && state->avail_out == room &&
            *complaint_out == NULL) {
-        PLIM_TRY(plim__feed_need(feed, 1));
-        int64_t left = plim__min_i64((int64_t)plim__feed_have(feed), limit - inflate->taken);
+        PLIM_TRY(plim__decoder_input_need(feed, 1));
+        int64_t left =
+            plim__min_i64((int64_t)plim__decoder_input_have(feed), limit - inflate->taken);
         *complaint_out = step(inflate, feed, (size_t)left);
         if (left == 0 && state->avail_out == room && state->block_state != ISAL_BLOCK_FINISH)
             *complaint_out = "it ends inside a deflate block";

@@ -3,7 +3,7 @@
 #ifndef PLIM_IO_INFLATE_H
 #define PLIM_IO_INFLATE_H
 
-#include "io/feed.h"
+#include "io/decoder_input.h"
 
 #include <isa-l/igzip_lib.h>
 
@@ -22,8 +22,8 @@ void plim__inflate_begin(plim__inflate_t *inflate);
  * then standing behind it. Takes at most `limit` bytes of the feed in all. The status is the
  * feed's; what is wrong with the data itself, or NULL, is in *complaint_out.
  */
-plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__feed_t *feed, int64_t limit,
-                                 void *to, size_t capacity, size_t *got_out,
+plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__decoder_input_t *feed,
+                                 int64_t limit, void *to, size_t capacity, size_t *got_out,
                                  const char **complaint_out);
 
 /* zlib's CRC-32, continued from `crc` (0 to begin). */

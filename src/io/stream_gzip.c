@@ -17,7 +17,7 @@ enum { HEADER_BYTES = 10, TRAILER_BYTES = 8, METHOD_DEFLATE = 8 };
 typedef struct gzip {
     plim__stream_t stream;
     plim__arena_t arena;
-    plim__feed_t feed;
+    plim__decoder_input_t feed;
     bool inside; /* of a member's data */
     bool ended;
     bool broken;
@@ -33,13 +33,13 @@ static plim_status_t gzip_fail(gzip_t *gzip, const char *what)
 {
     gzip->broken = true;
     return plim__fail(PLIM_ERR_DATA, "%s: damaged gzip at byte %" PRId64 ": %s; fetch it again",
-                      gzip->stream.name, plim__feed_position(&gzip->feed), what);
+                      gzip->stream.name, plim__decoder_input_position(&gzip->feed), what);
 }
 
 static plim_status_t need(gzip_t *gzip, size_t size)
 {
-    PLIM_TRY(plim__feed_need(&gzip->feed, size));
-    if (plim__feed_have(&gzip->feed) < size)
+    PLIM_TRY(plim__decoder_input_need(&gzip->feed, size));
+    if (plim__decoder_input_have(&gzip->feed) < size)
         return gzip_fail(gzip, "it ends inside a header or trailer");
     return PLIM_OK;
 }
@@ -57,7 +57,7 @@ static plim_status_t pass_text(gzip_t *gzip)
 
 static plim_status_t begin_member(gzip_t *gzip)
 {
-    plim__feed_t *feed = &gzip->feed;
+    plim__decoder_input_t *feed = &gzip->feed;
     PLIM_TRY(need(gzip, HEADER_BYTES));
     unsigned flags = feed->begin[3];
     if (memcmp(feed->begin, "\x1f\x8b", 2) != 0 || feed->begin[2] != METHOD_DEFLATE ||
@@ -66,7 +66,7 @@ static plim_status_t begin_member(gzip_t *gzip)
     feed->begin += HEADER_BYTES;
     if ((flags & FLAG_EXTRA) != 0) {
         PLIM_TRY(need(gzip, 2));
-        size_t size = 2 + plim__feed_u16(feed->begin);
+        size_t size = 2 + plim__decoder_input_u16(feed->begin);
         PLIM_TRY(need(gzip, size));
         feed->begin += size;
     }
@@ -88,9 +88,9 @@ static plim_status_t begin_member(gzip_t *gzip)
 static plim_status_t end_member(gzip_t *gzip)
 {
     PLIM_TRY(need(gzip, TRAILER_BYTES));
-    if (plim__feed_u32(gzip->feed.begin) != gzip->crc)
+    if (plim__decoder_input_u32(gzip->feed.begin) != gzip->crc)
         return gzip_fail(gzip, "its CRC differs from the one recorded");
-    if (plim__feed_u32(gzip->feed.begin + 4) != gzip->size)
+    if (plim__decoder_input_u32(gzip->feed.begin + 4) != gzip->size)
         return gzip_fail(gzip, "its size differs from the one recorded");
     gzip->feed.begin += TRAILER_BYTES;
     gzip->inside = false;
@@ -100,15 +100,15 @@ static plim_status_t end_member(gzip_t *gzip)
 /* Between members: another one, or the end, which tapes and the like pad with zeros. */
 static plim_status_t begin_or_end(gzip_t *gzip)
 {
-    plim__feed_t *feed = &gzip->feed;
-    PLIM_TRY(plim__feed_need(feed, 1));
-    if (plim__feed_have(feed) > 0 && *feed->begin != 0)
+    plim__decoder_input_t *feed = &gzip->feed;
+    PLIM_TRY(plim__decoder_input_need(feed, 1));
+    if (plim__decoder_input_have(feed) > 0 && *feed->begin != 0)
         return begin_member(gzip);
-    while (plim__feed_have(feed) > 0) {
+    while (plim__decoder_input_have(feed) > 0) {
         if (*feed->begin != 0)
             return gzip_fail(gzip, "something follows the zeros behind its last member");
         feed->begin++;
-        PLIM_TRY(plim__feed_need(feed, 1));
+        PLIM_TRY(plim__decoder_input_need(feed, 1));
     }
     gzip->ended = true;
     return PLIM_OK;
@@ -189,7 +189,7 @@ plim_status_t plim__stream_gzip(const plim_job_t *job, plim__stream_t *inner,
         return status;
     }
     gzip_t *gzip = plim__arena_carve(&arena, 1, sizeof *gzip, 1);
-    plim__feed_init(&gzip->feed, &arena, inner);
+    plim__decoder_input_init(&gzip->feed, &arena, inner);
     gzip->buffer = plim__arena_carve(&arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
     gzip->buffer_begin = gzip->buffer_end = gzip->buffer;
     gzip->arena = arena;

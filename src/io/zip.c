@@ -30,7 +30,7 @@ typedef struct member {
 
 struct plim__zip {
     plim__arena_t arena;
-    plim__feed_t feed;
+    plim__decoder_input_t feed;
     int64_t members;    /* local headers passed, directories too */
     uint64_t name_hash; /* of the current member's name */
     uint64_t hash_sum;  /* over the members passed: see hash_member */
@@ -59,7 +59,7 @@ static plim_status_t zip_fail(plim__zip_t *zip, const char *what)
     zip->broken = true;
     return plim__fail(PLIM_ERR_DATA,
                       "%s: damaged zip at byte %" PRId64 ": %s; fetch or pack it again",
-                      zip->feed.inner->name, plim__feed_position(&zip->feed), what);
+                      zip->feed.inner->name, plim__decoder_input_position(&zip->feed), what);
 }
 
 static plim_status_t member_fail(plim__zip_t *zip, const char *what)
@@ -68,8 +68,8 @@ static plim_status_t member_fail(plim__zip_t *zip, const char *what)
     return plim__fail(PLIM_ERR_DATA,
                       "%s: damaged at byte %" PRId64 " of it (byte %" PRId64
                       " of the zip): %s; fetch or pack it again",
-                      zip->member.stream.name, zip->produced, plim__feed_position(&zip->feed),
-                      what);
+                      zip->member.stream.name, zip->produced,
+                      plim__decoder_input_position(&zip->feed), what);
 }
 
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
@@ -81,7 +81,7 @@ plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim_
         return status;
     }
     plim__zip_t *zip = plim__arena_carve(&arena, 1, sizeof *zip, 1);
-    plim__feed_init(&zip->feed, &arena, inner);
+    plim__decoder_input_init(&zip->feed, &arena, inner);
     zip->buffer = plim__arena_carve(&arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
     zip->arena = arena;
     *zip_out = zip;
@@ -118,9 +118,9 @@ static plim_status_t end_member(plim__zip_t *zip)
     int64_t packed = entry->deflated ? zip->inflate.taken : zip->stored;
     const plim__zip_totals_t found = {packed, zip->produced, zip->crc};
     if (entry->descriptor) {
-        PLIM_TRY(plim__feed_need(&zip->feed, PLIM__ZIP_DESCRIPTOR_MAX));
-        size_t size = plim__zip_descriptor(zip->feed.begin, plim__feed_have(&zip->feed), &found,
-                                           entry->zip64);
+        PLIM_TRY(plim__decoder_input_need(&zip->feed, PLIM__ZIP_DESCRIPTOR_MAX));
+        size_t size = plim__zip_descriptor(zip->feed.begin, plim__decoder_input_have(&zip->feed),
+                                           &found, entry->zip64);
         if (size == 0)
             return member_fail(zip, "its CRC or size differs from the one recorded behind it");
         zip->feed.begin += size;
@@ -149,10 +149,10 @@ static plim_status_t produce_inflated(plim__zip_t *zip, void *to, size_t capacit
  */
 static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 {
-    plim__feed_t *feed = &zip->feed;
-    PLIM_TRY(plim__feed_need(feed, PLIM__ZIP_DESCRIPTOR_MAX));
+    plim__decoder_input_t *feed = &zip->feed;
+    PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_DESCRIPTOR_MAX));
     plim__zip_totals_t found = {zip->produced, zip->produced, zip->crc};
-    size_t have = plim__feed_have(feed);
+    size_t have = plim__decoder_input_have(feed);
     unsigned char *mark = memmem(feed->begin, have, PLIM__ZIP_DESCRIPTOR_MARK, 4);
     if (mark == feed->begin && plim__zip_descriptor(mark, have, &found, zip->entry.zip64) != 0)
         *size_out = 0;
@@ -169,15 +169,15 @@ static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 
 static plim_status_t produce_stored(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
-    plim__feed_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->feed;
     size_t size = 0;
     if (zip->entry.packed_size >= 0) {
         int64_t left = zip->entry.packed_size - zip->stored;
         if (left > 0)
-            PLIM_TRY(plim__feed_need(feed, 1));
-        if (left > 0 && plim__feed_have(feed) == 0)
+            PLIM_TRY(plim__decoder_input_need(feed, 1));
+        if (left > 0 && plim__decoder_input_have(feed) == 0)
             return member_fail(zip, "the zip ends inside it");
-        size = (size_t)plim__min_i64(left, (int64_t)plim__feed_have(feed));
+        size = (size_t)plim__min_i64(left, (int64_t)plim__decoder_input_have(feed));
     } else {
         PLIM_TRY(size_unsized(zip, &size));
     }
@@ -293,7 +293,7 @@ static plim_status_t pass_member(plim__zip_t *zip)
         int64_t left = entry->packed_size - (entry->deflated ? zip->inflate.taken : zip->stored);
         int64_t passed;
         const plim__zip_totals_t said = {entry->packed_size, entry->size, entry->crc};
-        PLIM_TRY(plim__feed_skip(&zip->feed, left, &passed));
+        PLIM_TRY(plim__decoder_input_skip(&zip->feed, left, &passed));
         leave_member(zip, &said);
         return passed == left ? PLIM_OK : member_fail(zip, "the zip ends inside it");
     }
@@ -307,13 +307,13 @@ static plim_status_t pass_member(plim__zip_t *zip)
 /* The local header at the feed's begin. */
 static plim_status_t begin_member(plim__zip_t *zip)
 {
-    plim__feed_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->feed;
     const char *complaint = NULL;
-    PLIM_TRY(plim__feed_need(feed, PLIM__ZIP_LOCAL_BYTES));
-    if (plim__feed_have(feed) >= PLIM__ZIP_LOCAL_BYTES)
-        PLIM_TRY(plim__feed_need(feed, plim__zip_local_size(feed->begin)));
-    if (plim__feed_have(feed) < PLIM__ZIP_LOCAL_BYTES ||
-        plim__feed_have(feed) < plim__zip_local_size(feed->begin))
+    PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_LOCAL_BYTES));
+    if (plim__decoder_input_have(feed) >= PLIM__ZIP_LOCAL_BYTES)
+        PLIM_TRY(plim__decoder_input_need(feed, plim__zip_local_size(feed->begin)));
+    if (plim__decoder_input_have(feed) < PLIM__ZIP_LOCAL_BYTES ||
+        plim__decoder_input_have(feed) < plim__zip_local_size(feed->begin))
         return zip_fail(zip, "it ends inside a member's header");
     if (!plim__zip_local_parse(feed->begin, &zip->entry, &complaint))
         return zip_fail(zip, complaint);
@@ -336,10 +336,10 @@ static plim_status_t begin_member(plim__zip_t *zip)
 /* The central header of `size` bytes at the feed's begin; its member's hash. */
 static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash_out)
 {
-    plim__feed_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->feed;
     plim__zip_totals_t totals;
-    PLIM_TRY(plim__feed_need(feed, (size_t)size));
-    if (plim__feed_have(feed) < (size_t)size)
+    PLIM_TRY(plim__decoder_input_need(feed, (size_t)size));
+    if (plim__decoder_input_have(feed) < (size_t)size)
         return zip_fail(zip, "it ends inside its central directory");
     if (!plim__zip_central_parse(feed->begin, &totals))
         return zip_fail(zip, "its central directory has impossible sizes");
@@ -352,20 +352,20 @@ static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash
 /* The central directory: present to its end, and listing the members that were met. */
 static plim_status_t end_zip(plim__zip_t *zip)
 {
-    plim__feed_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->feed;
     int64_t listed = 0, passed = 0;
     uint64_t sum = 0, hash = 0;
     for (;;) {
-        PLIM_TRY(plim__feed_need(feed, PLIM__ZIP_RECORD_MAX));
+        PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_RECORD_MAX));
         plim__zip_record_t record;
-        if (!plim__zip_record(feed->begin, plim__feed_have(feed), &record))
+        if (!plim__zip_record(feed->begin, plim__decoder_input_have(feed), &record))
             return zip_fail(zip, "its central directory is damaged or cut off");
         if (record.kind == PLIM__ZIP_CENTRAL) {
             PLIM_TRY(read_central(zip, record.size, &hash));
             sum += hash;
             listed++;
         }
-        PLIM_TRY(plim__feed_skip(feed, record.size, &passed));
+        PLIM_TRY(plim__decoder_input_skip(feed, record.size, &passed));
         if (passed < record.size)
             return zip_fail(zip, "it ends inside its central directory");
         if (record.kind == PLIM__ZIP_END)
@@ -397,10 +397,11 @@ plim_status_t plim__zip_next(plim__zip_t *zip, const char **name_out, int64_t *s
             PLIM_TRY(pass_member(zip));
         if (zip->ended)
             break;
-        PLIM_TRY(plim__feed_need(&zip->feed, 8));
+        PLIM_TRY(plim__decoder_input_need(&zip->feed, 8));
         if (zip->members == 0)
-            zip->feed.begin += plim__zip_marker(zip->feed.begin, plim__feed_have(&zip->feed));
-        if (plim__feed_have(&zip->feed) < 4)
+            zip->feed.begin +=
+                plim__zip_marker(zip->feed.begin, plim__decoder_input_have(&zip->feed));
+        if (plim__decoder_input_have(&zip->feed) < 4)
             return zip_fail(zip, zip->members == 0 ? "it is too short to be one"
                                                    : "it ends without its central directory");
         if (memcmp(zip->feed.begin, "PK\x03\x04", 4) == 0)

@@ -8,7 +8,8 @@ enum { EXTRA_ZIP64 = 1 };
 
 size_t plim__zip_local_size(const unsigned char *p)
 {
-    return PLIM__ZIP_LOCAL_BYTES + plim__feed_u16(p + 26) + plim__feed_u16(p + 28);
+    return PLIM__ZIP_LOCAL_BYTES + plim__decoder_input_u16(p + 26) +
+           plim__decoder_input_u16(p + 28);
 }
 
 /* Finds the ZIP64 field among the extra fields; false when they are not well formed. */
@@ -19,10 +20,10 @@ static bool find_zip64(const unsigned char *p, size_t size, const unsigned char 
     *field_size_out = 0;
     /* Writers that align data (Android's, some Java ones) leave up to three bytes of padding. */
     while (size >= 4) {
-        size_t field_size = plim__feed_u16(p + 2);
+        size_t field_size = plim__decoder_input_u16(p + 2);
         if (field_size > size - 4)
             return false;
-        if (plim__feed_u16(p) == EXTRA_ZIP64 && *field_out == NULL) {
+        if (plim__decoder_input_u16(p) == EXTRA_ZIP64 && *field_out == NULL) {
             *field_out = p + 4;
             *field_size_out = field_size;
         }
@@ -41,23 +42,24 @@ static bool read_totals(const unsigned char *sums, const unsigned char *extra, s
 {
     const unsigned char *field;
     size_t field_size, used = 0;
-    uint64_t packed = plim__feed_u32(sums + 4), size = plim__feed_u32(sums + 8);
+    uint64_t packed = plim__decoder_input_u32(sums + 4), size = plim__decoder_input_u32(sums + 8);
     if (!find_zip64(extra, extra_size, &field, &field_size))
         return false;
     if (field != NULL && size == UINT32_MAX) {
         if (field_size < used + 8)
             return false;
-        size = plim__feed_u64(field + used);
+        size = plim__decoder_input_u64(field + used);
         used += 8;
     }
     if (field != NULL && packed == UINT32_MAX) {
         if (field_size < used + 8)
             return false;
-        packed = plim__feed_u64(field + used);
+        packed = plim__decoder_input_u64(field + used);
     }
     if (packed > INT64_MAX || size > INT64_MAX)
         return false;
-    *totals_out = (plim__zip_totals_t){(int64_t)packed, (int64_t)size, plim__feed_u32(sums)};
+    *totals_out =
+        (plim__zip_totals_t){(int64_t)packed, (int64_t)size, plim__decoder_input_u32(sums)};
     *zip64_out = field != NULL;
     return true;
 }
@@ -66,17 +68,17 @@ bool plim__zip_central_parse(const unsigned char *p, plim__zip_totals_t *totals_
 {
     bool zip64;
     return read_totals(p + 16, p + PLIM__ZIP_CENTRAL_BYTES + plim__zip_central_name(p),
-                       plim__feed_u16(p + 30), totals_out, &zip64);
+                       plim__decoder_input_u16(p + 30), totals_out, &zip64);
 }
 
 bool plim__zip_local_parse(const unsigned char *p, plim__zip_entry_t *entry_out,
                            const char **complaint_out)
 {
-    plim__zip_entry_t entry = {.name_size = plim__feed_u16(p + 26)};
+    plim__zip_entry_t entry = {.name_size = plim__decoder_input_u16(p + 26)};
     plim__zip_totals_t totals;
-    uint32_t flags = plim__feed_u16(p + 6), method = plim__feed_u16(p + 8);
-    if (!read_totals(p + 14, p + PLIM__ZIP_LOCAL_BYTES + entry.name_size, plim__feed_u16(p + 28),
-                     &totals, &entry.zip64)) {
+    uint32_t flags = plim__decoder_input_u16(p + 6), method = plim__decoder_input_u16(p + 8);
+    if (!read_totals(p + 14, p + PLIM__ZIP_LOCAL_BYTES + entry.name_size,
+                     plim__decoder_input_u16(p + 28), &totals, &entry.zip64)) {
         *complaint_out = "a member's header has impossible sizes";
         return false;
     }
@@ -110,12 +112,14 @@ static size_t descriptor_form(const unsigned char *p, size_t have, const plim__z
 {
     size_t size = mark + 4 + 2 * width;
     if (have < size + 2 || memcmp(p, PLIM__ZIP_DESCRIPTOR_MARK, mark) != 0 ||
-        memcmp(p + size, "PK", 2) != 0 || plim__feed_u32(p + mark) != found->crc)
+        memcmp(p + size, "PK", 2) != 0 || plim__decoder_input_u32(p + mark) != found->crc)
         return 0;
     uint64_t packed = (uint64_t)found->packed_size, whole = (uint64_t)found->size;
     const unsigned char *sizes = p + mark + 4;
-    bool same = width == 8 ? plim__feed_u64(sizes) == packed && plim__feed_u64(sizes + 8) == whole
-                           : plim__feed_u32(sizes) == packed && plim__feed_u32(sizes + 4) == whole;
+    bool same = width == 8 ? plim__decoder_input_u64(sizes) == packed &&
+                                 plim__decoder_input_u64(sizes + 8) == whole
+                           : plim__decoder_input_u32(sizes) == packed &&
+                                 plim__decoder_input_u32(sizes + 4) == whole;
     return same ? size : 0;
 }
 
@@ -157,13 +161,14 @@ bool plim__zip_record(const unsigned char *p, size_t have, plim__zip_record_t *r
         record_out->kind = records[i].kind;
         record_out->size = (int64_t)records[i].fixed;
         for (int k = 0; k < 3 && records[i].sizes[k] != 0; k++)
-            record_out->size += plim__feed_u16(p + records[i].sizes[k]);
+            record_out->size += plim__decoder_input_u16(p + records[i].sizes[k]);
         return true;
     }
     /* The ZIP64 end tells its size in 64 bits. */
-    if (have < 12 || memcmp(p, "PK\x06\x06", 4) != 0 || plim__feed_u64(p + 4) > INT64_MAX - 12)
+    if (have < 12 || memcmp(p, "PK\x06\x06", 4) != 0 ||
+        plim__decoder_input_u64(p + 4) > INT64_MAX - 12)
         return false;
     record_out->kind = PLIM__ZIP_OTHER;
-    record_out->size = (int64_t)plim__feed_u64(p + 4) + 12;
+    record_out->size = (int64_t)plim__decoder_input_u64(p + 4) + 12;
     return true;
 }

@@ -2,7 +2,7 @@
 #ifndef PLIM_IO_ZIP_FORMAT_H
 #define PLIM_IO_ZIP_FORMAT_H
 
-#include "io/feed.h"
+#include "io/decoder_input.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ size_t plim__zip_descriptor(const unsigned char *p, size_t have, const plim__zip
 /* Bytes of the name behind the fixed part of a central header. */
 static inline size_t plim__zip_central_name(const unsigned char *p)
 {
-    return plim__feed_u16(p + 28);
+    return plim__decoder_input_u16(p + 28);
 }
 
 /* Takes a whole central header apart; false when its sizes are impossible. */

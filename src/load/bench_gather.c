@@ -71,7 +71,7 @@ static size_t bench_bytes(const plim_job_t *job, const plim_dataset_info_t *info
 static plim__rows_disk_params_t disk_params(const plim_load_plan_t *plan)
 {
     return (plim__rows_disk_params_t){
-        .workers = plan->workers, .depth = plan->io_depth, .gap = plan->io_gap};
+        .workers = plan->workers, .depth = plan->io_depth, .gap = plan->merge_distance};
 }
 
 static void enter(plim_load_plan_t *plan, const char *name, size_t bytes)
@@ -118,8 +118,8 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
 }
 
 /* The least line under which rows are gathered: from memory, or from disk one read at a time. */
-static int64_t least_line(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim_load_wishes_t *wishes, const plim_load_plan_t *plan)
+static int64_t minimum_line(const plim_job_t *job, const plim_dataset_t *dataset,
+                            const plim_load_wishes_t *wishes, const plim_load_plan_t *plan)
 {
     int64_t least = INT64_MAX / 2;
     for (int where = 1; where <= 2; where++) {
@@ -154,7 +154,8 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
                                               const plim_load_wishes_t *wishes,
                                               plim_load_plan_t *plan_out)
 {
-    plim_load_plan_t plan = {.recipe = *recipe, .workers = plim__job_threads(job), .io_gap = GAP};
+    plim_load_plan_t plan = {
+        .recipe = *recipe, .workers = plim__job_threads(job), .merge_distance = GAP};
     const char *path = plim__dataset_path(dataset);
     PLIM_TRY(plim__row_form_check(recipe->row_type));
     if (plim_dataset_info(dataset)->num_features == 0)
@@ -174,13 +175,13 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
         reckon(job, dataset, in_memory, depth, &plan);
         fits = plan.total <= line;
     }
-    const int64_t least = least_line(job, dataset, wishes, &plan);
+    const int64_t least = minimum_line(job, dataset, wishes, &plan);
     if (!fits)
         return refuse(path, line, least);
     const int64_t unused = plim__footprint_growth(line) - plim__footprint_growth(plan.total);
     plan.accounts[0].bytes -= unused;
     plan.total -= unused;
-    plan.least = least;
+    plan.minimum = least;
     *plan_out = plan;
     return PLIM_OK;
 }

@@ -8,12 +8,12 @@
 #define CALM (3 * SECOND)        /* more room must last so long */
 #define CALM_MOST (60 * SECOND)
 #define SOON (60 * SECOND) /* shrinking so soon after growing makes growing slower */
-#define STEP_LEAST ((int64_t)8 << 20)
+#define STEP_MIN ((int64_t)8 << 20)
 #define STEP_PART 32
 
 static int64_t step_of(const plim__governor_t *governor)
 {
-    return plim__max_i64(governor->total / STEP_PART, STEP_LEAST);
+    return plim__max_i64(governor->total / STEP_PART, STEP_MIN);
 }
 
 void plim__governor_start(plim__governor_t *governor, int64_t total, int64_t cache)

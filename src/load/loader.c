@@ -123,7 +123,7 @@ static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot
     const int64_t ticket = slot->ticket;
     plim__load_entry_t *entry = entry_of(loader, ticket);
     slot->part = 0;
-    plim_status_t status = plim__load_part(loader, worker, slot);
+    plim_status_t status = plim__batch_build(loader, worker, slot);
     if (status != PLIM_OK)
         fail(loader, ticket, status);
     else if (loader->builder != NULL && !slot->more)
@@ -246,7 +246,7 @@ static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
                           (long long)slot->batch.step, (long long)slot->batch.epoch);
     const int64_t start = plim__clock_ns();
     slot->batch.first_seed += slot->batch.num_seeds;
-    plim_status_t status = plim__load_part(loader, &loader->workers[0], slot);
+    plim_status_t status = plim__batch_build(loader, &loader->workers[0], slot);
     loader->stats.starved_seconds += plim__clock_seconds_since(start);
     if (status != PLIM_OK) {
         fail(loader, slot->ticket, status);

@@ -24,10 +24,10 @@
 
 #include "base/threads.h"
 #include "load/governor.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "load/seeds.h"
 #include "load/slots.h"
-#include "sample/worth.h"
+#include "sample/access.h"
 
 #include <pthread.h>
 
@@ -89,14 +89,14 @@ struct plim_loader {
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     plim_load_plan_t plan;
-    plim__load_parts_t parts;
+    plim__loader_params_t parts;
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     int threads_account;   /* where the stacks are reserved, and how many bytes of them */
     size_t threads_bytes;
 
     plim__seeds_t *seeds;
     plim__offsets_t *offsets;
-    plim__worth_t worth;
+    plim__access_t worth;
     plim__load_sources_t base; /* the dataset's own: in memory or on disk */
     plim__slots_t *slots;
     int num_workers;               /* numbers in use: the caller and its threads */
@@ -131,8 +131,9 @@ struct plim_loader {
 
 /* Bytes of the account "loader", and of thread stacks (account "threads"). */
 size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
-                             const plim__load_parts_t *parts);
-size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts);
+                             const plim__loader_params_t *parts);
+size_t plim__loader_threads_estimate(const plim_load_plan_t *plan,
+                                     const plim__loader_params_t *parts);
 
 /* Offsets, and the dataset's lists and rows as planned. Cleaned up by plim__load_sources_close,
  * also after an error. */
@@ -144,16 +145,16 @@ void plim__load_sources_close(plim_loader_t *loader);
  * alone: whoever comes back with more or less memory finds another choice of rows in the packed
  * file, and replaces it, so that the scratch disk does not fill up.
  */
-plim_status_t plim__load_hot_choose(plim_loader_t *loader);
-uint64_t plim__load_hot_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
+plim_status_t plim__load_cache_choose(plim_loader_t *loader);
+uint64_t plim__load_cache_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
 /*
  * Builds what the slot's ticket stands for, or as much of it as fits: slot->part is 0 the first
  * time, and batch.first_seed says where to go on afterwards. PLIM_ERR_BUDGET when what cannot be
  * cut does not fit; the sources' errors.
  */
-plim_status_t plim__load_part(plim_loader_t *loader, plim__load_worker_t *worker,
-                              plim__slot_t *slot);
+plim_status_t plim__batch_build(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot);
 
 plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket);
 
@@ -189,7 +190,7 @@ void plim__load_raise(plim_loader_t *loader, int64_t limit);
 
 /* The builder of windows. */
 size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
-                                   const plim__load_parts_t *parts);
+                                   const plim__loader_params_t *parts);
 plim_status_t plim__load_builder_create(plim_loader_t *loader);
 void plim__load_builder_destroy(plim_loader_t *loader);
 

@@ -1,8 +1,8 @@
 /* Making a loader as planned, and ending it. */
 #include "base/check.h"
 #include "base/fail.h"
-#include "load/gap.h"
 #include "load/loader.h"
+#include "load/merge_distance.h"
 #include "load/recipe.h"
 #include "store/file_check.h"
 
@@ -23,7 +23,7 @@ static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_
 }
 
 size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
-                             const plim__load_parts_t *parts)
+                             const plim__loader_params_t *parts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     size_t sum = plim__round_up(arena_bytes(info, plan), PLIM__PAGE);
@@ -33,7 +33,8 @@ size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan
     return sum;
 }
 
-size_t plim__loader_threads_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts)
+size_t plim__loader_threads_estimate(const plim_load_plan_t *plan,
+                                     const plim__loader_params_t *parts)
 {
     /* The builder's thread is one of those that build its windows. */
     return (size_t)(plan->workers - 1 + parts->builders) * PLIM__THREAD_BYTES;
@@ -111,8 +112,8 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     loader->dataset = dataset;
     loader->info = info;
     loader->plan = *plan;
-    loader->plan.io_gap = plim__load_gap(job, dataset, plan);
-    plim__load_parts_find(job, dataset, &loader->plan, &loader->parts);
+    loader->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
+    plim__loader_params_find(job, dataset, &loader->plan, &loader->parts);
     loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
     if (info->num_graphs > 0)
         loader->graph_indptr =

@@ -82,7 +82,7 @@ static const char *kept_text(const plim_loader_t *loader, char text_out[TEXT_BYT
     return text_out;
 }
 
-static void say(const plim_loader_t *loader, const plim__governor_t *before)
+static void log_change(const plim_loader_t *loader, const plim__governor_t *before)
 {
     const plim__governor_t *governor = &loader->governor;
     char why[TEXT_BYTES], kept[TEXT_BYTES], room[PLIM__SIZE_TEXT], least[PLIM__SIZE_TEXT];
@@ -130,5 +130,5 @@ void plim__load_govern(plim_loader_t *loader)
     if (!plim__governor_see(governor, now, &sight))
         return;
     plim__load_resize(loader, governor->target);
-    say(loader, &before);
+    log_change(loader, &before);
 }

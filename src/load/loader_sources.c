@@ -12,7 +12,7 @@ static plim_status_t open_topology(plim_loader_t *loader)
     if (loader->worth.lists.count > 0)
         params.hot = &loader->worth.lists;
     else
-        params.hot_bytes = 0;
+        params.cache_bytes = 0;
     return plim__topology_disk_create(loader->asked, loader->dataset, loader->offsets, &params,
                                       &loader->base.topology);
 }
@@ -24,19 +24,19 @@ static plim_status_t open_rows(plim_loader_t *loader)
         return PLIM_OK;
     if (loader->plan.rows_in_memory)
         return plim__rows_memory_create(loader->asked, loader->dataset, &loader->base.rows);
-    params.hot_key = plim__load_hot_key(loader->info, &loader->plan.recipe);
+    params.cache_key = plim__load_cache_key(loader->info, &loader->plan.recipe);
     params.held = loader->plan.held;
     if (loader->worth.rows.count > 0)
         params.hot = &loader->worth.rows;
     else
-        params.hot_bytes = 0;
+        params.cache_bytes = 0;
     return plim__rows_disk_create(loader->asked, loader->dataset, &params, &loader->base.rows);
 }
 
 plim_status_t plim__load_sources_open(plim_loader_t *loader)
 {
     PLIM_TRY(plim__offsets_create(loader->asked, loader->dataset, &loader->offsets));
-    PLIM_TRY(plim__load_hot_choose(loader));
+    PLIM_TRY(plim__load_cache_choose(loader));
     PLIM_TRY(open_topology(loader));
     return open_rows(loader);
 }
@@ -45,6 +45,6 @@ void plim__load_sources_close(plim_loader_t *loader)
 {
     plim__rows_destroy(loader->base.rows);
     plim__topology_destroy(loader->base.topology);
-    plim__worth_free(&loader->worth);
+    plim__access_free(&loader->worth);
     plim__offsets_destroy(loader->offsets);
 }

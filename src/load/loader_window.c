@@ -105,7 +105,7 @@ static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_
 }
 
 size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
-                                   const plim__load_parts_t *parts)
+                                   const plim__loader_params_t *parts)
 {
     return parts->windowed ? arena_bytes(info, plan) : 0;
 }

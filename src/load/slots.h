@@ -10,7 +10,7 @@
 #ifndef PLIM_LOAD_SLOTS_H
 #define PLIM_LOAD_SLOTS_H
 
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "mem/arena.h"
 
 #include <stdatomic.h>
@@ -47,12 +47,12 @@ struct plim__slots {
     _Alignas(64) atomic_int held;       /* slots in the callers' hands */
 };
 
-size_t plim__slots_estimate(const plim_load_plan_t *plan, const plim__load_parts_t *parts);
+size_t plim__slots_estimate(const plim_load_plan_t *plan, const plim__loader_params_t *parts);
 
 /* Account "slots"; every page is touched, so that memory does not grow later. PLIM_ERR_BUDGET,
  * PLIM_ERR_NOMEM. */
 plim_status_t plim__slots_create(const plim_job_t *job, const plim_load_plan_t *plan,
-                                 const plim__load_parts_t *parts, void (*freed)(void *),
+                                 const plim__loader_params_t *parts, void (*freed)(void *),
                                  void *context, plim__slots_t **slots_out);
 void plim__slots_destroy(plim__slots_t *slots);
 

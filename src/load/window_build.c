@@ -15,7 +15,7 @@
 
 #define AHEAD 16
 #define PIECES_EACH ((int64_t)8) /* that a builder takes of a small set … */
-#define PIECE_LEAST 1024         /* … but not smaller ones than this */
+#define PIECE_MIN 1024           /* … but not smaller ones than this */
 #define PIECE_LINES 1024         /* lines of a set that a builder takes at once */
 
 /* One walk of all builders over the members of a set. The lock guards the two cursors. */
@@ -54,7 +54,7 @@ static plim_status_t walk_run(walk_t *walk, plim_status_t (*work)(void *context,
 {
     /* Large pieces read best, but all builders should end at about the same time. */
     int64_t share = walk->set->count / (PIECES_EACH * walk->window->params.builders);
-    walk->piece = plim__min_i64(plim__max_i64(share, PIECE_LEAST), PIECE);
+    walk->piece = plim__min_i64(plim__max_i64(share, PIECE_MIN), PIECE);
     pthread_mutex_init(&walk->lock, NULL);
     plim_status_t status = plim__parallel(walk->window->params.builders, work, walk);
     pthread_mutex_destroy(&walk->lock);

@@ -38,7 +38,7 @@ int64_t plim__footprint_growth(int64_t line_bytes)
     return batch_bytes(line_bytes) + tables;
 }
 
-int64_t plim__footprint_least(int64_t bytes)
+int64_t plim__footprint_minimum(int64_t bytes)
 {
     /* It grows by less than a sixteenth of the line: each round leaves so much of the error. */
     int64_t line = bytes;

@@ -18,7 +18,7 @@ int64_t plim__footprint_growth(int64_t line_bytes);
 int64_t plim__footprint_kernel(int64_t line_bytes);
 
 /* The least line under which so many bytes fit beside that part. */
-int64_t plim__footprint_least(int64_t bytes);
+int64_t plim__footprint_minimum(int64_t bytes);
 
 /*
  * What others hold, so that it is not there to be used: for each control group above this process,

@@ -232,7 +232,7 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const cha
     const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
         plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
-    const int64_t lowest = plim__ledger_lowest(plim__footprint_least(fixed), spare);
+    const int64_t lowest = plim__ledger_lowest(plim__footprint_minimum(fixed), spare);
     /* A quarter to spare: under a larger line buffers are larger, and the process by some pages. */
     const int64_t least = (lowest + MIB / 4 + MIB - 1) / MIB;
     return plim__fail(PLIM_ERR_BUDGET,

@@ -1,9 +1,9 @@
 #include "nn/aggregate.h"
-#include "nn/cut.h"
 #include "nn/kernels.h"
+#include "nn/work_split.h"
 
 typedef struct backward {
-    plim__cut_t cut;
+    plim__work_split_t cut;
     plim__row_sums_t sums;
     const plim__kernels_t *kernels;
 } backward_t;
@@ -12,8 +12,8 @@ static void backward_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    backward->kernels->sum(&backward->sums, plim__cut_row(&backward->cut, piece),
-                           plim__cut_row(&backward->cut, piece + 1));
+    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->cut, piece),
+                           plim__work_split_row(&backward->cut, piece + 1));
 }
 
 void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t *scales,
@@ -39,18 +39,18 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                               plim__matrix_t *dx)
 {
     const size_t bytes = (size_t)dout->width * sizeof(float);
-    backward_t backward = {.cut =
-                               plim__cut_make(reverse->indptr, hop->num_src, plim__cut_cost(bytes)),
-                           .sums = {.indptr = reverse->indptr,
-                                    .indices = reverse->destinations,
-                                    .num_edges = hop->num_edges,
-                                    .num_self = hop->num_dst,
-                                    .inner = scales->dst,
-                                    .outer = scales->src,
-                                    .self = scales->self,
-                                    .x = dout,
-                                    .extra = droot,
-                                    .out = dx},
-                           .kernels = plim__kernels()};
+    backward_t backward = {
+        .cut = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
+        .sums = {.indptr = reverse->indptr,
+                 .indices = reverse->destinations,
+                 .num_edges = hop->num_edges,
+                 .num_self = hop->num_dst,
+                 .inner = scales->dst,
+                 .outer = scales->src,
+                 .self = scales->self,
+                 .x = dout,
+                 .extra = droot,
+                 .out = dx},
+        .kernels = plim__kernels()};
     plim__team_run(team, backward.cut.pieces, backward.cut.cost, backward_piece, &backward);
 }

@@ -1,7 +1,7 @@
 #include "nn/attention_pass.h"
-#include "nn/cut.h"
 #include "nn/exp.h"
 #include "nn/vector.h"
+#include "nn/work_split.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct forward {
     const plim__attention_state_t *state;
     plim__matrix_t *out;
     const plim__kernels_t *kernels;
-    plim__cut_t cut;
+    plim__work_split_t cut;
 } forward_t;
 
 PLIM__KERNEL void exponentials_body(float *values, int64_t count)
@@ -95,8 +95,8 @@ static void attend_piece(void *context, int worker, int64_t piece)
     const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
-    const int64_t end = plim__cut_row(&forward->cut, piece + 1);
-    for (int64_t v = plim__cut_row(&forward->cut, piece); v < end; v++) {
+    const int64_t end = plim__work_split_row(&forward->cut, piece + 1);
+    for (int64_t v = plim__work_split_row(&forward->cut, piece); v < end; v++) {
         float *edges = forward->state->weights + hop->indptr[v] * heads;
         float *self = forward->state->weights + (hop->num_edges + v) * heads;
         float *out = (float *)forward->out->data + v * forward->out->stride;
@@ -121,14 +121,14 @@ void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                              plim__attention_state_t *state, plim__matrix_t *out)
 {
     const size_t bytes = (size_t)z->width * sizeof(float);
-    const double unit = plim__cut_cost(bytes);
+    const double unit = plim__work_split_cost(bytes);
     forward_t forward = {.hop = hop,
                          .attention = attention,
                          .z = z,
                          .state = state,
                          .out = out,
                          .kernels = plim__kernels(),
-                         .cut = plim__cut_make(hop->indptr, hop->num_dst, 2 * unit)};
+                         .cut = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
     plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
                    score_piece, &forward);
     plim__team_run(team, forward.cut.pieces, forward.cut.cost, attend_piece, &forward);

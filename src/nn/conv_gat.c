@@ -28,7 +28,7 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
                         "lin.weight", out, layer->in, 0);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t kept = plim__side_kept(model, layer);
     const int64_t num_src = layer->hop.num_src;
@@ -141,7 +141,7 @@ static void forward(plim__model_t *model, plim__layer_t *layer)
     plim__model_lap(model, &model->sparse_ns);
 }
 
-static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
     const plim__edges_t *hop = &layer->hop;
@@ -159,18 +159,18 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__r
     const size_t begin = room->used[side];
     plim__place_reverse(room, side, layer);
     layer->attention_scratch =
-        plim__room_take(room, side,
-                        plim__attention_scratch(hop->num_src, hop->num_dst, hop->num_edges,
-                                                layer->heads, layer->channels));
+        plim__workspace_take(room, side,
+                             plim__attention_scratch(hop->num_src, hop->num_dst, hop->num_edges,
+                                                     layer->heads, layer->channels));
     room->used[side] = begin;
     layer->dz_read = layer->dz;
     if (model->element != PLIM__F32)
         layer->dz_read = plim__place_matrix(room, side, hop->num_src, width, model->element);
     layer->dinput = NULL;
     if (layer->index > 0)
-        layer->dinput =
-            plim__place_matrix(room, plim__room_other(side), hop->num_src, layer->in, PLIM__F32)
-                .data;
+        layer->dinput = plim__place_matrix(room, plim__workspace_other(side), hop->num_src,
+                                           layer->in, PLIM__F32)
+                            .data;
 }
 
 static void backward(plim__model_t *model, plim__layer_t *layer)

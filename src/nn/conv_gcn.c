@@ -12,7 +12,7 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
                         "lin.weight", layer->out, layer->in, 0);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t kept = plim__side_kept(model, layer);
     layer->scale_src = plim__place_floats(room, kept, layer->hop.num_src, 1);

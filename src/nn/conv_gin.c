@@ -24,13 +24,13 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
                      &layer->inner);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t kept = plim__side_kept(model, layer);
     layer->scale_self = plim__place_floats(room, kept, layer->rows, 1);
     layer->x = plim__place_matrix(room, plim__side_x(model, layer), layer->rows, layer->in,
                                   model->element);
-    const plim__finish_t inner = plim__layer_inner(model, layer);
+    const plim__epilogue_t inner = plim__layer_inner(model, layer);
     layer->inner_kept = plim__place_kept(room, kept, &inner, layer->rows);
     layer->inner_h = plim__place_matrix(room, kept, layer->rows, layer->out, model->element);
     layer->inner_y = layer->inner_h.data;
@@ -56,16 +56,17 @@ static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, 
     plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, x, NULL, first, end);
 }
 
-static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
     layer->inner_dh = plim__place_matrix(room, side, layer->rows, layer->out, PLIM__F32).data;
     layer->inner_dy = model->element == PLIM__F32
                           ? plim__matrix_make(layer->inner_dh, layer->rows, layer->out, PLIM__F32)
                           : plim__place_matrix(room, side, layer->rows, layer->out, model->element);
-    const plim__finish_t inner = plim__layer_inner(model, layer);
+    const plim__epilogue_t inner = plim__layer_inner(model, layer);
     const size_t begin = room->used[side];
-    layer->inner_scratch = plim__room_take(room, side, plim__finish_scratch(&inner, layer->rows));
+    layer->inner_scratch =
+        plim__workspace_take(room, side, plim__epilogue_scratch(&inner, layer->rows));
     room->used[side] = begin;
     plim__place_sum_back(model, layer, room);
 }
@@ -73,10 +74,11 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__r
 static void backward(plim__model_t *model, plim__layer_t *layer)
 {
     plim__linear_backward(model, &layer->product[1], &layer->dy, &layer->inner_h, layer->inner_dh);
-    const plim__finish_t inner = plim__layer_inner(model, layer);
-    const plim__finish_gradients_t gradients = plim__model_finish_gradients(&layer->inner);
-    plim__finish_backward(model->team, &inner, &layer->inner_h, layer->inner_kept, layer->inner_dh,
-                          &layer->inner_dy, NULL, &gradients, layer->inner_scratch);
+    const plim__epilogue_t inner = plim__layer_inner(model, layer);
+    const plim__epilogue_gradients_t gradients = plim__model_epilogue_gradients(&layer->inner);
+    plim__epilogue_backward(model->team, &inner, &layer->inner_h, layer->inner_kept,
+                            layer->inner_dh, &layer->inner_dy, NULL, &gradients,
+                            layer->inner_scratch);
     plim__model_lap(model, &model->finish_ns);
     plim__linear_backward(model, &layer->product[0], &layer->inner_dy, plim__layer_x(model, layer),
                           layer->dx.data);

@@ -20,12 +20,12 @@ static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, 
         plim__matrix_convert_rows(&layer->input, x, first, end);
 }
 
-static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
     plim__place_again(model, layer, room);
     if (layer->index > 0)
-        layer->dinput = plim__place_matrix(room, plim__room_other(side), layer->hop.num_src,
+        layer->dinput = plim__place_matrix(room, plim__workspace_other(side), layer->hop.num_src,
                                            layer->in, PLIM__F32)
                             .data;
 }

@@ -19,7 +19,7 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
         plim__table_add(table, linear, "convs", layer->index, "lin_r.weight", out, in, 0);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t kept = plim__side_kept(model, layer);
     if (model->params.model.aggregation == PLIM_MEAN)

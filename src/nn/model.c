@@ -132,7 +132,7 @@ static size_t reckon(plim__model_t *model, size_t *dense_out)
         plim__arena_piece(
             plim__mul_saturating_size((size_t)model->params.workers, (size_t)tile_floats(model)),
             sizeof(float), PLIM__LINE),
-        plim__arena_piece(plim__model_room_bytes(model), 1, PLIM__LINE),
+        plim__arena_piece(plim__model_workspace_bytes(model), 1, PLIM__LINE),
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         size = plim__add_saturating_size(size, parts[i]);
@@ -178,7 +178,7 @@ size_t plim__model_activations(const plim__model_params_t *params)
         return SIZE_MAX;
     plim__model_t model;
     shape_model(&model, params);
-    return plim__model_room_bytes(&model);
+    return plim__model_workspace_bytes(&model);
 }
 
 static void carve_values(plim__model_t *model)
@@ -247,7 +247,7 @@ plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
     shape_model(&shape, params);
     size_t dense;
     const size_t size = reckon(&shape, &dense);
-    const size_t room_bytes = plim__model_room_bytes(&shape);
+    const size_t room_bytes = plim__model_workspace_bytes(&shape);
     plim__arena_t arena;
     status = plim__arena_create(ledger, "model", size, &arena);
     if (status != PLIM_OK)

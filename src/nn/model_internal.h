@@ -19,10 +19,10 @@
 #include "nn/aggregate.h"
 #include "nn/attention.h"
 #include "nn/dense.h"
-#include "nn/finish.h"
+#include "nn/epilogue.h"
 #include "nn/model.h"
-#include "nn/pool.h"
-#include "nn/room.h"
+#include "nn/pooling.h"
+#include "nn/workspace.h"
 
 #include "base/clock.h"
 
@@ -53,10 +53,10 @@ typedef struct plim__linear {
 } plim__linear_t;
 
 /* The learnt part of a finish; entries are NULL where there is none. */
-typedef struct plim__finishing {
+typedef struct plim__epilogue_parameters {
     int64_t width;
     plim__parameter_t *bias, *gamma, *beta, *mean, *variance;
-} plim__finishing_t;
+} plim__epilogue_parameters_t;
 
 typedef struct plim__layer {
     int index;
@@ -70,8 +70,8 @@ typedef struct plim__layer {
     plim__linear_t product[2];
     plim__parameter_t *attention_src, *attention_dst; /* GAT */
     plim__parameter_t *epsilon;                       /* GIN */
-    plim__finishing_t inner;                          /* GIN: between its products */
-    plim__finishing_t after;
+    plim__epilogue_parameters_t inner;                /* GIN: between its products */
+    plim__epilogue_parameters_t after;
 
     /* Of the part under way: sizes, */
     plim__edges_t hop;
@@ -115,7 +115,7 @@ typedef struct plim__layer {
 /* Graph-level tasks: pooling, then one product. */
 typedef struct plim__head {
     plim__linear_t product;
-    plim__finishing_t after;
+    plim__epilogue_parameters_t after;
     float *pooled; /* (num_graphs, hidden) */
     int32_t *chosen;
     plim__matrix_t x; /* pooled, as the product reads it */
@@ -146,7 +146,7 @@ struct plim__model {
     plim__table_t table;
     plim__layer_t layers[PLIM_HOPS_MAX];
     plim__head_t head;
-    plim__room_t room;
+    plim__workspace_t room;
     plim__worker_times_t *times; /* (workers) */
     float *tiles;                /* (workers, tile_floats): products that do not stay */
     int64_t tile_floats;
@@ -168,12 +168,12 @@ struct plim__model {
  */
 struct plim__conv {
     void (*parameters)(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer);
-    void (*place)(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
+    void (*place)(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
     void (*prepare)(plim__model_t *model, plim__layer_t *layer);
     void (*rows)(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
                  int64_t end);
     void (*forward)(plim__model_t *model, plim__layer_t *layer);
-    void (*place_back)(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
+    void (*place_back)(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
     void (*backward)(plim__model_t *model, plim__layer_t *layer);
 };
 
@@ -192,7 +192,7 @@ plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial
                                    int64_t shape2);
 /* Of the norm "list.index.name…", into the finishing. */
 void plim__table_norm(plim__table_t *table, plim_norm_t norm, const char *list, int index,
-                      const char *name, plim__finishing_t *finishing);
+                      const char *name, plim__epilogue_parameters_t *finishing);
 /* All of the model's, linked to its layers; widths of layers are set. */
 void plim__model_describe(plim__model_t *model, plim__table_t *table);
 plim__initial_t plim__initial_glorot(int64_t rows, int64_t columns);
@@ -201,23 +201,24 @@ plim__initial_t plim__initial_linear(int64_t in);
 /* model_place.c */
 
 /* Sizes of layers are set; decides where everything of this pass lies. */
-void plim__model_place(plim__model_t *model, plim__room_t *room);
-size_t plim__model_room_bytes(plim__model_t *model);
+void plim__model_place(plim__model_t *model, plim__workspace_t *room);
+size_t plim__model_workspace_bytes(plim__model_t *model);
 
 /* A matrix with its spare rows, on a side of the room. */
-plim__matrix_t plim__place_matrix(plim__room_t *room, plim__side_t side, int64_t rows,
+plim__matrix_t plim__place_matrix(plim__workspace_t *room, plim__side_t side, int64_t rows,
                                   int64_t width, plim__element_t element);
-float *plim__place_floats(plim__room_t *room, plim__side_t side, int64_t rows, int64_t width);
+float *plim__place_floats(plim__workspace_t *room, plim__side_t side, int64_t rows, int64_t width);
 /* What a finish keeps for backward; nothing outside training. */
-void *plim__place_kept(plim__room_t *room, plim__side_t side, const plim__finish_t *finish,
+void *plim__place_kept(plim__workspace_t *room, plim__side_t side, const plim__epilogue_t *finish,
                        int64_t rows);
-void plim__place_reverse(plim__room_t *room, plim__side_t side, plim__layer_t *layer);
+void plim__place_reverse(plim__workspace_t *room, plim__side_t side, plim__layer_t *layer);
 /* Rows of the input as products read them: a copy in layer 0, the input itself behind it. */
-void plim__place_rows(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
+void plim__place_rows(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
 /* x in backward: where it was kept, or room to compute it again. */
-void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
+void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
 /* Backward of a layer that sums over neighbours: x again, dx, and the way to the input's. */
-void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room);
+void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer,
+                          plim__workspace_t *room);
 
 /* Where a layer's things go: what backward needs; what the layer alone needs; and in backward. */
 plim__side_t plim__side_kept(const plim__model_t *model, const plim__layer_t *layer);
@@ -226,12 +227,14 @@ plim__side_t plim__side_back(const plim__layer_t *layer);
 /* Where x goes: computed again in backward, it need not be kept. */
 plim__side_t plim__side_x(const plim__model_t *model, const plim__layer_t *layer);
 
-/* model_finish.c */
-plim__finish_t plim__model_finish(const plim__model_t *model, const plim__finishing_t *finishing,
-                                  bool plain, bool dropout, int layer);
-plim__finish_t plim__layer_finish(const plim__model_t *model, const plim__layer_t *layer);
-plim__finish_t plim__layer_inner(const plim__model_t *model, const plim__layer_t *layer);
-plim__finish_gradients_t plim__model_finish_gradients(const plim__finishing_t *finishing);
+/* model_epilogue.c */
+plim__epilogue_t plim__model_epilogue(const plim__model_t *model,
+                                      const plim__epilogue_parameters_t *finishing, bool plain,
+                                      bool dropout, int layer);
+plim__epilogue_t plim__layer_epilogue(const plim__model_t *model, const plim__layer_t *layer);
+plim__epilogue_t plim__layer_inner(const plim__model_t *model, const plim__layer_t *layer);
+plim__epilogue_gradients_t
+plim__model_epilogue_gradients(const plim__epilogue_parameters_t *finishing);
 /* Of a dropout: kind 0 behind a layer, 1 of its attention. */
 uint64_t plim__model_key(const plim__model_t *model, int layer, int kind);
 
@@ -244,7 +247,8 @@ void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
 /* All rows of x. */
 void plim__layer_input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x);
 
-/* convert.c: rows in another element; rows of `from` added to the first ones of `to` (both F32). */
+/* precision.c: rows in another element; rows of `from` added to the first ones of `to` (both F32).
+ */
 void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, int64_t first,
                                int64_t end);
 void plim__matrix_convert(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);

@@ -50,7 +50,7 @@ plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial
 }
 
 void plim__table_norm(plim__table_t *table, plim_norm_t norm, const char *list, int index,
-                      const char *name, plim__finishing_t *finishing)
+                      const char *name, plim__epilogue_parameters_t *finishing)
 {
     static const struct {
         const char *name;

@@ -124,16 +124,16 @@ static void forward_steps(plim__model_t *model, plim__layer_t *layer,
         const bool two = layer->product[1].dense != NULL;
         plim__linear_forward(model, &layer->product[0], &layer->x, two ? layer->inner_y : layer->y);
         if (two) {
-            const plim__finish_t inner = plim__layer_inner(model, layer);
-            plim__finish_forward(model->team, &inner, layer->inner_y, NULL, &layer->inner_h,
-                                 layer->inner_kept);
+            const plim__epilogue_t inner = plim__layer_inner(model, layer);
+            plim__epilogue_forward(model->team, &inner, layer->inner_y, NULL, &layer->inner_h,
+                                   layer->inner_kept);
             plim__model_lap(model, &model->finish_ns);
             plim__linear_forward(model, &layer->product[1], &layer->inner_h, layer->y);
         }
     }
-    const plim__finish_t finish = plim__layer_finish(model, layer);
-    plim__finish_forward(model->team, &finish, layer->y, layer->residual ? residual : NULL,
-                         &layer->h, layer->kept);
+    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
+    plim__epilogue_forward(model->team, &finish, layer->y, layer->residual ? residual : NULL,
+                           &layer->h, layer->kept);
     plim__model_lap(model, &model->finish_ns);
 }
 
@@ -157,8 +157,8 @@ static void forward_head(plim__model_t *model, const plim_batch_t *batch)
 {
     plim__head_t *head = &model->head;
     const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
-    plim__pool_forward(model->team, model->params.model.pool, batch->num_seeds, batch->graph_indptr,
-                       &last->h, head->pooled, head->chosen);
+    plim__pooling_forward(model->team, model->params.model.pool, batch->num_seeds,
+                          batch->graph_indptr, &last->h, head->pooled, head->chosen);
     if (model->element != PLIM__F32) {
         const plim__matrix_t pooled =
             plim__matrix_make(head->pooled, head->x.rows, head->x.width, PLIM__F32);
@@ -166,8 +166,8 @@ static void forward_head(plim__model_t *model, const plim_batch_t *batch)
     }
     plim__model_lap(model, &model->sparse_ns);
     plim__linear_forward(model, &head->product, &head->x, head->y);
-    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
-    plim__finish_forward(model->team, &finish, head->y, NULL, &head->h, head->kept);
+    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
+    plim__epilogue_forward(model->team, &finish, head->y, NULL, &head->h, head->kept);
     plim__model_lap(model, &model->finish_ns);
 }
 
@@ -193,7 +193,7 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
     if (status != PLIM_OK)
         return status;
     model->pass = *pass;
-    plim__room_t *room = &model->room;
+    plim__workspace_t *room = &model->room;
     room->used[PLIM__FRONT] = room->used[PLIM__BACK] = room->peak = 0;
     plim__model_place(model, room);
     if (room->peak > room->size)
@@ -214,24 +214,24 @@ static void backward_head(plim__model_t *model, const plim_batch_t *batch, const
 {
     plim__head_t *head = &model->head;
     const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
-    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
-    const plim__finish_gradients_t gradients = plim__model_finish_gradients(&head->after);
-    plim__finish_backward(model->team, &finish, &head->h, head->kept, doutputs, &head->dy, NULL,
-                          &gradients, head->scratch);
+    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
+    const plim__epilogue_gradients_t gradients = plim__model_epilogue_gradients(&head->after);
+    plim__epilogue_backward(model->team, &finish, &head->h, head->kept, doutputs, &head->dy, NULL,
+                            &gradients, head->scratch);
     plim__model_lap(model, &model->finish_ns);
     plim__linear_backward(model, &head->product, &head->dy, &head->x, head->dpooled);
     plim__matrix_t dh = plim__matrix_make((void *)last->dh, last->rows, last->out, PLIM__F32);
-    plim__pool_backward(model->team, model->params.model.pool, batch->num_seeds,
-                        batch->graph_indptr, head->chosen, head->dpooled, &dh);
+    plim__pooling_backward(model->team, model->params.model.pool, batch->num_seeds,
+                           batch->graph_indptr, head->chosen, head->dpooled, &dh);
     plim__model_lap(model, &model->sparse_ns);
 }
 
 static void backward_layer(plim__model_t *model, plim__layer_t *layer, const float *dh)
 {
-    const plim__finish_t finish = plim__layer_finish(model, layer);
-    const plim__finish_gradients_t gradients = plim__model_finish_gradients(&layer->after);
-    plim__finish_backward(model->team, &finish, &layer->h, layer->kept, dh, &layer->dy,
-                          layer->dresidual, &gradients, layer->scratch);
+    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
+    const plim__epilogue_gradients_t gradients = plim__model_epilogue_gradients(&layer->after);
+    plim__epilogue_backward(model->team, &finish, &layer->h, layer->kept, dh, &layer->dy,
+                            layer->dresidual, &gradients, layer->scratch);
     plim__model_lap(model, &model->finish_ns);
     model->conv->backward(model, layer);
 }

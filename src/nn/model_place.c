@@ -1,28 +1,29 @@
 /* Where the matrices of a pass lie, and so how much room the largest part takes. */
 #include "nn/model_internal.h"
 
-plim__matrix_t plim__place_matrix(plim__room_t *room, plim__side_t side, int64_t rows,
+plim__matrix_t plim__place_matrix(plim__workspace_t *room, plim__side_t side, int64_t rows,
                                   int64_t width, plim__element_t element)
 {
-    void *data = plim__room_take(room, side, plim__matrix_bytes(rows, width, element));
+    void *data = plim__workspace_take(room, side, plim__matrix_bytes(rows, width, element));
     return plim__matrix_make(data, rows, width, element);
 }
 
-float *plim__place_floats(plim__room_t *room, plim__side_t side, int64_t rows, int64_t width)
+float *plim__place_floats(plim__workspace_t *room, plim__side_t side, int64_t rows, int64_t width)
 {
-    return plim__room_take(
+    return plim__workspace_take(
         room, side,
         plim__mul_saturating_size(plim__mul_saturating_size((size_t)rows, (size_t)width),
                                   sizeof(float)));
 }
 
-void *plim__place_kept(plim__room_t *room, plim__side_t side, const plim__finish_t *finish,
+void *plim__place_kept(plim__workspace_t *room, plim__side_t side, const plim__epilogue_t *finish,
                        int64_t rows)
 {
-    return finish->training ? plim__room_take(room, side, plim__finish_kept(finish, rows)) : NULL;
+    return finish->training ? plim__workspace_take(room, side, plim__epilogue_kept(finish, rows))
+                            : NULL;
 }
 
-void plim__place_reverse(plim__room_t *room, plim__side_t side, plim__layer_t *layer)
+void plim__place_reverse(plim__workspace_t *room, plim__side_t side, plim__layer_t *layer)
 {
     /* Indices are as wide as floats. */
     layer->reverse.indptr = (int32_t *)(void *)plim__place_floats(
@@ -41,12 +42,12 @@ static plim__side_t result_side(const plim__layer_t *layer)
 
 plim__side_t plim__side_kept(const plim__model_t *model, const plim__layer_t *layer)
 {
-    return model->pass.training ? PLIM__FRONT : plim__room_other(result_side(layer));
+    return model->pass.training ? PLIM__FRONT : plim__workspace_other(result_side(layer));
 }
 
 plim__side_t plim__side_temporary(const plim__model_t *model, const plim__layer_t *layer)
 {
-    return model->pass.training ? PLIM__BACK : plim__room_other(result_side(layer));
+    return model->pass.training ? PLIM__BACK : plim__workspace_other(result_side(layer));
 }
 
 plim__side_t plim__side_x(const plim__model_t *model, const plim__layer_t *layer)
@@ -60,7 +61,7 @@ plim__side_t plim__side_back(const plim__layer_t *layer)
     return layer->index % 2 == 0 ? PLIM__BACK : PLIM__FRONT;
 }
 
-void plim__place_rows(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+void plim__place_rows(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     layer->x = layer->input;
     if (layer->index == 0)
@@ -76,7 +77,7 @@ static bool x_is_kept(const plim__model_t *model, const plim__layer_t *layer)
            (layer->index > 0 && (kind == PLIM_MLP || kind == PLIM_GAT));
 }
 
-void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     layer->again = layer->x;
     if (!x_is_kept(model, layer))
@@ -91,7 +92,7 @@ plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer)
     return &layer->again;
 }
 
-void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
     const size_t begin = room->used[side];
@@ -102,19 +103,20 @@ void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer, plim
         return;
     layer->dx = plim__place_matrix(room, side, layer->rows, layer->x.width, PLIM__F32);
     plim__place_reverse(room, side, layer);
-    layer->dinput =
-        plim__place_matrix(room, plim__room_other(side), layer->hop.num_src, layer->in, PLIM__F32)
-            .data;
+    layer->dinput = plim__place_matrix(room, plim__workspace_other(side), layer->hop.num_src,
+                                       layer->in, PLIM__F32)
+                        .data;
 }
 
-static void place_residual(const plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_residual(const plim__model_t *model, plim__layer_t *layer,
+                           plim__workspace_t *room)
 {
     if (layer->residual && layer->index == 0 && layer->input.element == PLIM__F16)
         layer->converted = plim__place_matrix(room, plim__side_temporary(model, layer), layer->rows,
                                               layer->in, model->element);
 }
 
-static void place_forward(plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_forward(plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const bool training = model->pass.training;
     layer->begin = room->used[PLIM__FRONT];
@@ -126,7 +128,7 @@ static void place_forward(plim__model_t *model, plim__layer_t *layer, plim__room
     const size_t temporaries = room->used[temporary];
     model->conv->place(model, layer, room);
     place_residual(model, layer, room);
-    const plim__finish_t finish = plim__layer_finish(model, layer);
+    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
     layer->kept = plim__place_kept(room, kept, &finish, layer->rows);
     const plim__element_t element = layer->plain ? PLIM__F32 : model->element;
     if (element != PLIM__F32 && !plim__layer_tiled(model))
@@ -139,7 +141,7 @@ static void place_forward(plim__model_t *model, plim__layer_t *layer, plim__room
         room->used[temporary] = temporaries;
 }
 
-static void place_head(plim__model_t *model, plim__room_t *room)
+static void place_head(plim__model_t *model, plim__workspace_t *room)
 {
     plim__head_t *head = &model->head;
     const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
@@ -152,29 +154,30 @@ static void place_head(plim__model_t *model, plim__room_t *room)
     head->chosen = NULL;
     if (model->params.model.pool == PLIM_POOL_MAX)
         head->chosen = (int32_t *)(void *)plim__place_floats(room, side, model->num_seeds, width);
-    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
+    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
     head->kept = plim__place_kept(room, side, &finish, model->num_seeds);
     head->h = plim__place_matrix(room, side, model->num_seeds, head->product.out, PLIM__F32);
     head->y = head->h.data;
 }
 
 /* Leaves the last layer's dh on its side. */
-static void place_head_back(plim__model_t *model, plim__room_t *room)
+static void place_head_back(plim__model_t *model, plim__workspace_t *room)
 {
     plim__head_t *head = &model->head;
     plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
     const plim__side_t side = plim__side_back(last);
-    const plim__side_t other = plim__room_other(side);
+    const plim__side_t other = plim__workspace_other(side);
     const size_t begin = room->used[other];
     head->dy = plim__place_matrix(room, other, model->num_seeds, head->product.out, model->element);
-    const plim__finish_t finish = plim__model_finish(model, &head->after, true, false, 0);
-    head->scratch = plim__room_take(room, other, plim__finish_scratch(&finish, model->num_seeds));
+    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
+    head->scratch =
+        plim__workspace_take(room, other, plim__epilogue_scratch(&finish, model->num_seeds));
     head->dpooled = plim__place_matrix(room, other, model->num_seeds, last->out, PLIM__F32).data;
     last->dh = plim__place_matrix(room, side, last->rows, last->out, PLIM__F32).data;
     room->used[other] = begin;
 }
 
-static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__room_t *room)
+static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
 {
     const plim__side_t side = plim__side_back(layer);
     const bool last = layer->index + 1 == model->params.model.num_layers;
@@ -189,9 +192,9 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__roo
     layer->dresidual = layer->residual && layer->index > 0
                            ? plim__place_floats(room, side, layer->rows, layer->out)
                            : NULL;
-    const plim__finish_t finish = plim__layer_finish(model, layer);
+    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
     const size_t begin = room->used[side];
-    layer->scratch = plim__room_take(room, side, plim__finish_scratch(&finish, layer->rows));
+    layer->scratch = plim__workspace_take(room, side, plim__epilogue_scratch(&finish, layer->rows));
     room->used[side] = begin;
     if (side == PLIM__BACK)
         room->used[PLIM__FRONT] = layer->before_h; /* h has done its duty, and lies last */
@@ -199,7 +202,7 @@ static void place_backward(plim__model_t *model, plim__layer_t *layer, plim__roo
     room->used[side] = side == PLIM__BACK ? 0 : layer->begin;
 }
 
-void plim__model_place(plim__model_t *model, plim__room_t *room)
+void plim__model_place(plim__model_t *model, plim__workspace_t *room)
 {
     const int count = model->params.model.num_layers;
     for (int i = 0; i < count; i++) {
@@ -230,7 +233,7 @@ void plim__model_place(plim__model_t *model, plim__room_t *room)
 
 static size_t count_pass(plim__model_t *model, bool training)
 {
-    plim__room_t room = {0};
+    plim__workspace_t room = {0};
     model->pass.training = training;
     plim__model_place(model, &room);
     return room.peak;
@@ -240,7 +243,7 @@ static size_t count_pass(plim__model_t *model, bool training)
  * The edges may belong to any layer. What a pass takes is a maximum of sums, so it is largest when
  * all belong to one of them (each of which rounds up a few times more).
  */
-size_t plim__model_room_bytes(plim__model_t *model)
+size_t plim__model_workspace_bytes(plim__model_t *model)
 {
     const plim__model_params_t *params = &model->params;
     const int count = params->model.num_layers;

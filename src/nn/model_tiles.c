@@ -7,7 +7,7 @@
 typedef struct forward {
     plim__model_t *model;
     plim__layer_t *layer;
-    plim__finish_t inner, finish;
+    plim__epilogue_t inner, finish;
     plim__matrix_t residual;
 } forward_t;
 
@@ -50,8 +50,8 @@ static void forward_tile(void *context, int worker, int64_t tile)
         float *y = tile_of(forward, worker, &layer->inner_h, first);
         plim__dense_forward_tile(linear->dense, worker, x, tile, y);
         lap(&since, &times->dense_ns);
-        plim__finish_forward_rows(&forward->inner, y, NULL, &layer->inner_h, layer->inner_kept,
-                                  first, end);
+        plim__epilogue_forward_rows(&forward->inner, y, NULL, &layer->inner_h, layer->inner_kept,
+                                    first, end);
         lap(&since, &times->finish_ns);
         x = &layer->inner_h;
         linear = &layer->product[1];
@@ -59,8 +59,8 @@ static void forward_tile(void *context, int worker, int64_t tile)
     float *y = tile_of(forward, worker, &layer->h, first);
     plim__dense_forward_tile(linear->dense, worker, x, tile, y);
     lap(&since, &times->dense_ns);
-    plim__finish_forward_rows(&forward->finish, y, layer->residual ? &forward->residual : NULL,
-                              &layer->h, layer->kept, first, end);
+    plim__epilogue_forward_rows(&forward->finish, y, layer->residual ? &forward->residual : NULL,
+                                &layer->h, layer->kept, first, end);
     lap(&since, &times->finish_ns);
 }
 
@@ -89,7 +89,7 @@ void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
     const int64_t rows = layer->rows;
     const int64_t tiles = plim__dense_tiles(rows);
     forward_t forward = {.model = model, .layer = layer, .residual = *residual};
-    forward.finish = plim__layer_finish(model, layer);
+    forward.finish = plim__layer_epilogue(model, layer);
     double flops = 0;
     for (int i = 0; i < 2; i++) {
         const plim__linear_t *linear = &layer->product[i];

@@ -1,4 +1,4 @@
-#include "nn/finish_rows.h"
+#include "nn/epilogue_rows.h"
 #include "nn/sum.h"
 #include "nn/vector.h"
 
@@ -9,25 +9,25 @@
 #define MOMENTUM 0.1
 
 /* Floats of `kept` before each piece. */
-static int64_t inverse_at(const plim__finish_t *finish, int64_t rows)
+static int64_t inverse_at(const plim__epilogue_t *finish, int64_t rows)
 {
-    return plim__finish_pitch(rows * finish->width);
+    return plim__epilogue_pitch(rows * finish->width);
 }
 
-static int64_t mean_at(const plim__finish_t *finish, int64_t rows)
+static int64_t mean_at(const plim__epilogue_t *finish, int64_t rows)
 {
-    return inverse_at(finish, rows) + plim__finish_pitch(finish->width);
+    return inverse_at(finish, rows) + plim__epilogue_pitch(finish->width);
 }
 
-static int64_t lanes_at(const plim__finish_t *finish, int64_t rows)
+static int64_t lanes_at(const plim__epilogue_t *finish, int64_t rows)
 {
-    return mean_at(finish, rows) + plim__finish_pitch(finish->width);
+    return mean_at(finish, rows) + plim__epilogue_pitch(finish->width);
 }
 
-size_t plim__norm_kept(const plim__finish_t *finish, int64_t rows)
+size_t plim__norm_kept(const plim__epilogue_t *finish, int64_t rows)
 {
     const size_t values = plim__mul_saturating_size((size_t)rows, (size_t)finish->width);
-    const size_t width = (size_t)plim__finish_pitch(finish->width);
+    const size_t width = (size_t)plim__epilogue_pitch(finish->width);
     const size_t more =
         finish->norm == PLIM_NORM_LAYER ? (size_t)rows : width * (2 + 2 * (2 + PLIM__LANES));
     return plim__mul_saturating_size(
@@ -35,7 +35,7 @@ size_t plim__norm_kept(const plim__finish_t *finish, int64_t rows)
 }
 
 /* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
-PLIM__KERNEL float layer_row(const plim__finish_t *finish, float *restrict y,
+PLIM__KERNEL float layer_row(const plim__epilogue_t *finish, float *restrict y,
                              float *restrict normed)
 {
     const int64_t width = finish->width;
@@ -56,7 +56,7 @@ PLIM__KERNEL float layer_row(const plim__finish_t *finish, float *restrict y,
     return inverse;
 }
 
-PLIM__KERNEL void layer_rows_body(const plim__finish_t *finish, int64_t rows, int64_t begin,
+PLIM__KERNEL void layer_rows_body(const plim__epilogue_t *finish, int64_t rows, int64_t begin,
                                   int64_t end, float *y, float *kept)
 {
     for (int64_t row = begin; row < end; row++) {
@@ -68,12 +68,12 @@ PLIM__KERNEL void layer_rows_body(const plim__finish_t *finish, int64_t rows, in
 }
 
 PLIM__VECTORISED(layer_rows,
-                 (const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end, float *y,
-                  float *kept),
+                 (const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+                  float *y, float *kept),
                  (finish, rows, begin, end, y, kept))
 
 /* In training: by the batch's own statistics, in kept. */
-PLIM__KERNEL void batch_rows_body(const plim__finish_t *finish, int64_t rows, int64_t begin,
+PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *finish, int64_t rows, int64_t begin,
                                   int64_t end, float *restrict y, float *restrict kept)
 {
     const int64_t width = finish->width;
@@ -93,12 +93,12 @@ PLIM__KERNEL void batch_rows_body(const plim__finish_t *finish, int64_t rows, in
 }
 
 PLIM__VECTORISED(batch_rows,
-                 (const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end, float *y,
-                  float *kept),
+                 (const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+                  float *y, float *kept),
                  (finish, rows, begin, end, y, kept))
 
 /* Outside training: by the statistics gathered in it. */
-PLIM__KERNEL void running_rows_body(const plim__finish_t *finish, int64_t begin, int64_t end,
+PLIM__KERNEL void running_rows_body(const plim__epilogue_t *finish, int64_t begin, int64_t end,
                                     float *restrict y)
 {
     const int64_t width = finish->width;
@@ -115,10 +115,11 @@ PLIM__KERNEL void running_rows_body(const plim__finish_t *finish, int64_t begin,
     }
 }
 
-PLIM__VECTORISED(running_rows, (const plim__finish_t *finish, int64_t begin, int64_t end, float *y),
+PLIM__VECTORISED(running_rows,
+                 (const plim__epilogue_t *finish, int64_t begin, int64_t end, float *y),
                  (finish, begin, end, y))
 
-void plim__norm_rows(const plim__finish_t *finish, int64_t rows, int64_t begin, int64_t end,
+void plim__norm_rows(const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
                      float *y, float *kept)
 {
     if (finish->norm == PLIM_NORM_LAYER)
@@ -130,7 +131,7 @@ void plim__norm_rows(const plim__finish_t *finish, int64_t rows, int64_t begin, 
 }
 
 typedef struct statistics {
-    const plim__finish_t *finish;
+    const plim__epilogue_t *finish;
     int64_t rows;
     const float *y;
     const double *mean; /* NULL: sums of values are wanted, else of squared distances from it */
@@ -173,7 +174,7 @@ static void statistics_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
     const statistics_t *statistics = context;
-    const int64_t pitch = plim__finish_pitch(statistics->finish->width);
+    const int64_t pitch = plim__epilogue_pitch(statistics->finish->width);
     double *sums = statistics->lanes + lane * pitch;
     memset(sums, 0, (size_t)pitch * sizeof *sums);
     statistics_rows(statistics, plim__lane_begin(statistics->rows, lane),
@@ -189,17 +190,17 @@ static void statistics_means(plim__team_t *team, statistics_t *statistics, doubl
     for (int64_t i = 0; i < width; i++) {
         double sum = 0;
         for (int64_t lane = 0; lane < PLIM__LANES; lane++)
-            sum += statistics->lanes[lane * plim__finish_pitch(width) + i];
+            sum += statistics->lanes[lane * plim__epilogue_pitch(width) + i];
         to[i] = sum / (double)statistics->rows;
     }
 }
 
-void plim__norm_statistics(plim__team_t *team, const plim__finish_t *finish, int64_t rows,
+void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *finish, int64_t rows,
                            const float *y, float *kept)
 {
     float *inverse = kept + inverse_at(finish, rows);
     float *mean = kept + mean_at(finish, rows);
-    const int64_t pitch = plim__finish_pitch(finish->width);
+    const int64_t pitch = plim__epilogue_pitch(finish->width);
     double *sums = (double *)(void *)(kept + lanes_at(finish, rows));
     double *exact_mean = sums, *variance = sums + pitch;
     statistics_t statistics = {finish, rows, y, NULL, sums + 2 * pitch};
@@ -218,7 +219,7 @@ void plim__norm_statistics(plim__team_t *team, const plim__finish_t *finish, int
 }
 
 /* g (width), the gradient behind the norm, becomes the gradient before it; sums are added to. */
-PLIM__KERNEL void layer_back_body(const plim__finish_t *finish, const float *restrict normed,
+PLIM__KERNEL void layer_back_body(const plim__epilogue_t *finish, const float *restrict normed,
                                   float inverse, float *restrict g, float *restrict bias,
                                   float *restrict gamma, float *restrict beta)
 {
@@ -237,33 +238,33 @@ PLIM__KERNEL void layer_back_body(const plim__finish_t *finish, const float *res
 }
 
 PLIM__VECTORISED(layer_back,
-                 (const plim__finish_t *finish, const float *normed, float inverse, float *g,
+                 (const plim__epilogue_t *finish, const float *normed, float inverse, float *g,
                   float *bias, float *gamma, float *beta),
                  (finish, normed, inverse, g, bias, gamma, beta))
 
 /* The rows not yet joined of a sum. */
-static float *fresh(const plim__finish_back_t *back, int64_t lane, int which)
+static float *fresh(const plim__epilogue_back_t *back, int64_t lane, int which)
 {
-    return plim__finish_lane(back, lane, 2 * which + 1);
+    return plim__epilogue_lane(back, lane, 2 * which + 1);
 }
 
 static void layer_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
-    const plim__finish_back_t *back = context;
+    const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
     const float *inverse = back->kept + inverse_at(back->finish, rows);
-    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
-    plim__finish_clear(back, lane, 0, PLIM__SUMS);
+    float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__epilogue_clear(back, lane, 0, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
-        plim__finish_gradient(back, row, g);
+        plim__epilogue_gradient(back, row, g);
         layer_back(back->finish, back->kept + row * back->finish->width, inverse[row], g,
                    fresh(back, lane, PLIM__SUM_BIAS), fresh(back, lane, PLIM__SUM_GAMMA),
                    fresh(back, lane, PLIM__SUM_BETA));
-        plim__finish_store(back, row, g);
+        plim__epilogue_store(back, row, g);
         if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
-            plim__finish_join(back, lane, 0, PLIM__SUMS);
+            plim__epilogue_join(back, lane, 0, PLIM__SUMS);
     }
 }
 
@@ -283,27 +284,27 @@ PLIM__VECTORISED(batch_sums,
 static void batch_sums_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
-    const plim__finish_back_t *back = context;
+    const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1), width = back->finish->width;
-    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
-    plim__finish_clear(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
+    float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__epilogue_clear(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
-        plim__finish_gradient(back, row, g);
+        plim__epilogue_gradient(back, row, g);
         batch_sums(g, back->kept + row * width, width, fresh(back, lane, PLIM__SUM_GAMMA),
                    fresh(back, lane, PLIM__SUM_BETA));
         if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
-            plim__finish_join(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
+            plim__epilogue_join(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
     }
 }
 
 /* `means` is (2, pitch): of g times the normed values, of g. */
-PLIM__KERNEL void batch_back_body(const plim__finish_t *finish, const float *restrict normed,
+PLIM__KERNEL void batch_back_body(const plim__epilogue_t *finish, const float *restrict normed,
                                   const float *restrict inverse, const float *restrict means,
                                   float *restrict g, float *restrict bias)
 {
     const int64_t width = finish->width;
-    const float *along = means + plim__finish_pitch(width);
+    const float *along = means + plim__epilogue_pitch(width);
     for (int64_t i = 0; i < width; i++) {
         g[i] = (g[i] - along[i] - normed[i] * means[i]) * (finish->gamma[i] * inverse[i]);
         bias[i] += g[i];
@@ -311,42 +312,42 @@ PLIM__KERNEL void batch_back_body(const plim__finish_t *finish, const float *res
 }
 
 PLIM__VECTORISED(batch_back,
-                 (const plim__finish_t *finish, const float *normed, const float *inverse,
+                 (const plim__epilogue_t *finish, const float *normed, const float *inverse,
                   const float *means, float *g, float *bias),
                  (finish, normed, inverse, means, g, bias))
 
-static float *batch_means(const plim__finish_back_t *back)
+static float *batch_means(const plim__epilogue_back_t *back)
 {
-    return plim__finish_lane(back, PLIM__LANES, 0);
+    return plim__epilogue_lane(back, PLIM__LANES, 0);
 }
 
 static void batch_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
-    const plim__finish_back_t *back = context;
+    const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
     const float *inverse = back->kept + inverse_at(back->finish, rows);
-    float *g = plim__finish_lane(back, lane, PLIM__LANE_ROWS - 1);
-    plim__finish_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+    float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
+    plim__epilogue_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     for (int64_t row = begin; row < end; row++) {
-        plim__finish_gradient(back, row, g);
+        plim__epilogue_gradient(back, row, g);
         batch_back(back->finish, back->kept + row * back->finish->width, inverse, batch_means(back),
                    g, fresh(back, lane, PLIM__SUM_BIAS));
-        plim__finish_store(back, row, g);
+        plim__epilogue_store(back, row, g);
         if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
-            plim__finish_join(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
+            plim__epilogue_join(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     }
 }
 
-static void batch_backward(plim__team_t *team, plim__finish_back_t *back, int64_t cost)
+static void batch_backward(plim__team_t *team, plim__epilogue_back_t *back, int64_t cost)
 {
-    const int64_t width = back->finish->width, pitch = plim__finish_pitch(width);
+    const int64_t width = back->finish->width, pitch = plim__epilogue_pitch(width);
     float *means = batch_means(back);
     plim__team_run(team, PLIM__LANES, cost, batch_sums_lane, back);
     memset(means, 0, (size_t)(2 * pitch) * sizeof *means);
-    plim__finish_total(back, PLIM__SUM_GAMMA, means);
-    plim__finish_total(back, PLIM__SUM_BETA, means + pitch);
+    plim__epilogue_total(back, PLIM__SUM_GAMMA, means);
+    plim__epilogue_total(back, PLIM__SUM_BETA, means + pitch);
     for (int64_t i = 0; i < width; i++) {
         back->gradients->gamma[i] += means[i];
         back->gradients->beta[i] += means[pitch + i];
@@ -356,16 +357,16 @@ static void batch_backward(plim__team_t *team, plim__finish_back_t *back, int64_
     plim__team_run(team, PLIM__LANES, cost, batch_lane, back);
 }
 
-void plim__norm_backward(plim__team_t *team, const plim__finish_back_t *back)
+void plim__norm_backward(plim__team_t *team, const plim__epilogue_back_t *back)
 {
-    plim__finish_back_t whole = *back;
+    plim__epilogue_back_t whole = *back;
     const int64_t cost = back->h->rows / PLIM__LANES * back->finish->width;
     if (back->finish->norm == PLIM_NORM_BATCH) {
         batch_backward(team, &whole, cost);
     } else {
         plim__team_run(team, PLIM__LANES, cost, layer_lane, &whole);
-        plim__finish_total(back, PLIM__SUM_GAMMA, back->gradients->gamma);
-        plim__finish_total(back, PLIM__SUM_BETA, back->gradients->beta);
+        plim__epilogue_total(back, PLIM__SUM_GAMMA, back->gradients->gamma);
+        plim__epilogue_total(back, PLIM__SUM_BETA, back->gradients->beta);
     }
-    plim__finish_total(back, PLIM__SUM_BIAS, back->gradients->bias);
+    plim__epilogue_total(back, PLIM__SUM_BIAS, back->gradients->bias);
 }

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "plan/load_plan.h"
 #include "plan/load_size.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "plan/statistics.h"
 #include "plan/train_plan.h"
 
@@ -30,18 +30,18 @@ typedef struct advising {
     const plim_dataset_t *dataset;
     const plim_training_t *training; /* as it was asked for */
     plim_load_wishes_t wishes;
-    plim__trial_t trial; /* of its recipe, where that is known */
+    plim__probe_t trial; /* of its recipe, where that is known */
     bool whole;          /* batches are to be computed whole; else anything will do that fits */
 } advising_t;
 
 /* What the seeds of a trial would come to with other fan-outs: by what dataset.json says of both.
  */
-static plim__trial_t trial_for(const advising_t *advising, const plim_training_t *training)
+static plim__probe_t trial_for(const advising_t *advising, const plim_training_t *training)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(advising->dataset);
-    plim__trial_t trial = advising->trial;
+    plim__probe_t trial = advising->trial;
     for (int i = 0; i < trial.count; i++) {
-        plim__trial_size_t *size = &trial.sizes[i];
+        plim__probe_size_t *size = &trial.sizes[i];
         const plim__load_size_t was =
             plim__load_size_expected(manifest, &advising->training->recipe, size->seeds);
         const plim__load_size_t is =
@@ -56,7 +56,7 @@ static plim__trial_t trial_for(const advising_t *advising, const plim_training_t
 /* Whether these settings do under so much memory. */
 static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
 {
-    const plim__trial_t trial = trial_for(advising, training);
+    const plim__probe_t trial = trial_for(advising, training);
     plim_load_wishes_t wishes = advising->wishes;
     plim_train_plan_t plan;
     wishes.memory = memory;
@@ -75,7 +75,7 @@ static bool does_here(const advising_t *advising, const plim_training_t *trainin
 }
 
 /* The least line, to a MiB, under which they do; 0 when none is found. */
-static int64_t least_line(const advising_t *advising, const plim_training_t *training)
+static int64_t minimum_line(const advising_t *advising, const plim_training_t *training)
 {
     const int64_t line = plim_ledger_line(advising->job->ledger);
     int64_t low = 0, high = plim__min_i64(64 * MIB, line);
@@ -227,7 +227,7 @@ static void add_advice(const advising_t *advising, const plim_training_t *change
                        plim_advice_t *advice)
 {
     write_change(advising->training, changed, advice->change);
-    advice->total_bytes = least_line(advising, changed);
+    advice->total_bytes = minimum_line(advising, changed);
     advice->saved_bytes = before > 0 ? plim__max_i64(before - advice->total_bytes, 0) : 0;
 }
 
@@ -239,15 +239,15 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
     plim_training_t changed;
     int count = 0;
-    PLIM_TRY(plim__settings_check(dataset, training));
+    PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (wishes != NULL)
         advising.wishes = *wishes;
-    const plim_recipe_t recipe = plim__settings_recipe(plim_dataset_info(dataset), training);
-    PLIM_TRY(plim__statistics_trial(job, dataset, &recipe, false, &advising.trial));
+    const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
+    PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.trial));
     advising.whole =
         does(&advising, training, advising.wishes.memory); /* then it fits, and may be cut */
     if (!does(&advising, training, advising.wishes.memory)) {
-        const int64_t before = least_line(&advising, training);
+        const int64_t before = minimum_line(&advising, training);
         for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
             if (find_one(&advising, (kind_t)kind, &changed))
                 add_advice(&advising, &changed, before, &advice_out[count++]);

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/job.h"
 #include "io/npy.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "plan/train_cost.h"
 #include "store/dataset.h"
 
@@ -98,13 +98,13 @@ static void expect_reads(const plim__load_facts_t *facts, const plim_load_plan_t
     const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
     const plim_dataset_info_t *info = &manifest->info;
     const plim_recipe_t *recipe = facts->recipe;
-    const double row = row_bytes(info), gap = (double)plan->io_gap;
+    const double row = row_bytes(info), gap = (double)plan->merge_distance;
     const double entry = (double)plim__index_bytes(info->index_type);
     const double list = entry * (double)info->num_edges / (double)info->num_nodes;
     const double reach = (double)(manifest->reach > 0 ? manifest->reach : info->num_nodes);
     const int64_t all_seeds = info->num_split[PLIM_TRAIN];
     const double epoch = (double)plim__load_expected(facts, all_seeds).nodes;
-    const double hits = row > 0 ? hit_share((double)plan->hot_row_bytes / row, epoch, reach) : 1;
+    const double hits = row > 0 ? hit_share((double)plan->row_cache_bytes / row, epoch, reach) : 1;
     const int64_t steps = window_steps(facts, plan, hits);
     const int64_t seeds =
         plim__min_i64(plim__mul_saturating_i64(steps, facts->batch_seeds), all_seeds);
@@ -114,7 +114,7 @@ static void expect_reads(const plim__load_facts_t *facts, const plim_load_plan_t
         add_reads(nodes * (1 - hits), row, row * (double)info->num_nodes, gap, windows, expect);
     if (!plan->topology_in_memory && recipe->num_hops > 0) {
         const int last = recipe->num_hops - 1; /* whose nodes draw no more */
-        const double kept = (double)plan->hot_list_bytes / (list + 8);
+        const double kept = (double)plan->list_cache_bytes / (list + 8);
         const double lists = destinations(manifest, recipe, nodes, seeds, last);
         const double wanted = destinations(manifest, recipe, epoch, all_seeds, last);
         add_reads(lists * (1 - hit_share(kept, wanted, reach)), list,
@@ -197,7 +197,7 @@ static double model_seconds(const plim_dataset_t *dataset, const plim_training_t
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
         const double in = (double)(i == 0 ? info->num_features : model->hidden);
-        const double out = (double)(last ? plim__settings_outputs(info) : model->hidden);
+        const double out = (double)(last ? plim__plan_settings_outputs(info) : model->hidden);
         const double rows = layer_rows(dataset, training, plan, i);
         const double edges =
             (double)plan->expect.batch_edges * rows / fmax((double)plan->expect.batch_nodes, 1);

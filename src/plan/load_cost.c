@@ -38,12 +38,13 @@ static int64_t sum_accounts(const plim_load_plan_t *plan)
 
 /* A disk source's estimate holds its hot part and what serves reading: two accounts. */
 static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t *io_bytes)
+                        const plim__loader_params_t *parts, plim_load_plan_t *plan,
+                        int64_t *io_bytes)
 {
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
     plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
-    cold.hot_bytes = 0;
+    cold.cache_bytes = 0;
     hot.hot = &any;
     int64_t io = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold));
     int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
@@ -53,11 +54,11 @@ static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
 
 /* Returns what filling takes besides. */
 static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim__load_parts_t *parts, plim_load_plan_t *plan,
+                          const plim__loader_params_t *parts, plim_load_plan_t *plan,
                           int64_t *io_bytes)
 {
     plim__rows_disk_params_t cold = parts->rows;
-    cold.hot_bytes = 0;
+    cold.cache_bytes = 0;
     int64_t io = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold));
     int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
     int64_t filling = plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
@@ -72,13 +73,13 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
                            plim_load_plan_t *plan)
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    int64_t work_bytes = plim__cost_pages(plim__offsets_work_least(job));
+    int64_t work_bytes = plim__cost_pages(plim__offsets_work_minimum(job));
     enter(plan, "seeds and labels", plim__cost_pages(plim__seeds_stays(dataset)));
     enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
-    if (plan->hot_list_bytes > 0 || plan->hot_row_bytes > 0) {
-        enter(plan, "hot sets", plim__cost_pages(plim__worth_estimate(num_nodes)));
+    if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
+        enter(plan, "hot sets", plim__cost_pages(plim__access_estimate(num_nodes)));
         work_bytes =
-            plim__max_i64(work_bytes, plim__cost_pages(plim__worth_work_least(job, num_nodes)));
+            plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
     }
     return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
                          plim__cost_pages(plim__seeds_estimate(job, dataset)));
@@ -87,7 +88,8 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
 /* What is in memory comes next, and what reads it is gone when it is there. Returns the most that
  * is held meanwhile, `before` being there already. */
 static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset,
-                            const plim__load_parts_t *parts, plim_load_plan_t *plan, int64_t before)
+                            const plim__loader_params_t *parts, plim_load_plan_t *plan,
+                            int64_t before)
 {
     int64_t most = 0;
     if (plan->topology_in_memory) {
@@ -110,9 +112,9 @@ static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim_load_plan_t *plan)
 {
-    plim__load_parts_t parts;
+    plim__loader_params_t parts;
     int64_t io_bytes = 0, filling = 0;
-    plim__load_parts_find(job, dataset, plan, &parts);
+    plim__loader_params_find(job, dataset, plan, &parts);
     plan->num_accounts = 0;
     int64_t loader_bytes = plim__cost_pages(plim__loader_estimate(dataset, plan, &parts));
     int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));

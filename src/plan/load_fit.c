@@ -20,7 +20,7 @@
 
 /* How the room is divided. One place, so that measurements can move them. */
 enum {
-    DEPTH_LEAST = 8,
+    DEPTH_MIN = 8,
     DEPTH_MOST = 128,
     DEPTH_PART = 16,      /* I/O gets deeper while it takes at most 1/16 of the line */
     SLOTS_PER_WORKER = 4, /* while all of them take at most … */
@@ -42,7 +42,7 @@ enum {
     SPARE_PERCENT = 25,  /* slots are larger than what seeds are expected to need by this, */
     FEW_PERCENT = 400,   /* or by this over the root of their number: few differ more */
     DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
-    KEPT_LEAST = 256 << 10,   /* less is not worth being kept */
+    KEPT_MIN = 256 << 10,     /* less is not worth being kept */
     IO_GAP = 16 << 10
 };
 
@@ -163,21 +163,21 @@ static double kept_share(const plim__load_facts_t *facts)
 }
 
 /* Of so many bytes, what there may be of them in memory. */
-static int64_t most_hot(const plim__load_facts_t *facts, int64_t bytes, int64_t wish)
+static int64_t most_cached(const plim__load_facts_t *facts, int64_t bytes, int64_t wish)
 {
     const int64_t all = plim__min_i64((int64_t)((double)bytes * kept_share(facts)) + 1, bytes);
     return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
 }
 
-static int64_t most_hot_rows(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     if (plan->rows_in_memory)
         return 0;
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
     const int64_t kept = (int64_t)plim__round_up(row, sizeof(uint64_t));
-    return most_hot(facts, plim__mul_saturating_i64(info->num_nodes, kept),
-                    facts->wishes->hot_rows);
+    return most_cached(facts, plim__mul_saturating_i64(info->num_nodes, kept),
+                       facts->wishes->row_cache);
 }
 
 /* Lists of seeds alone, at the worst twice as long as others: all that one hop reads. */
@@ -190,16 +190,16 @@ static int64_t seeds_lists(const plim__load_facts_t *facts)
     return bytes < (double)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
 }
 
-static int64_t most_hot_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t most_cached_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     if (plan->topology_in_memory || !has_draws(facts))
         return 0;
     const int64_t most =
-        most_hot(facts, file_bytes(facts, "indices.npy"), facts->wishes->hot_lists);
+        most_cached(facts, file_bytes(facts, "indices.npy"), facts->wishes->list_cache);
     const bool one_hop =
         facts->recipe->num_hops == 1 && plim_dataset_info(facts->dataset)->num_graphs == 0;
-    return one_hop && facts->wishes->hot_lists == 0 ? plim__min_i64(most, seeds_lists(facts))
-                                                    : most;
+    return one_hop && facts->wishes->list_cache == 0 ? plim__min_i64(most, seeds_lists(facts))
+                                                     : most;
 }
 
 static int64_t epoch_steps(const plim__load_facts_t *facts)
@@ -241,7 +241,7 @@ static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_
 }
 
 /* Room for one seed is enough: a batch that does not fit a window comes without. */
-static plim__load_size_t window_least(const plim__load_facts_t *facts)
+static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     plim__load_size_t size = facts->one;
@@ -257,8 +257,8 @@ static plim__load_size_t window_least(const plim__load_facts_t *facts)
 }
 
 /* All that the arrangement needs, and nothing more. */
-static void take_least(const plim__load_facts_t *facts, const arrangement_t *arrangement,
-                       plim_load_plan_t *plan)
+static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *arrangement,
+                         plim_load_plan_t *plan)
 {
     const plim_load_wishes_t *wishes = facts->wishes;
     memset(plan, 0, sizeof *plan);
@@ -271,8 +271,8 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
     plan->slot_edges = facts->one.edges;
     plan->part_seeds =
         facts->part_seeds < facts->batch_seeds ? facts->part_seeds : wishes->part_seeds;
-    plan->io_depth = DEPTH_LEAST;
-    plan->io_gap = IO_GAP;
+    plan->io_depth = DEPTH_MIN;
+    plan->merge_distance = IO_GAP;
     if (wishes->scratch != NULL)
         strncpy(plan->scratch, wishes->scratch, sizeof plan->scratch - 1);
     bool windowed = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
@@ -280,14 +280,14 @@ static void take_least(const plim__load_facts_t *facts, const arrangement_t *arr
         plan->window_steps = epoch_steps(facts);
         if (wishes->window > 0)
             plan->window_steps = plim__min_i64(wishes->window, plan->window_steps);
-        const plim__load_size_t least = window_least(facts);
+        const plim__load_size_t least = window_minimum(facts);
         plan->window_draws = least.edges;
         plan->window_rows = plan->rows_in_memory ? 0 : least.nodes;
     }
-    if (wishes->hot_rows > 0)
-        plan->hot_row_bytes = (size_t)most_hot_rows(facts, plan);
-    if (wishes->hot_lists > 0)
-        plan->hot_list_bytes = (size_t)most_hot_lists(facts, plan);
+    if (wishes->row_cache > 0)
+        plan->row_cache_bytes = (size_t)most_cached_rows(facts, plan);
+    if (wishes->list_cache > 0)
+        plan->list_cache_bytes = (size_t)most_cached_lists(facts, plan);
 }
 
 static int64_t beside_of(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
@@ -315,9 +315,9 @@ static void set(plim_load_plan_t *plan, quantity_t quantity, int64_t value)
     if (quantity == WINDOW_ROWS)
         plan->window_rows = value;
     if (quantity == HOT_LISTS)
-        plan->hot_list_bytes = (size_t)value;
+        plan->list_cache_bytes = (size_t)value;
     if (quantity == HOT_ROWS)
-        plan->hot_row_bytes = (size_t)value;
+        plan->row_cache_bytes = (size_t)value;
 }
 
 /* The largest value above `low` and up to `most` whose total is within `limit`; else `low`. */
@@ -390,8 +390,8 @@ static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t
     tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
     tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
     for (tried.num_slots = many; tried.num_slots > few; tried.num_slots--) {
-        plim__load_parts_t parts;
-        plim__load_parts_find(facts->job, facts->dataset, &tried, &parts);
+        plim__loader_params_t parts;
+        plim__loader_params_find(facts->job, facts->dataset, &tried, &parts);
         if (plim__slots_estimate(&tried, &parts) <= room)
             break;
     }
@@ -475,11 +475,11 @@ static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim_load_p
                       quantity_t quantity, int64_t limit)
 {
     bool rows = quantity == HOT_ROWS;
-    int64_t held = (int64_t)(rows ? plan->hot_row_bytes : plan->hot_list_bytes);
-    int64_t most = rows ? most_hot_rows(facts, plan) : most_hot_lists(facts, plan);
+    int64_t held = (int64_t)(rows ? plan->row_cache_bytes : plan->list_cache_bytes);
+    int64_t most = rows ? most_cached_rows(facts, plan) : most_cached_lists(facts, plan);
     grow(facts, line, plan, quantity, held, most, limit);
-    int64_t grown = (int64_t)(rows ? plan->hot_row_bytes : plan->hot_list_bytes);
-    if (grown < KEPT_LEAST && grown < most)
+    int64_t grown = (int64_t)(rows ? plan->row_cache_bytes : plan->list_cache_bytes);
+    if (grown < KEPT_MIN && grown < most)
         set(plan, quantity, held);
 }
 
@@ -490,8 +490,8 @@ static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim_load_pl
     grow_kept(facts, line, plan, HOT_LISTS, limit);
     grow_kept(facts, line, plan, HOT_ROWS, line);
     grow_kept(facts, line, plan, HOT_LISTS, line);
-    plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->hot_row_bytes > 0 &&
-                   facts->wishes->hot_rows == 0 && facts->wishes->hot_lists == 0;
+    plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->row_cache_bytes > 0 &&
+                   facts->wishes->row_cache == 0 && facts->wishes->list_cache == 0;
 }
 
 /* Whether it stays in memory and leaves the rest the room it should have. */
@@ -502,7 +502,7 @@ static bool comfortable(const plim__load_facts_t *facts, int64_t line,
         facts->wishes->topology == 1)
         return true;
     plim_load_plan_t other;
-    take_least(facts, &(arrangement_t){false, false}, &other);
+    take_minimum(facts, &(arrangement_t){false, false}, &other);
     int64_t room = line - total_of(facts, line, &other);
     plim_load_plan_t self = *plan;
     return total_of(facts, line, &self) - total_of(facts, line, &other) <= room / ADJACENCY_PART;
@@ -535,12 +535,12 @@ static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim_load_pl
 static void grow_hot_first(const plim__load_facts_t *facts, int64_t line,
                            const arrangement_t *arrangement, plim_load_plan_t *plan)
 {
-    if (plan->rows_in_memory || plan->hot_row_bytes > 0 || facts->wishes->hot_rows != 0 ||
+    if (plan->rows_in_memory || plan->row_cache_bytes > 0 || facts->wishes->row_cache != 0 ||
         line - total_of(facts, line, plan) < line / LEFT_PART)
         return;
     plim_load_plan_t tried;
-    take_least(facts, arrangement, &tried);
-    tried.hot_row_bytes = (size_t)plim__min_i64(KEPT_LEAST, most_hot_rows(facts, &tried));
+    take_minimum(facts, arrangement, &tried);
+    tried.row_cache_bytes = (size_t)plim__min_i64(KEPT_MIN, most_cached_rows(facts, &tried));
     if (total_of(facts, line, &tried) <= line && grow_all(facts, line, &tried))
         *plan = tried;
 }
@@ -552,7 +552,7 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_pla
     for (size_t i = 0; i < NUM_ARRANGEMENTS && !done; i++) {
         if (!allowed(facts, &arrangements[i]))
             continue;
-        take_least(facts, &arrangements[i], &plan);
+        take_minimum(facts, &arrangements[i], &plan);
         if (total_of(facts, line, &plan) > line)
             continue;
         const bool easy = comfortable(facts, line, &arrangements[i], &plan);
@@ -573,24 +573,24 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_pla
     return found;
 }
 
-static bool fits_least(const plim__load_facts_t *facts, int64_t line)
+static bool fits_minimum(const plim__load_facts_t *facts, int64_t line)
 {
     plim_load_plan_t plan;
     for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
         if (allowed(facts, &arrangements[i])) {
-            take_least(facts, &arrangements[i], &plan);
+            take_minimum(facts, &arrangements[i], &plan);
             if (total_of(facts, line, &plan) <= line)
                 return true;
         }
     return false;
 }
 
-int64_t plim__load_least(const plim__load_facts_t *facts)
+int64_t plim__load_minimum(const plim__load_facts_t *facts)
 {
     int64_t low = 0, high = INT64_MAX / 2;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (fits_least(facts, middle))
+        if (fits_minimum(facts, middle))
             high = middle;
         else
             low = middle;

@@ -27,7 +27,7 @@ typedef struct plim__load_facts {
     bool largest_guessed;
     plim__load_size_t one;  /* the most that the least part of a batch can need */
     plim__load_size_t most; /* the most that part_seeds can need */
-    plim__trial_t trial;    /* what some seeds came to, unless it is empty */
+    plim__probe_t trial;    /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
 
 /* What so many seeds are expected to need: by the trial, else by what dataset.json says. */
@@ -44,6 +44,6 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out);
 
 /* The least line under which plim__load_fit is true. */
-int64_t plim__load_least(const plim__load_facts_t *facts);
+int64_t plim__load_minimum(const plim__load_facts_t *facts);
 
 #endif

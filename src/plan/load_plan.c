@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/loader.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "load/recipe.h"
 #include "load/slots.h"
 #include "mem/footprint.h"
@@ -52,8 +52,8 @@ static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
         {"part_edges", wishes->part_edges, 0, INT64_MAX},
         {"topology", wishes->topology, 0, 2},
         {"rows", wishes->rows, 0, 2},
-        {"hot_rows", wishes->hot_rows, -1, INT64_MAX},
-        {"hot_lists", wishes->hot_lists, -1, INT64_MAX},
+        {"hot_rows", wishes->row_cache, -1, INT64_MAX},
+        {"hot_lists", wishes->list_cache, -1, INT64_MAX},
     };
     plim_load_plan_t plan;
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
@@ -99,7 +99,7 @@ static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
     const int64_t step = (int64_t)PACKED_STEP;
     if (scratch == NULL)
         return (int64_t)plim__round_up((size_t)held, PLIM__HELD_STEP);
-    const uint64_t key = plim__load_hot_key(plim_dataset_info(facts->dataset), facts->recipe);
+    const uint64_t key = plim__load_cache_key(plim_dataset_info(facts->dataset), facts->recipe);
     const int64_t packed = plim__rows_packed_held(facts->dataset, scratch, key);
     if (packed >= held && packed <= held + 2 * step)
         return packed;
@@ -131,7 +131,7 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
 /* What stands on the ledger while a trial runs. */
 static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
 {
-    size_t bytes = plim__trial_estimate(facts->job, facts->dataset, facts->recipe);
+    size_t bytes = plim__probe_estimate(facts->job, facts->dataset, facts->recipe);
     int64_t sum = facts->held + plim__footprint_growth(line);
     if (bytes > INT64_MAX / 2 || !plim__add_i64(sum, (int64_t)bytes, &sum))
         return INT64_MAX;
@@ -143,7 +143,7 @@ static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
  * Where batches may be cut, they are always drawn: what a part may need decides where it is halved,
  * and so the last bits, which must not depend on the arrangement.
  */
-static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static bool needs_probe(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const bool guessed =
@@ -159,7 +159,7 @@ static bool is_worth_a_trial(const plim__load_facts_t *facts, const plim_load_pl
 static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *plan)
 {
     const int64_t fixed = plan->total - plim__footprint_growth(plan->line);
-    int64_t unused = plan->total - plim__min_i64(plim__footprint_least(fixed), plan->line);
+    int64_t unused = plan->total - plim__min_i64(plim__footprint_minimum(fixed), plan->line);
     int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
                       plim__footprint_growth(plan->line) + unused;
     plan->total -= unused;
@@ -197,11 +197,11 @@ static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
-    size_t bytes = plan->hot_row_bytes;
-    if (plan->scratch[0] == '\0' || plan->hot_row_bytes == 0)
+    size_t bytes = plan->row_cache_bytes;
+    if (plan->scratch[0] == '\0' || plan->row_cache_bytes == 0)
         return 0;
     if (plan->shared)
-        bytes += plan->hot_list_bytes + PLIM__LOAD_WINDOWS * (size_t)plan->window_rows * row;
+        bytes += plan->list_cache_bytes + PLIM__LOAD_WINDOWS * (size_t)plan->window_rows * row;
     return plim__rows_packed_bytes(dataset, bytes);
 }
 
@@ -233,7 +233,7 @@ static int64_t whole_line(const plim__load_facts_t *facts, int64_t line)
 }
 
 /* Says so when batches will come in parts: the loader halves them until they fit. */
-static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static void log_parts(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     const int64_t seeds = facts->part_seeds;
     int64_t parts = 1;
@@ -251,7 +251,7 @@ static void say_parts(const plim__load_facts_t *facts, const plim_load_plan_t *p
                   (long long)mebibytes);
 }
 
-static void say_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds)
+static void log_cut(const plim__load_facts_t *facts, int64_t line, int64_t seeds)
 {
     const int64_t enough = whole_line(facts, line);
     const int64_t mebibytes = enough / MIB + 1;
@@ -403,12 +403,12 @@ static int64_t nothing(const void *context, const plim_load_plan_t *plan)
 }
 
 /* The least line with all of the code in memory: of what takes least beside, a seed at a time. */
-static int64_t least_of(const plim__load_facts_t *facts, const plim__load_beside_t *tight)
+static int64_t minimum_of(const plim__load_facts_t *facts, const plim__load_beside_t *tight)
 {
     plim__load_facts_t tightest = facts->beside->cuts ? cut_at(facts, 1) : *facts;
     if (tight->context != NULL)
         tightest.beside = tight;
-    return plim__load_least(&tightest);
+    return plim__load_minimum(&tightest);
 }
 
 /*
@@ -421,7 +421,7 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     const plim__load_beside_t *beside = facts->beside;
     int64_t under = line;
     if (!fit_tighter(facts, tight, line, plan, tight_out)) {
-        under = least_of(facts, tight);
+        under = minimum_of(facts, tight);
         if (line < lowest_of(facts, under))
             return refuse(facts, line, lowest_of(facts, under));
         /* The ladder's last step: as there, and code gives way. */
@@ -430,14 +430,14 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
             plim__footprint_log_code(facts->job, under);
     }
     plan->guessed = facts->largest_guessed;
-    if (!is_worth_a_trial(facts, plan))
+    if (!needs_probe(facts, plan))
         return PLIM_OK;
     const int64_t tried = trial_total(facts, under);
     const bool room = tried <= line;
     if (beside->quiet && beside->known != NULL)
         facts->trial = *beside->known;
     else
-        PLIM_TRY(plim__statistics_trial(facts->job, facts->dataset, facts->recipe,
+        PLIM_TRY(plim__statistics_probe(facts->job, facts->dataset, facts->recipe,
                                         may_read(facts) && room, &facts->trial));
     plan->guessed = facts->trial.count == 0;
     if (plan->guessed)
@@ -452,15 +452,15 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     return PLIM_OK;
 }
 
-static void say(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static void log_plan(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
 {
     const int64_t seeds = seeds_of(facts, plan);
     if (facts->beside->quiet)
         return;
     if (!facts->beside->cuts)
-        say_parts(facts, plan);
+        log_parts(facts, plan);
     else if (seeds < facts->part_seeds)
-        say_cut(facts, plan->line, seeds);
+        log_cut(facts, plan->line, seeds);
 }
 
 /* A plan that need not know how large batches are is told, where it has been found out. */
@@ -469,7 +469,7 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *p
     plim__load_facts_t known = *facts;
     if (facts->trial.count == 0 && facts->recipe->num_hops > 0)
         PLIM_TRY(
-            plim__statistics_trial(facts->job, facts->dataset, facts->recipe, false, &known.trial));
+            plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &known.trial));
     plan->expect = plim__load_expect(&known, plan);
     return PLIM_OK;
 }
@@ -506,7 +506,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     PLIM_TRY(choose(&facts, &tight, line, &plan, &is_tight));
     if (tight.context != NULL) /* what is said of other lines is of the least that it takes */
         facts.beside = &tight;
-    say(&facts, &plan);
+    log_plan(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.held = facts.held;
     if (!beside->quiet)
@@ -514,7 +514,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     add_held(job->ledger, rounding, &plan);
     plan.line = line;
     plan.spare = spare_of(&facts);
-    plan.least = lowest_of(&facts, least_of(&facts, &tight));
+    plan.minimum = lowest_of(&facts, minimum_of(&facts, &tight));
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;

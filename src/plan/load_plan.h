@@ -2,7 +2,7 @@
 #ifndef PLIM_PLAN_LOAD_PLAN_H
 #define PLIM_PLAN_LOAD_PLAN_H
 
-#include "load/trial.h"
+#include "load/probe.h"
 #include "store/dataset.h"
 
 #include <plimsoll/plan.h>
@@ -23,7 +23,7 @@ typedef struct plim__load_beside {
     bool any_cut;        /* the plan is asked only whether it cuts: one seed at a time will do */
     bool bits;           /* a cut changes the last bits of what is computed */
     bool quiet;          /* nothing is read, and nothing said but in errors */
-    const plim__trial_t *known; /* where quiet: what seeds came to; NULL: what dataset.json says */
+    const plim__probe_t *known; /* where quiet: what seeds came to; NULL: what dataset.json says */
     const char *what;           /* the memory is for: "batches", "training on batches" */
     const char *remedies;       /* besides --memory: ", or …" */
 } plim__load_beside_t;

@@ -54,7 +54,7 @@ plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
 }
 
 /* The value at `seeds` of the power law through two points. */
-static double by_power(const plim__trial_size_t *from, const plim__trial_size_t *to,
+static double by_power(const plim__probe_size_t *from, const plim__probe_size_t *to,
                        int64_t from_value, int64_t to_value, int64_t seeds)
 {
     double power =
@@ -62,12 +62,12 @@ static double by_power(const plim__trial_size_t *from, const plim__trial_size_t 
     return (double)to_value * pow((double)seeds / (double)to->seeds, fmin(fmax(power, 0), 1));
 }
 
-plim__load_size_t plim__load_size_tried(const plim__trial_t *trial, int64_t num_seeds)
+plim__load_size_t plim__load_size_tried(const plim__probe_t *trial, int64_t num_seeds)
 {
     int last = 1;
     while (last + 1 < trial->count && trial->sizes[last].seeds < num_seeds)
         last++;
-    const plim__trial_size_t *from = &trial->sizes[last - 1], *to = &trial->sizes[last];
+    const plim__probe_size_t *from = &trial->sizes[last - 1], *to = &trial->sizes[last];
     return (plim__load_size_t){
         .nodes = whole(by_power(from, to, from->nodes, to->nodes, num_seeds)),
         .edges = whole(by_power(from, to, from->edges, to->edges, num_seeds))};

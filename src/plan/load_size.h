@@ -2,7 +2,7 @@
 #ifndef PLIM_PLAN_LOAD_SIZE_H
 #define PLIM_PLAN_LOAD_SIZE_H
 
-#include "load/trial.h"
+#include "load/probe.h"
 #include "store/manifest.h"
 
 #include <plimsoll/loader.h>
@@ -25,6 +25,6 @@ plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
  * From a trial of at least two sizes: between them by powers, beyond them by the last power, which
  * is a little too much, since more seeds share more.
  */
-plim__load_size_t plim__load_size_tried(const plim__trial_t *trial, int64_t num_seeds);
+plim__load_size_t plim__load_size_tried(const plim__probe_t *trial, int64_t num_seeds);
 
 #endif

@@ -10,7 +10,7 @@
 #include "nn/model.h"
 #include "plan/load_cost.h"
 #include "plan/load_plan.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "plan/train_accounts.h"
 #include "plan/train_plan.h"
 #include "sample/offsets.h"
@@ -25,7 +25,7 @@ static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training
 {
     plim__model_params_t params = {.model = training->model,
                                    .num_features = info->num_features,
-                                   .num_outputs = plim__settings_outputs(info),
+                                   .num_outputs = plim__plan_settings_outputs(info),
                                    .row_type = info->feature_type,
                                    .workers = 1,
                                    .max_src = 1,
@@ -49,7 +49,7 @@ static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
     plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     plim__exact_fit_t fit;
     int num_layers;
-    plim__exact_layers_shape(info, &training->model, plim__settings_outputs(info), false,
+    plim__exact_layers_shape(info, &training->model, plim__plan_settings_outputs(info), false,
                              &num_layers, layers);
     if (available < 0)
         return false;
@@ -115,21 +115,21 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
                         plim__predict_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const int64_t outputs = plim__settings_outputs(info);
+    const int64_t outputs = plim__plan_settings_outputs(info);
     const int64_t library = plim__cost_pages(plim__dense_library_bytes());
     const int64_t weights = weight_bytes(info, training);
     const int64_t offsets = plim__cost_pages(plim__offsets_estimate(dataset));
     const int64_t team = plim__cost_pages(plim__team_estimate(1));
-    const int64_t exact_least =
-        plim__cost_pages(plim__exact_cost_least(job, dataset, &training->model, outputs, false));
+    const int64_t exact_minimum =
+        plim__cost_pages(plim__exact_cost_minimum(job, dataset, &training->model, outputs, false));
     const int64_t before = plan->load.held + before_exact(dataset, training) - offsets;
     const int64_t growth = plim__footprint_growth(plan->line);
     int64_t bytes, disk = 0;
-    const int64_t least = plim__add_saturating_i64(before + growth, exact_least);
-    cost->least = plim__ledger_lowest(least, plan->load.spare);
-    const int64_t line = cost->least <= plan->line ? plim__max_i64(plan->line, least) : 0;
+    const int64_t least = plim__add_saturating_i64(before + growth, exact_minimum);
+    cost->minimum = plim__ledger_lowest(least, plan->load.spare);
+    const int64_t line = cost->minimum <= plan->line ? plim__max_i64(plan->line, least) : 0;
     if (!fit_exact(job, info, training, line - before - growth - offsets, &bytes, &disk))
-        bytes = exact_least - offsets;
+        bytes = exact_minimum - offsets;
     cost->disk_bytes = plim__add_saturating_i64(
         disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));
     enter(plan, "oneDNN", library);
@@ -150,11 +150,11 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t output = plim__cost_pages(OUTPUT_BYTES);
     const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
     cost->disk_bytes =
-        plim__mul_saturating_i64(rows, plim__settings_outputs(info) * (int64_t)sizeof(float));
+        plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info) * (int64_t)sizeof(float));
     if (plim__evaluation_plan_quiet(job, dataset, training, plan->line - output, &evaluation) !=
         PLIM_OK)
         return; /* with its output less than training takes, so it does fit */
-    cost->least = evaluation.least + output;
+    cost->minimum = evaluation.minimum + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim_plan_account_t *account = &evaluation.accounts[i];
         const int64_t there = entered(plan, account->name);
@@ -167,7 +167,7 @@ void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *datas
                               const plim_training_t *training, plim_train_plan_t *plan,
                               plim__predict_cost_t *cost_out)
 {
-    *cost_out = (plim__predict_cost_t){.least = 0};
+    *cost_out = (plim__predict_cost_t){.minimum = 0};
     if (plim_dataset_info(dataset)->num_graphs > 0 || training->model.kind == PLIM_MLP)
         enter_sampled(job, dataset, training, plan, cost_out);
     else

@@ -7,7 +7,7 @@
 #include <plimsoll/train.h>
 
 typedef struct plim__predict_cost {
-    int64_t least;      /* the least line under which it runs; 0: not known */
+    int64_t minimum;    /* the least line under which it runs; 0: not known */
     int64_t disk_bytes; /* of layers in between and of what is written */
 } plim__predict_cost_t;
 

@@ -41,14 +41,14 @@ static bool take_number(const char **text, int64_t least, int64_t most, int64_t 
     return true;
 }
 
-static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__trial_t *trial_out)
+static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__probe_t *trial_out)
 {
-    plim__trial_t trial = {0};
+    plim__probe_t trial = {0};
     int64_t count, least = 1;
-    if (!take_number(&text, 0, PLIM__TRIAL_SIZES, &count))
+    if (!take_number(&text, 0, PLIM__PROBE_SIZES, &count))
         return false;
     for (; trial.count < count; trial.count++) {
-        plim__trial_size_t *size = &trial.sizes[trial.count];
+        plim__probe_size_t *size = &trial.sizes[trial.count];
         if (!take_number(&text, least, info->num_nodes, &size->seeds) ||
             !take_number(&text, size->seeds, info->num_nodes, &size->nodes) ||
             !take_number(&text, 1, INT64_MAX / 4, &size->edges))
@@ -59,7 +59,7 @@ static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim_
     return true;
 }
 
-static void keep_sizes(const char *name, const plim__trial_t *trial)
+static void keep_sizes(const char *name, const plim__probe_t *trial)
 {
     char text[PLIM__CACHE_TEXT];
     int used = snprintf(text, sizeof text, "%d\n", trial->count);
@@ -70,13 +70,13 @@ static void keep_sizes(const char *name, const plim__trial_t *trial)
     plim__cache_write(name, text);
 }
 
-plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t *dataset,
+plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
-                                     plim__trial_t *trial_out)
+                                     plim__probe_t *trial_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
-    plim__trial_t trial = {0};
+    plim__probe_t trial = {0};
     *trial_out = trial;
     if (plim__dataset_is_shape(dataset))
         return PLIM_OK;
@@ -86,7 +86,7 @@ plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t
     if (!reads)
         return PLIM_OK;
     plim__dense_library_rest(); /* whose bytes are not among a trial's */
-    const plim_status_t status = plim__trial_run(job, dataset, recipe, &trial);
+    const plim_status_t status = plim__probe_run(job, dataset, recipe, &trial);
     if (status == PLIM_ERR_BUDGET)
         return PLIM_OK;
     if (status != PLIM_OK)

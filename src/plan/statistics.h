@@ -3,17 +3,17 @@
 #ifndef PLIM_PLAN_STATISTICS_H
 #define PLIM_PLAN_STATISTICS_H
 
-#include "load/trial.h"
+#include "load/probe.h"
 #include "store/dataset.h"
 
 /*
  * The trial of that recipe: from the cache, else, where `reads` allows it, run now and kept. The
  * same either way. A dataset without files has none. Empty, and PLIM_OK, when there is
- * none or the ledger has no room for it; else errors as of plim__trial_run.
+ * none or the ledger has no room for it; else errors as of plim__probe_run.
  */
-plim_status_t plim__statistics_trial(const plim_job_t *job, const plim_dataset_t *dataset,
+plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
-                                     plim__trial_t *trial_out);
+                                     plim__probe_t *trial_out);
 
 /* Nodes and edges of the largest graph likewise; taken as eight times the mean, *guessed_out, where
  * they are not known. */

@@ -3,12 +3,12 @@
 #include "base/check.h"
 #include "base/job.h"
 #include "io/safetensors.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "mem/arena.h"
 #include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/load_cost.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 
 #include <stdio.h>
 
@@ -37,7 +37,7 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
     plim__model_params_t params = {
         .model = settings->model,
         .num_features = info->num_features,
-        .num_outputs = plim__settings_outputs(info),
+        .num_outputs = plim__plan_settings_outputs(info),
         .row_type = plan->recipe.row_type,
         .graph_level = graph_level,
         .training = training,

@@ -14,8 +14,8 @@
 #include "plan/advise.h"
 #include "plan/expect.h"
 #include "plan/load_plan.h"
+#include "plan/plan_settings.h"
 #include "plan/predict_cost.h"
-#include "plan/settings.h"
 #include "plan/train_accounts.h"
 #include "plan/train_cost.h"
 
@@ -27,7 +27,7 @@ typedef struct beside {
     const plim_training_t *training;
     bool trains; /* else it evaluates */
     bool quiet;
-    const plim__trial_t *known; /* as plim__load_beside_t's */
+    const plim__probe_t *known; /* as plim__load_beside_t's */
 } beside_t;
 
 static int64_t beside_bytes(const void *context, const plim_load_plan_t *plan)
@@ -58,7 +58,7 @@ static void part_off(plim_load_plan_t *load, int64_t beside)
     const int64_t total = held + plim__max_i64(own, load->start);
     load->total = total - (plim__footprint_growth(load->total) - plim__footprint_growth(total));
     load->line = plim__max_i64(load->line - beside, load->total);
-    load->least = plim__min_i64(load->least, load->total);
+    load->minimum = plim__min_i64(load->minimum, load->total);
 }
 
 /* What the kernel takes is an account of its own, out of the process's, which comes first. */
@@ -101,9 +101,9 @@ static void add_prediction(const beside_t *context, const plim_dataset_t *datase
         return;
     plim__predict_cost_enter(context->job, dataset, context->training, plan, &cost);
     plan->expect.disk_bytes = plim__add_saturating_i64(plan->expect.disk_bytes, cost.disk_bytes);
-    if (cost.least <= plan->line)
+    if (cost.minimum <= plan->line)
         return;
-    const int64_t mebibytes = cost.least / MIB + 2;
+    const int64_t mebibytes = cost.minimum / MIB + 2;
     plim__log(context->job, PLIM_LOG_WARNING,
               "training fits under %s, but exact prediction of all nodes afterwards needs at least "
               "%lld MiB",
@@ -135,7 +135,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                         .what = context->trains ? "training on batches"
                                                                 : "evaluation on batches",
                                         .remedies = remedies_for(context)};
-    const plim_recipe_t recipe = plim__settings_recipe(context->info, training);
+    const plim_recipe_t recipe = plim__plan_settings_recipe(context->info, training);
     plim_train_plan_t plan = {0};
     bool tight;
     PLIM_TRY(plim__load_plan_beside(context->job, dataset, &recipe, wishes, &beside, &plan.load,
@@ -143,7 +143,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     if (tight)
         context = &tighter;
     plan.line = plan.load.line;
-    plan.least = plan.load.least;
+    plan.minimum = plan.load.minimum;
     plan.recompute = context->training->model.recompute;
     gather_accounts(context, &plan.load, &plan);
     plan.expect = plan.load.expect;
@@ -173,7 +173,7 @@ static int64_t fewer(int64_t a, int64_t b)
 
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
-                                     const plim_load_wishes_t *wishes, const plim__trial_t *known,
+                                     const plim_load_wishes_t *wishes, const plim__probe_t *known,
                                      plim_train_plan_t *plan_out)
 {
     const beside_t context = {.job = job,
@@ -196,7 +196,7 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
         .job = job, .info = plim_dataset_info(dataset), .training = training, .trains = true};
     plim_load_wishes_t wanted = {0};
     char message[PLIM_MESSAGE_MAX], advice[PLIM__ADVICE_TEXT];
-    PLIM_TRY(plim__settings_check(dataset, training));
+    PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (wishes != NULL)
         wanted = *wishes;
     wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
@@ -213,7 +213,7 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
 {
     const beside_t context = {.job = job, .info = plim_dataset_info(dataset), .training = training};
     const plim_load_wishes_t wanted = {.part_seeds = training->microbatch};
-    PLIM_TRY(plim__settings_check(dataset, training));
+    PLIM_TRY(plim__plan_settings_check(dataset, training));
     return plan_for(&context, dataset, &wanted, plan_out);
 }
 

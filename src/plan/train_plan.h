@@ -2,7 +2,7 @@
 #ifndef PLIM_PLAN_TRAIN_PLAN_H
 #define PLIM_PLAN_TRAIN_PLAN_H
 
-#include "load/trial.h"
+#include "load/probe.h"
 #include "store/dataset.h"
 
 #include <plimsoll/train.h>
@@ -17,7 +17,7 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
  * what seeds of this recipe come to; NULL: what dataset.json says. */
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
-                                     const plim_load_wishes_t *wishes, const plim__trial_t *known,
+                                     const plim_load_wishes_t *wishes, const plim__probe_t *known,
                                      plim_train_plan_t *plan_out);
 
 /* As plim__evaluation_plan, under that line; nothing is read and nothing said. */

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "plan/load_size.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "plan/statistics.h"
 #include "pyg/pyg_step.h"
 #include "store/dataset.h"
@@ -215,8 +215,8 @@ static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_
     double nodes, edges;
     changed.model.precision = precision;
     plim__pyg_batch(sizes, num_seeds, &nodes, &edges);
-    const plim__pyg_step_t step =
-        plim__pyg_step(&changed, info->num_features, plim__settings_outputs(info), nodes, edges);
+    const plim__pyg_step_t step = plim__pyg_step(&changed, info->num_features,
+                                                 plim__plan_settings_outputs(info), nodes, edges);
     gpu_need_t need = {4 * step.parameters, batch_bytes(info, nodes, edges), step.train, 0};
     need.total = GPU_CONTEXT_BYTES + GPU_SPARE * (need.model + need.batch + need.activations);
     return need;
@@ -273,8 +273,8 @@ static void estimate(const plim_dataset_info_t *info, const plim_training_t *tra
                      const plim_pyg_options_t *options, double nodes, double edges,
                      plim_pyg_plan_t *plan_out)
 {
-    const plim__pyg_step_t step =
-        plim__pyg_step(training, info->num_features, plim__settings_outputs(info), nodes, edges);
+    const plim__pyg_step_t step = plim__pyg_step(training, info->num_features,
+                                                 plim__plan_settings_outputs(info), nodes, edges);
     const double batch = batch_bytes(info, nodes, edges);
     const double sampler = sampler_bytes(info, nodes, edges);
     *plan_out = (plim_pyg_plan_t){.batch_nodes = whole(nodes), .batch_edges = whole(edges)};
@@ -323,7 +323,7 @@ static plim_status_t check(const plim_dataset_t *dataset, const plim_training_t 
                           "%d loaders, %d workers, %d batches ahead: from 1 to 3 loaders, up to "
                           "1024 workers and from 1 to 1024 batches can be estimated",
                           options->num_loaders, options->num_workers, options->prefetch);
-    return plim__settings_check(dataset, training);
+    return plim__plan_settings_check(dataset, training);
 }
 
 plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -336,11 +336,11 @@ plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset
                                .recipe = training->recipe};
     sizes.recipe.form = PLIM_PYG;
     if (sizes.recipe.num_hops > 0)
-        PLIM_TRY(plim__statistics_trial(job, dataset, &sizes.recipe, true, &sizes.trial));
+        PLIM_TRY(plim__statistics_probe(job, dataset, &sizes.recipe, true, &sizes.trial));
     if (sizes.recipe.num_hops > 1 && sizes.trial.count > 0) {
         plim_recipe_t shorter = sizes.recipe;
         shorter.num_hops--;
-        PLIM_TRY(plim__statistics_trial(job, dataset, &shorter, true, &sizes.before));
+        PLIM_TRY(plim__statistics_probe(job, dataset, &shorter, true, &sizes.before));
     }
     plim__pyg_estimate(info, training, options, &sizes, plan_out);
     return PLIM_OK;

@@ -2,7 +2,7 @@
 #ifndef PLIM_PYG_PYG_PLAN_H
 #define PLIM_PYG_PYG_PLAN_H
 
-#include "load/trial.h"
+#include "load/probe.h"
 #include "store/manifest.h"
 
 #include <plimsoll/pyg.h>
@@ -11,8 +11,8 @@
 typedef struct plim__pyg_sizes {
     const plim__manifest_t *manifest;
     plim_recipe_t recipe;
-    plim__trial_t trial;  /* empty: only the manifest is known */
-    plim__trial_t before; /* the same without the last hop */
+    plim__probe_t trial;  /* empty: only the manifest is known */
+    plim__probe_t before; /* the same without the last hop */
 } plim__pyg_sizes_t;
 
 /* Distinct nodes and drawn edges of a batch of so many seeds. */

@@ -82,10 +82,10 @@ static size_t tallies_bytes(const plim_job_t *job)
     return plim__arena_piece((size_t)plim__job_threads(job), sizeof(tally_t), 1);
 }
 
-size_t plim__offsets_work_least(const plim_job_t *job)
+size_t plim__offsets_work_minimum(const plim_job_t *job)
 {
     return plim__round_up(tallies_bytes(job), PLIM__PAGE) +
-           plim__sweep_least(job, PIECE_BYTES, false);
+           plim__sweep_minimum(job, PIECE_BYTES, false);
 }
 
 static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)

@@ -21,7 +21,7 @@ typedef struct plim__list {
 } plim__list_t;
 
 size_t plim__offsets_estimate(const plim_dataset_t *dataset); /* what stays */
-size_t plim__offsets_work_least(const plim_job_t *job); /* what reading takes besides, at least */
+size_t plim__offsets_work_minimum(const plim_job_t *job); /* what reading takes besides, at least */
 
 /*
  * Reads indptr.npy once, sequentially, on as many threads as there is room for. Account "offsets".

@@ -101,7 +101,7 @@ static size_t bytes_for(const plim_job_t *job, int64_t piece, bool placed, int w
     return plim__arena_piece(1, sizeof(state_t), 1) + PLIM__PAGE + (size_t)workers * one;
 }
 
-size_t plim__sweep_least(const plim_job_t *job, int64_t piece, bool placed)
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece, bool placed)
 {
     return bytes_for(job, piece, placed, 1);
 }

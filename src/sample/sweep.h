@@ -38,7 +38,7 @@ typedef struct plim__sweep {
 plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);
 
 /* What a sweep of such pieces needs at least, and needs no more than, while it runs. */
-size_t plim__sweep_least(const plim_job_t *job, int64_t piece, bool placed);
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece, bool placed);
 size_t plim__sweep_most(const plim_job_t *job, int64_t piece, bool placed);
 
 #endif

@@ -86,7 +86,7 @@ plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dat
 /*
  * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than `gap`
  * bytes apart joined. Lists of the nodes in `hot` (sealed; borrowed; NULL or empty: none) are kept
- * in memory, at most hot_bytes of them in ascending order of nodes (account "hot lists"); their
+ * in memory, at most cache_bytes of them in ascending order of nodes (account "hot lists"); their
  * pages may be taken back by the kernel at any time: an entry that is gone is read again.
  */
 typedef struct plim__topology_disk_params {
@@ -94,7 +94,7 @@ typedef struct plim__topology_disk_params {
     int depth;  /* I/Os in flight, for each worker */
     size_t gap; /* see plim__reader_params_t */
     const plim__node_set_t *hot;
-    size_t hot_bytes;
+    size_t cache_bytes;
 } plim__topology_disk_params_t;
 
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -111,12 +111,12 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
  */
 plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker);
 
-/* Bytes of hot lists' entries, 0 in a source of another kind; and as plim__hot_lists_limit,
+/* Bytes of hot lists' entries, 0 in a source of another kind; and as plim__list_cache_limit,
  * harmless there. */
 size_t plim__topology_disk_kept(const plim__topology_t *source);
 void plim__topology_disk_limit(plim__topology_t *source, size_t bytes);
 
-/* For tests: the lists that it keeps in memory (sample/hot_lists.h), or NULL. */
-const struct plim__hot_lists *plim__topology_disk_hot(const plim__topology_t *source);
+/* For tests: the lists that it keeps in memory (sample/list_cache.h), or NULL. */
+const struct plim__list_cache *plim__topology_disk_cache(const plim__topology_t *source);
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/fail.h"
 #include "base/radix.h"
 #include "base/threads.h"
-#include "sample/hot_lists.h"
+#include "sample/list_cache.h"
 
 #include <stdatomic.h>
 
@@ -56,7 +56,7 @@ typedef struct disk {
     plim__arena_t arena;
     plim__file_t file;
     const plim__offsets_t *offsets;
-    plim__hot_lists_t *hot; /* NULL: none */
+    plim__list_cache_t *hot; /* NULL: none */
     int64_t num_nodes;
     size_t width; /* of an entry */
     int num_workers;
@@ -199,10 +199,10 @@ static void find_hot(const disk_t *disk, const worker_t *worker, const piece_t *
     for (int64_t i = 0; i < piece->count; i++) {
         if (i + AHEAD < piece->count)
             plim__node_set_prefetch(disk->hot->nodes, nodes[i + AHEAD]);
-        int64_t rank = plim__hot_lists_rank(disk->hot, nodes[i]);
+        int64_t rank = plim__list_cache_rank(disk->hot, nodes[i]);
         worker->ranks[i] = rank;
         if (rank >= 0)
-            plim__hot_lists_prefetch(disk->hot, rank);
+            plim__list_cache_prefetch(disk->hot, rank);
     }
 }
 
@@ -218,9 +218,9 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
     plim__draw_positions(piece->hop, piece->nodes[i], degree, ids);
     if (!hot)
         return;
-    int64_t start = plim__hot_lists_start(disk->hot, worker->ranks[i]);
+    int64_t start = plim__list_cache_start(disk->hot, worker->ranks[i]);
     for (int64_t k = 0; k < count; k++)
-        plim__hot_lists_prefetch_entry(disk->hot, start + ids[k]);
+        plim__list_cache_prefetch_entry(disk->hot, start + ids[k]);
 }
 
 /*
@@ -234,13 +234,13 @@ static bool take_hot(const disk_t *disk, const worker_t *worker, const piece_t *
     int64_t all = 0;
     if (disk->hot == NULL || worker->ranks[i] < 0)
         return false;
-    int64_t start = plim__hot_lists_start(disk->hot, worker->ranks[i]);
+    int64_t start = plim__list_cache_start(disk->hot, worker->ranks[i]);
     for (int64_t k = 0; k < count; k++) {
-        ids[k] = plim__hot_lists_entry(disk->hot, start + ids[k]);
+        ids[k] = plim__list_cache_entry(disk->hot, start + ids[k]);
         all |= ids[k];
     }
     if (all < 0) {
-        plim__hot_lists_miss(disk->hot);
+        plim__list_cache_miss(disk->hot);
         plim__draw_positions(piece->hop, piece->nodes[i], worker->lists[i].degree, ids);
     }
     return all >= 0;
@@ -405,14 +405,14 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 static void destroy(plim__topology_t *source)
 {
     disk_t *disk = (disk_t *)source;
-    plim__hot_lists_destroy(disk->hot);
+    plim__list_cache_destroy(disk->hot);
     for (int i = 0; i < disk->num_workers; i++)
         plim__reader_destroy(disk->workers[i].reader);
     plim__file_close(&disk->file);
     plim__arena_destroy(&disk->arena);
 }
 
-const plim__hot_lists_t *plim__topology_disk_hot(const plim__topology_t *source)
+const plim__list_cache_t *plim__topology_disk_cache(const plim__topology_t *source)
 {
     return ((const disk_t *)source)->hot;
 }
@@ -438,9 +438,9 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
                                     const plim__topology_disk_params_t *params)
 {
     const plim__reader_params_t reader = reader_params(params);
-    size_t hot = plim__hot_lists_estimate(dataset, params->hot, params->hot_bytes);
+    size_t hot = plim__list_cache_estimate(dataset, params->hot, params->cache_bytes);
     if (hot > 0)
-        hot += plim__hot_lists_fill_estimate(job, params->workers);
+        hot += plim__list_cache_fill_estimate(job, params->workers);
     return plim__round_up(arena_bytes(plim__index_bytes(plim_dataset_info(dataset)->index_type),
                                       params->workers),
                           PLIM__PAGE) +
@@ -471,13 +471,13 @@ static plim_status_t keep_hot(disk_t *disk, const plim_job_t *job, const plim_da
     int num_fillers = disk->num_workers < PLIM__THREADS_MAX ? disk->num_workers : PLIM__THREADS_MAX;
     if (params->hot == NULL)
         return PLIM_OK;
-    PLIM_TRY(plim__hot_lists_create(job, dataset, disk->offsets, params->hot, params->hot_bytes,
-                                    &disk->hot));
+    PLIM_TRY(plim__list_cache_create(job, dataset, disk->offsets, params->hot, params->cache_bytes,
+                                     &disk->hot));
     if (disk->hot == NULL)
         return PLIM_OK;
     for (int i = 0; i < num_fillers; i++)
         fillers[i] = filler_of(&disk->workers[i]);
-    plim_status_t status = plim__hot_lists_fill(disk->hot, job, &disk->file, fillers, num_fillers);
+    plim_status_t status = plim__list_cache_fill(disk->hot, job, &disk->file, fillers, num_fillers);
     for (int i = 0; i < num_fillers; i++)
         plim__reader_totals(disk->workers[i].reader, &disk->workers[i].old_transfers,
                             &disk->workers[i].old_bytes);
@@ -490,19 +490,19 @@ plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int number)
     if (source->draw != draw || disk->hot == NULL)
         return PLIM_OK;
     const plim__list_filler_t filler = filler_of(&disk->workers[number]);
-    return plim__hot_lists_refresh(disk->hot, &disk->file, &filler);
+    return plim__list_cache_refresh(disk->hot, &disk->file, &filler);
 }
 
 size_t plim__topology_disk_kept(const plim__topology_t *source)
 {
     const disk_t *disk = (const disk_t *)source;
-    return source->draw == draw && disk->hot != NULL ? plim__hot_lists_bytes(disk->hot) : 0;
+    return source->draw == draw && disk->hot != NULL ? plim__list_cache_bytes(disk->hot) : 0;
 }
 
 void plim__topology_disk_limit(plim__topology_t *source, size_t bytes)
 {
     if (plim__topology_disk_kept(source) > 0)
-        plim__hot_lists_limit(((disk_t *)source)->hot, bytes);
+        plim__list_cache_limit(((disk_t *)source)->hot, bytes);
 }
 
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -22,9 +22,9 @@
 #define XXH_INLINE_ALL /* its state lies in our arena */
 #include <xxhash.h>
 
-#define DEPTH 4                        /* blocks read ahead by a worker */
-#define BLOCK_MOST ((size_t)1 << 20)   /* bytes of a block when there is room … */
-#define BLOCK_LEAST ((size_t)64 << 10) /* … and when there is little */
+#define DEPTH 4                      /* blocks read ahead by a worker */
+#define BLOCK_MOST ((size_t)1 << 20) /* bytes of a block when there is room … */
+#define BLOCK_MIN ((size_t)64 << 10) /* … and when there is little */
 #define SAMPLE_PIECES 64
 #define SAMPLE_BYTES ((int64_t)256 << 10)
 
@@ -375,7 +375,7 @@ static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_o
         int64_t fit = available / (int64_t)(worker_size(block) + engine + PLIM__STACK_BYTES);
         *block_out = block;
         *workers_out = fit < 1 ? 1 : (int)plim__min_i64(fit, most);
-        if (fit >= 1 || block == BLOCK_LEAST)
+        if (fit >= 1 || block == BLOCK_MIN)
             return;
     }
 }

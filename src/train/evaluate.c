@@ -11,8 +11,8 @@
 #include "load/seeds.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "plan/plan_settings.h"
 #include "plan/predict_cost.h"
-#include "plan/settings.h"
 #include "plan/train_plan.h"
 #include "train/output.h"
 #include "train/run.h"
@@ -32,7 +32,7 @@ static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *datas
         return plim__fail(PLIM_ERR_DATA,
                           "%s was trained on another dataset: its fingerprint is %s, and %s has %s",
                           run, info.fingerprint, plim__dataset_path(dataset), fingerprint);
-    PLIM_TRY(plim__settings_check(dataset, &info.training));
+    PLIM_TRY(plim__plan_settings_check(dataset, &info.training));
     *training_out = info.training;
     return PLIM_OK;
 }

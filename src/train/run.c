@@ -12,7 +12,7 @@
 #include "io/commit.h"
 #include "store/manifest.h"
 #include "train/run_internal.h"
-#include "train/settings.h"
+#include "train/run_settings.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -334,8 +334,8 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
     PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
-    PLIM_TRY(
-        plim__settings_compare(before, now, plim__position_begun(&position), PLIM_ERR_USAGE, path));
+    PLIM_TRY(plim__run_settings_compare(before, now, plim__position_begun(&position),
+                                        PLIM_ERR_USAGE, path));
     if (now->epochs > before->epochs && plim__position_ends(&position, now))
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -392,7 +392,7 @@ static plim_status_t open_files(plim__run_t *run)
     remove_leftovers(run->path);
     PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_mend(&run->timeline));
-    if (plim__settings_same(&about.training, &run->training))
+    if (plim__run_settings_same(&about.training, &run->training))
         return PLIM_OK;
     about.training = run->training;
     return plim__run_json_write(run->job, path, &about, false);

@@ -6,7 +6,7 @@
 #include "io/json_memory.h"
 #include "io/seal.h"
 #include "mem/arena.h"
-#include "train/settings.h"
+#include "train/run_settings.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static bool is_utf8(const char *text)
 
 static plim_status_t settings_of(const plim_training_t *training, json_t **settings_out)
 {
-    *settings_out = plim__settings_render(training);
+    *settings_out = plim__run_settings_render(training);
     return *settings_out != NULL
                ? PLIM_OK
                : plim__fail(PLIM_ERR_USAGE, "a setting is not a finite number, or of no kind that "
@@ -62,7 +62,7 @@ static plim_status_t render(const plim__run_json_t *about, char *text, size_t *s
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
     size_t size = json_dumpb(
         root, text, TEXT_MAX - 1,
-        JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)plim__settings_digits(&about->training)));
+        JSON_INDENT(2) | JSON_REAL_PRECISION((size_t)plim__run_settings_digits(&about->training)));
     json_decref(root);
     if (size == 0 || size >= TEXT_MAX || !plim__seal_put(text, TEXT_MAX, &size))
         return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write run.json");
@@ -142,7 +142,7 @@ static plim_status_t take_root(const json_t *root, const char *name, plim__run_j
         return plim__fail(PLIM_ERR_DATA, "%s: \"threads\" is missing or not a number of threads",
                           name);
     here->threads = (int)json_integer_value(threads);
-    return plim__settings_parse(json_object_get(root, "settings"), name, &about_out->training);
+    return plim__run_settings_parse(json_object_get(root, "settings"), name, &about_out->training);
 }
 
 /* The text parsed, with jansson's memory on the ledger until plim__ledger_release. */
@@ -221,9 +221,9 @@ plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training
     PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__RUN_ACCOUNT, JSON_MAX, &account));
     plim_status_t status = settings_of(training, &settings);
     if (status == PLIM_OK)
-        used =
-            json_dumpb(settings, text_out, size - 1,
-                       JSON_COMPACT | JSON_REAL_PRECISION((size_t)plim__settings_digits(training)));
+        used = json_dumpb(settings, text_out, size - 1,
+                          JSON_COMPACT |
+                              JSON_REAL_PRECISION((size_t)plim__run_settings_digits(training)));
     json_decref(settings);
     plim__ledger_release(job->ledger, account, JSON_MAX);
     PLIM_TRY(status);
@@ -240,7 +240,7 @@ plim_status_t plim__run_json_settings_of(const plim_job_t *job, const char *text
     int account = 0;
     json_t *root = NULL;
     PLIM_TRY(load(job, text, strlen(text), name, &memory, &account, &root));
-    plim_status_t status = plim__settings_parse(root, name, training_out);
+    plim_status_t status = plim__run_settings_parse(root, name, training_out);
     json_decref(root);
     plim__ledger_release(job->ledger, account, memory);
     return status;

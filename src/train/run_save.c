@@ -5,7 +5,7 @@
 #include "base/job.h"
 #include "mem/size_text.h"
 #include "train/run_internal.h"
-#include "train/settings.h"
+#include "train/run_settings.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -328,7 +328,7 @@ plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *par
     (void)snprintf(epoch, sizeof epoch, "%lld", (long long)position->best_epoch);
     notes[NUM_FACTS] = (plim__note_t){"epoch", epoch};
     for (int i = 0; i < 3; i++) {
-        (void)plim__settings_real(position->best_score[i], scores[i]);
+        (void)plim__run_settings_real(position->best_score[i], scores[i]);
         notes[NUM_FACTS + 1 + i] = (plim__note_t){keys[i], scores[i]};
     }
     return write_tensors(run, &run->best, PLIM__RUN_BEST, notes, NUM_FACTS + 4,
@@ -365,8 +365,8 @@ static plim_status_t check_facts(const plim__run_t *run, const plim__safetensors
                           "%s: from the dataset of fingerprint %.16s, but the run is on %s", path,
                           fingerprint, run->fingerprint);
     PLIM_TRY(plim__run_json_settings_of(run->job, settings, path, &before));
-    return plim__settings_compare(&before, &run->training, plim__position_begun(position),
-                                  PLIM_ERR_DATA, path);
+    return plim__run_settings_compare(&before, &run->training, plim__position_begun(position),
+                                      PLIM_ERR_DATA, path);
 }
 
 static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *file, const char *path,

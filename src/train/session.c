@@ -4,8 +4,8 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/governor.h"
-#include "load/parts.h"
-#include "plan/settings.h"
+#include "load/loader_params.h"
+#include "plan/plan_settings.h"
 
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                                      .dataset = dataset,
                                      .info = info,
                                      .training = *training,
-                                     .num_outputs = plim__settings_outputs(info),
+                                     .num_outputs = plim__plan_settings_outputs(info),
                                      .events = events,
                                      .user = user};
     session_out->training.loss = plim_training_loss(info, training);

@@ -13,13 +13,13 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/governor.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "mem/arena.h"
 #include "nn/loss.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "train/run.h"
+#include "train/run_settings.h"
 #include "train/session.h"
-#include "train/settings.h"
 #include "train/timeline.h"
 
 #include <inttypes.h>
@@ -128,7 +128,7 @@ static bool is_saved(const trainer_t *trainer)
            trainer->saved_epoch == trainer->position.epoch;
 }
 
-static plim_status_t say_memory(trainer_t *trainer)
+static plim_status_t log_memory(trainer_t *trainer)
 {
     plim_sample_t sample;
     plim_meter_read(trainer->timeline.meter, &sample);
@@ -294,7 +294,7 @@ static plim_status_t after_batch(trainer_t *trainer, bool updated)
         return plim__job_check(trainer->session.job);
     PLIM_TRY(look_at_governor(trainer));
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
-        PLIM_TRY(say_memory(trainer));
+        PLIM_TRY(log_memory(trainer));
     const bool by_steps =
         training->checkpoint_steps > 0 && position->updates % training->checkpoint_steps == 0;
     const bool by_time =
@@ -347,7 +347,7 @@ static int number_text(char *text, size_t size, const char *name, double value)
 {
     char number[PLIM__REAL_TEXT] = "null";
     if (isfinite(value))
-        (void)plim__settings_real(value, number);
+        (void)plim__run_settings_real(value, number);
     return snprintf(text, size, ",\"%s\":%s", name, number);
 }
 
@@ -476,7 +476,7 @@ static plim_status_t score_training(trainer_t *trainer)
 }
 
 /* The disk is full: what of the run is on it, and how it goes on. */
-static plim_status_t say_full(const trainer_t *trainer, const char *message)
+static plim_status_t log_full(const trainer_t *trainer, const char *message)
 {
     char saved[96] = "nothing was saved yet, so it begins anew";
     if (trainer->saved_step >= 0)
@@ -500,9 +500,9 @@ static plim_status_t keep(trainer_t *trainer, plim_status_t status)
     plim__fail_save(message, sizeof message);
     const plim_status_t saved = is_saved(trainer) ? PLIM_OK : save(trainer);
     if (status == PLIM_ERR_DISK)
-        return say_full(trainer, message);
+        return log_full(trainer, message);
     if (status == PLIM_OK || (status == PLIM_ERR_STOPPED && saved != PLIM_OK))
-        return saved == PLIM_ERR_DISK ? say_full(trainer, plim_last_error()) : saved;
+        return saved == PLIM_ERR_DISK ? log_full(trainer, plim_last_error()) : saved;
     if (status == PLIM_ERR_STOPPED)
         return plim__fail(PLIM_ERR_STOPPED,
                           "stopped in epoch %" PRId64 " at step %" PRId64 " of %" PRId64
@@ -573,7 +573,7 @@ static void end_trainer(trainer_t *trainer)
 static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_training_t *training,
                                 const plim_train_plan_t *plan)
 {
-    const plim_recipe_t wanted = plim__settings_recipe(info, training);
+    const plim_recipe_t wanted = plim__plan_settings_recipe(info, training);
     const plim_recipe_t *planned = &plan->load.recipe;
     bool same = wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
                 wanted.replace == planned->replace && wanted.form == planned->form &&
@@ -606,7 +606,7 @@ static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool 
 }
 
 /* Where a resumed run goes on. */
-static void say_where(const trainer_t *trainer, bool found)
+static void log_where(const trainer_t *trainer, bool found)
 {
     const plim__position_t *position = &trainer->position;
     const plim_job_t *job = trainer->session.job;
@@ -654,7 +654,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
         PLIM_TRY(not_begun(reserve(trainer)));
     settle_parts(trainer, &plan->load, found);
     if (resume)
-        say_where(trainer, found);
+        log_where(trainer, found);
     copy_buffers(trainer, false);
     plim__model_changed(session->model);
     PLIM_TRY(keep(trainer, train_epochs(trainer)));
@@ -674,7 +674,7 @@ static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *t
                                     plim_train_result_t *result_out)
 {
     const plim__session_t *session = &trainer->session;
-    PLIM_TRY(plim__settings_check(session->dataset, training));
+    PLIM_TRY(plim__plan_settings_check(session->dataset, training));
     PLIM_TRY(check_plan(session->info, training, plan));
     plim_status_t status =
         resume ? plim__run_open(session->job, trainer->path, session->info, training, &trainer->run)

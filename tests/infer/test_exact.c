@@ -57,9 +57,9 @@ typedef struct trial {
     const int64_t *nodes;
     int64_t count;
     sheet_t sheet;
-} trial_t;
+} probe_t;
 
-static plim__exact_params_t params_of(const trial_t *trial)
+static plim__exact_params_t params_of(const probe_t *trial)
 {
     return (plim__exact_params_t){.model = trial->weights->model,
                                   .num_outputs = CLASSES,
@@ -72,7 +72,7 @@ static plim__exact_params_t params_of(const trial_t *trial)
 
 static plim_status_t run(plim_job_t *job, void *context)
 {
-    trial_t *trial = context;
+    probe_t *trial = context;
     const plim__exact_params_t params = params_of(trial);
     const int64_t rows = trial->nodes != NULL ? trial->count : trial->world->info->num_nodes;
     trial->sheet.rows = 0;
@@ -82,10 +82,10 @@ static plim_status_t run(plim_job_t *job, void *context)
 }
 
 /* The same with no more than `extra` bytes above the least. */
-static plim_status_t run_tight(plim_job_t *job, trial_t *trial, size_t extra)
+static plim_status_t run_tight(plim_job_t *job, probe_t *trial, size_t extra)
 {
     const plim__exact_params_t params = params_of(trial);
-    const size_t least = plim__exact_least(job, trial->world->dataset, &params);
+    const size_t least = plim__exact_minimum(job, trial->world->dataset, &params);
     const size_t away = (size_t)plim_ledger_available(job->ledger) - least - extra;
     int account;
     assert_ok(plim__ledger_reserve(job->ledger, "away", away, &account));
@@ -94,7 +94,7 @@ static plim_status_t run_tight(plim_job_t *job, trial_t *trial, size_t extra)
     return status;
 }
 
-static void compare(const trial_t *trial, const double *expected)
+static void compare(const probe_t *trial, const double *expected)
 {
     const int64_t width = trial->sheet.width;
     const int64_t rows = trial->nodes != NULL ? trial->count : trial->world->info->num_nodes;
@@ -132,7 +132,7 @@ static void check_model(const plim_model_t *model, const test_graph_t *graph, co
     test_weights_t weights = test_weights_make(model, graph->num_features, CLASSES);
     double *expected = test_reference(&weights, &world, model->num_layers);
     const size_t values = (size_t)graph->num_nodes * CLASSES;
-    trial_t trial = {.world = &world,
+    probe_t trial = {.world = &world,
                      .weights = &weights,
                      .sheet = {.values = calloc(values, sizeof(float)), .width = CLASSES}};
     float *first = calloc(values, sizeof *first);
@@ -253,7 +253,7 @@ typedef struct small {
     test_weights_t weights;
     double *expected;
     float values[2 * NODES * FEATURES];
-    trial_t trial;
+    probe_t trial;
 } small_t;
 
 static small_t *small_make(void)
@@ -264,7 +264,7 @@ static small_t *small_make(void)
     small->world = test_loader_open("half", &half_graph, 2, PLIM_IO_AUTO);
     small->weights = test_weights_make(&model, FEATURES, CLASSES);
     small->expected = test_reference(&small->weights, &small->world, 2);
-    small->trial = (trial_t){.world = &small->world,
+    small->trial = (probe_t){.world = &small->world,
                              .weights = &small->weights,
                              .sheet = {.values = small->values, .width = CLASSES}};
     return small;
@@ -350,7 +350,7 @@ static void test_too_little_memory_is_refused(void **state)
     small_t *small = small_make();
     plim_job_t *job = &small->world.job;
     const plim__exact_params_t params = params_of(&small->trial);
-    const size_t least = plim__exact_least(job, small->world.dataset, &params);
+    const size_t least = plim__exact_minimum(job, small->world.dataset, &params);
     const size_t room =
         (size_t)(plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger));
     const size_t away = room - least + 4096;

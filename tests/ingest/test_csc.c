@@ -214,7 +214,7 @@ static result_t build_with(const plim__csc_params_t *params, size_t extra, int t
     own.tmp = directory;
     own.num_nodes = graph->num_nodes;
     own.max_edges = graph->num_edges;
-    own.memory = extra == SIZE_MAX ? extra : plim__csc_least(&job, &own) + extra;
+    own.memory = extra == SIZE_MAX ? extra : plim__csc_minimum(&job, &own) + extra;
     assert_ok(build(&job, &own, graph, directory, &result));
     test_job_end(&job);
     return result;
@@ -387,7 +387,7 @@ static void gives_the_same_bytes(void **state)
 }
 
 /* The spill's engine and the columns', which sanitizers make larger. */
-static size_t engines_least(const plim_job_t *job)
+static size_t engines_minimum(const plim_job_t *job)
 {
     return plim__engine_estimate(job->io_engine, 4) + 2 * plim__engine_estimate(job->io_engine, 2);
 }
@@ -402,9 +402,9 @@ static void accepts_every_budget(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim__csc_params_t params = {
         .num_nodes = graph.num_nodes, .max_edges = graph.num_edges, .tmp = directory};
-    size_t least = plim__csc_least(&job, &params);
+    size_t least = plim__csc_minimum(&job, &params);
     plim__csc_t *csc;
-    assert_true(least < ((size_t)2 << 20) + engines_least(&job));
+    assert_true(least < ((size_t)2 << 20) + engines_minimum(&job));
     params.memory = least / 2;
     assert_int_equal(plim__csc_create(&job, &params, &csc), PLIM_ERR_BUDGET);
     test_job_end(&job);
@@ -423,11 +423,11 @@ static void needs_little(void **state)
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim__csc_params_t params = {.num_nodes = 111059956, .max_edges = 1615685872, .tmp = "."};
-    assert_true(plim__csc_least(&job, &params) < ((size_t)6 << 20) + engines_least(&job));
+    assert_true(plim__csc_minimum(&job, &params) < ((size_t)6 << 20) + engines_minimum(&job));
     params.num_nodes = 3500000000;
     params.max_edges = 128000000000;
-    assert_true(plim__csc_least(&job, &params) < ((size_t)24 << 20) + engines_least(&job));
-    for (size_t memory = plim__csc_least(&job, &params); memory < (size_t)1 << 30; memory *= 3) {
+    assert_true(plim__csc_minimum(&job, &params) < ((size_t)24 << 20) + engines_minimum(&job));
+    for (size_t memory = plim__csc_minimum(&job, &params); memory < (size_t)1 << 30; memory *= 3) {
         plim__csc_t *csc;
         char directory[512];
         test_directory_make(directory);
@@ -468,7 +468,7 @@ static void refuses_bad_edges(void **state)
     plim__csc_destroy(NULL);
     params.tmp = "/nonexistent/directory";
     params.max_edges = 1000000;
-    params.memory = plim__csc_least(&job, &params);
+    params.memory = plim__csc_minimum(&job, &params);
     assert_int_equal(plim__csc_create(&job, &params, &csc), PLIM_ERR_IO);
     test_job_end(&job);
     test_directory_remove(directory);
@@ -513,7 +513,7 @@ static void survives_refused_memory(void **state)
     for (int i = 0; i < 4; i++) {
         plim_job_t job = test_job_make((int64_t)1 << 30, 2, engines[i / 2]);
         plim__csc_params_t params = {.num_nodes = 1000, .max_edges = 10000, .tmp = directory};
-        params.memory = i % 2 != 0 ? (size_t)64 << 20 : plim__csc_least(&job, &params);
+        params.memory = i % 2 != 0 ? (size_t)64 << 20 : plim__csc_minimum(&job, &params);
         attempt_t attempt = {&params, &graph, directory};
         test_fail_each_arena(&job, attempt_build, &attempt);
         test_job_end(&job);

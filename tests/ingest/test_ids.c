@@ -12,7 +12,7 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
     char directory[512];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     int64_t before = plim_ledger_reserved(job.ledger);
-    plim__id_aside_t *aside = calloc(1, sizeof *aside);
+    plim__id_spool_t *aside = calloc(1, sizeof *aside);
     int64_t *ids = malloc(sizeof *ids * (size_t)(count + 1));
     int64_t *back = malloc(sizeof *back * (size_t)(count + 1));
     assert_true(aside != NULL && ids != NULL && back != NULL);
@@ -23,18 +23,18 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
         most = ids[i] > most ? ids[i] : most;
     }
     test_directory_make(directory);
-    assert_ok(plim__id_aside_create(aside, &job, directory, buffer, "ids"));
+    assert_ok(plim__id_spool_create(aside, &job, directory, buffer, "ids"));
     for (int64_t done = 0; done < count;) {
         int64_t piece = 1 + (int64_t)plim__rng_below(7, &draw, 5000);
         piece = piece < count - done ? piece : count - done;
-        assert_ok(plim__id_aside_write(aside, ids + done, piece));
+        assert_ok(plim__id_spool_write(aside, ids + done, piece));
         done += piece;
     }
     assert_int_equal(aside->count, count);
     assert_int_equal(aside->most, most);
     for (int reading = 0; reading < 3; reading++) {
         int64_t done = 0, got;
-        assert_ok(plim__id_aside_rewind(aside, reading == 2));
+        assert_ok(plim__id_spool_rewind(aside, reading == 2));
         do {
             int64_t capacity = 1 + (int64_t)plim__rng_below(9, &draw, 4000);
             assert_ok(aside->ids.read(&aside->ids, back + done,
@@ -46,7 +46,7 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
         if (count > 0)
             assert_memory_equal(ids, back, (size_t)count * sizeof *ids);
     }
-    plim__id_aside_destroy(aside);
+    plim__id_spool_destroy(aside);
     assert_int_equal(plim_ledger_reserved(job.ledger), before);
     free(aside);
     free(ids);
@@ -78,18 +78,18 @@ static void take_few_bytes(void **state)
     char directory[512];
     int64_t ids[2048];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    plim__id_aside_t *aside = calloc(1, sizeof *aside);
+    plim__id_spool_t *aside = calloc(1, sizeof *aside);
     assert_non_null(aside);
     test_directory_make(directory);
     for (int i = 0; i < 2048; i++)
         ids[i] = (int64_t)0xffffffff - i;
-    assert_ok(plim__id_aside_create(aside, &job, directory, 4096, "ids"));
-    assert_ok(plim__id_aside_write(aside, ids, 2048));
-    assert_int_equal(plim__aside_size(aside->file), 8 + 4 * 2048);
+    assert_ok(plim__id_spool_create(aside, &job, directory, 4096, "ids"));
+    assert_ok(plim__id_spool_write(aside, ids, 2048));
+    assert_int_equal(plim__spool_size(aside->file), 8 + 4 * 2048);
     ids[0]++;
-    assert_ok(plim__id_aside_write(aside, ids, 2048));
-    assert_int_equal(plim__aside_size(aside->file), 16 + 4 * 2048 + 5 * 2048);
-    plim__id_aside_destroy(aside);
+    assert_ok(plim__id_spool_write(aside, ids, 2048));
+    assert_int_equal(plim__spool_size(aside->file), 16 + 4 * 2048 + 5 * 2048);
+    plim__id_spool_destroy(aside);
     free(aside);
     test_job_end(&job);
     test_directory_remove(directory);
@@ -97,10 +97,10 @@ static void take_few_bytes(void **state)
 
 static plim_status_t make_one(plim_job_t *job, void *context)
 {
-    plim__aside_t *aside;
-    plim_status_t status = plim__aside_create(job, context, 4096, &aside);
+    plim__spool_t *aside;
+    plim_status_t status = plim__spool_create(job, context, 4096, &aside);
     if (status == PLIM_OK)
-        plim__aside_destroy(aside);
+        plim__spool_destroy(aside);
     return status;
 }
 
@@ -119,17 +119,17 @@ static void nothing_is_left_to_read(void **state)
 {
     (void)state;
     char directory[512], bytes[8] = "1234567";
-    plim__aside_t *aside;
+    plim__spool_t *aside;
     test_directory_make(directory);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    assert_ok(plim__aside_create(&job, directory, 4096, &aside));
-    assert_ok(plim__aside_write(aside, bytes, 8));
-    assert_ok(plim__aside_rewind(aside, true));
-    assert_ok(plim__aside_read(aside, bytes, 5));
-    assert_int_equal(plim__aside_read(aside, bytes, 4), PLIM_ERR_USAGE);
-    assert_ok(plim__aside_read(aside, bytes, 3));
-    plim__aside_destroy(aside);
-    plim__aside_destroy(NULL);
+    assert_ok(plim__spool_create(&job, directory, 4096, &aside));
+    assert_ok(plim__spool_write(aside, bytes, 8));
+    assert_ok(plim__spool_rewind(aside, true));
+    assert_ok(plim__spool_read(aside, bytes, 5));
+    assert_int_equal(plim__spool_read(aside, bytes, 4), PLIM_ERR_USAGE);
+    assert_ok(plim__spool_read(aside, bytes, 3));
+    plim__spool_destroy(aside);
+    plim__spool_destroy(NULL);
     test_job_end(&job);
     test_directory_remove(directory);
 }

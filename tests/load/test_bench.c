@@ -32,7 +32,7 @@ static void test_gather_counts(void **state)
         plim_bench_result_t gather, bare;
         assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         assert_int_equal(plan.rows_in_memory, round % 2 == 0);
-        assert_true(plan.total <= plan.line && plan.least <= plan.total);
+        assert_true(plan.total <= plan.line && plan.minimum <= plan.total);
         int64_t before = plim_ledger_reserved(place.job.ledger);
         assert_ok(plim_bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
         assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
@@ -59,11 +59,11 @@ static void test_gather_least(void **state)
         plim_load_wishes_t wishes = {.rows = where};
         plim_load_plan_t plan, least;
         assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
-        wishes.memory = plan.least;
+        wishes.memory = plan.minimum;
         assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least));
-        assert_int_equal(least.total, plan.least);
-        assert_int_equal(least.least, plan.least);
-        wishes.memory = plan.least - 1;
+        assert_int_equal(least.total, plan.minimum);
+        assert_int_equal(least.minimum, plan.minimum);
+        wishes.memory = plan.minimum - 1;
         assert_int_equal(
             plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least),
             PLIM_ERR_BUDGET);

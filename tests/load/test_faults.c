@@ -103,10 +103,10 @@ typedef struct way {
 } way_t;
 
 static const way_t ways[] = {
-    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .hot_rows = -1, .hot_lists = -1}},
-    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .hot_rows = 200000, .hot_lists = 50000}},
-    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .hot_rows = -1, .hot_lists = -1}},
-    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .hot_rows = 200000, .hot_lists = 50000}},
+    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .row_cache = -1, .list_cache = -1}},
+    {PLIM_IO_THREADS, {.topology = 2, .rows = 2, .row_cache = 200000, .list_cache = 50000}},
+    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .row_cache = -1, .list_cache = -1}},
+    {PLIM_IO_AUTO, {.topology = 2, .rows = 2, .row_cache = 200000, .list_cache = 50000}},
     {PLIM_IO_AUTO, {.topology = 1, .rows = 1}}};
 
 typedef struct world {

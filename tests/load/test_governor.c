@@ -153,7 +153,7 @@ static void batches_stay_the_same(void **state)
             wanted = test_hash_from(loader, PLIM_VALID, epoch, 0, wanted, &num_parts);
         }
         plim_loader_destroy(loader);
-        plan.hot_row_bytes = plan.hot_list_bytes = (size_t)MIB;
+        plan.row_cache_bytes = plan.list_cache_bytes = (size_t)MIB;
         plan.window_rows = mode % 2 == 0 ? plan.window_rows : 600;
         assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_true(loader->governor.cache > 8 * 4096);

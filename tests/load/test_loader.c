@@ -85,8 +85,8 @@ static void the_stream_is_one(void **state)
         plan.topology_in_memory = mode / 6 == 1;
         plan.rows_in_memory = mode / 6 == 2;
         plan.num_slots = mode % 5 + 1;
-        plan.hot_list_bytes = hot[mode / 3 % 3];
-        plan.hot_row_bytes = hot[(mode + 1) / 3 % 3];
+        plan.list_cache_bytes = hot[mode / 3 % 3];
+        plan.row_cache_bytes = hot[(mode + 1) / 3 % 3];
         plan.part_seeds = mode % 4 == 2 ? 7 : 0;
         if (mode / 6 == 3)
             plan.slot_nodes = 100;
@@ -196,7 +196,7 @@ static void every_recipe_is_one_stream(void **state)
         plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
         const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
         plan = test_plan_disk(fixture.info, &recipe, 2, 5);
-        plan.hot_row_bytes = plan.hot_list_bytes = 20000;
+        plan.row_cache_bytes = plan.list_cache_bytes = 20000;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_int_equal(parts, whole);
         plan.recipe.seed++;
@@ -257,7 +257,7 @@ static void counts_what_it_does(void **state)
     for (int mode = 0; mode < 3; mode++) {
         plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
-        plan.hot_row_bytes = mode == 2 ? TEST_NODES / 2 * 16 : 0;
+        plan.row_cache_bytes = mode == 2 ? TEST_NODES / 2 * 16 : 0;
         plan.slot_nodes = 400;
         plim_loader_t *loader;
         plim_batch_t *batch;
@@ -313,7 +313,7 @@ static void batches_without_a_window_are_drawn_once(void **state)
     for (int mode = 0; mode < 2; mode++) {
         plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.window_draws = 700; /* full at the last hop */
-        plan.hot_row_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
+        plan.row_cache_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
         plim_load_stats_t stats;

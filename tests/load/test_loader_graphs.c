@@ -111,7 +111,7 @@ static void graphs_come_whole(void **state)
         plan.slot_nodes = mode % 2 == 0 ? 16 * 11 : 20; /* the latter holds the largest graph */
         plan.slot_edges = 16 * 11 * 12 + 1;
         plan.part_seeds = mode == 4 ? 16 : mode == 5 ? 3 : 0;
-        plan.hot_list_bytes = plan.hot_row_bytes = mode < 4 ? 0 : 9000;
+        plan.list_cache_bytes = plan.row_cache_bytes = mode < 4 ? 0 : 9000;
         plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);

@@ -307,7 +307,7 @@ static void stops_when_it_is_told_to(void **state)
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
     plim_loader_t *loader = NULL;
-    plan.hot_row_bytes = plan.hot_list_bytes = 10000;
+    plan.row_cache_bytes = plan.list_cache_bytes = 10000;
     assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader),
                      PLIM_ERR_STOPPED);
     assert_null(loader);
@@ -377,7 +377,7 @@ static void survives_each_failing_arena(void **state)
     making_t making = {&fixture, test_plan_memory(fixture.info, &test_two_hops, 2)};
     test_fail_each_arena(&fixture.job, create_once, &making);
     making.plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
-    making.plan.hot_list_bytes = making.plan.hot_row_bytes = 20000;
+    making.plan.list_cache_bytes = making.plan.row_cache_bytes = 20000;
     test_fail_each_arena(&fixture.job, create_once, &making);
     plim_loader_destroy(NULL);
     test_loader_close(&fixture);

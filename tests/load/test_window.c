@@ -504,7 +504,7 @@ static void test_held_rows(void **state)
         (void)plim__node_set_add(&hot, node);
     plim__node_set_seal(&hot);
     plim__rows_disk_params_t disk_params = {
-        .workers = 4, .depth = 16, .gap = 4096, .hot = &hot, .hot_bytes = (size_t)1 << 20};
+        .workers = 4, .depth = 16, .gap = 4096, .hot = &hot, .cache_bytes = (size_t)1 << 20};
     assert_ok(plim__rows_disk_create(&job, dataset, &disk_params, &disk));
     plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
     fake_graph_t graph = fake_graph();

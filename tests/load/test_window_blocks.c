@@ -53,11 +53,11 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
                                            &world->lists[0]));
     assert_ok(plim__rows_memory_create(&world->job, world->dataset, &world->rows[0]));
     plim__topology_disk_params_t lists = {
-        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .hot_bytes = 8192};
+        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .cache_bytes = 8192};
     assert_ok(plim__topology_disk_create(&world->job, world->dataset, world->offsets, &lists,
                                          &world->lists[1]));
     plim__rows_disk_params_t rows = {
-        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .hot_bytes = 65536};
+        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .cache_bytes = 65536};
     assert_ok(plim__rows_disk_create(&world->job, world->dataset, &rows, &world->rows[1]));
     for (int64_t i = 0; i < BATCH * BATCHES; i++)
         world->seeds[i] = (i * 739 + 11) % NODES;

@@ -12,7 +12,7 @@
  *         y, dh (ROWS, WIDTH); bias, gamma, beta, running_mean, running_var (WIDTH)
  *         -> h, dy; dbias, dgamma, dbeta, running_mean, running_var
  */
-#include "nn/finish.h"
+#include "nn/epilogue.h"
 #include "nn/loss.h"
 #include "nn/optimiser.h"
 #include "support/harness.h"
@@ -94,10 +94,10 @@ static void probe_loss(plim__team_t *team, char **words)
 
 static void probe_finish(plim__team_t *team, char **words)
 {
-    plim__finish_t finish = {.norm = (plim_norm_t)atoi(words[0]),
-                             .activation = (plim_activation_t)atoi(words[1]),
-                             .training = atoi(words[2]) != 0,
-                             .width = atoll(words[4])};
+    plim__epilogue_t finish = {.norm = (plim_norm_t)atoi(words[0]),
+                               .activation = (plim_activation_t)atoi(words[1]),
+                               .training = atoi(words[2]) != 0,
+                               .width = atoll(words[4])};
     const int64_t rows = atoll(words[3]);
     const size_t width = (size_t)finish.width, count = (size_t)rows * width;
     float *y = input(count, sizeof(float)), *dh = input(count, sizeof(float));
@@ -108,14 +108,14 @@ static void probe_finish(plim__team_t *team, char **words)
     finish.beta = learnt + 2 * width;
     finish.running_mean = running;
     finish.running_var = running + width;
-    void *kept = calloc(plim__finish_kept(&finish, rows) + 1, 1);
-    void *scratch = calloc(plim__finish_scratch(&finish, rows) + 1, 1);
+    void *kept = calloc(plim__epilogue_kept(&finish, rows) + 1, 1);
+    void *scratch = calloc(plim__epilogue_scratch(&finish, rows) + 1, 1);
     plim__matrix_t h = {h_data, rows, finish.width, finish.width, PLIM__F32};
     plim__matrix_t dy = {dh, rows, finish.width, finish.width, PLIM__F32};
-    const plim__finish_gradients_t gradients = {sums, sums + width, sums + 2 * width};
-    plim__finish_forward(team, &finish, y, NULL, &h, kept);
+    const plim__epilogue_gradients_t gradients = {sums, sums + width, sums + 2 * width};
+    plim__epilogue_forward(team, &finish, y, NULL, &h, kept);
     if (finish.training)
-        plim__finish_backward(team, &finish, &h, kept, dh, &dy, NULL, &gradients, scratch);
+        plim__epilogue_backward(team, &finish, &h, kept, dh, &dy, NULL, &gradients, scratch);
     output(h_data, count, sizeof(float));
     output(dh, count, sizeof(float));
     output(sums, 3 * width, sizeof(float));

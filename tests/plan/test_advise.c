@@ -79,9 +79,9 @@ static void what_is_advised_fits(void **state)
     assert_ok(
         plim_train_advise(&place.job, place.dataset, &training, NULL, CAPACITY, advice, &count));
     assert_int_equal(count, 0); /* whole batches fit */
-    for (int64_t memory = plan.least - 16 * MIB; memory < plan.least; memory += 4 * MIB)
+    for (int64_t memory = plan.minimum - 16 * MIB; memory < plan.minimum; memory += 4 * MIB)
         check_advice(&place, &training, &(plim_load_wishes_t){.memory = memory}, false, 0);
-    for (int64_t memory = plan.least + MIB; memory < plan.total; memory += 32 * MIB) {
+    for (int64_t memory = plan.minimum + MIB; memory < plan.total; memory += 32 * MIB) {
         const plim_load_wishes_t wishes = {.memory = memory};
         plim_train_plan_t cut;
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &cut));
@@ -104,7 +104,7 @@ static void a_refusal_names_what_would_do(void **state)
     plim_advice_t advice[CAPACITY];
     int count;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    const plim_load_wishes_t wishes = {.memory = plan.least - 2 * MIB};
+    const plim_load_wishes_t wishes = {.memory = plan.minimum - 2 * MIB};
     assert_ok(
         plim_train_advise(&place.job, place.dataset, &training, &wishes, CAPACITY, advice, &count));
     assert_true(count > 0);
@@ -126,7 +126,7 @@ static void inputs_are_computed_again_before_batches_are_cut(void **state)
     int again = 0;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_false(plan.recompute);
-    for (int64_t memory = plan.least; memory < plan.total; memory += 4 * MIB) {
+    for (int64_t memory = plan.minimum; memory < plan.total; memory += 4 * MIB) {
         const plim_load_wishes_t wishes = {.memory = memory};
         training.model.recompute = true;
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &forced));

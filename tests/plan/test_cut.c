@@ -109,7 +109,7 @@ static void the_cut_is_the_largest_that_fits(void **state)
         assert_ok(plim_train_plan(&job, dataset, &training, NULL, &whole));
         int64_t before = 1;
         for (int i = LINES; i > 0; i--) {
-            const int64_t line = whole.least + ((whole.total - whole.least) >> i);
+            const int64_t line = whole.minimum + ((whole.total - whole.minimum) >> i);
             const int64_t seeds = seeds_under(&job, dataset, &training, line, 0, &plan);
             int64_t most = most_by_hand(&job, dataset, &training, line - MIB);
             if (plan.load.window_steps > 0 && most > PLIM__ROWS && seeds < most)

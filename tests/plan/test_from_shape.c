@@ -108,15 +108,15 @@ static void plans_are_near_the_real_ones(void **state)
         assert_ok(plim_dataset_from_shape(&job, &options, &planned));
         plim_train_plan_t real, expected;
         assert_ok(plim_train_plan(&job, made, &training, NULL, &real));
-        const int64_t lines[] = {real.least * 5 / 4, (real.least + real.total) / 2, 1024 * MIB};
+        const int64_t lines[] = {real.minimum * 5 / 4, (real.minimum + real.total) / 2, 1024 * MIB};
         for (size_t j = 0; j < sizeof lines / sizeof lines[0]; j++) {
             const plim_load_wishes_t wishes = {.memory = lines[j]};
             assert_ok(plim_train_plan(&job, made, &training, &wishes, &real));
             assert_ok(plim_train_plan(&job, planned, &training, &wishes, &expected));
             print_message("%s under %lld: %lld and %lld; least %lld and %lld\n",
                           plim__dataset_path(planned), (long long)lines[j], (long long)real.total,
-                          (long long)expected.total, (long long)real.least,
-                          (long long)expected.least);
+                          (long long)expected.total, (long long)real.minimum,
+                          (long long)expected.minimum);
             const int64_t percent = lines[j] < 1024 * MIB ? 10 : 25;
             assert_in_range(expected.total, real.total * (100 - percent) / 100,
                             real.total * (100 + percent) / 100);

@@ -3,7 +3,7 @@
 
 #include "base/rng.h"
 #include "base/threads.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "load/slots.h"
 #include "mem/footprint.h"
 #include "mem/ledger.h"
@@ -51,7 +51,7 @@ static void test_recipes_that_cannot_be(void **state)
         const char *said;
     } wrong[] = {{{.topology = 3}, "3 for topology; it is from 0 to 2"},
                  {{.rows = -1}, "-1 for rows; it is from 0 to 2"},
-                 {{.hot_rows = -2}, "-2 for hot_rows; it is from -1"},
+                 {{.row_cache = -2}, "-2 for hot_rows; it is from -1"},
                  {{.window = -1}, "-1 for window; it is from 0"},
                  {{.num_slots = -1}, "-1 for num_slots; it is from 0 to 64"},
                  {{.num_slots = 65}, "65 for num_slots; it is from 0 to 64"}};
@@ -114,7 +114,7 @@ static void check_sums(const plim_load_plan_t *plan)
     assert_true(sum <= plan->total);
     assert_true(plan->accounts[0].bytes > 0 && strcmp(plan->accounts[0].name, "process") == 0);
     assert_true(plan->total <= plan->line);
-    assert_true(plan->least <= plan->total);
+    assert_true(plan->minimum <= plan->total);
 }
 
 /* Runs one epoch as planned and returns the most the ledger ever held. */
@@ -159,12 +159,12 @@ static plim_load_wishes_t random_wishes(uint64_t key)
     wishes.num_slots = (int)plim__rng_below(key, &counter, 4);
     wishes.window = (int64_t)plim__rng_below(key, &counter, 5);
     wishes.part_seeds = 5 * (int64_t)plim__rng_below(key, &counter, 9);
-    wishes.hot_rows = (int64_t)plim__rng_below(key, &counter, 3) - 1;
-    wishes.hot_lists = (int64_t)plim__rng_below(key, &counter, 3) - 1;
-    if (wishes.hot_rows == 1)
-        wishes.hot_rows = 10000;
-    if (wishes.hot_lists == 1)
-        wishes.hot_lists = 2000;
+    wishes.row_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    wishes.list_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    if (wishes.row_cache == 1)
+        wishes.row_cache = 10000;
+    if (wishes.list_cache == 1)
+        wishes.list_cache = 2000;
     return wishes;
 }
 
@@ -196,7 +196,7 @@ static void test_runs_stay_inside_their_plans(void **state)
         uint64_t wanted, hash;
         assert_ok(plim_load_plan(&free_place.job, free_place.dataset, &recipe, NULL, &plan));
         (void)run_epoch(&free_place, &plan, &wanted);
-        int64_t least = plan.least;
+        int64_t least = plan.minimum;
         for (int64_t more = 0; more < 4; more++) {
             int threads = 1 + (int)plim__rng_below(key, &counter, 3);
             plim_load_wishes_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
@@ -257,16 +257,16 @@ static void test_least_line_is_exact(void **state)
             plim_load_wishes_t wishes = {.topology = where, .rows = where};
             plim_load_plan_t plan, other;
             assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
-            wishes.memory = plan.least;
+            wishes.memory = plan.minimum;
             assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other));
             check_sums(&other);
-            assert_int_equal(other.least, plan.least);
-            assert_int_equal(other.total, plan.least);
-            wishes.memory = plan.least - 1;
+            assert_int_equal(other.minimum, plan.minimum);
+            assert_int_equal(other.total, plan.minimum);
+            wishes.memory = plan.minimum - 1;
             assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
                              PLIM_ERR_BUDGET);
             char text[64];
-            const int64_t enough = (plan.least - 1) / MIB + 2;
+            const int64_t enough = (plan.minimum - 1) / MIB + 2;
             (void)snprintf(text, sizeof text, "--memory %lldM", (long long)enough);
             assert_non_null(strstr(plim_last_error(), text));
         }
@@ -329,11 +329,11 @@ static void test_packed_rows_outlast_the_process(void **state)
         assert_ok(plim_load_plan(&job, dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
         if (i == 0) {
-            kept = plan.hot_row_bytes;
+            kept = plan.row_cache_bytes;
             assert_ok(plim_loader_create(&job, dataset, &plan, &loader));
             plim_loader_destroy(loader);
         }
-        assert_true(kept > 0 && plan.hot_row_bytes == kept);
+        assert_true(kept > 0 && plan.row_cache_bytes == kept);
         plim_dataset_close(dataset);
         test_job_end(&job);
     }
@@ -346,16 +346,20 @@ static void test_wishes_are_kept(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_wishes_t wishes = {
-        .num_slots = 3, .window = 7, .topology = 2, .rows = 2, .hot_rows = 100000, .hot_lists = -1};
+    plim_load_wishes_t wishes = {.num_slots = 3,
+                                 .window = 7,
+                                 .topology = 2,
+                                 .rows = 2,
+                                 .row_cache = 100000,
+                                 .list_cache = -1};
     plim_load_plan_t plan;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_int_equal(plan.num_slots, 3);
     assert_int_equal(plan.window_steps, 7);
     assert_false(plan.topology_in_memory);
     assert_false(plan.rows_in_memory);
-    assert_int_equal(plan.hot_row_bytes, 100000);
-    assert_int_equal(plan.hot_list_bytes, 0);
+    assert_int_equal(plan.row_cache_bytes, 100000);
+    assert_int_equal(plan.list_cache_bytes, 0);
     wishes = (plim_load_wishes_t){.topology = 1, .rows = 1};
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_true(plan.topology_in_memory && plan.rows_in_memory);
@@ -368,7 +372,7 @@ static void test_wishes_are_kept(void **state)
     recipe.batch_size = 1 << 20;
     recipe.fanout[0] = -1;
     recipe.fanout[1] = -1;
-    wishes.hot_rows = 0;
+    wishes.row_cache = 0;
     recipe.form = PLIM_PYG;
     assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
                      PLIM_ERR_BUDGET);
@@ -406,7 +410,7 @@ static void test_a_window_holds_an_epoch(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int form = PLIM_NATIVE; form <= PLIM_PYG; form++) {
-        const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .hot_rows = 16 * MIB};
+        const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .row_cache = 16 * MIB};
         plim_recipe_t recipe = small_recipe();
         plim_load_plan_t plan;
         int64_t steps, window;
@@ -454,11 +458,11 @@ static void test_slots_are_in_proportion(void **state)
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 8, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t plan;
-    plim__load_parts_t parts;
+    plim__loader_params_t parts;
     recipe.batch_size = 1024;
     recipe.fanout[0] = recipe.fanout[1] = -1;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
-    plim__load_parts_find(&place.job, place.dataset, &plan, &parts);
+    plim__loader_params_find(&place.job, place.dataset, &plan, &parts);
     assert_true(plan.num_slots >= 2);
     assert_true(plan.num_slots == 2 || plim__slots_estimate(&plan, &parts) <= 16 * MIB);
     assert_true(plan.slot_nodes <= 3000);
@@ -481,14 +485,14 @@ static void test_room_is_used(void **state)
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim_load_plan_t least, plan;
-    plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .hot_rows = 2 * MIB};
+    plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .row_cache = 2 * MIB};
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
-    wishes.hot_rows = 0;
+    wishes.row_cache = 0;
     for (int64_t more = 4; more < 14; more += 2) {
-        wishes.memory = least.least + more * MIB;
+        wishes.memory = least.minimum + more * MIB;
         assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
-        assert_true(plan.hot_row_bytes > 0);
+        assert_true(plan.row_cache_bytes > 0);
         assert_true(plan.line - plan.total < plan.line / 16);
     }
     test_place_close(&place);
@@ -516,7 +520,7 @@ static void test_parts_are_foretold(void **state)
     job.user = said;
     assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     assert_null(strstr(said, "parts"));
-    wishes.memory = plan.least + MIB;
+    wishes.memory = plan.minimum + MIB;
     assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     const char *remark = strstr(said, "parts; from about ");
     assert_non_null(remark);
@@ -536,14 +540,14 @@ static void test_more_threads_than_are_used(void **state)
     const plim_recipe_t recipe = small_recipe();
     plim_load_wishes_t wishes = {.topology = 1, .rows = 1};
     plim_load_plan_t plan;
-    plim__load_parts_t parts;
+    plim__loader_params_t parts;
     uint64_t hash;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_int_equal(plan.workers, PLIM__THREADS_MAX);
     (void)run_epoch(&place, &plan, &hash);
     wishes = (plim_load_wishes_t){.topology = 2, .rows = 2};
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
-    plim__load_parts_find(&place.job, place.dataset, &plan, &parts);
+    plim__loader_params_find(&place.job, place.dataset, &plan, &parts);
     assert_int_equal(parts.builders, PLIM__THREADS_MAX);
     test_place_close(&place);
 }

@@ -39,7 +39,7 @@ static cached_t open_cached(void)
     plim_train_plan_t plan;
     assert_ok(
         plim_train_plan(&cached.place.job, cached.place.dataset, &cached.training, NULL, &plan));
-    cached.wishes.memory = plan.least + 24 * MIB;
+    cached.wishes.memory = plan.minimum + 24 * MIB;
     return cached;
 }
 
@@ -90,7 +90,7 @@ static void the_second_plan_reads_nothing(void **state)
     hide_lists(&cached);
     assert_ok(plan(&cached, &second));
     assert_int_equal(first.total, second.total);
-    assert_int_equal(first.least, second.least);
+    assert_int_equal(first.minimum, second.minimum);
     assert_int_equal(first.load.slot_nodes, second.load.slot_nodes);
     assert_int_equal(first.load.part_seeds, second.load.part_seeds);
     assert_int_equal(first.load.window_rows, second.load.window_rows);

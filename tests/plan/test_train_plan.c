@@ -8,7 +8,7 @@
 #include "mem/arena.h"
 #include "nn/dense.h"
 #include "nn/score.h"
-#include "plan/settings.h"
+#include "plan/plan_settings.h"
 #include "plan/train_cost.h"
 #include "plan/train_plan.h"
 #include "train/run.h"
@@ -58,7 +58,7 @@ static void check_sums(const plim_train_plan_t *plan)
     }
     assert_int_equal(plan->total, most);
     assert_int_equal(plan->phase[plan->peak_phase], most);
-    assert_true(plan->total <= plan->line && plan->least <= plan->line);
+    assert_true(plan->total <= plan->line && plan->minimum <= plan->line);
     /* Where code gives way the loader's part is told with it. */
     const int64_t given = plan->load.total > plan->line ? plan->load.spare : 0;
     assert_true(TEST_SANITIZED || plan->load.total - given < plan->total);
@@ -163,7 +163,7 @@ static void what_is_planned_can_be_made(void **state)
         plim_train_plan_t plan;
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
         make_all(&place, &training, &plan);
-        assert_ok(plan_under(&place, &training, plan.least, &plan));
+        assert_ok(plan_under(&place, &training, plan.minimum, &plan));
         check_sums(&plan);
         make_all(&place, &training, &plan);
         test_place_close(&place);
@@ -179,9 +179,9 @@ static void code_gives_way_last(void **state)
     plim_train_plan_t plan, roomy, least;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_true(plan.load.spare > 0);
-    assert_ok(plan_under(&place, &training, plan.least + plan.load.spare, &roomy));
-    assert_ok(plan_under(&place, &training, plan.least, &least));
-    assert_true(least.total <= plan.least && roomy.total > plan.least);
+    assert_ok(plan_under(&place, &training, plan.minimum + plan.load.spare, &roomy));
+    assert_ok(plan_under(&place, &training, plan.minimum, &least));
+    assert_true(least.total <= plan.minimum && roomy.total > plan.minimum);
     assert_int_equal(least.load.slot_nodes, roomy.load.slot_nodes);
     assert_int_equal(least.load.part_seeds, roomy.load.part_seeds);
     assert_int_equal(least.load.window_rows, roomy.load.window_rows);
@@ -198,13 +198,13 @@ static void the_least_line_is_exact(void **state)
         training.model.norm = (plim_norm_t)norm;
         plim_train_plan_t plan, least;
         assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-        assert_ok(plan_under(&place, &training, plan.least, &least));
+        assert_ok(plan_under(&place, &training, plan.minimum, &least));
         check_sums(&least);
-        assert_int_equal(least.least, plan.least);
-        assert_in_range(least.total, plan.least - (int64_t)PLIM__PAGE, plan.least);
-        assert_int_equal(plan_under(&place, &training, plan.least - 1, &least), PLIM_ERR_BUDGET);
+        assert_int_equal(least.minimum, plan.minimum);
+        assert_in_range(least.total, plan.minimum - (int64_t)PLIM__PAGE, plan.minimum);
+        assert_int_equal(plan_under(&place, &training, plan.minimum - 1, &least), PLIM_ERR_BUDGET);
         char text[64];
-        const int64_t given = (plan.least - 1) / MIB + 2;
+        const int64_t given = (plan.minimum - 1) / MIB + 2;
         (void)snprintf(text, sizeof text, "--memory %lldM", (long long)given);
         assert_non_null(strstr(plim_last_error(), text));
         if (norm == PLIM_NORM_BATCH)
@@ -221,7 +221,7 @@ static void more_memory_never_hurts(void **state)
     plim_train_plan_t plan;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
     bool rows = false, topology = false, fitted = false;
-    for (int64_t memory = plan.least - 2 * MIB; memory < plan.least + 48 * MIB; memory += MIB) {
+    for (int64_t memory = plan.minimum - 2 * MIB; memory < plan.minimum + 48 * MIB; memory += MIB) {
         plim_status_t status = plan_under(&place, &training, memory, &plan);
         assert_true(status == PLIM_OK || (status == PLIM_ERR_BUDGET && !fitted));
         if (status != PLIM_OK)
@@ -272,7 +272,7 @@ static void more_memory_never_means_more_parts(void **state)
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_int_equal(plan.load.part_seeds, 0);
     int64_t before = 1, whole_at = 0;
-    const int64_t least = plan.least, enough = plan.total;
+    const int64_t least = plan.minimum, enough = plan.total;
     for (int64_t memory = least; memory < enough + 32 * MIB; memory += MIB / 2) {
         warning[0] = '\0';
         assert_ok(plan_under(&place, &training, memory, &plan));
@@ -298,7 +298,7 @@ static void batches_are_cut_as_planned(void **state)
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    const int64_t least = plan.least, enough = plan.total;
+    const int64_t least = plan.minimum, enough = plan.total;
     for (int i = 0; i < 3; i++) {
         assert_ok(plan_under(&place, &training, least + (enough - least) * i / 4, &plan));
         const int64_t part = plan.load.part_seeds;
@@ -337,7 +337,7 @@ static void what_a_part_may_need_is_the_recipes(void **state)
         for (int i = 0; i < 2; i++) {
             training.recipe.batch_size = i == 0 ? 16 : 64;
             assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-            const int64_t least = plan.least, enough = plan.total;
+            const int64_t least = plan.minimum, enough = plan.total;
             for (int part = 4; part >= 0; part--) {
                 assert_ok(
                     plan_under(&place, &training, least + (enough - least) * part / 4, &plan));
@@ -375,18 +375,18 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     plim_train_plan_t trained, plan;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
     assert_ok(plim__evaluation_plan(&place.job, place.dataset, &training, &plan));
-    assert_true(plan.least < trained.least && plan.total < trained.total);
+    assert_true(plan.minimum < trained.minimum && plan.total < trained.total);
     assert_true(bytes_of(&plan, "activations") < bytes_of(&trained, "activations"));
     training.model.norm = PLIM_NORM_BATCH;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
-    plim_job_t tight = test_job_make(plan.least + 2 * MIB, 2, PLIM_IO_AUTO);
+    plim_job_t tight = test_job_make(plan.minimum + 2 * MIB, 2, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
     assert_ok(plim__evaluation_plan(&tight, dataset, &training, &plan));
-    assert_true(plan.least < trained.least && plan.load.part_seeds > 0);
+    assert_true(plan.minimum < trained.minimum && plan.load.part_seeds > 0);
     plim_dataset_close(dataset);
     test_job_end(&tight);
-    tight = test_job_make(plan.least - 2 * MIB, 2, PLIM_IO_AUTO);
+    tight = test_job_make(plan.minimum - 2 * MIB, 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
     assert_int_equal(plim__evaluation_plan(&tight, dataset, &training, &plan), PLIM_ERR_BUDGET);
     assert_non_null(strstr(plim_last_error(), "evaluation on batches of 1024"));
@@ -410,12 +410,12 @@ static void splitting_is_planned(void **state)
     assert_int_equal(parts.load.part_seeds, 32);
     assert_true(bytes_of(&parts, "activations") < bytes_of(&whole, "activations"));
     training.microbatch = 0;
-    assert_ok(plan_under(&place, &training, whole.least, &parts));
+    assert_ok(plan_under(&place, &training, whole.minimum, &parts));
     assert_true(parts.load.slot_nodes < whole.load.slot_nodes); /* split for want of room */
     training.model.norm = PLIM_NORM_BATCH;
     assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
-    assert_true(parts.least > whole.least);
-    assert_ok(plan_under(&place, &training, parts.least, &parts));
+    assert_true(parts.minimum > whole.minimum);
+    assert_ok(plan_under(&place, &training, parts.minimum, &parts));
     assert_true(parts.load.slot_nodes >= whole.load.slot_nodes);
     training.microbatch = 32;
     assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts),

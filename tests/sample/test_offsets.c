@@ -165,7 +165,7 @@ static void read_under_a_low_line(void **state)
     for (int i = 0; i < 3; i++) {
         plim__arena_t rest;
         plim_job_t job = test_job_make(LINE, 8, engines[i]);
-        size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_least(&job);
+        size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
         size_t left = (size_t)plim_ledger_available(job.ledger) - least;
         left = left / PLIM__PAGE * PLIM__PAGE;
         if (i == 2) /* not even where code gives way */
@@ -192,7 +192,7 @@ static void few_pieces_take_few_threads(void **state)
     plim__offsets_t *offsets;
     make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
     plim_job_t job = test_job_make(LINE, 64, PLIM_IO_AUTO);
-    size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_least(&job);
+    size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
     int64_t before = plim_ledger_reserved(job.ledger);
     assert_ok(plim__offsets_create(&job, fixture.dataset, &offsets));
     assert_in_range(plim_ledger_peak(job.ledger) - before, 1, (int64_t)least);

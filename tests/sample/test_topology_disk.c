@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/threads.h"
 #include "mem/headroom.h"
-#include "sample/hot_lists.h"
+#include "sample/list_cache.h"
 #include "sample/topology.h"
 
 #include <fcntl.h>
@@ -201,7 +201,7 @@ static void equals_memory(void **state)
 static plim__topology_t *open_hot(const world_t *world, const plim__node_set_t *hot, size_t bytes)
 {
     const plim__topology_disk_params_t params = {
-        .workers = WORKERS, .depth = 64, .gap = 16384, .hot = hot, .hot_bytes = bytes};
+        .workers = WORKERS, .depth = 64, .gap = 16384, .hot = hot, .cache_bytes = bytes};
     plim__topology_t *source;
     assert_ok(
         plim__topology_disk_create(&world->job, world->dataset, world->offsets, &params, &source));
@@ -241,7 +241,7 @@ static void hot_lists_change_nothing(void **state)
                                                      .depth = 64,
                                                      .gap = 16384,
                                                      .hot = &hot,
-                                                     .hot_bytes = cases[i].bytes};
+                                                     .cache_bytes = cases[i].bytes};
         plim__topology_disk_params_t bare = params;
         bare.hot = NULL;
         size_t estimate = plim__topology_disk_estimate(&world.job, world.dataset, &params);
@@ -287,7 +287,7 @@ static void dropped_pages_are_read_again(void **state)
     world_make(&world, PLIM_IO_AUTO);
     plim__node_set_t hot = make_hot(2);
     plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
-    const plim__hot_lists_t *kept = plim__topology_disk_hot(source);
+    const plim__list_cache_t *kept = plim__topology_disk_cache(source);
     assert_int_equal(kept->num_lists, NODES / 2);
     size_t bytes = (size_t)kept->num_entries * kept->width;
     char *pages = kept->entries;
@@ -395,7 +395,7 @@ static void the_kernel_may_take_all(void **state)
     world_make(&world, PLIM_IO_THREADS);
     plim__node_set_t hot = make_hot(1);
     plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
-    const plim__hot_lists_t *kept = plim__topology_disk_hot(source);
+    const plim__list_cache_t *kept = plim__topology_disk_cache(source);
     size_t bytes = (size_t)kept->num_entries * kept->width;
     assert_int_equal(test_pages_there(kept->entries, bytes),
                      (int64_t)((bytes + PLIM__PAGE - 1) / PLIM__PAGE));
@@ -420,7 +420,7 @@ typedef struct drawing {
 /* The kernel takes a page of the hot lists, at any time. */
 static void drop_one(const plim__topology_t *source, int turn)
 {
-    const plim__hot_lists_t *hot = plim__topology_disk_hot(source);
+    const plim__list_cache_t *hot = plim__topology_disk_cache(source);
     size_t bytes = (size_t)hot->num_entries * hot->width;
     size_t at = (size_t)turn * 37 * PLIM__PAGE % (bytes & ~(PLIM__PAGE - 1));
     assert_int_equal(madvise((char *)hot->entries + at, PLIM__PAGE, MADV_DONTNEED), 0);
@@ -500,7 +500,7 @@ static void says_which_entry_is_no_node(void **state)
         plim__node_set_t hot = make_hot(1);
         plim__topology_t *unmade = NULL;
         const plim__topology_disk_params_t params = {
-            .workers = 2, .depth = 8, .hot = &hot, .hot_bytes = SIZE_MAX / 2};
+            .workers = 2, .depth = 8, .hot = &hot, .cache_bytes = SIZE_MAX / 2};
         int64_t before = plim_ledger_reserved(world.job.ledger);
         assert_int_equal(
             plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params, &unmade),
@@ -540,7 +540,7 @@ static plim_status_t create_and_destroy(plim_job_t *job, void *context)
     const world_t *world = context;
     plim__node_set_t hot = make_hot(4);
     const plim__topology_disk_params_t params = {
-        .workers = 2, .depth = 8, .gap = 4096, .hot = &hot, .hot_bytes = 1000000};
+        .workers = 2, .depth = 8, .gap = 4096, .hot = &hot, .cache_bytes = 1000000};
     plim__topology_t *source;
     plim_status_t status =
         plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);

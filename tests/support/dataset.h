@@ -2,7 +2,7 @@
 #ifndef PLIM_TESTS_DATASET_H
 #define PLIM_TESTS_DATASET_H
 
-#include "store/writer.h"
+#include "store/dataset_writer.h"
 
 /* Writes a whole column. */
 plim_status_t test_column(plim__dataset_writer_t *writer, const char *name, plim__dtype_t type,

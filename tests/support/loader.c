@@ -1,7 +1,7 @@
 #include "support/loader.h"
 
 #include "base/half.h"
-#include "load/parts.h"
+#include "load/loader_params.h"
 #include "sample/draw.h"
 #include "support/harness.h"
 
@@ -105,7 +105,7 @@ plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_re
                              .rows_in_memory = true,
                              .num_slots = 4,
                              .io_depth = 16,
-                             .io_gap = 16384};
+                             .merge_distance = 16384};
     int64_t seeds = info->num_graphs > 0 ? 5 * recipe->batch_size : recipe->batch_size;
     memcpy(params.fanout, drawn.fanout, sizeof params.fanout);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, seeds,

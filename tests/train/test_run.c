@@ -2,7 +2,7 @@
  * is refused with words. */
 #include "support/run.h"
 
-#include "train/settings.h"
+#include "train/run_settings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -414,7 +414,7 @@ static void every_flipped_bit_of_run_json_is_found(void **state)
         flip_bit(path, bit);
         without_effect += status == PLIM_OK;
         if (status == PLIM_OK) {
-            assert_true(plim__settings_same(&before.training, &after.training));
+            assert_true(plim__run_settings_same(&before.training, &after.training));
             assert_string_equal(before.dataset, after.dataset);
             assert_string_equal(before.fingerprint, after.fingerprint);
         } else {

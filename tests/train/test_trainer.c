@@ -62,7 +62,7 @@ static void test_threads_and_memory_change_nothing(void **state)
     way.threads = 1;
     assert_ok(test_train("one", &training, &way, &result));
     test_assert_same_run("two", "one");
-    way.wishes = (plim_load_wishes_t){.topology = 2, .rows = 2, .hot_rows = -1, .window = 3};
+    way.wishes = (plim_load_wishes_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
     assert_ok(test_train("disk", &training, &way, &result));
     test_assert_same_run("two", "disk");
 }
@@ -292,7 +292,7 @@ static void test_the_least_line_is_enough(void **state)
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
     plim_dataset_close(dataset);
     test_job_end(&job);
-    job = test_job_make(plan.least + (1 << 20), 2, PLIM_IO_AUTO);
+    job = test_job_make(plan.minimum + (1 << 20), 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
     whole.dataset = dataset;

@@ -1,0 +1,105 @@
+/* What `plimsoll plan` is asked for, what it finds, and what it says. */
+#ifndef PLIM_CLI_VERB_PLAN_H
+#define PLIM_CLI_VERB_PLAN_H
+
+#include "verb_train.h"
+
+#define PLAN_SWEEP_KEYS 8
+#define PLAN_SWEEP_VALUES 32
+#define PLAN_SWEEP_ROWS 1024
+#define PLAN_ADVICE 8
+
+/* --sweep: settings with the values that they are to take, each with each. */
+typedef struct plan_sweep {
+    int num_keys; /* 0: no sweep */
+    struct {
+        const char *name;
+        int num_values;
+        char *values[PLAN_SWEEP_VALUES];
+    } keys[PLAN_SWEEP_KEYS];
+} plan_sweep_t;
+
+/* `plan --for pyg`: how the script is written, and what its peak is compared with. */
+typedef struct plan_pyg_options {
+    plim_pyg_options_t pyg;
+    int64_t line; /* under which it would run; 0: unknown */
+    int64_t ours; /* the least line under which plimsoll does the same training; 0: unknown */
+} plan_pyg_options_t;
+
+enum {
+    PLAN_PYG_GRAPH = TRAIN_OPTION_MORE + 0x40,
+    PLAN_PYG_MAPPED,
+    PLAN_PYG_LOADERS,
+    PLAN_PYG_WORKERS,
+    PLAN_PYG_PREFETCH,
+    PLAN_PYG_PERSISTENT,
+    PLAN_PYG_PIN,
+    PLAN_PYG_GPU,
+    PLAN_PYG_END
+};
+
+/* The options that only --for pyg has, for the verb's table of options. */
+#define PLAN_PYG_OPTIONS                                                                           \
+    {"graph", required_argument, NULL, PLAN_PYG_GRAPH},                                            \
+        {"mapped-features", no_argument, NULL, PLAN_PYG_MAPPED},                                   \
+        {"loaders", required_argument, NULL, PLAN_PYG_LOADERS},                                    \
+        {"workers", required_argument, NULL, PLAN_PYG_WORKERS},                                    \
+        {"prefetch", required_argument, NULL, PLAN_PYG_PREFETCH},                                  \
+        {"persistent-workers", no_argument, NULL, PLAN_PYG_PERSISTENT},                            \
+        {"pin-memory", no_argument, NULL, PLAN_PYG_PIN},                                           \
+    {                                                                                              \
+        "gpu-memory", required_argument, NULL, PLAN_PYG_GPU                                        \
+    }
+
+/* Takes one of these options (PLAN_PYG_GRAPH <= code < PLAN_PYG_END); false when its value is none,
+ * already said. */
+bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options);
+
+/* Says what the training takes in PyTorch Geometric, for people or as JSON; the exit code. */
+int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,
+                 const plim_training_t *training, const plan_pyg_options_t *options);
+
+typedef struct plan {
+    train_t train;                 /* first: its options are read with the others */
+    plim_generate_options_t shape; /* shape.shape is NULL: a dataset directory */
+    unsigned counts;               /* of the free shape: a bit for each that was given */
+    bool shaped;                   /* options were given that only a shape takes */
+    plan_sweep_t sweep;
+    bool for_pyg;
+    bool pyg_given; /* options that only --for pyg has */
+    plan_pyg_options_t pyg;
+    plim_limits_t limits;
+    int64_t line;
+    const char *line_source;
+} plan_t;
+
+/* What a training comes to under a line. */
+typedef struct plan_found {
+    bool fits;
+    int64_t line;
+    plim_train_plan_t plan; /* under the line; where it does not fit, under the least that would do
+                             */
+    plim_dataset_info_t info;
+    char refusal[1024]; /* where it does not fit */
+    int num_advice;
+    plim_advice_t advice[PLAN_ADVICE];
+} plan_found_t;
+
+/*
+ * Plans `train`, of which what is left open is settled, under `line`. PLIM_OK also when it does not
+ * fit. *said_out: the settings make no sense, already said.
+ */
+plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
+                        plan_found_t *found_out, bool *said_out);
+
+/* The table, and what to expect; the same as one object. */
+void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found);
+json_t *plan_json(const plan_t *plan, const plan_found_t *found);
+
+/* Of the option just read, and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
+bool plan_take_sweep(plan_t *plan, int argc, char **argv);
+
+/* Plans each choice and says what they come to; the exit code. */
+int plan_run_sweep(plan_t *plan);
+
+#endif

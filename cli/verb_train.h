@@ -1,0 +1,98 @@
+/* What `plimsoll train` is asked for, and what it says. */
+#ifndef PLIM_CLI_VERB_TRAIN_H
+#define PLIM_CLI_VERB_TRAIN_H
+
+#include "cli.h"
+
+/* Codes of options that another verb has beside train's. */
+enum { TRAIN_OPTION_MORE = CLI_OPTION_OWN + 0x40 };
+
+typedef struct train train_t;
+
+/* Another verb's own options. */
+typedef struct train_more {
+    const struct option *options; /* ended by one without a name */
+    /* False when the option's value is none, already said. */
+    bool (*take)(train_t *train, int code, int argc, char **argv);
+} train_more_t;
+
+struct train {
+    cli_common_t common;
+    const train_more_t *more; /* NULL: none */
+    const char *dataset;      /* NULL with --resume: run.json knows it */
+    const char *run;          /* NULL: a new one under runs/ */
+    const char *resume;       /* NULL: a new run */
+    plim_training_t training;
+    plim_load_wishes_t wishes;
+    int64_t more_epochs; /* --epochs +N; 0: not given so */
+    int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
+    bool verify;         /* the dataset, all of it, before anything else */
+    bool fanout_given;
+    bool layers_given;
+    bool heads_given;
+    bool epochs_given;
+    uint64_t given; /* options that were read: a bit for each code from CLI_OPTION_OWN on */
+};
+
+/*
+ * Reads the whole command line on top of what `train` holds, so that a second reading can put it on
+ * top of a run's own settings. False when the verb must return *exit_out, already said.
+ */
+bool train_read_options(int argc, char **argv, train_t *train, int *exit_out);
+
+/*
+ * Takes one option by name, such as "batch", as if it stood on the command line. False when there
+ * is none with a value, or its value is none, already said.
+ */
+bool train_set_option(train_t *train, const char *name, char *value);
+
+/* What is left open is decided by the model and the dataset. False when it makes no sense, already
+ * said. */
+bool train_settle(train_t *train, const plim_dataset_info_t *info);
+
+/* Options that were given and change nothing in this recipe, and why; how many. */
+#define TRAIN_IDLE_MAX 16
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim_train_plan_t *plan,
+               const char *texts_out[TRAIN_IDLE_MAX]);
+
+/* One warning that names them. */
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan);
+
+/* Words of settings, as the options have them. */
+const char *train_model_name(plim_model_kind_t kind);
+
+/* "start", "train", "evaluate", "checkpoint", "predict". */
+const char *train_phase_name(int phase);
+
+/* "0.4 s", "38 s", "12 min", "1.5 h". */
+const char *train_seconds_text(double seconds, char text_out[24]);
+
+/* What a plan says besides its accounts; "" where there is nothing to say. */
+typedef struct train_plan_texts {
+    char graph[64], features[64];  /* where they lie */
+    char parts[64], recompute[64]; /* what batches stepped down to */
+    char batch[96], epoch[160];    /* what to expect */
+} train_plan_texts_t;
+
+void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
+                      train_plan_texts_t *texts_out);
+
+/* The event "plan" of --json. */
+json_t *train_json_plan(const plim_train_plan_t *plan);
+void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
+                    const plim_train_plan_t *plan, const char *run);
+
+/* A plim_train_event_fn; `user` is a cli_common_t. */
+void train_say_event(void *user, const plim_train_event_t *event);
+
+/* How it ended; with --json adds to `object`. */
+void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object);
+
+/* "train", "valid", "test". */
+const char *train_split_name(int split);
+
+/* A score, or null when it is none. */
+json_t *train_json_score(double score);
+
+#endif

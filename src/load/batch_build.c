@@ -1,0 +1,207 @@
+/*
+ * What one ticket stands for, a batch or a planned part of one, from its seeds to its rows, in one
+ * slot. What does not fit is cut in half until it does; the rest is delivered later, from the same
+ * slot.
+ * Cut where nothing changes: between seeds, whose neighbourhoods do not depend on their company, or
+ * between graphs.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "load/loader.h"
+
+/* Seeds that a ticket has at most. */
+static int64_t ticket_seeds(const plim_loader_t *loader)
+{
+    const int64_t size = loader->plan.recipe.batch_size;
+    return loader->plan.part_seeds > 0 ? plim__min_i64(loader->plan.part_seeds, size) : size;
+}
+
+int64_t plim__load_tickets(const plim_loader_t *loader, plim_split_t split, int64_t step)
+{
+    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
+    const int64_t seeds = plim__min_i64(step * size, plim__seeds_count(loader->seeds, split));
+    return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
+}
+
+plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
+    const int64_t number = ticket - stream->first_ticket, each = (size - 1) / part + 1;
+    plim__load_cut_t cut = {.step = stream->first_step + number / each};
+    cut.batch_first = cut.step * size;
+    cut.batch_seeds =
+        plim__min_i64(size, plim__seeds_count(loader->seeds, stream->split) - cut.batch_first);
+    cut.first = number % each * part;
+    cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
+    return cut;
+}
+
+bool plim__load_graph_nodes(const plim_loader_t *loader, const int64_t *graphs, int64_t num_graphs,
+                            int64_t capacity, int64_t *nodes_out, int64_t *count_out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_graphs; i++) {
+        const int64_t end = loader->graph_indptr[graphs[i] + 1];
+        if (end - loader->graph_indptr[graphs[i]] > capacity - count)
+            return false;
+        for (int64_t node = loader->graph_indptr[graphs[i]]; node < end; node++)
+            nodes_out[count++] = node;
+    }
+    *count_out = count;
+    return true;
+}
+
+/* Blocks around the first `count` of the slot's seeds, if they fit what a part may need. */
+static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot, const plim__load_sources_t *sources,
+                                int64_t count, plim__blocks_out_t *out, bool *fits_out)
+{
+    const plim_load_plan_t *plan = &loader->plan;
+    const int64_t *seeds = slot->seeds;
+    out->node_capacity = plan->slot_nodes;
+    out->edge_capacity = plan->slot_edges;
+    if (plan->part_nodes > 0 && count > 1) { /* one seed cannot be halved */
+        out->node_capacity = plim__min_i64(plan->part_nodes, plan->slot_nodes);
+        out->edge_capacity = plim__min_i64(plan->part_edges, plan->slot_edges);
+    }
+    if (loader->graph_indptr != NULL) {
+        *fits_out = plim__load_graph_nodes(loader, slot->seeds, count, out->node_capacity,
+                                           worker->nodes, &count);
+        if (!*fits_out)
+            return PLIM_OK;
+        seeds = worker->nodes;
+    }
+    return plim__blocks_build(worker->blocks, sources->topology,
+                              sources->first_worker + worker->number, loader->stream.epoch, seeds,
+                              count, out, fits_out);
+}
+
+static plim_status_t too_large(const plim_loader_t *loader, const plim__slot_t *slot, int64_t count)
+{
+    const plim_load_plan_t *plan = &loader->plan;
+    if (count > 1)
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "batch %lld of epoch %lld does not fit a slot of %lld nodes and %lld "
+                          "edges, and PyG's form cannot be cut into parts; raise --memory, or "
+                          "make --batch or --fanout smaller",
+                          (long long)slot->batch.step, (long long)slot->batch.epoch,
+                          (long long)plan->slot_nodes, (long long)plan->slot_edges);
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s %lld alone does not fit a slot of %lld nodes and %lld edges; raise "
+                      "--memory, or make --fanout smaller",
+                      loader->graph_indptr != NULL ? "graph" : "node", (long long)slot->seeds[0],
+                      (long long)plan->slot_nodes, (long long)plan->slot_edges);
+}
+
+/* As many of the `wanted` seeds as fit, by halves. */
+static plim_status_t fit_blocks(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot, const plim__load_sources_t *sources,
+                                int64_t wanted, plim__blocks_out_t *out, int64_t *count_out)
+{
+    bool fits;
+    int64_t count = wanted;
+    for (;;) {
+        PLIM_TRY(try_blocks(loader, worker, slot, sources, count, out, &fits));
+        if (fits)
+            break;
+        if (count == 1 || loader->parts.blocks.form == PLIM_PYG)
+            return too_large(loader, slot, count);
+        count = (count + 1) / 2;
+    }
+    *count_out = count;
+    return PLIM_OK;
+}
+
+/* Where each graph's nodes begin, and that no edge leads out of its graph. */
+static plim_status_t mark_graphs(const plim_loader_t *loader, plim__slot_t *slot, int64_t count,
+                                 const plim__blocks_out_t *out)
+{
+    int64_t at = 0;
+    if (out->num_nodes > out->blocks[0].num_dst)
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s/indices.npy: node %lld is a neighbour of a node in another graph, "
+                          "but graphs must be apart; make the dataset anew",
+                          plim__dataset_path(loader->dataset),
+                          (long long)out->ids[out->blocks[0].num_dst]);
+    for (int64_t i = 0; i <= count; i++) {
+        if (out->index_type == PLIM_I32)
+            ((int32_t *)slot->graph_indptr)[i] = (int32_t)at;
+        else
+            ((int64_t *)slot->graph_indptr)[i] = at;
+        if (i < count)
+            at += loader->graph_indptr[slot->seeds[i] + 1] - loader->graph_indptr[slot->seeds[i]];
+    }
+    return PLIM_OK;
+}
+
+static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load_cut_t *cut,
+                     int64_t count, const plim__blocks_out_t *out)
+{
+    plim_batch_t *batch = &slot->batch;
+    batch->num_seeds = count;
+    batch->last_part = batch->first_seed + count == batch->batch_seeds;
+    batch->num_nodes = out->num_nodes;
+    batch->num_blocks = out->num_hops;
+    for (int i = 0; i < out->num_hops; i++)
+        batch->blocks[i] = out->blocks[i];
+    batch->nodes = slot->nodes;
+    batch->rows = slot->rows;
+    batch->labels = plim__seeds_label_bytes(loader->seeds) > 0 ? slot->labels : NULL;
+    batch->degrees = slot->degrees;
+    batch->graph_indptr = slot->graph_indptr;
+    slot->part = count;
+    slot->more = batch->first_seed + count < cut->end;
+}
+
+/* Labels of the whole batch, counted once by each worker that builds parts of it. */
+static int64_t count_labels(const plim_loader_t *loader, plim__load_worker_t *worker,
+                            const plim__load_cut_t *cut)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    if (worker->counted.step != cut->step || worker->counted.epoch != stream->epoch ||
+        worker->counted.split != stream->split) {
+        worker->counted.split = stream->split;
+        worker->counted.epoch = stream->epoch;
+        worker->counted.step = cut->step;
+        worker->counted.labels = plim__seeds_labels(loader->seeds, stream->split, stream->epoch,
+                                                    cut->batch_first, cut->batch_seeds);
+    }
+    return worker->counted.labels;
+}
+
+plim_status_t plim__batch_build(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot)
+{
+    const plim__load_stream_t *stream = &loader->stream;
+    const plim__load_sources_t sources =
+        loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
+    const plim__load_cut_t cut = plim__load_cut(loader, slot->ticket);
+    plim_batch_t *batch = &slot->batch;
+    plim__blocks_out_t out = {
+        .index_type = loader->plan.recipe.index_type, .nodes = slot->nodes, .edges = slot->edges};
+    batch->epoch = stream->epoch;
+    batch->step = cut.step;
+    batch->batch_seeds = cut.batch_seeds;
+    batch->batch_labels = count_labels(loader, worker, &cut);
+    if (slot->part == 0)
+        batch->first_seed = cut.first;
+    int64_t count = cut.end - batch->first_seed;
+    if (slot->part > 0)
+        count = plim__min_i64(count, slot->part);
+    plim__seeds_take(loader->seeds, stream->split, stream->epoch,
+                     cut.batch_first + batch->first_seed, count, slot->seeds, slot->labels);
+    PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
+    if (loader->graph_indptr != NULL)
+        PLIM_TRY(mark_graphs(loader, slot, count, &out));
+    if (slot->degrees != NULL)
+        PLIM_TRY(plim__topology_degrees(sources.topology, sources.first_worker + worker->number,
+                                        out.ids, out.num_nodes, slot->degrees));
+    if (slot->rows != NULL)
+        PLIM_TRY(plim__rows_gather(sources.rows, sources.first_worker + worker->number, out.ids,
+                                   out.num_nodes, loader->plan.recipe.row_type, slot->rows));
+    if (slot->rows != NULL && sources.direct)
+        plim__load_builder_count(loader, out.ids, out.num_nodes);
+    describe(loader, slot, &cut, count, &out);
+    return PLIM_OK;
+}

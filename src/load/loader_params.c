@@ -1,0 +1,152 @@
+#include "load/loader_params.h"
+
+#include "base/check.h"
+#include "base/job.h"
+#include "mem/arena.h"
+#include "store/dataset.h"
+
+plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
+{
+    plim_recipe_t drawn = *recipe;
+    if (info->num_graphs > 0) {
+        drawn.num_hops = 1;
+        drawn.fanout[0] = -1;
+        drawn.replace = false;
+        drawn.form = PLIM_NATIVE;
+    }
+    return drawn;
+}
+
+int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree)
+{
+    int64_t most = 1;
+    for (int i = 0; i < recipe->num_hops; i++) {
+        int64_t draws = recipe->fanout[i];
+        if (draws < 0 || (draws > max_degree && !recipe->replace))
+            draws = max_degree;
+        most = plim__max_i64(most, draws);
+    }
+    return most;
+}
+
+int64_t plim__load_largest_split(const plim_dataset_info_t *info)
+{
+    return plim__max_i64(info->num_split[PLIM_TRAIN],
+                         plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
+}
+
+int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                              int64_t wanted)
+{
+    const int64_t seeds = plim__min_i64(recipe->batch_size, plim__load_largest_split(info));
+    return wanted > 0 ? plim__min_i64(seeds, wanted) : seeds;
+}
+
+/* Bytes of an array on cache lines, saturating. */
+static size_t array_bytes(int64_t count, int64_t columns, size_t width)
+{
+    int64_t items;
+    size_t bytes;
+    if (!plim__mul_i64(count, columns, &items) || !plim__mul_size((size_t)items, width, &bytes))
+        return SIZE_MAX;
+    return plim__round_up(bytes, PLIM__LINE);
+}
+
+static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
+                                          const plim_load_plan_t *plan, bool with_rows)
+{
+    const plim_recipe_t *recipe = &plan->recipe;
+    const int64_t seeds = plim__load_part_seeds(info, recipe, plan->part_seeds);
+    size_t width = plim__index_bytes(recipe->index_type);
+    plim__load_slot_sizes_t sizes = {
+        .nodes = array_bytes(plan->slot_nodes, 1, width),
+        .edges = array_bytes(plan->slot_edges, 1, width),
+        .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
+    };
+    if (with_rows)
+        sizes.rows = array_bytes(plan->slot_nodes, info->num_features,
+                                 plim__feature_bytes(recipe->row_type));
+    if (recipe->degrees)
+        sizes.degrees = array_bytes(plan->slot_nodes, 1, sizeof(int32_t));
+    if (info->label_kind == PLIM_LABELS_CLASSES)
+        sizes.labels = array_bytes(seeds, 1, sizeof(int64_t));
+    if (info->label_kind == PLIM_LABELS_VALUES)
+        sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
+    if (info->num_graphs > 0)
+        sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
+    const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,        sizes.seeds,
+                          sizes.labels, sizes.degrees, sizes.graph_indptr};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
+            sizes.bytes = SIZE_MAX;
+    sizes.bytes = plim__round_up(sizes.bytes, PLIM__PAGE);
+    return sizes;
+}
+
+static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
+                                                const plim_load_plan_t *plan,
+                                                const plim__loader_params_t *parts)
+{
+    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t *recipe = &drawn;
+    bool rows_read = parts->with_rows && !plan->rows_in_memory;
+    plim__load_window_params_t params = {
+        .num_hops = recipe->num_hops,
+        .replace = recipe->replace,
+        .seed = recipe->seed,
+        .num_nodes = info->num_nodes,
+        .index_type = info->index_type,
+        .most_drawn = parts->most_drawn,
+        .draws = plan->window_draws,
+        .rows = rows_read ? plan->window_rows : 0,
+        .row_bytes = (size_t)info->num_features * plim__feature_bytes(info->feature_type),
+        .row_type = info->feature_type,
+        .num_features = info->num_features,
+        .builders = parts->builders,
+        .workers = plan->workers,
+    };
+    for (int i = 0; i < recipe->num_hops; i++)
+        params.fanout[i] = recipe->fanout[i];
+    return params;
+}
+
+void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_load_plan_t *plan, plim__loader_params_t *parts_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t *recipe = &drawn;
+    plim__loader_params_t parts = {0};
+    parts.with_rows = !recipe->no_features && info->num_features > 0;
+    parts.windowed = (recipe->num_hops > 0 && !plan->topology_in_memory) ||
+                     (parts.with_rows && !plan->rows_in_memory);
+    parts.builders = parts.windowed ? plim__job_threads(job) : 0;
+    parts.num_sources = parts.builders + plan->workers;
+    parts.most_drawn = plim__load_most_drawn(recipe, info->max_degree);
+    parts.blocks = (plim__blocks_params_t){
+        .num_hops = recipe->num_hops,
+        .replace = recipe->replace,
+        .form = recipe->form,
+        .seed = recipe->seed,
+        .node_capacity = plan->slot_nodes,
+        .most_drawn = parts.most_drawn,
+    };
+    for (int i = 0; i < recipe->num_hops; i++)
+        parts.blocks.fanout[i] = recipe->fanout[i];
+    parts.window = window_params(info, plan, &parts);
+    parts.lists = (plim__topology_disk_params_t){
+        .workers = parts.num_sources,
+        .depth = plan->io_depth,
+        .gap = plan->merge_distance,
+        .cache_bytes = plan->list_cache_bytes,
+    };
+    parts.rows = (plim__rows_disk_params_t){
+        .workers = parts.num_sources,
+        .depth = plan->io_depth,
+        .gap = plan->merge_distance,
+        .cache_bytes = plan->row_cache_bytes,
+        .scratch = plan->scratch[0] != '\0' ? plan->scratch : NULL,
+    };
+    parts.slot = slot_sizes(info, plan, parts.with_rows);
+    *parts_out = parts;
+}

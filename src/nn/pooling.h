@@ -1,0 +1,21 @@
+/* One row a graph from the rows of its nodes, and back. */
+#ifndef PLIM_NN_POOLING_H
+#define PLIM_NN_POOLING_H
+
+#include "nn/matrix.h"
+#include "nn/team.h"
+
+#include <plimsoll/train.h>
+
+/* x: rows of nodes, F32 or BF16; out (num_graphs, width) F32; graph_indptr (num_graphs + 1).
+ * `chosen` (num_graphs, width) is for PLIM_POOL_MAX: the node that gave the largest, -1 in an empty
+ * graph. */
+void plim__pooling_forward(plim__team_t *team, plim_pool_t pool, int64_t num_graphs,
+                           const int32_t *graph_indptr, const plim__matrix_t *x, float *out,
+                           int32_t *chosen);
+/* dx (rows of nodes, F32) is overwritten. */
+void plim__pooling_backward(plim__team_t *team, plim_pool_t pool, int64_t num_graphs,
+                            const int32_t *graph_indptr, const int32_t *chosen, const float *dout,
+                            plim__matrix_t *dx);
+
+#endif

@@ -1,0 +1,211 @@
+#include "plan/plan_settings.h"
+
+#include "base/bounds.h"
+#include "base/fail.h"
+#include "load/recipe.h"
+
+#include <math.h>
+
+static plim_status_t check_dataset(const plim_dataset_t *dataset)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const char *path = plim__dataset_path(dataset);
+    if (info->num_features == 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: it has no features, and a model needs some; import it with them",
+                          path);
+    if (info->label_kind == PLIM_LABELS_NONE)
+        return plim__fail(PLIM_ERR_USAGE, "%s: it has no labels to train on; import it with them",
+                          path);
+    if (info->label_kind == PLIM_LABELS_CLASSES && info->num_classes < 2)
+        return plim__fail(PLIM_ERR_USAGE, "%s: it has %lld class; there is nothing to tell apart",
+                          path, (long long)info->num_classes);
+    if (info->num_features > PLIM__WIDTH_MAX || plim__plan_settings_outputs(info) > PLIM__WIDTH_MAX)
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s: it has %lld features and %lld classes or targets; models compute with "
+            "up to %lld of each",
+            path, (long long)info->num_features, (long long)plim__plan_settings_outputs(info),
+            (long long)PLIM__WIDTH_MAX);
+    if (info->num_split[PLIM_TRAIN] == 0)
+        return plim__fail(PLIM_ERR_USAGE, "%s: its training split is empty; import it with one",
+                          path);
+    if (info->num_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: %lld nodes need ids of 64 bits, with which models do not compute "
+                          "yet; the loader serves them",
+                          path, (long long)info->num_nodes);
+    return PLIM_OK;
+}
+
+static plim_status_t check_model(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    const plim_model_t *model = &training->model;
+    const int hops = training->recipe.num_hops;
+    const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
+    if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%d layers; a model has from 1 to %d", model->num_layers,
+                          PLIM_HOPS_MAX);
+    if (drawn && hops != model->num_layers)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%d layers and %d fan-outs: each layer looks one hop further, so give as "
+                          "many fan-outs as layers",
+                          model->num_layers, hops);
+    if (!drawn && hops != 0)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            info->num_graphs > 0
+                ? "a dataset of many graphs gives whole graphs: leave the fan-outs out"
+                : "an MLP looks at no neighbours: leave the fan-outs out");
+    if (model->hidden < 1 || model->hidden > PLIM__WIDTH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%lld hidden channels; from 1 to %lld will do",
+                          (long long)model->hidden, (long long)PLIM__WIDTH_MAX);
+    if (model->heads < 1 || (model->kind == PLIM_GAT && model->hidden % model->heads != 0))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%lld hidden channels do not divide among %d heads; make hidden a "
+                          "multiple of them",
+                          (long long)model->hidden, model->heads);
+    if (!(model->dropout >= 0.0f && model->dropout < 1.0f))
+        return plim__fail(PLIM_ERR_USAGE, "a dropout of %g; it is from 0 on and below 1",
+                          (double)model->dropout);
+    if (model->norm == PLIM_NORM_BATCH && training->microbatch > 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batch norm looks at the whole batch, so it cannot be split into "
+                          "microbatches; take layer norm, or a smaller batch");
+    return PLIM_OK;
+}
+
+static plim_status_t check_optimiser(const plim_optimiser_t *optimiser)
+{
+    const struct {
+        const char *name;
+        double value, below;
+    } numbers[] = {
+        {"learning rate", optimiser->rate, INFINITY},
+        {"momentum", optimiser->momentum, 1},
+        {"first beta", optimiser->beta1, 1},
+        {"second beta", optimiser->beta2, 1},
+        {"epsilon", optimiser->epsilon, INFINITY},
+        {"weight decay", optimiser->weight_decay, INFINITY},
+        {"norm to clip to", optimiser->clip_norm, INFINITY},
+        {"factor of the schedule", optimiser->schedule_factor, INFINITY},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (!(numbers[i].value >= 0 && numbers[i].value < numbers[i].below))
+            return plim__fail(PLIM_ERR_USAGE, "a %s of %g makes no sense", numbers[i].name,
+                              numbers[i].value);
+    if (optimiser->schedule == PLIM_SCHEDULE_STEP && optimiser->schedule_epochs < 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a schedule of steps needs to know how many epochs a step has "
+                          "(--step-size)");
+    return PLIM_OK;
+}
+
+/* Whether loss and metric are of the labels' kind. */
+static plim_status_t check_task(const plim_dataset_t *dataset, const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const char *path = plim__dataset_path(dataset);
+    const bool classes = info->label_kind == PLIM_LABELS_CLASSES;
+    const plim_loss_t loss = plim_training_loss(info, training);
+    const plim_metric_t metric = plim_training_metric(info, training);
+    if (classes && loss != PLIM_LOSS_CROSS_ENTROPY)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: its labels are classes, so the loss is cross-entropy", path);
+    if (!classes && loss == PLIM_LOSS_CROSS_ENTROPY)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: its labels are values, not classes: the loss is mse, mae, or bce for "
+            "values of 0 and 1",
+            path);
+    if (metric == PLIM_METRIC_ACCURACY && !classes)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: its labels are values, of which there is no accuracy; take rmse, "
+                          "mae, or roc-auc with bce",
+                          path);
+    if (metric == PLIM_METRIC_ROC_AUC && (classes ? info->num_classes != 2 : loss != PLIM_LOSS_BCE))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: ROC-AUC is of two classes, or of values of 0 and 1 with bce", path);
+    if ((metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE) && classes)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: its labels are classes, which are right or wrong, not near or far; "
+                          "take accuracy%s",
+                          path, info->num_classes == 2 ? " or roc-auc" : "");
+    return PLIM_OK;
+}
+
+plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
+                                        const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    PLIM_TRY(check_dataset(dataset));
+    PLIM_TRY(check_model(info, training));
+    const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);
+    PLIM_TRY(plim__load_recipe_check(dataset, &recipe));
+    if (training->recipe.replace)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "training draws without replacement; leave recipe.replace false");
+    PLIM_TRY(check_optimiser(&training->optimiser));
+    PLIM_TRY(check_task(dataset, training));
+    if (training->epochs < 1 || training->epochs > PLIM__TURNS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%lld epochs; at least one is needed",
+                          (long long)training->epochs);
+    const int64_t counts[] = {training->eval_every,   training->patience,
+                              training->microbatch,   training->checkpoint_steps,
+                              training->memory_steps, training->optimiser.schedule_epochs};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i] < 0 || counts[i] > PLIM__TURNS_MAX)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "a count of epochs, steps or seeds is %lld; it is from 0 to %lld",
+                              (long long)counts[i], (long long)PLIM__TURNS_MAX);
+    if (!(training->checkpoint_seconds >= 0))
+        return plim__fail(PLIM_ERR_USAGE, "seconds between checkpoints are not negative");
+    if (training->accumulation < 1 || training->accumulation > PLIM__TURNS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%lld batches an update; at least one is needed",
+                          (long long)training->accumulation);
+    if (training->patience > 0 && (training->eval_every == 0 || info->num_split[PLIM_VALID] == 0))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "patience counts evaluations without a better one, and there are none: "
+                          "%s",
+                          training->eval_every == 0 ? "evaluate every so many epochs"
+                                                    : "the dataset has no validation split");
+    return PLIM_OK;
+}
+
+PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
+                                        const plim_training_t *training)
+{
+    if (training->loss != PLIM_LOSS_AUTO)
+        return training->loss;
+    if (info->label_kind == PLIM_LABELS_CLASSES)
+        return PLIM_LOSS_CROSS_ENTROPY;
+    return info->multi_label ? PLIM_LOSS_BCE : PLIM_LOSS_MSE;
+}
+
+PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
+                                            const plim_training_t *training)
+{
+    if (training->metric != PLIM_METRIC_AUTO)
+        return training->metric;
+    if (plim_training_loss(info, training) == PLIM_LOSS_BCE)
+        return PLIM_METRIC_ROC_AUC;
+    return info->label_kind == PLIM_LABELS_CLASSES ? PLIM_METRIC_ACCURACY : PLIM_METRIC_RMSE;
+}
+
+int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info)
+{
+    return info->label_kind == PLIM_LABELS_CLASSES ? info->num_classes : info->num_targets;
+}
+
+plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
+                                         const plim_training_t *training)
+{
+    plim_recipe_t recipe = training->recipe;
+    recipe.replace = false;
+    recipe.form = PLIM_NATIVE;
+    recipe.no_features = false;
+    recipe.degrees = training->model.kind == PLIM_GCN;
+    recipe.row_type = info->feature_type;
+    recipe.index_type = PLIM_I32;
+    return recipe;
+}

@@ -1,0 +1,297 @@
+/*
+ * One pass over indices.npy: whatever list has a chance of being drawn from adds to the counters of
+ * its entries.
+ *
+ *     pieces of equally many entries ─► walk: lists that add something ─► slots: transfers of lists
+ *     that lie close together, `depth` in flight ─► additions, put off until their counter is near
+ *
+ * What a list adds depends on its node's code and its length: one logarithm a list, not an entry.
+ */
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "sample/access_work.h"
+
+#include <string.h>
+
+#define GAP ((int64_t)32 << 10)       /* bytes: what lies between is read with it */
+#define PIECE_MOST ((int64_t)4 << 20) /* entries */
+#define PIECE_MIN ((int64_t)1 << 10)
+#define PIECES_EACH 64 /* for each worker, when the graph is small */
+
+typedef struct pass {
+    plim__access_work_t *work;
+    int64_t fanout;
+    uint64_t key;  /* of this hop's rounding */
+    int64_t first; /* the counters are of the nodes [first, first + count) */
+    uint64_t count;
+    int64_t piece; /* entries */
+    int64_t num_pieces;
+    atomic_llong next;
+} pass_t;
+
+/* The least node whose list begins at `entry` or later. */
+static int64_t node_at(const plim__access_work_t *work, int64_t entry)
+{
+    int64_t low = 0, high = work->num_nodes;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (plim__offsets_list(work->offsets, middle).start < entry)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Takes the next piece; false when there is none. A piece is whole lists. */
+static bool claim(pass_t *pass, plim__access_worker_t *worker)
+{
+    plim__access_work_t *work = pass->work;
+    int64_t piece = atomic_fetch_add(&pass->next, 1);
+    if (piece >= pass->num_pieces)
+        return false;
+    worker->node = piece == 0 ? 0 : node_at(work, piece * pass->piece);
+    worker->node_end =
+        piece + 1 == pass->num_pieces ? work->num_nodes : node_at(work, (piece + 1) * pass->piece);
+    plim__progress(work->job, "weighing lists and rows", "edges",
+                   work->edges_done + piece * pass->piece, work->edges_total);
+    return true;
+}
+
+/* What each entry of the node's list has added. Rounded up or down by lot, so that many small ones
+ * do not add up to nothing. */
+static uint32_t added(const pass_t *pass, int64_t node, uint16_t code, int64_t degree)
+{
+    const plim__access_work_t *work = pass->work;
+    double drawn = plim__hazard_drawn(pass->fanout, work->params->replace, degree);
+    if (degree == 0 || drawn == 1)
+        return degree == 0 ? 0 : plim__hazard_decode(code);
+    double hazard = plim__hazard_of((double)work->chances[code] * drawn) * PLIM__HAZARD_ONE;
+    return (uint32_t)(hazard + plim__rng_double(pass->key, (uint64_t)node));
+}
+
+/* The first place from `place` on whose code is not 0, or `end`. */
+static int64_t skip_nothing(const uint16_t *codes, int64_t place, int64_t end)
+{
+    uint64_t four;
+    for (; end - place >= 4; place += 4) {
+        memcpy(&four, &codes[place], sizeof four);
+        if (four != 0)
+            break;
+    }
+    while (place < end && codes[place] == 0)
+        place++;
+    return place;
+}
+
+/* Walks on to the next list that adds something; *more_out is false when there is none. */
+static plim_status_t walk(pass_t *pass, plim__access_worker_t *worker, bool *more_out)
+{
+    plim__access_work_t *work = pass->work;
+    for (;;) {
+        while (worker->node == worker->node_end) {
+            PLIM_TRY(plim__job_check(work->job));
+            *more_out = claim(pass, worker);
+            if (!*more_out)
+                return PLIM_OK;
+        }
+        int64_t chunk = worker->node / PLIM__ACCESS_CHUNK;
+        int64_t first = chunk * PLIM__ACCESS_CHUNK;
+        if (worker->chunk_first != first)
+            PLIM_TRY(plim__access_codes_before(work, chunk, worker->codes, &worker->chunk));
+        worker->chunk_first = first;
+        int64_t end = plim__min_i64(worker->node_end - first, PLIM__ACCESS_CHUNK);
+        int64_t place = skip_nothing(worker->chunk, worker->node - first, end);
+        for (; place < end; place = skip_nothing(worker->chunk, place + 1, end)) {
+            worker->list = plim__offsets_list(work->offsets, first + place);
+            worker->hazard = added(pass, first + place, worker->chunk[place], worker->list.degree);
+            if (worker->hazard == 0)
+                continue;
+            worker->node = first + place + 1;
+            *more_out = true;
+            return PLIM_OK;
+        }
+        worker->node = first + end;
+    }
+}
+
+/* Fills a slot with lists that lie close together and begins to read them; *filled_out is false
+ * when none is left. A list longer than the block goes on in the next slot. */
+static plim_status_t fill(pass_t *pass, plim__access_worker_t *worker, plim__access_slot_t *slot,
+                          bool *filled_out)
+{
+    plim__access_work_t *work = pass->work;
+    const int64_t entry = (int64_t)work->entry_bytes;
+    const int most = (int)(work->layout.block / PLIM__ACCESS_PART_EACH);
+    int64_t start = 0, end = 0;
+    slot->num_parts = 0;
+    while (slot->num_parts < most) {
+        bool more = true;
+        if (worker->list.degree == 0)
+            PLIM_TRY(walk(pass, worker, &more));
+        if (!more)
+            break;
+        int64_t at = PLIM__NPY_HEADER + worker->list.start * entry;
+        if (slot->num_parts == 0)
+            start = at & ~((int64_t)work->indices.align - 1);
+        else if (at - end > GAP)
+            break;
+        int64_t fit = (start + (int64_t)work->layout.block - at) / entry;
+        int64_t take = plim__min_i64(worker->list.degree, fit);
+        if (take <= 0)
+            break;
+        slot->parts[slot->num_parts++] =
+            (plim__access_part_t){(uint32_t)((at - start) / entry), (uint32_t)take, worker->hazard};
+        worker->list.start += take;
+        worker->list.degree -= take;
+        end = at + take * entry;
+    }
+    *filled_out = slot->num_parts > 0;
+    if (!*filled_out)
+        return PLIM_OK;
+    slot->op = (plim__op_t){.file = &work->indices,
+                            .offset = start,
+                            .data = slot->block,
+                            .size = plim__round_up((size_t)(end - start), work->indices.align)};
+    plim__engine_submit(worker->engine, &slot->op);
+    return PLIM_OK;
+}
+
+/* Saturating, so the sum is the same in whatever order it is made. */
+static inline void add(uint32_t *counter, uint32_t hazard)
+{
+    uint32_t old = __atomic_load_n(counter, __ATOMIC_RELAXED);
+    uint32_t sum;
+    do {
+        if (old == PLIM__HAZARD_MAX)
+            return;
+        sum = hazard < PLIM__HAZARD_MAX - old ? old + hazard : PLIM__HAZARD_MAX;
+    } while (
+        !__atomic_compare_exchange_n(counter, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+}
+
+/* Fetches a line to write to it, which the compilers' own prefetch does only on processors that are
+ * asked for by name. Where PREFETCHW is not known it does nothing. */
+static inline void prefetch_to_write(uint32_t *counter)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*counter));
+#else
+    __builtin_prefetch(counter, 1);
+#endif
+}
+
+/* Adds to a counter a little later, when it has come into the cache. */
+static inline void put_off(plim__access_worker_t *worker, uint32_t *counter, uint32_t hazard)
+{
+    uint64_t place = worker->num_pending++ % PLIM__ACCESS_DELAY;
+    if (worker->pending_counter[place] != NULL)
+        add(worker->pending_counter[place], worker->pending_hazard[place]);
+    prefetch_to_write(counter);
+    worker->pending_counter[place] = counter;
+    worker->pending_hazard[place] = hazard;
+}
+
+static void add_pending(plim__access_worker_t *worker)
+{
+    for (int i = 0; i < PLIM__ACCESS_DELAY; i++) {
+        if (worker->pending_counter[i] != NULL)
+            add(worker->pending_counter[i], worker->pending_hazard[i]);
+        worker->pending_counter[i] = NULL;
+    }
+}
+
+/* Adds a slot's parts to the counters in range; the place in the block of the first entry that is
+ * no node, or -1. */
+static inline __attribute__((always_inline)) int64_t add_parts(const pass_t *pass,
+                                                               plim__access_worker_t *worker,
+                                                               const plim__access_slot_t *slot,
+                                                               bool wide)
+{
+    const uint64_t num_nodes = (uint64_t)pass->work->num_nodes;
+    const uint64_t first = (uint64_t)pass->first;
+    uint32_t *counters = pass->work->counters;
+    for (int i = 0; i < slot->num_parts; i++) {
+        const plim__access_part_t part = slot->parts[i];
+        for (uint32_t j = part.begin; j < part.begin + part.count; j++) {
+            uint64_t node = wide ? (uint64_t)((const int64_t *)(const void *)slot->block)[j]
+                                 : ((const uint32_t *)(const void *)slot->block)[j];
+            if (node >= num_nodes)
+                return j;
+            if (node - first < pass->count)
+                put_off(worker, &counters[node - first], part.hazard);
+        }
+    }
+    return -1;
+}
+
+static plim_status_t take(const pass_t *pass, plim__access_worker_t *worker,
+                          plim__access_slot_t *slot)
+{
+    const plim__access_work_t *work = pass->work;
+    bool wide = work->entry_bytes == sizeof(int64_t);
+    PLIM_TRY(plim__engine_wait(worker->engine, &slot->op));
+    int64_t bad = wide ? add_parts(pass, worker, slot, true) : add_parts(pass, worker, slot, false);
+    if (bad < 0)
+        return PLIM_OK;
+    int64_t value = wide ? ((const int64_t *)(const void *)slot->block)[bad]
+                         : ((const int32_t *)(const void *)slot->block)[bad];
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again or make it "
+        "anew",
+        work->indices.path,
+        (long long)((slot->op.offset - PLIM__NPY_HEADER) / (int64_t)work->entry_bytes + bad),
+        (long long)value, (long long)work->num_nodes);
+}
+
+static plim_status_t run(pass_t *pass, plim__access_worker_t *worker)
+{
+    const int depth = pass->work->layout.depth;
+    int busy = 0;
+    bool more = true;
+    for (int oldest = 0;; oldest = (oldest + 1) % depth, busy--) {
+        while (more && busy < depth) {
+            PLIM_TRY(fill(pass, worker, &worker->slots[(oldest + busy) % depth], &more));
+            busy += more;
+        }
+        plim__engine_flush(worker->engine);
+        if (busy == 0)
+            return PLIM_OK;
+        PLIM_TRY(take(pass, worker, &worker->slots[oldest]));
+    }
+}
+
+static plim_status_t pass_worker(void *context, int number)
+{
+    pass_t *pass = context;
+    plim__access_worker_t *worker = &pass->work->workers[number];
+    worker->node = worker->node_end = 0;
+    worker->chunk_first = -1;
+    worker->list.degree = 0;
+    plim_status_t status = run(pass, worker);
+    if (status != PLIM_OK) /* the others need not go on */
+        atomic_store(&pass->next, pass->num_pieces);
+    add_pending(worker);
+    return status;
+}
+
+plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t first, int64_t count)
+{
+    int64_t piece = work->num_edges / ((int64_t)work->layout.workers * PIECES_EACH);
+    piece = plim__min_i64(plim__max_i64(piece, PIECE_MIN), PIECE_MOST);
+    pass_t pass = {.work = work,
+                   .fanout = work->fanout[hop],
+                   .key = plim__rng_key(0, (uint64_t)hop, 0, 0),
+                   .first = first,
+                   .count = (uint64_t)count,
+                   .piece = piece,
+                   .num_pieces = work->num_edges / piece + 1};
+    atomic_init(&pass.next, 0);
+    PLIM_TRY(plim__parallel(work->layout.workers, pass_worker, &pass));
+    work->edges_done += work->num_edges;
+    return PLIM_OK;
+}

@@ -1,0 +1,145 @@
+/*
+ * What the parts of access.c share while they work: the hazards of all nodes before and after a
+ * hop.
+ *
+ *     codes, before the hop   ─► pass over indices.npy ─►   counters, of a range of nodes
+ *     (all nodes, 16 bits)                                  (32 bits, started from the codes)
+ *            ▲                                                    │
+ *            └──────────────── codes, after the hop ◄─────────────┘
+ *
+ * With room for 6 bytes a node the codes lie in memory and there is one range. With less, the codes
+ * before and after lie in a nameless file, read and written in chunks from front to back, and each
+ * range of counters takes a pass of its own. Counters always start from codes, never from counters,
+ * so that the results are the same.
+ */
+#ifndef PLIM_SAMPLE_ACCESS_WORK_H
+#define PLIM_SAMPLE_ACCESS_WORK_H
+
+#include "io/engine.h"
+#include "sample/access.h"
+#include "sample/hazard.h"
+
+#include <stdatomic.h>
+
+#define PLIM__ACCESS_CHUNK 65536  /* nodes whose codes are read, written, judged at a time */
+#define PLIM__ACCESS_RANGES 64    /* of counters at most */
+#define PLIM__ACCESS_DELAY 64     /* additions between asking for a counter and adding to it */
+#define PLIM__ACCESS_PART_EACH 32 /* bytes of a block for each part it can hold */
+
+/* Densities are put into bins: 512 for each power of two below 1, down to 2^-96. */
+#define PLIM__ACCESS_BINS 49152 /* 96 powers of two, 512 steps each */
+
+/* Part of a list that lies in a block: its entries, and what each of them has added. */
+typedef struct plim__access_part {
+    uint32_t begin; /* entries from the block's front */
+    uint32_t count;
+    uint32_t hazard;
+} plim__access_part_t;
+
+/* One transfer of indices.npy and the parts of lists in it. */
+typedef struct plim__access_slot {
+    plim__op_t op;
+    char *block;
+    plim__access_part_t *parts;
+    int num_parts;
+} plim__access_slot_t;
+
+/* Sums of chosen and of all, in parts of 2^28, which do not depend on who adds what. */
+typedef struct plim__access_sums {
+    uint64_t chosen;
+    uint64_t all;
+    uint64_t bytes; /* of the chosen */
+} plim__access_sums_t;
+
+typedef struct plim__access_worker {
+    plim__engine_t *engine;
+    plim__access_slot_t *slots; /* (depth) */
+    uint16_t *codes;            /* (PLIM__ACCESS_CHUNK) before the hop, and after it */
+    uint16_t *codes_after;
+    const uint16_t *list_codes; /* of the chunk at hand, while choosing; NULL: not wanted */
+    const uint16_t *row_codes;
+    uint8_t *at_cut;     /* (PLIM__ACCESS_CHUNK) */
+    uint64_t *list_bins; /* (PLIM__ACCESS_BINS) bytes */
+    uint64_t *row_bins;
+    plim__access_sums_t lists;
+    plim__access_sums_t rows;
+
+    /* Where the walk over the lists has come to. */
+    int64_t node;
+    int64_t node_end;      /* of the piece */
+    const uint16_t *chunk; /* codes of the nodes from chunk_first on */
+    int64_t chunk_first;   /* -1: none */
+    plim__list_t list;     /* what is left of the list at hand … */
+    uint32_t hazard;       /* … and what it adds */
+    uint64_t num_pending;  /* additions put off so far */
+    uint32_t *pending_counter[PLIM__ACCESS_DELAY];
+    uint32_t pending_hazard[PLIM__ACCESS_DELAY];
+} plim__access_worker_t;
+
+/* How memory is parted. */
+typedef struct plim__access_layout {
+    int workers;
+    int depth;        /* transfers in flight, for each worker */
+    size_t block;     /* bytes of each */
+    int64_t capacity; /* counters */
+    bool in_file;     /* the codes are */
+    size_t bytes;     /* of the arena; the threads' stacks are counted in it */
+} plim__access_layout_t;
+
+typedef struct plim__access_work {
+    plim__arena_t arena;
+    const plim_job_t *job;
+    const plim__offsets_t *offsets;
+    const plim__access_params_t *params;
+    plim__access_layout_t layout;
+    int64_t num_nodes;
+    int64_t num_edges;
+    plim__file_t indices;
+    size_t entry_bytes;
+    int num_hops; /* that draw: of fan-out 0 there is nothing to reckon */
+    int64_t fanout[PLIM__HOPS_MAX];
+    float *chances;     /* (PLIM__HAZARD_CODES) */
+    uint32_t *counters; /* (capacity) */
+    uint16_t *codes;    /* (num_nodes, in whole chunks), or NULL: in the file */
+    plim__file_t file;  /* two sets of codes; fd -1 when there is none */
+    int before;         /* which of them is the one before the hop */
+    int64_t edges_done; /* for progress: of edges_total, over all passes */
+    int64_t edges_total;
+    plim__access_worker_t *workers; /* (layout.workers) */
+} plim__access_work_t;
+
+/* Chunks that hold `nodes`. */
+static inline int64_t plim__access_chunks(int64_t nodes)
+{
+    return nodes / PLIM__ACCESS_CHUNK + (nodes % PLIM__ACCESS_CHUNK != 0);
+}
+
+/* Calls body(context, worker, chunk) for the chunks [first, end), each taken by whoever is free. */
+plim_status_t plim__access_sweep(plim__access_work_t *work, int64_t first, int64_t end,
+                                 plim_status_t (*body)(void *context, int worker, int64_t chunk),
+                                 void *context);
+
+/* The hazards of the seeds, as the codes before the first hop; `set` is scratch, empty before and
+ * after. */
+plim_status_t plim__access_codes_start(plim__access_work_t *work, plim__node_set_t *set);
+
+/* The codes of a chunk of nodes, in `buffer` or where they lie. After the hop: in memory only the
+ * counters know them. */
+plim_status_t plim__access_codes_before(plim__access_work_t *work, int64_t chunk, uint16_t *buffer,
+                                        const uint16_t **codes_out);
+plim_status_t plim__access_codes_after(plim__access_work_t *work, int64_t chunk, uint16_t *buffer,
+                                       const uint16_t **codes_out);
+
+/* One hop: from the codes before it to those after it. */
+plim_status_t plim__access_hop(plim__access_work_t *work, int hop);
+
+/* What was after the hop is before the next one. */
+plim_status_t plim__access_codes_advance(plim__access_work_t *work);
+
+/* Adds the draws of hop `hop` to the counters of the nodes [first, first + count). */
+plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t first, int64_t count);
+
+/* Fills the two sets and the sums of `worth` from the codes of the last hop. */
+plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *worth);
+
+#endif

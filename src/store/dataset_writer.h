@@ -1,0 +1,84 @@
+/*
+ * Writing a dataset directory: columns from front to back, several at a time, then one commit.
+ *
+ *     begin ─► column_open ─► column_write … ─► column_close   (any number of columns)
+ *           ─► finish (dataset.json, commit)
+ *
+ * Columns may be written at the same time by different threads, one thread a column at a time;
+ * everything else is called by one thread at a time. The directory's bytes follow from the columns'
+ * bytes and the facts alone, not from the order in which the columns are opened and closed.
+ */
+#ifndef PLIM_STORE_DATASET_WRITER_H
+#define PLIM_STORE_DATASET_WRITER_H
+
+#include "io/npy.h"
+#include "io/writer.h"
+
+#include <plimsoll/dataset.h>
+
+typedef struct plim__dataset_writer plim__dataset_writer_t;
+typedef struct plim__column plim__column_t;
+
+/* Facts for dataset.json that the columns do not tell by themselves. */
+typedef struct plim__dataset_facts {
+    int64_t num_nodes;
+    int64_t num_graphs;   /* 0: one graph; else there is a column graph_indptr */
+    int64_t num_classes;  /* 0 unless labels are classes */
+    bool multi_label;     /* values of 0 and 1 in several columns */
+    double feature_error; /* worst relative error of stored features; 0: exact */
+    const char *source;   /* provenance: "import papers100M-bin.zip (OGB binary)" */
+    const char *options;  /* provenance: "--symmetrise --features f16", "" when there are none */
+} plim__dataset_facts_t;
+
+/*
+ * Makes the staging directory beside `target`, which is copied. Whether there is room on the disk
+ * is the caller's question. The job's ledger must outlive the writer. Errors as
+ * plim__staging_begin's, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: 20 KiB, and 12 KiB for each
+ * column (more for those of many gigabytes: 8 bytes each 64 MiB) from its opening to the end.
+ */
+plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
+                                  plim__dataset_writer_t **writer_out);
+
+/* Where the columns are being written, for files that need a neighbour. Lives as long as the
+ * writer. */
+const char *plim__dataset_staging(const plim__dataset_writer_t *writer);
+
+/*
+ * Opens NAME.npy for `name` = "indptr", "indices", "features", "labels", "train", … with the given
+ * type and shape. shape[0] may be -1: it is then settled by what has been written when the column
+ * is closed (the header is rewritten). `max_bytes`: of the array's data at most; `buffer` as for
+ * plim__writer_create. PLIM_ERR_USAGE when the name was opened before or can be no file's.
+ */
+plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name,
+                                plim__dtype_t type, int num_dims, const int64_t *shape,
+                                int64_t max_bytes, size_t buffer, plim__column_t **column_out);
+
+/* Memory of a column while it is open. */
+size_t plim__column_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes);
+
+/* Appends bytes of the array, in pieces of any size. PLIM_ERR_USAGE past max_bytes, PLIM_ERR_IO. */
+plim_status_t plim__column_write(plim__column_t *column, const void *from, size_t size);
+
+/* Appending without a copy, as plim__writer_space and plim__writer_advance do. */
+plim_status_t plim__column_space(plim__column_t *column, void **to_out, size_t *size_out);
+plim_status_t plim__column_advance(plim__column_t *column, size_t size);
+
+/*
+ * Makes the file durable and takes its checksums into the dataset; the column is the writer's from
+ * then on, also on failure. A size that is not the shape's, or an indptr that does not ascend from
+ * 0, is PLIM_ERR_USAGE.
+ */
+plim_status_t plim__column_close(plim__column_t *column);
+
+/*
+ * Writes dataset.json and commits. PLIM_ERR_DATA when columns and facts do not fit together
+ * (docs/format.md has the rules), PLIM_ERR_USAGE when a column is still open. On failure everything
+ * is removed. Frees the writer in either case.
+ */
+plim_status_t plim__dataset_finish(plim__dataset_writer_t *writer,
+                                   const plim__dataset_facts_t *facts);
+
+/* Removes everything, columns still open included. NULL is harmless. */
+void plim__dataset_abandon(plim__dataset_writer_t *writer);
+
+#endif

@@ -1,0 +1,477 @@
+/* The table of settings, and what it serves for. */
+#include "train/run_settings.h"
+
+#include "base/bounds.h"
+#include "base/fail.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum kind { NAME, INT, COUNT, REAL, FLOAT, FLAG, SEED, FANOUT } kind_t;
+
+typedef struct setting {
+    const char *key;
+    kind_t kind;
+    bool decides; /* the result */
+    size_t offset;
+    const char *const *names; /* of an enum's values, ended by NULL */
+} setting_t;
+
+static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
+                                     [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
+static const char *const aggregations[] = {[PLIM_MEAN] = "mean", [PLIM_MAX] = "max", NULL};
+static const char *const norms[] = {
+    [PLIM_NORM_NONE] = "none", [PLIM_NORM_LAYER] = "layer", [PLIM_NORM_BATCH] = "batch", NULL};
+static const char *const activations[] = {
+    [PLIM_ACTIVATION_NONE] = "none", [PLIM_RELU] = "relu", [PLIM_ELU] = "elu", NULL};
+static const char *const pools[] = {
+    [PLIM_POOL_MEAN] = "mean", [PLIM_POOL_ADD] = "add", [PLIM_POOL_MAX] = "max", NULL};
+static const char *const precisions[] = {
+    [PLIM_PRECISION_F32] = "f32", [PLIM_PRECISION_BF16] = "bf16", NULL};
+static const char *const optimisers[] = {
+    [PLIM_ADAM] = "adam", [PLIM_ADAMW] = "adamw", [PLIM_SGD] = "sgd", NULL};
+static const char *const schedules[] = {[PLIM_SCHEDULE_NONE] = "none",
+                                        [PLIM_SCHEDULE_COSINE] = "cosine",
+                                        [PLIM_SCHEDULE_STEP] = "step",
+                                        NULL};
+static const char *const losses[] = {
+    [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
+    [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
+    [PLIM_LOSS_MAE] = "mae",   NULL};
+static const char *const metrics[] = {
+    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
+    [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
+    [PLIM_METRIC_RMSE] = "rmse",       NULL};
+
+PLIM_API const char *const *plim_words(plim_words_t of)
+{
+    static const char *const *const all[] = {
+        [PLIM_WORDS_MODEL] = models,         [PLIM_WORDS_AGGREGATION] = aggregations,
+        [PLIM_WORDS_NORM] = norms,           [PLIM_WORDS_ACTIVATION] = activations,
+        [PLIM_WORDS_POOL] = pools,           [PLIM_WORDS_PRECISION] = precisions,
+        [PLIM_WORDS_OPTIMISER] = optimisers, [PLIM_WORDS_SCHEDULE] = schedules,
+        [PLIM_WORDS_LOSS] = losses,          [PLIM_WORDS_METRIC] = metrics};
+    return all[of];
+}
+
+#define AT(field) offsetof(plim_training_t, field)
+
+static const setting_t settings[] = {
+    {"model", NAME, true, AT(model.kind), models},
+    {"layers", INT, true, AT(model.num_layers), NULL},
+    {"hidden", COUNT, true, AT(model.hidden), NULL},
+    {"heads", INT, true, AT(model.heads), NULL},
+    {"aggregation", NAME, true, AT(model.aggregation), aggregations},
+    {"norm", NAME, true, AT(model.norm), norms},
+    {"activation", NAME, true, AT(model.activation), activations},
+    {"dropout", FLOAT, true, AT(model.dropout), NULL},
+    {"residual", FLAG, true, AT(model.residual), NULL},
+    {"pool", NAME, true, AT(model.pool), pools},
+    {"precision", NAME, true, AT(model.precision), precisions},
+    {"batch_size", COUNT, true, AT(recipe.batch_size), NULL},
+    {"fanout", FANOUT, true, AT(recipe), NULL},
+    {"seed", SEED, true, AT(recipe.seed), NULL},
+    {"optimiser", NAME, true, AT(optimiser.kind), optimisers},
+    {"rate", REAL, true, AT(optimiser.rate), NULL},
+    {"momentum", REAL, true, AT(optimiser.momentum), NULL},
+    {"beta1", REAL, true, AT(optimiser.beta1), NULL},
+    {"beta2", REAL, true, AT(optimiser.beta2), NULL},
+    {"epsilon", REAL, true, AT(optimiser.epsilon), NULL},
+    {"weight_decay", REAL, true, AT(optimiser.weight_decay), NULL},
+    {"clip_norm", REAL, true, AT(optimiser.clip_norm), NULL},
+    {"schedule", NAME, true, AT(optimiser.schedule), schedules},
+    {"schedule_epochs", COUNT, true, AT(optimiser.schedule_epochs), NULL},
+    {"schedule_factor", REAL, true, AT(optimiser.schedule_factor), NULL},
+    {"loss", NAME, true, AT(loss), losses},
+    {"metric", NAME, true, AT(metric), metrics},
+    {"epochs", COUNT, false, AT(epochs), NULL}, /* compared by a rule of its own */
+    {"eval_every", COUNT, true, AT(eval_every), NULL},
+    {"patience", COUNT, false, AT(patience), NULL}, /* likewise */
+    {"eval_train", FLAG, true, AT(eval_train), NULL},
+    {"accumulation", COUNT, true, AT(accumulation), NULL},
+    {"recompute", FLAG, false, AT(model.recompute), NULL},
+    {"microbatch", COUNT, false, AT(microbatch), NULL},
+    {"checkpoint_steps", COUNT, false, AT(checkpoint_steps), NULL},
+    {"checkpoint_seconds", REAL, false, AT(checkpoint_seconds), NULL},
+    {"memory_steps", COUNT, false, AT(memory_steps), NULL},
+};
+
+/* What the command line calls settings where it has a word of its own. */
+static const struct {
+    const char *key, *option;
+} options[] = {
+    {"aggregation", "--aggr"},
+    {"activation", "--act"},
+    {"batch_size", "--batch"},
+    {"optimiser", "--optimizer"},
+    {"rate", "--lr"},
+    {"weight_decay", "--weight-decay"},
+    {"clip_norm", "--clip"},
+    {"schedule_epochs", "--step-size"},
+    {"schedule_factor", "--gamma"},
+    {"eval_every", "--eval-every"},
+    {"eval_train", "--eval-train"},
+    {"accumulation", "--gradient-accumulation-steps"},
+};
+
+#define NUM_SETTINGS (sizeof settings / sizeof settings[0])
+
+_Static_assert(sizeof(plim_model_kind_t) == sizeof(int) && sizeof(plim_pool_t) == sizeof(int),
+               "enums are read and written as int");
+
+static const void *at(const plim_training_t *training, const setting_t *setting)
+{
+    return (const char *)training + setting->offset;
+}
+
+static int get_int(const void *from)
+{
+    int value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+static double get_double(const void *from)
+{
+    double value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+/* The name of an enum's value; NULL for one that it does not have. */
+static const char *name_of(const setting_t *setting, int value)
+{
+    int count = 0;
+    while (setting->names[count] != NULL)
+        count++;
+    return value >= 0 && value < count ? setting->names[value] : NULL;
+}
+
+/* The number a person would have written for a float: 0.1 rather than 0.10000000149011612. It is
+ * the same float again. */
+static double plain(float value)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, "%.7g", (double)value);
+    double nearest = strtod(text, NULL);
+    return (float)nearest == value ? nearest : (double)value;
+}
+
+static json_t *render_fanout(const plim_recipe_t *recipe)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX; i++)
+        if (json_array_append_new(list, json_integer(recipe->fanout[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+/* JSON's readers know integers up to 2^63; a larger seed is a text. */
+static json_t *render_seed(uint64_t seed)
+{
+    char digits[24];
+    if (seed <= INT64_MAX)
+        return json_integer((json_int_t)seed);
+    (void)snprintf(digits, sizeof digits, "%llu", (unsigned long long)seed);
+    return json_string(digits);
+}
+
+static json_t *render(const setting_t *setting, const void *from)
+{
+    switch (setting->kind) {
+    case NAME:
+        return json_string(name_of(setting, get_int(from)));
+    case INT:
+        return json_integer(get_int(from));
+    case COUNT:
+        return json_integer(*(const int64_t *)from);
+    case REAL:
+        return json_real(get_double(from));
+    case FLOAT:
+        return json_real(plain(*(const float *)from));
+    case FLAG:
+        return json_boolean(*(const bool *)from);
+    case SEED:
+        return render_seed(*(const uint64_t *)from);
+    case FANOUT:
+        return render_fanout(from);
+    }
+    return NULL;
+}
+
+json_t *plim__run_settings_render(const plim_training_t *training)
+{
+    json_t *object = json_object();
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        const setting_t *setting = &settings[i];
+        if (json_object_set_new(object, setting->key, render(setting, at(training, setting))) !=
+            0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+unsigned plim__run_settings_real(double value, char text_out[PLIM__REAL_TEXT])
+{
+    for (unsigned digits = 15;; digits++) {
+        (void)snprintf(text_out, PLIM__REAL_TEXT, "%.*g", (int)digits, value);
+        if (digits == 17 || strtod(text_out, NULL) == value)
+            return digits;
+    }
+}
+
+unsigned plim__run_settings_digits(const plim_training_t *training)
+{
+    unsigned most = 15;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        if (settings[i].kind != REAL && settings[i].kind != FLOAT)
+            continue;
+        const void *from = at(training, &settings[i]);
+        char text[PLIM__REAL_TEXT];
+        const unsigned digits = plim__run_settings_real(
+            settings[i].kind == REAL ? get_double(from) : plain(*(const float *)from), text);
+        most = digits > most ? digits : most;
+    }
+    return most;
+}
+
+static bool parse_name(const json_t *value, const char *const *names, int *index_out)
+{
+    const char *text = json_string_value(value);
+    for (int i = 0; text != NULL && names[i] != NULL; i++)
+        if (strcmp(text, names[i]) == 0) {
+            *index_out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool parse_integer(const json_t *value, int64_t least, int64_t most, int64_t *number_out)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < least ||
+        json_integer_value(value) > most)
+        return false;
+    *number_out = json_integer_value(value);
+    return true;
+}
+
+static bool parse_seed(const json_t *value, uint64_t *seed_out)
+{
+    const char *text = json_string_value(value);
+    char *end;
+    int64_t number = 0;
+    if (text == NULL) {
+        bool whole = parse_integer(value, 0, INT64_MAX, &number);
+        *seed_out = (uint64_t)number;
+        return whole;
+    }
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    *seed_out = strtoull(text, &end, 10);
+    return errno == 0 && *end == '\0';
+}
+
+static bool parse_fanout(const json_t *value, plim_recipe_t *recipe)
+{
+    size_t count = json_array_size(value);
+    if (!json_is_array(value) || count > PLIM_HOPS_MAX)
+        return false;
+    memset(recipe->fanout, 0, sizeof recipe->fanout);
+    recipe->num_hops = (int)count;
+    for (size_t i = 0; i < count; i++)
+        if (!parse_integer(json_array_get(value, i), -1, INT32_MAX, &recipe->fanout[i]))
+            return false;
+    return true;
+}
+
+static bool parse(const setting_t *setting, const json_t *value, void *to)
+{
+    int64_t number = 0;
+    switch (setting->kind) {
+    case NAME:
+        return parse_name(value, setting->names, to);
+    case INT:
+        if (!parse_integer(value, 0, INT32_MAX, &number))
+            return false;
+        *(int *)to = (int)number;
+        return true;
+    case COUNT:
+        return parse_integer(value, 0, PLIM__TURNS_MAX, to);
+    case REAL:
+        *(double *)to = json_number_value(value);
+        return json_is_number(value) && isfinite(*(double *)to);
+    case FLOAT:
+        *(float *)to = (float)json_number_value(value);
+        return json_is_number(value) && isfinite(*(float *)to);
+    case FLAG:
+        *(bool *)to = json_is_true(value);
+        return json_is_boolean(value);
+    case SEED:
+        return parse_seed(value, to);
+    case FANOUT:
+        return parse_fanout(value, to);
+    }
+    return false;
+}
+
+plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
+                                       plim_training_t *training_out)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        const setting_t *setting = &settings[i];
+        const json_t *value = json_object_get(object, setting->key);
+        if (value == NULL && setting->offset == AT(accumulation))
+            continue; /* older runs do not say: each batch is an update */
+        if (!parse(setting, value, (char *)&training + setting->offset))
+            return plim__fail(PLIM_ERR_DATA, "%s: its setting \"%s\" is missing or impossible",
+                              name, setting->key);
+    }
+    *training_out = training;
+    return PLIM_OK;
+}
+
+static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
+{
+    bool same = a->num_hops == b->num_hops;
+    for (int i = 0; same && i < a->num_hops && i < PLIM_HOPS_MAX; i++)
+        same = a->fanout[i] == b->fanout[i];
+    return same;
+}
+
+static bool same(const setting_t *setting, const void *a, const void *b)
+{
+    switch (setting->kind) {
+    case NAME:
+    case INT:
+        return get_int(a) == get_int(b);
+    case COUNT:
+    case SEED:
+        return *(const uint64_t *)a == *(const uint64_t *)b;
+    case REAL:
+        return get_double(a) == get_double(b);
+    case FLOAT:
+        return *(const float *)a == *(const float *)b;
+    case FLAG:
+        return *(const bool *)a == *(const bool *)b;
+    case FANOUT:
+        return same_fanout(a, b);
+    }
+    return false;
+}
+
+#define SETTING_TEXT 128
+_Static_assert(PLIM__REAL_TEXT <= SETTING_TEXT, "a number fits");
+
+/* A setting's value as a message shows it. */
+static void describe(const setting_t *setting, const void *from, char text_out[SETTING_TEXT])
+{
+    const plim_recipe_t *recipe = from;
+    const char *name;
+    int used = 0;
+    switch (setting->kind) {
+    case NAME:
+        name = name_of(setting, get_int(from));
+        (void)snprintf(text_out, SETTING_TEXT, "%s", name != NULL ? name : "unknown");
+        return;
+    case INT:
+        (void)snprintf(text_out, SETTING_TEXT, "%d", get_int(from));
+        return;
+    case COUNT:
+        (void)snprintf(text_out, SETTING_TEXT, "%lld", (long long)*(const int64_t *)from);
+        return;
+    case REAL:
+        (void)plim__run_settings_real(get_double(from), text_out);
+        return;
+    case FLOAT:
+        (void)plim__run_settings_real(plain(*(const float *)from), text_out);
+        return;
+    case FLAG:
+        (void)snprintf(text_out, SETTING_TEXT, "%s", *(const bool *)from ? "true" : "false");
+        return;
+    case SEED:
+        (void)snprintf(text_out, SETTING_TEXT, "%llu", (unsigned long long)*(const uint64_t *)from);
+        return;
+    case FANOUT:
+        for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX && used < SETTING_TEXT; i++)
+            used += snprintf(text_out + used, SETTING_TEXT - (size_t)used, "%s%lld",
+                             i == 0 ? "[" : ", ", (long long)recipe->fanout[i]);
+        if (used < SETTING_TEXT)
+            (void)snprintf(text_out + used, SETTING_TEXT - (size_t)used, used == 0 ? "[]" : "]");
+        return;
+    }
+}
+
+/* A setting's name, and what the command line calls it. */
+static void describe_name(const char *key, char text_out[SETTING_TEXT])
+{
+    (void)snprintf(text_out, SETTING_TEXT, "%s", key);
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
+        if (strcmp(options[i].key, key) == 0)
+            (void)snprintf(text_out, SETTING_TEXT, "%s (%s)", key, options[i].option);
+}
+
+static plim_status_t compare_epochs(const plim_training_t *before, const plim_training_t *now,
+                                    int64_t begun, plim_status_t status, const char *name)
+{
+    if (now->epochs < begun)
+        return plim__fail(
+            status,
+            "%s: %lld epochs are asked for, but the run is in epoch %lld already; ask "
+            "for as many at least, or begin a new run",
+            name, (long long)now->epochs, (long long)begun);
+    if (now->epochs != before->epochs && before->optimiser.schedule == PLIM_SCHEDULE_COSINE)
+        return plim__fail(status,
+                          "%s: epochs are %lld there but %lld now; with a cosine schedule every "
+                          "step's rate depends on them, so they must stay: begin a new run",
+                          name, (long long)before->epochs, (long long)now->epochs);
+    return PLIM_OK;
+}
+
+/* What did not end the run by now would not have ended a more patient one. */
+static plim_status_t compare_patience(const plim_training_t *before, const plim_training_t *now,
+                                      plim_status_t status, const char *name)
+{
+    if (now->patience == 0 || (before->patience > 0 && now->patience >= before->patience))
+        return PLIM_OK;
+    return plim__fail(status,
+                      "%s: patience is %lld there but %lld now; a run can be made more patient (0: "
+                      "it never ends early), not less",
+                      name, (long long)before->patience, (long long)now->patience);
+}
+
+plim_status_t plim__run_settings_compare(const plim_training_t *before, const plim_training_t *now,
+                                         int64_t begun, plim_status_t status, const char *name)
+{
+    for (size_t i = 0; i < NUM_SETTINGS; i++) {
+        const setting_t *setting = &settings[i];
+        char key[SETTING_TEXT], then_text[SETTING_TEXT], now_text[SETTING_TEXT];
+        if (!setting->decides || same(setting, at(before, setting), at(now, setting)))
+            continue;
+        describe_name(setting->key, key);
+        describe(setting, at(before, setting), then_text);
+        describe(setting, at(now, setting), now_text);
+        return plim__fail(status,
+                          "%s: %s is %s there but %s now, which would change the result; leave it "
+                          "as it was or begin a new run",
+                          name, key, then_text, now_text);
+    }
+    PLIM_TRY(compare_patience(before, now, status, name));
+    return compare_epochs(before, now, begun, status, name);
+}
+
+bool plim__run_settings_same(const plim_training_t *a, const plim_training_t *b)
+{
+    for (size_t i = 0; i < NUM_SETTINGS; i++)
+        if (!same(&settings[i], at(a, &settings[i]), at(b, &settings[i])))
+            return false;
+    return true;
+}

@@ -1,0 +1,468 @@
+/*
+ * Hot rows: equal to the dataset's whatever the kernel takes back and whenever; brought back when
+ * there is room. The packed file is in test_row_cache_file.c.
+ */
+#include "support/cgroup.h"
+#include "support/pages.h"
+#include "support/row_cache.h"
+
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/rng.h"
+#include "base/threads.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+
+static void equal_the_dataset(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 3, 4, 128, 129, 5000};
+    for (int s = 0; s < 6; s++) {
+        for (int i = 0; i < 4; i++) {
+            test_hot_t hot;
+            test_hot_make(&hot, sizes[s] > 1000 ? 60 : 700, sizes[s], i % 2 == 0, i / 2 == 0,
+                          engines[i / 2]);
+            size_t row = (size_t)sizes[s] * (i % 2 == 0 ? 2 : 4);
+            if (s % 2 == 0) /* the first ones only */
+                hot.params.cache_bytes = 20 * ((row + 7) / 8 * 8) + 7;
+            int64_t before = plim_ledger_reserved(hot.world.job.ledger);
+            plim__rows_t *source = test_hot_open(&hot);
+            assert_true(
+                plim_ledger_peak(hot.world.job.ledger) - before <=
+                (int64_t)plim__rows_disk_estimate(&hot.world.job, hot.world.dataset, &hot.params));
+            int64_t expected = s % 2 == 0 ? 20 : hot.set.count;
+            test_features_check(&hot.world, source);
+            assert_int_equal(test_hot_held(&hot, source), expected);
+            assert_int_equal(test_hot_gather(&hot, source), expected);
+            assert_ok(plim__rows_disk_refresh(source));
+            assert_int_equal(test_hot_held(&hot, source), expected);
+            plim__rows_destroy(source);
+            assert_int_equal(plim_ledger_reserved(hot.world.job.ledger), before);
+            assert_string_equal(hot.log, "");
+            test_hot_end(&hot);
+        }
+    }
+}
+
+/* Worlds of a page, of a part of a chunk, and of several chunks with huge pages among them. */
+static const struct {
+    int64_t nodes;
+    int64_t features;
+} shapes[] = {{6000, 1}, {6000, 100}, {6000, 128}, {100, 3000}, {40000, 128}};
+
+enum { NUM_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static plim__rows_t *make_shape(test_hot_t *hot, int shape, int packed)
+{
+    test_hot_make(hot, shapes[shape].nodes, shapes[shape].features, true, false, engines[packed]);
+    hot->params.scratch = packed == 1 ? hot->scratch : NULL;
+    return test_hot_open(hot);
+}
+
+static void dropped_pages_are_read_and_come_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * NUM_SHAPES; i++) {
+        test_hot_t hot;
+        plim__rows_stats_t stats;
+        plim__rows_t *source = make_shape(&hot, i / 2, i % 2);
+        int64_t num_pages = test_hot_num_pages(source);
+        test_hot_drop(source, 0, 1);
+        test_hot_drop(source, num_pages / 2, 1);
+        test_hot_drop(source, num_pages - 1, 1);
+        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
+        int64_t from_memory = test_hot_gather(&hot, source);
+        assert_true(from_memory < hot.set.count);
+        plim__rows_stats(source, &stats);
+        assert_true(stats.rows_lost >= (hot.set.count - from_memory));
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
+        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        /* Found although nobody has read them since they went. */
+        for (int64_t page = 0; page < num_pages; page++)
+            test_hot_drop(source, page, 1);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        plim__rows_destroy(source);
+        test_hot_end(&hot);
+    }
+}
+
+/* Asks the kernel itself to take the pages. */
+static void assert_kernel_takes_all(test_hot_t *hot, plim__rows_t *source)
+{
+    char *pages = test_hot_page(source, 0);
+    int64_t num_pages = test_hot_num_pages(source);
+    size_t bytes = (size_t)num_pages * PLIM__PAGE;
+    assert_int_equal(test_pages_there(pages, bytes), num_pages);
+    assert_int_equal(madvise(pages, bytes, MADV_PAGEOUT), 0);
+    int64_t stayed = test_pages_there(pages, bytes);
+    if (stayed > 0)
+        print_message("%lld of %lld pages survived MADV_PAGEOUT\n", (long long)stayed,
+                      (long long)num_pages);
+    assert_true(stayed <= TEST_PAGES_WAITING);
+    assert_true(test_hot_gather(hot, source) == 0 || stayed > 0);
+}
+
+static void filled_and_refilled_pages_can_be_taken(void **state)
+{
+    (void)state;
+    if (!test_pageout_works())
+        skip();
+    test_pages_pin(true);
+    for (int i = 0; i < 2 * NUM_SHAPES; i++) {
+        test_hot_t hot;
+        plim__rows_t *source = make_shape(&hot, i / 2, i % 2);
+        assert_kernel_takes_all(&hot, source);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        assert_kernel_takes_all(&hot, source);
+        plim__rows_destroy(source);
+        test_hot_end(&hot);
+    }
+    test_pages_pin(false);
+}
+
+/*
+ * Where a whole chunk is gone while a refresh asks for huge pages, reading one row brings a huge
+ * page of zeros, and the kernel says that all of the chunk is there.
+ */
+static void a_huge_page_of_zeros(void **state)
+{
+    (void)state;
+    test_hot_t hot;
+    char row[256];
+    test_hot_make(&hot, 20000, 128, true, true, PLIM_IO_AUTO);
+    plim__rows_t *source = test_hot_open(&hot);
+    size_t bytes = (size_t)test_hot_num_pages(source) * PLIM__PAGE;
+    const int64_t node = (int64_t)PLIM__ROW_CACHE_CHUNK / 256 + 100;
+    (void)madvise(test_hot_page(source, 0), bytes, MADV_HUGEPAGE);
+    test_hot_drop(source, PLIM__ROW_CACHE_CHUNK_PAGES, PLIM__ROW_CACHE_CHUNK_PAGES);
+    assert_ok(plim__rows_gather(source, 0, &node, 1, PLIM_F16, row));
+    test_features_compare(&hot.world, &node, 1, PLIM_F16, row);
+    (void)madvise(test_hot_page(source, 0), bytes, MADV_NOHUGEPAGE);
+    if (test_pages_there(test_hot_page(source, PLIM__ROW_CACHE_CHUNK_PAGES),
+                         PLIM__ROW_CACHE_CHUNK) < PLIM__ROW_CACHE_CHUNK_PAGES)
+        print_message("SKIPPED in part: this kernel brings no huge page of zeros\n");
+    assert_ok(plim__rows_disk_refresh(source));
+    assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+    plim__rows_destroy(source);
+    test_hot_end(&hot);
+}
+
+/* Such rows cannot be told from dropped ones: never from memory, always right. */
+static void rows_that_look_dropped(void **state)
+{
+    (void)state;
+    static const int64_t nodes[] = {0, 5, 16, 31}; /* rows of 256 bytes: two begin a page */
+    test_hot_t hot;
+    char path[700];
+    uint64_t key = PLIM__ROW_CACHE_KEY;
+    test_hot_make(&hot, 500, 128, true, true, PLIM_IO_AUTO);
+    test_hot_features_path(&hot, path);
+    for (int i = 0; i < 4; i++) {
+        test_hot_overwrite(path, 4096 + nodes[i] * 256, &key, sizeof key);
+        memcpy(hot.world.features + nodes[i] * 256, &key, sizeof key);
+    }
+    plim__rows_t *source = test_hot_open(&hot);
+    for (int round = 0; round < 3; round++) {
+        assert_int_equal(test_hot_gather(&hot, source), hot.set.count - 4);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
+    }
+    plim__rows_destroy(source);
+    test_hot_end(&hot);
+}
+
+/* Gatherers, while one thread drops pages and brings them back. */
+typedef struct crowd {
+    test_hot_t *hot;
+    plim__rows_t *source;
+    atomic_int next;
+    bool resized;          /* it also gives pages back, and may take them again */
+    atomic_bool disturbed; /* enough */
+} crowd_t;
+
+enum { DISTURBANCES = 45, CROWD = 4 };
+
+/* In turn: whole chunks, which huge pages take the place of; parts of them; single pages. */
+static void drop_some(crowd_t *crowd, int turn, uint64_t *draw)
+{
+    int64_t num_pages = test_hot_num_pages(crowd->source);
+    for (int i = 0; i < 5; i++) {
+        int64_t first = (int64_t)plim__rng_below(6, draw, (uint64_t)num_pages);
+        int64_t count = turn % 3 == 2 ? 1 : (int64_t)plim__rng_below(6, draw, 200) + 1;
+        if (turn % 3 == 0) {
+            first -= first % PLIM__ROW_CACHE_CHUNK_PAGES;
+            count = PLIM__ROW_CACHE_CHUNK_PAGES;
+        }
+        if (count > num_pages - first)
+            count = num_pages - first;
+        test_hot_drop(crowd->source, first, count);
+    }
+}
+
+static plim_status_t disturb(crowd_t *crowd)
+{
+    uint64_t draw = 0;
+    plim_status_t status = PLIM_OK;
+    for (int turn = 0; turn < DISTURBANCES && status == PLIM_OK; turn++) {
+        drop_some(crowd, turn, &draw);
+        status = plim__rows_disk_refresh(crowd->source);
+        if (crowd->resized)
+            plim__rows_disk_limit(crowd->source,
+                                  (size_t)plim__rng_below(7, &draw, 9) * PLIM__ROW_CACHE_CHUNK / 2);
+    }
+    atomic_store(&crowd->disturbed, true);
+    return status;
+}
+
+static plim_status_t crowd_member(void *context, int worker)
+{
+    crowd_t *crowd = context;
+    const test_features_t *world = &crowd->hot->world;
+    (void)worker;
+    int number = atomic_fetch_add(&crowd->next, 1);
+    int64_t nodes[100];
+    uint64_t draw = 0;
+    if (number == CROWD - 1)
+        return disturb(crowd);
+    char *rows = malloc(100 * (size_t)world->num_features * 4);
+    plim_status_t status = PLIM_OK;
+    for (int round = 0; !atomic_load(&crowd->disturbed) && status == PLIM_OK; round++) {
+        plim_dtype_t type = round % 8 == 0 ? PLIM_F32 : PLIM_F16;
+        for (int i = 0; i < 100; i++)
+            nodes[i] =
+                (int64_t)plim__rng_below((uint64_t)number + 9, &draw, (uint64_t)world->num_nodes);
+        status = plim__rows_gather(crowd->source, number, nodes, 100, type, rows);
+        if (status == PLIM_OK)
+            test_features_compare(world, nodes, 100, type, rows);
+    }
+    free(rows);
+    return status;
+}
+
+static void dropped_and_refilled_while_others_gather(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const int packed = i % 2;
+        test_hot_t hot;
+        plim__rows_stats_t stats;
+        test_hot_make(&hot, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
+                      PLIM_IO_AUTO);
+        hot.params.scratch = packed == 1 ? hot.scratch : NULL;
+        plim__rows_t *source = test_hot_open(&hot);
+        assert_true(test_hot_num_pages(source) > 3 * PLIM__ROW_CACHE_CHUNK_PAGES);
+        crowd_t crowd = {.hot = &hot, .source = source, .resized = i / 2 == 1};
+        assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
+        assert_int_equal(crowd.next, CROWD);
+        plim__rows_stats(source, &stats);
+        assert_true(stats.rows_hot > 0 && stats.rows_hot < stats.rows);
+        plim__rows_disk_limit(source, SIZE_MAX);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        plim__rows_destroy(source);
+        test_hot_end(&hot);
+    }
+}
+
+/* What is behind the limit leaves memory at once, and stays away until the limit is higher. */
+static void given_back_and_taken_again(void **state)
+{
+    (void)state;
+    test_hot_t hot;
+    test_hot_make(&hot, 40000, 128, true, true, PLIM_IO_AUTO);
+    plim__rows_t *source = test_hot_open(&hot);
+    const int64_t num_pages = test_hot_num_pages(source);
+    const size_t bytes = (size_t)num_pages * PLIM__PAGE;
+    assert_int_equal(plim__rows_disk_kept(source), bytes);
+    static const int chunks[] = {3, 1, 2, 0, 4, 1};
+    for (int i = 0; i < 6; i++) {
+        const int64_t kept = chunks[i] * PLIM__ROW_CACHE_CHUNK_PAGES;
+        plim__rows_disk_limit(source, (size_t)chunks[i] * PLIM__ROW_CACHE_CHUNK + 4097);
+        assert_true(test_pages_there(test_hot_page(source, 0), bytes) <= kept);
+        assert_ok(plim__rows_disk_refresh(source));
+        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
+        assert_int_equal(test_hot_held(&hot, source), kept * 16);
+        assert_int_equal(test_hot_gather(&hot, source), kept * 16);
+        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
+    }
+    plim__rows_disk_limit(source, bytes);
+    assert_int_equal(test_hot_held(&hot, source), PLIM__ROW_CACHE_CHUNK_PAGES * 16);
+    assert_ok(plim__rows_disk_refresh(source));
+    assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+    plim__rows_destroy(source);
+    test_hot_end(&hot);
+}
+
+static plim_status_t make_source(plim_job_t *job, void *context)
+{
+    test_hot_t *hot = context;
+    plim__rows_t *source;
+    PLIM_TRY(plim__rows_disk_create(job, hot->world.dataset, &hot->params, &source));
+    plim__rows_destroy(source);
+    return PLIM_OK;
+}
+
+static void no_memory(void **state)
+{
+    (void)state;
+    for (int packed = 0; packed < 2; packed++) {
+        test_hot_t hot;
+        test_hot_make(&hot, 9000, 128, true, true, engines[packed]);
+        hot.params.scratch = packed == 1 ? hot.scratch : NULL;
+        test_fail_each_arena(&hot.world.job, make_source, &hot);
+        test_hot_end(&hot);
+    }
+}
+
+static atomic_int chunks_filled;
+
+/* The first thread waits, after its first chunk, until the other one has failed. */
+static void wait_for_failure(void *user, const plim_progress_t *progress)
+{
+    (void)user;
+    (void)progress;
+    const struct timespec nap = {.tv_nsec = 20000000};
+    int64_t start = plim__clock_ns();
+    if (atomic_fetch_add(&chunks_filled, 1) > 0)
+        return;
+    while (plim__arena_fail_pending() != 0 && plim__clock_ns() - start < 1000000000)
+        (void)nanosleep(&nap, NULL);
+    (void)nanosleep(&nap, NULL);
+}
+
+static void filling_ends_with_the_first_error(void **state)
+{
+    (void)state;
+    test_hot_t hot;
+    plim__rows_t *source;
+    plim_status_t status = PLIM_ERR_NOMEM;
+    test_hot_make(&hot, 48000, 128, true, true, PLIM_IO_AUTO);
+    hot.world.job.progress = wait_for_failure;
+    for (int n = 1; status != PLIM_OK; n++) {
+        atomic_store(&chunks_filled, 0);
+        plim__arena_fail_at(n);
+        status = plim__rows_disk_create(&hot.world.job, hot.world.dataset, &hot.params, &source);
+        plim__arena_fail_at(0);
+        if (status != PLIM_OK) {
+            assert_int_equal(status, PLIM_ERR_NOMEM);
+            assert_true(atomic_load(&chunks_filled) <= 2);
+        }
+    }
+    plim__rows_destroy(source);
+    test_hot_end(&hot);
+}
+
+/* A neighbour in the same group: takes memory, says so, and keeps it until it is told to end. */
+static pid_t neighbour(size_t bytes)
+{
+    int said[2];
+    char byte;
+    assert_int_equal(pipe(said), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char *piece = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (piece == MAP_FAILED)
+            _exit(1);
+        memset(piece, 1, bytes);
+        (void)!write(said[1], "x", 1);
+        for (;;)
+            pause();
+    }
+    (void)close(said[1]);
+    bool taken = read(said[0], &byte, 1) == 1;
+    (void)close(said[0]);
+    if (!taken) {
+        (void)waitpid(child, NULL, 0);
+        return -1;
+    }
+    return child;
+}
+
+/* In the group: 0, or the number of what went wrong. */
+static int under_pressure(test_hot_t *hot, const test_cgroup_t *group, size_t take)
+{
+    plim__rows_t *source;
+    if (!test_cgroup_enter(group))
+        return 10;
+    if (plim__rows_disk_create(&hot->world.job, hot->world.dataset, &hot->params, &source) !=
+        PLIM_OK)
+        return 11;
+    if (test_hot_gather(hot, source) != hot->set.count)
+        return 12;
+    for (int round = 0; round < 2; round++) {
+        pid_t child = neighbour(take);
+        if (child < 0)
+            return 13;
+        int64_t during = test_hot_gather(hot, source);
+        if (plim__rows_disk_refresh(source) != PLIM_OK)
+            return 14;
+        int64_t kept = test_hot_held(hot, source);
+        if (test_hot_gather(hot, source) > kept)
+            return 15;
+        (void)kill(child, SIGKILL);
+        (void)waitpid(child, NULL, 0);
+        for (int i = 0; i < 20 && test_hot_held(hot, source) < hot->set.count; i++)
+            if (plim__rows_disk_refresh(source) != PLIM_OK)
+                return 16;
+        int64_t after = test_hot_gather(hot, source);
+        (void)fprintf(stderr, "rows from memory: all %lld; neighbour there %lld; gone again %lld\n",
+                      (long long)hot->set.count, (long long)during, (long long)after);
+        if (during >= hot->set.count || after != hot->set.count)
+            return 17;
+    }
+    plim__rows_destroy(source);
+    return 0;
+}
+
+static void a_neighbour_takes_half(void **state)
+{
+    (void)state;
+    test_hot_t hot;
+    test_cgroup_t group;
+    int status;
+    test_skip_sanitized("a sanitizer adds memory of its own to the group");
+    if (!test_cgroup_make((int64_t)(192 * MIB), &group))
+        skip();
+    test_hot_make(&hot, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
+    hot.params.scratch = hot.scratch;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(under_pressure(&hot, &group, 96 * MIB));
+    assert_int_equal(waitpid(child, &status, 0), child);
+    int64_t kills = test_cgroup_kills(&group);
+    test_cgroup_remove(&group);
+    test_hot_end(&hot);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_true(kills <= 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_the_dataset),
+        cmocka_unit_test(dropped_pages_are_read_and_come_back),
+        cmocka_unit_test(filled_and_refilled_pages_can_be_taken),
+        cmocka_unit_test(a_huge_page_of_zeros),
+        cmocka_unit_test(rows_that_look_dropped),
+        cmocka_unit_test(dropped_and_refilled_while_others_gather),
+        cmocka_unit_test(given_back_and_taken_again),
+        cmocka_unit_test(no_memory),
+        cmocka_unit_test(filling_ends_with_the_first_error),
+        cmocka_unit_test(a_neighbour_takes_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,579 @@
+/* The choice of hot lists and rows against the formula in double precision, and against epochs that
+ * are really drawn. */
+#include "support/harness.h"
+#include "support/lists.h"
+
+#include "base/check.h"
+#include "base/permute.h"
+#include "sample/access.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LINE ((int64_t)256 << 20)
+#define PLENTY ((size_t)64 << 20)
+enum { NODES = 140000, SEEDS = 3000, SMALL = 3000, SMALL_SEEDS = 150 };
+
+typedef struct world {
+    char directory[512];
+    char path[600];
+    plim_job_t job;
+    test_lists_t lists;
+    plim_dataset_t *dataset;
+    plim__offsets_t *offsets;
+    int64_t *seeds;
+    int64_t num_seeds;
+    double *before; /* (num_nodes) chances before the last hop, and after it */
+    double *after;
+} world_t;
+
+/* A graph in which low numbers are drawn much more often than high ones; seeds anywhere. */
+static void world_make(world_t *world, int64_t num_nodes, int64_t long_every, int64_t longest,
+                       int64_t num_seeds)
+{
+    *world = (world_t){.num_seeds = num_seeds};
+    test_directory_make(world->directory);
+    (void)snprintf(world->path, sizeof world->path, "%s/data", world->directory);
+    world->job = test_job_make(LINE, 2, PLIM_IO_AUTO);
+    world->lists = test_lists_random(num_nodes, long_every, longest, 11);
+    for (int64_t i = 0; i < world->lists.indptr[num_nodes]; i++) {
+        double place = (double)world->lists.indices[i] / (double)num_nodes;
+        world->lists.indices[i] = (int64_t)(place * place * place * (double)num_nodes);
+    }
+    assert_ok(test_lists_write(&world->job, world->path, &world->lists));
+    assert_ok(plim_dataset_open(&world->job, world->path, &world->dataset));
+    assert_ok(plim__offsets_create(&world->job, world->dataset, &world->offsets));
+    plim__permute_t permute = plim__permute_make((uint64_t)num_nodes, 77);
+    world->seeds = calloc((size_t)num_seeds + 1, sizeof(int64_t));
+    for (int64_t i = 0; i < num_seeds; i++)
+        world->seeds[i] = (int64_t)plim__permute_forward(&permute, (uint64_t)i);
+    world->before = calloc((size_t)num_nodes, sizeof(double));
+    world->after = calloc((size_t)num_nodes, sizeof(double));
+}
+
+static void world_end(world_t *world)
+{
+    free(world->before);
+    free(world->after);
+    free(world->seeds);
+    plim__offsets_destroy(world->offsets);
+    plim_dataset_close(world->dataset);
+    test_lists_free(&world->lists);
+    test_job_end(&world->job);
+    test_directory_remove(world->directory);
+}
+
+static int64_t degree_of(const world_t *world, int64_t node)
+{
+    return world->lists.indptr[node + 1] - world->lists.indptr[node];
+}
+
+static plim__access_params_t params_of(const world_t *world, size_t room)
+{
+    return (plim__access_params_t){.num_hops = 2,
+                                   .fanout = {3, 2},
+                                   .seeds = world->seeds,
+                                   .num_seeds = world->num_seeds,
+                                   .share = 1,
+                                   .row_bytes = 100,
+                                   .list_bytes = 4,
+                                   .list_fixed = 8,
+                                   .row_room = room,
+                                   .list_room = room,
+                                   .room = room,
+                                   .work_bytes = PLENTY,
+                                   .tmp = world->directory};
+}
+
+static double chance_drawn(const plim__access_params_t *params, int hop, int64_t degree)
+{
+    double k = (double)params->fanout[hop], d = (double)degree;
+    if (k < 0)
+        return 1;
+    return params->replace ? 1 - pow(1 - 1 / d, k) : fmin(1, k / d);
+}
+
+/* The header's formula, as it stands. */
+static void brute_force(world_t *world, const plim__access_params_t *params)
+{
+    const test_lists_t *lists = &world->lists;
+    const size_t bytes = (size_t)lists->num_nodes * sizeof(double);
+    memset(world->before, 0, bytes);
+    memset(world->after, 0, bytes);
+    for (int64_t i = 0; i < world->num_seeds; i++)
+        world->after[world->seeds[i]] = params->share;
+    for (int hop = 0; hop < params->num_hops; hop++) {
+        if (params->fanout[hop] == 0)
+            continue;
+        memcpy(world->before, world->after, bytes);
+        for (int64_t v = 0; v < lists->num_nodes; v++) {
+            int64_t degree = degree_of(world, v);
+            if (world->before[v] == 0 || degree == 0)
+                continue;
+            double x = world->before[v] * chance_drawn(params, hop, degree);
+            for (int64_t i = lists->indptr[v]; i < lists->indptr[v + 1]; i++) {
+                int64_t u = lists->indices[i];
+                world->after[u] = 1 - (1 - world->after[u]) * (1 - x);
+            }
+        }
+    }
+}
+
+static size_t list_size(const world_t *world, const plim__access_params_t *params, int64_t node)
+{
+    return params->list_fixed + params->list_bytes * (size_t)degree_of(world, node);
+}
+
+/* What is chosen, what is left out, and what of either is worth how much by brute force. */
+typedef struct judged {
+    double chosen;
+    double all;
+    size_t bytes;
+    double least_in; /* density of the least dense one chosen, and … */
+    double most_out; /* … of the densest one not chosen, of those that may be */
+    int64_t count;
+    int64_t possible; /* with any worth */
+    size_t largest;   /* of those */
+} judged_t;
+
+static void judge(judged_t *judged, bool chosen, double worth, size_t bytes)
+{
+    double density = worth / (double)bytes;
+    judged->all += worth;
+    judged->possible += worth > 0;
+    if (worth > 0 && bytes > judged->largest)
+        judged->largest = bytes;
+    if (chosen) {
+        assert_true(worth > 0);
+        judged->chosen += worth;
+        judged->bytes += bytes;
+        judged->count++;
+        judged->least_in = fmin(judged->least_in, density);
+    } else {
+        judged->most_out = fmax(judged->most_out, density);
+    }
+}
+
+static void judge_all(const world_t *world, const plim__access_params_t *params,
+                      const plim__access_t *worth, judged_t *lists_out, judged_t *rows_out)
+{
+    *lists_out = *rows_out = (judged_t){.least_in = HUGE_VAL};
+    for (int64_t node = 0; node < world->lists.num_nodes; node++) {
+        if (params->list_bytes > 0 && degree_of(world, node) > 0)
+            judge(lists_out, plim__node_set_has(&worth->lists, node), world->before[node],
+                  list_size(world, params, node));
+        else
+            assert_false(plim__node_set_has(&worth->lists, node));
+        if (params->row_bytes > 0)
+            judge(rows_out, plim__node_set_has(&worth->rows, node), world->after[node],
+                  params->row_bytes);
+        else
+            assert_false(plim__node_set_has(&worth->rows, node));
+    }
+    assert_int_equal(lists_out->bytes, worth->list_bytes);
+    assert_int_equal(rows_out->bytes, worth->row_bytes);
+    assert_int_equal(lists_out->count, worth->lists.count);
+    assert_int_equal(rows_out->count, worth->rows.count);
+    assert_true(worth->list_bytes <= params->list_room);
+    assert_true(worth->row_bytes <= params->row_room);
+    assert_true(worth->list_bytes + worth->row_bytes <= params->room);
+}
+
+static void assert_near(double value, double expected, double relative)
+{
+    if (fabs(value - expected) > relative * fabs(expected))
+        fail_msg("%.9g is not %.9g within %g", value, expected, relative);
+}
+
+/* Two steps of 0.2 % in density, and what a hop's code may round off. */
+#define SLACK 1.006
+
+/* The choice is the greedy one: nothing left out is denser than what was taken of its kind, and of
+ * the other kind when `both` compete for one room. */
+static void check_choice(world_t *world, const plim__access_params_t *params, bool both)
+{
+    plim__access_t worth;
+    judged_t lists, rows;
+    assert_ok(plim__access_find(&world->job, world->dataset, world->offsets, params, &worth));
+    judge_all(world, params, &worth, &lists, &rows);
+    assert_true(lists.most_out <= lists.least_in * SLACK);
+    assert_true(rows.most_out <= rows.least_in * SLACK);
+    if (both && params->list_bytes > 0 && params->row_bytes > 0) {
+        assert_true(lists.most_out <= rows.least_in * SLACK);
+        assert_true(rows.most_out <= lists.least_in * SLACK);
+    }
+    /* A room with something left out is full. */
+    size_t left = params->room - worth.list_bytes - worth.row_bytes;
+    if (lists.count < lists.possible)
+        assert_true(left < lists.largest || params->list_room - worth.list_bytes < lists.largest);
+    if (rows.count < rows.possible)
+        assert_true(left < lists.largest + params->row_bytes ||
+                    params->row_room - worth.row_bytes < params->row_bytes);
+    assert_near(worth.list_hits, lists.all > 0 ? lists.chosen / lists.all : 0, 1e-3);
+    assert_near(worth.row_hits, rows.all > 0 ? rows.chosen / rows.all : 0, 1e-3);
+    plim__access_free(&worth);
+}
+
+static void equals_brute_force(void **state)
+{
+    (void)state;
+    static const struct {
+        int num_hops;
+        int64_t fanout[3];
+        bool replace;
+        double share;
+    } cases[] = {
+        {2, {3, 2}, false, 1},     {3, {15, 10, 5}, false, 1},   {2, {3, 2}, true, 1},
+        {2, {3, 2}, false, 0.002}, {2, {-1, 4}, false, 0.5},     {3, {0, 5, 0}, false, 1},
+        {0, {0}, false, 1},        {3, {4096, 1, 1}, true, 0.1},
+    };
+    world_t world;
+    world_make(&world, NODES, 30000, 100000, SEEDS);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__access_params_t params = params_of(&world, 0);
+        params.num_hops = cases[i].num_hops;
+        memcpy(params.fanout, cases[i].fanout, sizeof cases[i].fanout);
+        params.replace = cases[i].replace;
+        params.share = cases[i].share;
+        params.row_bytes = i % 3 == 1 ? 0 : 100;
+        brute_force(&world, &params);
+        for (size_t room = 50000; room <= 5000000; room *= 10) {
+            params.room = params.list_room = params.row_room = room;
+            check_choice(&world, &params, true);
+        }
+    }
+    world_end(&world);
+}
+
+/* Rooms of their own, tight or wide, and none at all. */
+static void keeps_to_each_room(void **state)
+{
+    (void)state;
+    static const size_t rooms[] = {0, 99, 7000, 23456, 70000, SIZE_MAX};
+    const int many = sizeof rooms / sizeof rooms[0];
+    world_t world;
+    world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
+    plim__access_params_t params = params_of(&world, 0);
+    brute_force(&world, &params);
+    for (int i = 0; i < many; i++)
+        for (int j = 0; j < many; j++)
+            for (int k = 0; k < many; k += 1 + (i + j) % 3) {
+                params.room = rooms[k];
+                params.list_room = rooms[i];
+                params.row_room = rooms[j];
+                check_choice(&world, &params, rooms[i] >= rooms[k] && rooms[j] >= rooms[k]);
+            }
+    world_end(&world);
+}
+
+/* A number for the whole result. */
+static uint64_t digest(const plim__access_t *worth)
+{
+    uint64_t hash = (uint64_t)worth->list_bytes, bits;
+    hash = plim__mix64(hash) ^ worth->row_bytes;
+    memcpy(&bits, &worth->list_hits, sizeof bits);
+    hash = plim__mix64(hash) ^ bits;
+    memcpy(&bits, &worth->row_hits, sizeof bits);
+    hash = plim__mix64(hash) ^ bits;
+    for (int64_t i = 0; i < worth->lists.num_lines; i++)
+        for (int j = 0; j < 7; j++) {
+            hash = plim__mix64(hash) ^ worth->lists.lines[i].bits[j];
+            hash = plim__mix64(hash) ^ worth->rows.lines[i].bits[j];
+        }
+    return hash;
+}
+
+/* The rows that a window misses have room beside what is kept, or nothing is changed for them. */
+static void leaves_room_for_misses(void **state)
+{
+    (void)state;
+    world_t world;
+    world_make(&world, NODES, 30000, 100000, SEEDS);
+    plim__access_params_t params = params_of(&world, 0);
+    int shared = 0, kept_more = 0;
+    for (params.miss_bytes = 100; params.miss_bytes <= 800; params.miss_bytes *= 2)
+        for (size_t room = 500000; room <= 20000000; room *= 2) {
+            plim__access_t plain, worth;
+            params.room = params.list_room = params.row_room = room;
+            params.miss_room = room / 2;
+            params.miss_min = room / 3;
+            plim__access_params_t without = params;
+            without.miss_bytes = 0;
+            params.list_room = params.row_room = room + params.miss_room;
+            assert_ok(
+                plim__access_find(&world.job, world.dataset, world.offsets, &without, &plain));
+            assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
+            size_t kept = worth.list_bytes + worth.row_bytes;
+            double needed = (double)kept + worth.rows_missed * (double)params.miss_bytes;
+            bool fits = needed <= 1.01 * (double)(room + params.miss_room);
+            assert_true(fits || digest(&worth) == digest(&plain));
+            assert_true(kept >= plain.list_bytes + plain.row_bytes);
+            assert_true(kept + params.miss_min <= room + params.miss_room);
+            shared += fits;
+            kept_more += kept > plain.list_bytes + plain.row_bytes;
+            plim__access_free(&plain);
+            plim__access_free(&worth);
+        }
+    assert_true(shared > 5 && kept_more > 2);
+    world_end(&world);
+}
+
+/* Finds under a job of its own, and sees that it keeps to its memory. */
+static uint64_t find_with(const world_t *world, int threads, plim_io_engine_t engine,
+                          const plim__access_params_t *params)
+{
+    plim_job_t job = test_job_make(LINE, threads, engine);
+    plim__access_t worth;
+    int64_t reserved = plim_ledger_reserved(job.ledger);
+    size_t stays = plim__access_estimate(world->lists.num_nodes);
+    assert_ok(plim__access_find(&job, world->dataset, world->offsets, params, &worth));
+    assert_true(plim_ledger_peak(job.ledger) - reserved <= (int64_t)(stays + params->work_bytes));
+    assert_int_equal(plim_ledger_reserved(job.ledger) - reserved, stays);
+    uint64_t hash = digest(&worth);
+    plim__access_free(&worth);
+    assert_int_equal(plim_ledger_reserved(job.ledger), reserved);
+    test_job_end(&job);
+    return hash;
+}
+
+static void is_the_same_however_it_is_found(void **state)
+{
+    (void)state;
+    static const int threads[] = {1, 2, 8};
+    static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
+    static const int64_t fanouts[][3] = {{3, 2, 0}, {15, 10, 5}};
+    world_t world;
+    world_make(&world, NODES, 30000, 100000, SEEDS);
+    for (int f = 0; f < 2; f++) {
+        plim__access_params_t params = params_of(&world, 1234567);
+        params.num_hops = 3;
+        memcpy(params.fanout, fanouts[f], sizeof fanouts[f]);
+        uint64_t expected = find_with(&world, 1, PLIM_IO_AUTO, &params);
+        for (int t = 0; t < 3; t++)
+            for (int e = 0; e < 2; e++) {
+                plim_job_t job = {.threads = threads[t], .io_engine = engines[e]};
+                size_t least = plim__access_work_minimum(&job, NODES);
+                for (size_t more = 0; more < PLENTY; more = more * 6 + 300000) {
+                    params.work_bytes = least + more;
+                    assert_int_equal(find_with(&world, threads[t], engines[e], &params), expected);
+                }
+                params.work_bytes = least - 1;
+                plim__access_t worth;
+                job.ledger = world.job.ledger;
+                assert_int_equal(
+                    plim__access_find(&job, world.dataset, world.offsets, &params, &worth),
+                    PLIM_ERR_BUDGET);
+            }
+    }
+    world_end(&world);
+}
+
+/* Draws an epoch as the sampler does and marks whose lists and rows it needs. */
+static void draw_epoch(const world_t *world, const plim__access_params_t *params, int64_t epoch,
+                       bool *lists, bool *rows)
+{
+    int64_t positions[PLIM__FANOUT_MAX];
+    const int64_t num_nodes = world->lists.num_nodes;
+    memset(rows, 0, (size_t)num_nodes);
+    for (int64_t i = 0; i < world->num_seeds; i++)
+        rows[world->seeds[i]] =
+            plim__rng_double(99, (uint64_t)(epoch * num_nodes + i)) < params->share;
+    for (int h = 0; h < params->num_hops; h++) {
+        plim__hop_t hop = {.seed = 5,
+                           .epoch = epoch,
+                           .hop = h,
+                           .fanout = params->fanout[h],
+                           .replace = params->replace};
+        memcpy(lists, rows, (size_t)num_nodes);
+        for (int64_t v = 0; v < num_nodes; v++) {
+            int64_t degree = degree_of(world, v);
+            if (!lists[v] || degree == 0)
+                continue;
+            plim__draw_positions(&hop, v, degree, positions);
+            for (int64_t i = 0; i < plim__draw_count(&hop, degree); i++)
+                rows[world->lists.indices[world->lists.indptr[v] + positions[i]]] = true;
+        }
+    }
+}
+
+enum { EPOCHS = 200 };
+
+/* Draws EPOCHS epochs: how often each node's list and row was needed. */
+static void draw_epochs(const world_t *world, const plim__access_params_t *params, int *list_needs,
+                        int *row_needs)
+{
+    static bool lists[SMALL], rows[SMALL];
+    memset(list_needs, 0, SMALL * sizeof *list_needs);
+    memset(row_needs, 0, SMALL * sizeof *row_needs);
+    for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
+        draw_epoch(world, params, epoch, lists, rows);
+        for (int64_t node = 0; node < SMALL; node++) {
+            list_needs[node] += lists[node] && degree_of(world, node) > 0;
+            row_needs[node] += rows[node];
+        }
+    }
+}
+
+static double share_of(const int *needs, const plim__node_set_t *set)
+{
+    double all = 0, hits = 0;
+    for (int64_t node = 0; node < SMALL; node++) {
+        all += needs[node];
+        hits += plim__node_set_has(set, node) ? needs[node] : 0;
+    }
+    return hits / all;
+}
+
+/* The mean over all nodes of the squared distance between how often one was needed and how often it
+ * should have been, in variances of a coin of that chance: 1 when the chances are right. */
+static double distance(const int *needs, const double *chances)
+{
+    double sum = 0, count = 0;
+    for (int64_t node = 0; node < SMALL; node++) {
+        double chance = chances[node], away = needs[node] - EPOCHS * chance;
+        if (chance < 0.05 || chance > 0.95)
+            continue;
+        sum += away * away / (EPOCHS * chance * (1 - chance));
+        count++;
+    }
+    return sum / count;
+}
+
+/* The chances, and the hits expected from them, are those of epochs really drawn. A small part of
+ * the seeds makes what they lead to less independent than the formula takes it. */
+static void foretells_what_is_drawn(void **state)
+{
+    (void)state;
+    static int list_needs[SMALL], row_needs[SMALL];
+    world_t world;
+    world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
+    for (int i = 0; i < 4; i++) {
+        plim__access_params_t params = params_of(&world, i < 2 ? 20000 : 80000);
+        plim__access_t worth;
+        params.share = i % 2 == 0 ? 1 : 0.1;
+        params.replace = i == 3;
+        double tolerance = i % 2 == 0 ? 0.01 : 0.08;
+        assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
+        draw_epochs(&world, &params, list_needs, row_needs);
+        assert_near(worth.list_hits, share_of(list_needs, &worth.lists), tolerance);
+        assert_near(worth.row_hits, share_of(row_needs, &worth.rows), tolerance);
+        assert_true(worth.list_hits > 0.2 && worth.row_hits > 0.05);
+        brute_force(&world, &params);
+        assert_true(distance(row_needs, world.after) < 1.5);
+        plim__access_free(&worth);
+    }
+    world_end(&world);
+}
+
+static void takes_all_there_is_or_nothing(void **state)
+{
+    (void)state;
+    plim__access_t worth;
+    judged_t lists, rows;
+    world_t world;
+    world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
+    plim__access_params_t params = params_of(&world, SIZE_MAX);
+    brute_force(&world, &params);
+    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
+    judge_all(&world, &params, &worth, &lists, &rows);
+    assert_int_equal(lists.count, lists.possible);
+    assert_int_equal(rows.count, rows.possible);
+    assert_true(worth.list_hits == 1 && worth.row_hits == 1);
+    plim__access_free(&worth);
+
+    params.num_seeds = 0;
+    assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
+    assert_int_equal(worth.lists.count + worth.rows.count, 0);
+    assert_true(worth.list_hits == 0 && worth.row_hits == 0);
+    plim__access_free(&worth);
+    plim__access_free(&worth);
+    world_end(&world);
+}
+
+static plim_status_t find_and_free(plim_job_t *job, void *context)
+{
+    const world_t *world = context;
+    plim__access_params_t params = params_of(world, 10000);
+    plim__access_t worth;
+    params.work_bytes = plim__access_work_minimum(job, world->lists.num_nodes) + 100000;
+    plim_status_t status = plim__access_find(job, world->dataset, world->offsets, &params, &worth);
+    if (status == PLIM_OK)
+        plim__access_free(&worth);
+    return status;
+}
+
+static void fails_cleanly(void **state)
+{
+    (void)state;
+    plim__access_t worth;
+    world_t world;
+    world_make(&world, SMALL, 50, 300, SMALL_SEEDS);
+    plim_job_t *job = &world.job;
+    plim__access_params_t params = params_of(&world, 10000);
+    test_fail_each_arena(job, find_and_free, &world);
+
+    const volatile int stop = 1;
+    job->stop = &stop;
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+                     PLIM_ERR_STOPPED);
+    job->stop = NULL;
+    params.share = NAN;
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+                     PLIM_ERR_USAGE);
+    params = params_of(&world, 10000);
+    params.row_bytes = SIZE_MAX / 2;
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+                     PLIM_ERR_USAGE);
+    params = params_of(&world, 10000);
+    world.seeds[7] = SMALL;
+    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
+                     PLIM_ERR_DATA);
+    world_end(&world);
+}
+
+static void says_what_is_wrong_with_the_file(void **state)
+{
+    (void)state;
+    static const int32_t wrong[] = {-1, SMALL, INT32_MIN, INT32_MAX};
+    char path[700], place[64];
+    plim__access_t worth;
+    world_t world;
+    world_make(&world, SMALL, 50, 300, SMALL);
+    plim__access_params_t params = params_of(&world, 10000);
+    for (int i = 0; i < 4; i++) {
+        int64_t entry = world.lists.indptr[SMALL] * i / 4 + 1;
+        int32_t right = (int32_t)world.lists.indices[entry];
+        test_overwrite(world.path, "indices.npy", entry, &wrong[i], sizeof wrong[i]);
+        assert_int_equal(
+            plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth),
+            PLIM_ERR_DATA);
+        (void)snprintf(place, sizeof place, "indices.npy: entry %lld is %d, which is none of",
+                       (long long)entry, (int)wrong[i]);
+        assert_non_null(strstr(plim_last_error(), place));
+        test_overwrite(world.path, "indices.npy", entry, &right, sizeof right);
+    }
+    (void)snprintf(path, sizeof path, "%s/indices.npy", world.path);
+    assert_int_equal(truncate(path, 4096 + 5000), 0);
+    assert_int_equal(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth),
+                     PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "indices.npy"));
+    world_end(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_brute_force),
+        cmocka_unit_test(keeps_to_each_room),
+        cmocka_unit_test(leaves_room_for_misses),
+        cmocka_unit_test(is_the_same_however_it_is_found),
+        cmocka_unit_test(foretells_what_is_drawn),
+        cmocka_unit_test(takes_all_there_is_or_nothing),
+        cmocka_unit_test(fails_cleanly),
+        cmocka_unit_test(says_what_is_wrong_with_the_file),
+    };
+    return cmocka_run_group_tests_name("sample.worth", tests, NULL, NULL);
+}

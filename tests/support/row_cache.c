@@ -1,0 +1,130 @@
+#include "support/row_cache.h"
+
+#include "base/rng.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void keep_log(void *user, plim_log_level_t level, const char *message)
+{
+    test_hot_t *hot = user;
+    size_t length = strlen(hot->log);
+    if (level == PLIM_LOG_WARNING)
+        (void)snprintf(hot->log + length, sizeof hot->log - length, "%s\n", message);
+}
+
+static void choose_nodes(test_hot_t *hot, bool all)
+{
+    int64_t n = hot->world.num_nodes;
+    void *lines = aligned_alloc(64, plim__node_set_bytes(n));
+    assert_non_null(lines);
+    memset(lines, 0, plim__node_set_bytes(n));
+    hot->set = plim__node_set_make(lines, n);
+    for (int64_t node = 0; node < n; node++)
+        if (all || plim__rng_u64(77, (uint64_t)node) % 3 != 0)
+            (void)plim__node_set_add(&hot->set, node);
+    plim__node_set_seal(&hot->set);
+    hot->params = (plim__rows_disk_params_t){.workers = 4,
+                                             .depth = 8,
+                                             .gap = 4096,
+                                             .hot = &hot->set,
+                                             .cache_bytes = SIZE_MAX >> 8,
+                                             .cache_key = 0xabcdef};
+}
+
+void test_hot_make(test_hot_t *hot, int64_t num_nodes, int64_t num_features, bool half, bool all,
+                   plim_io_engine_t engine)
+{
+    memset(hot, 0, sizeof *hot);
+    test_features_make(&hot->world, num_nodes, num_features, half, engine);
+    choose_nodes(hot, all);
+    hot->world.job.log = keep_log;
+    hot->world.job.user = hot;
+    (void)snprintf(hot->scratch, sizeof hot->scratch, "%s/scratch", hot->world.directory);
+    assert_int_equal(mkdir(hot->scratch, 0700), 0);
+}
+
+void test_hot_end(test_hot_t *hot)
+{
+    free(hot->set.lines);
+    test_features_end(&hot->world);
+}
+
+plim__rows_t *test_hot_open(test_hot_t *hot)
+{
+    plim__rows_t *source;
+    assert_ok(plim__rows_disk_create(&hot->world.job, hot->world.dataset, &hot->params, &source));
+    return source;
+}
+
+int64_t test_hot_num_pages(plim__rows_t *source)
+{
+    char *pages;
+    int64_t num_pages;
+    plim__row_cache_pages(plim__rows_disk_cache(source), &pages, &num_pages);
+    return num_pages;
+}
+
+char *test_hot_page(plim__rows_t *source, int64_t page)
+{
+    char *pages;
+    int64_t num_pages;
+    plim__row_cache_pages(plim__rows_disk_cache(source), &pages, &num_pages);
+    return pages + (size_t)page * PLIM__PAGE;
+}
+
+void test_hot_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages)
+{
+    assert_true(first_page + num_pages <= test_hot_num_pages(source));
+    assert_int_equal(
+        madvise(test_hot_page(source, first_page), (size_t)num_pages * PLIM__PAGE, MADV_DONTNEED),
+        0);
+}
+
+int64_t test_hot_gather(test_hot_t *hot, plim__rows_t *source)
+{
+    enum { PIECE = 512 };
+    const test_features_t *world = &hot->world;
+    plim__rows_stats_t before, after;
+    int64_t nodes[PIECE];
+    char *rows = malloc(PIECE * (size_t)world->num_features * 4);
+    assert_non_null(rows);
+    plim__rows_stats(source, &before);
+    for (int64_t first = 0; first < world->num_nodes; first += PIECE) {
+        int64_t left = world->num_nodes - first, count = left < PIECE ? left : PIECE;
+        for (int64_t i = 0; i < count; i++)
+            nodes[i] = first + i;
+        assert_ok(plim__rows_gather(source, 0, nodes, count, world->type, rows));
+        test_features_compare(world, nodes, count, world->type, rows);
+    }
+    plim__rows_stats(source, &after);
+    free(rows);
+    assert_int_equal(after.rows - before.rows, world->num_nodes);
+    return after.rows_hot - before.rows_hot;
+}
+
+int64_t test_hot_held(test_hot_t *hot, plim__rows_t *source)
+{
+    int64_t count = 0;
+    for (int64_t node = 0; node < hot->world.num_nodes; node++)
+        count += plim__rows_disk_holds(source, node);
+    return count;
+}
+
+void test_hot_overwrite(const char *path, int64_t offset, const void *bytes, size_t size)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(pwrite(fd, bytes, size, offset), (ssize_t)size);
+    assert_int_equal(close(fd), 0);
+}
+
+void test_hot_features_path(const test_hot_t *hot, char path_out[700])
+{
+    (void)snprintf(path_out, 700, "%s/features.npy", hot->world.path);
+}
