@@ -55,7 +55,8 @@ static void shape_model(plim__model_t *model, const plim__model_params_t *params
     model->head.after.width = params->num_outputs;
 }
 
-static int copies_of(const plim__model_params_t *params)
+/* Arrays of learnt values: the weights and, in training, their gradient and moments. */
+static int num_arrays(const plim__model_params_t *params)
 {
     return params->training ? 2 + params->moments : 1;
 }
@@ -113,7 +114,7 @@ static int64_t tile_floats(plim__model_t *model)
 /* The arena's size; what the products take beside it goes to *dense_out. */
 static size_t reckon(plim__model_t *model, size_t *dense_out)
 {
-    plim__table_t table = {.copies = copies_of(&model->params)};
+    plim__table_t table = {0};
     plim__model_describe(model, &table);
     size_t dense = 0;
     plim__linear_t *product;
@@ -127,7 +128,9 @@ static size_t reckon(plim__model_t *model, size_t *dense_out)
     const size_t parts[] = {
         plim__arena_piece(count, sizeof(plim__parameter_t), PLIM__LINE),
         plim__arena_piece(count, sizeof(plim__initial_t), PLIM__LINE),
-        table.bytes,
+        plim__mul_saturating_size(plim__arena_piece(table.weights, sizeof(float), PLIM__LINE),
+                                  (size_t)num_arrays(&model->params)),
+        plim__arena_piece(table.buffers, sizeof(float), PLIM__LINE),
         plim__arena_piece((size_t)model->params.workers, sizeof(plim__worker_times_t), PLIM__LINE),
         plim__arena_piece(
             plim__mul_saturating_size((size_t)model->params.workers, (size_t)tile_floats(model)),
@@ -154,7 +157,7 @@ size_t plim__model_estimate(const plim__model_params_t *params)
 static plim__table_t table_of(const plim__model_params_t *params)
 {
     plim__model_t model;
-    plim__table_t table = {.copies = 1};
+    plim__table_t table = {0};
     if (check_params(params) != PLIM_OK)
         return table;
     shape_model(&model, params);
@@ -181,18 +184,32 @@ size_t plim__model_activations(const plim__model_params_t *params)
     return plim__model_workspace_bytes(&model);
 }
 
+/* Carves the arrays, and points the table's entries into them. */
 static void carve_values(plim__model_t *model)
 {
     plim__arena_t *arena = &model->arena;
-    for (int i = 0; i < model->table.count; i++) {
-        plim__parameter_t *parameter = &model->table.entries[i];
-        const size_t count = (size_t)parameter->count;
-        parameter->value = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
-        if (model->table.initial[i].buffer || !model->params.training)
+    plim__model_arrays_t *arrays = &model->arrays;
+    const plim__table_t *table = &model->table;
+    float **learnt[] = {&arrays->weights, &arrays->gradient, &arrays->moment[0],
+                        &arrays->moment[1]};
+    arrays->num_weights = (int64_t)table->weights;
+    arrays->num_buffers = (int64_t)table->buffers;
+    for (int i = 0; i < num_arrays(&model->params); i++)
+        *learnt[i] = plim__arena_carve(arena, table->weights, sizeof(float), PLIM__LINE);
+    arrays->buffers = plim__arena_carve(arena, table->buffers, sizeof(float), PLIM__LINE);
+    int64_t weight = 0, buffer = 0;
+    for (int i = 0; i < table->count; i++) {
+        plim__parameter_t *parameter = &table->entries[i];
+        if (table->initial[i].buffer) {
+            parameter->value = arrays->buffers + buffer;
+            buffer += parameter->count;
             continue;
-        parameter->gradient = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
-        for (int moment = 0; moment < model->params.moments; moment++)
-            parameter->moment[moment] = plim__arena_carve(arena, count, sizeof(float), PLIM__LINE);
+        }
+        float **places[] = {&parameter->value, &parameter->gradient, &parameter->moment[0],
+                            &parameter->moment[1]};
+        for (int k = 0; k < num_arrays(&model->params); k++)
+            *places[k] = *learnt[k] + weight;
+        weight += parameter->count;
     }
 }
 
@@ -203,7 +220,6 @@ static void carve(plim__model_t *model, size_t room_bytes)
     plim__model_describe(model, &counted);
     const size_t count = (size_t)counted.count;
     plim__arena_t *arena = &model->arena;
-    model->table.copies = copies_of(&model->params);
     model->table.entries = plim__arena_carve(arena, count, sizeof(plim__parameter_t), PLIM__LINE);
     model->table.initial = plim__arena_carve(arena, count, sizeof(plim__initial_t), PLIM__LINE);
     plim__model_describe(model, &model->table);

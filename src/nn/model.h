@@ -62,6 +62,20 @@ void plim__model_destroy(plim__model_t *model);
 /* The table of parameters and buffers, in a fixed order; lives as long as the model. */
 plim__parameter_t *plim__model_parameters(plim__model_t *model, int *count_out);
 
+/*
+ * The values behind that table. Learnt parameters stand one behind the other in the table's order,
+ * without a gap, in `weights`; so do their gradients and moments. Buffers stand alike in `buffers`.
+ */
+typedef struct plim__model_arrays {
+    int64_t num_weights;
+    int64_t num_buffers;
+    float *weights;   /* (num_weights) */
+    float *buffers;   /* (num_buffers) batch norm's running statistics */
+    float *gradient;  /* (num_weights); NULL outside training */
+    float *moment[2]; /* (num_weights) each; NULL where the optimiser has none */
+} plim__model_arrays_t;
+const plim__model_arrays_t *plim__model_arrays(const plim__model_t *model);
+
 /* Values at the start of training, of PyG's distributions, from the seed alone. */
 void plim__model_initialise(plim__model_t *model, uint64_t seed);
 

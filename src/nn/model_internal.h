@@ -38,8 +38,7 @@ typedef struct plim__table {
     plim__parameter_t *entries;
     plim__initial_t *initial;
     int count;
-    int copies;     /* a learnt value's, its gradient and moments included */
-    size_t bytes;   /* of all values and copies */
+    size_t weights; /* values of learnt parameters */
     size_t buffers; /* values of buffers */
 } plim__table_t;
 
@@ -144,6 +143,7 @@ struct plim__model {
     plim_ledger_t *ledger;
     bool library;
     plim__table_t table;
+    plim__model_arrays_t arrays;
     plim__layer_t layers[PLIM_HOPS_MAX];
     plim__head_t head;
     plim__workspace_t room;

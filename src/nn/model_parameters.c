@@ -29,11 +29,8 @@ plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial
     int num_dims = 0;
     while (num_dims < 3 && shape[num_dims] > 0)
         count = plim__mul_saturating_i64(count, shape[num_dims++]);
-    const size_t copies = initial.buffer ? 1 : (size_t)table->copies;
-    const size_t one = plim__arena_piece((size_t)count, sizeof(float), PLIM__LINE);
-    table->bytes = plim__add_saturating_size(table->bytes, plim__mul_saturating_size(one, copies));
-    if (initial.buffer)
-        table->buffers = plim__add_saturating_size(table->buffers, (size_t)count);
+    size_t *sum = initial.buffer ? &table->buffers : &table->weights;
+    *sum = plim__add_saturating_size(*sum, (size_t)count);
     if (table->entries == NULL)
         return NULL;
     plim__parameter_t *entry = &table->entries[place];
@@ -96,6 +93,11 @@ plim__parameter_t *plim__model_parameters(plim__model_t *model, int *count_out)
 {
     *count_out = model->table.count;
     return model->table.entries;
+}
+
+const plim__model_arrays_t *plim__model_arrays(const plim__model_t *model)
+{
+    return &model->arrays;
 }
 
 void plim__model_initialise(plim__model_t *model, uint64_t seed)

@@ -8,7 +8,7 @@
 
 #define PLIM__NAME_MAX 96
 
-/* One learnt tensor. `value`, `gradient` and the moments lie in the model's arena. */
+/* One learnt tensor, or a buffer. Its values stand in the model's arrays (plim__model_arrays). */
 typedef struct plim__parameter {
     char name[PLIM__NAME_MAX]; /* PyG's: "convs.0.lin_l.weight" */
     int num_dims;
