@@ -150,7 +150,7 @@ plim_status_t plim__exact_aggregate_piece(plim__exact_t *exact, const plim__exac
 {
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
     folding_t folding = {.exact = exact,
-                         .fold = {.kind = exact->layer->fold,
+                         .fold = {.kind = exact->layer->aggregate,
                                   .width = slice->width,
                                   .heads = slice->heads,
                                   .channels = exact->layer->channels,

@@ -29,7 +29,7 @@
 
 int64_t plim__exact_slice_width(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
         return columns;
     /* Whole heads, or a part of one: see slice_columns. */
     const int64_t heads = (columns + layer->channels - 1) / layer->channels;
@@ -39,7 +39,7 @@ int64_t plim__exact_slice_width(const plim__exact_layer_t *layer, int64_t column
 /* `slices` of about equal width; attention's are whole heads, or so many for each head. */
 static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 {
-    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
         return (layer->wide + slices - 1) / slices;
     if (slices <= layer->heads)
         return (layer->heads + slices - 1) / slices * layer->channels;
@@ -49,14 +49,14 @@ static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
 
 static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
 {
-    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION || columns >= layer->channels)
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION || columns >= layer->channels)
         return (layer->wide + columns - 1) / columns;
     return layer->heads * ((layer->channels + columns - 1) / columns);
 }
 
 int64_t plim__exact_slices_most(const plim__exact_layer_t *layer)
 {
-    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         return layer->wide;
     return plim__min_i64(layer->wide, SLICES_MOST);
 }
@@ -79,7 +79,7 @@ int64_t plim__exact_minimum_floats(const plim__exact_layer_t *layer, int64_t num
 {
     if (!layer->folds)
         return 0;
-    if (layer->fold ==
+    if (layer->aggregate ==
         PLIM__STREAM_AGGREGATE_ATTENTION) /* a destination's scores are with its own row */
         return plim__mul_saturating_i64(num_src, 3);
     return plim__max_i64(num_src / 16, (layer->wide + SLICES_MOST - 1) / SLICES_MOST) + 1024;
@@ -97,7 +97,7 @@ plim__exact_choice_t plim__exact_choose(const plim__exact_layer_t *layer, int64_
         choice.width = plim__exact_slice_width(layer, choice.columns);
         choice.rows = plim__min_i64(capacity / choice.width, num_src);
         if (choice.rows < 1 ||
-            (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
+            (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
             continue;
         choice.blocks = (num_src + choice.rows - 1) / choice.rows;
         choice.rows = (num_src + choice.blocks - 1) / choice.blocks;

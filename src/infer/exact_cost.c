@@ -37,7 +37,7 @@ static int64_t stored_floats(const plim__exact_layer_t *layer)
 {
     if (!layer->folds)
         return 0;
-    return layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION ? 3 * layer->wide : layer->wide;
+    return layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION ? 3 * layer->wide : layer->wide;
 }
 
 size_t plim__exact_buffer_bytes(int64_t capacity)
@@ -93,7 +93,7 @@ void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_
         layers_out[0] = (plim__exact_layer_t){.in = info->num_features,
                                               .out = info->num_features,
                                               .inner = info->num_features,
-                                              .finish = {.width = info->num_features}};
+                                              .epilogue = {.width = info->num_features}};
     *num_layers_out = count > 0 ? count : 1;
 }
 
@@ -132,7 +132,7 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
         sizes->y = most(sizes->y, layer->inner);
     sizes->h = most(sizes->h, layer->out);
     sizes->tile = most(sizes->tile, most(layer->in, layer->wide));
-    sizes->kept = larger(sizes->kept, plim__exact_epilogue_bytes(&layer->finish, rows));
+    sizes->kept = larger(sizes->kept, plim__exact_epilogue_bytes(&layer->epilogue, rows));
     if (layer->second != NULL) {
         sizes->kept = larger(sizes->kept, plim__exact_epilogue_bytes(&layer->last, rows));
         sizes->second = larger(sizes->second, plim__tile_bytes(layer->inner, layer->out));
@@ -143,7 +143,7 @@ static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *lay
         sizes->behind = larger(sizes->behind, plim__tile_bytes(layer->wide, layer->inner));
     if (layer->root != NULL)
         sizes->root = larger(sizes->root, plim__tile_bytes(layer->in, layer->inner));
-    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         sizes->scores =
             larger(sizes->scores, (size_t)layer->heads * 2 * (size_t)layer->in * sizeof(float));
 }

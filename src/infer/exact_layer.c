@@ -54,7 +54,7 @@ static void find_norm(source_t *source, const plim_model_t *model, const char *l
 static void make_linear(source_t *source, int index, plim__exact_layer_t *layer)
 {
     layer->root = find(source, "lins", index, "weight", layer->out * layer->in);
-    layer->finish.bias = find(source, "lins", index, "bias", layer->out);
+    layer->epilogue.bias = find(source, "lins", index, "bias", layer->out);
 }
 
 /* A weight (out, in) over what is folded, in front or behind. */
@@ -73,7 +73,7 @@ static void make_gcn(source_t *source, int index, plim__exact_layer_t *layer)
 {
     layer->scale = PLIM__EXACT_GCN;
     layer->self = true;
-    layer->finish.bias = find(source, "convs", index, "bias", layer->out);
+    layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
     place_weight(layer, find(source, "convs", index, "lin.weight", layer->out * layer->in), true);
 }
 
@@ -81,9 +81,9 @@ static void make_sage(source_t *source, const plim_model_t *model, int index,
                       plim__exact_layer_t *layer)
 {
     const bool max = model->aggregation == PLIM_MAX;
-    layer->fold = max ? PLIM__STREAM_AGGREGATE_MAX : PLIM__STREAM_AGGREGATE_SUM;
+    layer->aggregate = max ? PLIM__STREAM_AGGREGATE_MAX : PLIM__STREAM_AGGREGATE_SUM;
     layer->scale = max ? PLIM__EXACT_PLAIN : PLIM__EXACT_MEAN;
-    layer->finish.bias = find(source, "convs", index, "lin_l.bias", layer->out);
+    layer->epilogue.bias = find(source, "convs", index, "lin_l.bias", layer->out);
     layer->root = find(source, "convs", index, "lin_r.weight", layer->out * layer->in);
     place_weight(layer, find(source, "convs", index, "lin_l.weight", layer->out * layer->in), !max);
 }
@@ -92,10 +92,10 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
                      plim__exact_layer_t *layer)
 {
     layer->self = true;
-    layer->last = layer->finish; /* what ends the layer ends its second product */
-    layer->finish = (plim__exact_epilogue_t){.width = layer->out};
-    find_norm(source, model, "convs", index, "nn.norms.0.", &layer->finish);
-    layer->finish.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
+    layer->last = layer->epilogue; /* what ends the layer ends its second product */
+    layer->epilogue = (plim__exact_epilogue_t){.width = layer->out};
+    find_norm(source, model, "convs", index, "nn.norms.0.", &layer->epilogue);
+    layer->epilogue.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
     layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
     layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
     const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
@@ -111,7 +111,7 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
 static void make_gat(source_t *source, const plim_model_t *model, int index, bool last,
                      plim__exact_layer_t *layer)
 {
-    layer->fold = PLIM__STREAM_AGGREGATE_ATTENTION;
+    layer->aggregate = PLIM__STREAM_AGGREGATE_ATTENTION;
     layer->self = true;
     layer->skips_loops = true;
     layer->heads = model->heads;
@@ -121,7 +121,7 @@ static void make_gat(source_t *source, const plim_model_t *model, int index, boo
     layer->front = find(source, "convs", index, "lin.weight", layer->wide * layer->in);
     layer->att_src = find(source, "convs", index, "att_src", layer->wide);
     layer->att_dst = find(source, "convs", index, "att_dst", layer->wide);
-    layer->finish.bias = find(source, "convs", index, "bias", layer->out);
+    layer->epilogue.bias = find(source, "convs", index, "bias", layer->out);
 }
 
 static void make(source_t *source, const plim_model_t *model, int64_t num_features,
@@ -134,10 +134,10 @@ static void make(source_t *source, const plim_model_t *model, int64_t num_featur
     layer->inner = layer->out;
     layer->root_scale = 1.0f;
     layer->folds = model->kind != PLIM_MLP;
-    layer->finish.width = layer->out;
+    layer->epilogue.width = layer->out;
     layer->residual = model->residual && layer->in == layer->out;
     if (!last)
-        find_norm(source, model, "norms", index, "", &layer->finish);
+        find_norm(source, model, "norms", index, "", &layer->epilogue);
     switch (model->kind) {
     case PLIM_MLP:
         make_linear(source, index, layer);

@@ -38,7 +38,7 @@ typedef struct plim__exact_layer {
     int64_t in, out;
 
     bool folds; /* false in an MLP */
-    plim__stream_aggregate_kind_t fold;
+    plim__stream_aggregate_kind_t aggregate;
     plim__exact_scale_t scale;
     int64_t fanout;     /* GCN: degrees count up to it */
     bool self;          /* the node's own row is folded with its neighbours' */
@@ -56,7 +56,7 @@ typedef struct plim__exact_layer {
     const float *root;   /* (inner, in) or NULL; */
     float root_scale;    /* times this */
     bool residual;
-    plim__exact_epilogue_t finish;
+    plim__exact_epilogue_t epilogue;
     const float *second; /* (out, inner) or NULL */
     plim__exact_epilogue_t last;
 } plim__exact_layer_t;

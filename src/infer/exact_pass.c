@@ -66,7 +66,7 @@ static plim_status_t run_piece(pass_t *pass, int64_t piece)
 {
     plim__exact_t *exact = pass->exact;
     const plim__stream_aggregate_t fold = {
-        .kind = exact->layer->fold, .width = pass->slice.width, .heads = pass->slice.heads};
+        .kind = exact->layer->aggregate, .width = pass->slice.width, .heads = pass->slice.heads};
     const int64_t rows =
         plim__min_i64(exact->sizes.piece_rows, exact->to->count - piece * exact->sizes.piece_rows);
     const int64_t size = rows * pass->slice.width * (int64_t)sizeof(float);
@@ -140,7 +140,7 @@ static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
     }
     if (layer->second != NULL)
         plim__tile_pack(layer->second, layer->inner, 0, layer->out, exact->packed_second);
-    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION)
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
         make_scores(exact, layer);
 }
 

@@ -76,11 +76,11 @@ static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
 static void unfold(const plim__exact_layer_t *layer, const plim__exact_slice_t *slice,
                    const float *state, int64_t degree, float *to)
 {
-    if (layer->fold == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
         memset(to, 0, (size_t)slice->count * sizeof *to);
         return;
     }
-    if (layer->fold != PLIM__STREAM_AGGREGATE_ATTENTION) {
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION) {
         const float scale = scale_of(layer, degree);
         for (int64_t j = 0; j < slice->count; j++)
             to[j] = state[j] * scale;
@@ -184,7 +184,7 @@ plim_status_t plim__exact_epilogue_piece(plim__exact_t *exact, int64_t piece, in
     PLIM_TRY(load_own(&finishing, piece));
     plim__team_run(exact->team, tiles, TILE * (200 + layer->in * layer->inner / 32), multiply_tile,
                    &finishing);
-    plim__exact_epilogue_rows(exact->team, &layer->finish, rows, finishing.y,
+    plim__exact_epilogue_rows(exact->team, &layer->epilogue, rows, finishing.y,
                               twice ? NULL : residual, exact->kept);
     if (!twice)
         return PLIM_OK;

@@ -9,7 +9,7 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
     const plim__exact_choice_t *choice = &exact->choice;
     plim__exact_slice_t slice = {.first = index * choice->columns};
     int64_t end = layer->wide;
-    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION && choice->columns < layer->channels) {
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice->columns < layer->channels) {
         const int64_t parts = choice->slices / layer->heads;
         const int64_t head = index / parts;
         slice.first = head * layer->channels + index % parts * choice->columns;
@@ -20,7 +20,7 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
     slice.offset =
         index * (int64_t)plim__round_up(
                     (size_t)(exact->sizes.piece_rows * choice->width) * sizeof(float), PLIM__PAGE);
-    if (layer->fold == PLIM__STREAM_AGGREGATE_ATTENTION) {
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION) {
         slice.head = (int)(slice.first / layer->channels);
         slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
         slice.width += 2 * (int64_t)slice.heads;

@@ -149,7 +149,7 @@ static plim_status_t read_piece(plim__id_spool_t *aside)
     return PLIM_OK;
 }
 
-static plim_status_t aside_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
+static plim_status_t spool_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
 {
     plim__id_spool_t *aside = (plim__id_spool_t *)base;
     int64_t count = plim__min_i64(capacity, aside->count - base->position);
@@ -169,7 +169,7 @@ static plim_status_t aside_read(plim__ids_t *base, int64_t *to, int64_t capacity
 plim_status_t plim__id_spool_create(plim__id_spool_t *aside, const plim_job_t *job,
                                     const char *directory, size_t buffer, const char *name)
 {
-    aside->ids.read = aside_read;
+    aside->ids.read = spool_read;
     aside->ids.position = 0;
     (void)snprintf(aside->ids.name, sizeof aside->ids.name, "%s", name);
     aside->count = 0;

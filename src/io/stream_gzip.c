@@ -17,7 +17,7 @@ enum { HEADER_BYTES = 10, TRAILER_BYTES = 8, METHOD_DEFLATE = 8 };
 typedef struct gzip {
     plim__stream_t stream;
     plim__arena_t arena;
-    plim__decoder_input_t feed;
+    plim__decoder_input_t input;
     bool inside; /* of a member's data */
     bool ended;
     bool broken;
@@ -33,13 +33,13 @@ static plim_status_t gzip_fail(gzip_t *gzip, const char *what)
 {
     gzip->broken = true;
     return plim__fail(PLIM_ERR_DATA, "%s: damaged gzip at byte %" PRId64 ": %s; fetch it again",
-                      gzip->stream.name, plim__decoder_input_position(&gzip->feed), what);
+                      gzip->stream.name, plim__decoder_input_position(&gzip->input), what);
 }
 
 static plim_status_t need(gzip_t *gzip, size_t size)
 {
-    PLIM_TRY(plim__decoder_input_need(&gzip->feed, size));
-    if (plim__decoder_input_have(&gzip->feed) < size)
+    PLIM_TRY(plim__decoder_input_need(&gzip->input, size));
+    if (plim__decoder_input_have(&gzip->input) < size)
         return gzip_fail(gzip, "it ends inside a header or trailer");
     return PLIM_OK;
 }
@@ -50,14 +50,14 @@ static plim_status_t pass_text(gzip_t *gzip)
     unsigned char byte;
     do {
         PLIM_TRY(need(gzip, 1));
-        byte = *gzip->feed.begin++;
+        byte = *gzip->input.begin++;
     } while (byte != 0);
     return PLIM_OK;
 }
 
 static plim_status_t begin_member(gzip_t *gzip)
 {
-    plim__decoder_input_t *feed = &gzip->feed;
+    plim__decoder_input_t *feed = &gzip->input;
     PLIM_TRY(need(gzip, HEADER_BYTES));
     unsigned flags = feed->begin[3];
     if (memcmp(feed->begin, "\x1f\x8b", 2) != 0 || feed->begin[2] != METHOD_DEFLATE ||
@@ -88,11 +88,11 @@ static plim_status_t begin_member(gzip_t *gzip)
 static plim_status_t end_member(gzip_t *gzip)
 {
     PLIM_TRY(need(gzip, TRAILER_BYTES));
-    if (plim__decoder_input_u32(gzip->feed.begin) != gzip->crc)
+    if (plim__decoder_input_u32(gzip->input.begin) != gzip->crc)
         return gzip_fail(gzip, "its CRC differs from the one recorded");
-    if (plim__decoder_input_u32(gzip->feed.begin + 4) != gzip->size)
+    if (plim__decoder_input_u32(gzip->input.begin + 4) != gzip->size)
         return gzip_fail(gzip, "its size differs from the one recorded");
-    gzip->feed.begin += TRAILER_BYTES;
+    gzip->input.begin += TRAILER_BYTES;
     gzip->inside = false;
     return PLIM_OK;
 }
@@ -100,7 +100,7 @@ static plim_status_t end_member(gzip_t *gzip)
 /* Between members: another one, or the end, which tapes and the like pad with zeros. */
 static plim_status_t begin_or_end(gzip_t *gzip)
 {
-    plim__decoder_input_t *feed = &gzip->feed;
+    plim__decoder_input_t *feed = &gzip->input;
     PLIM_TRY(plim__decoder_input_need(feed, 1));
     if (plim__decoder_input_have(feed) > 0 && *feed->begin != 0)
         return begin_member(gzip);
@@ -123,7 +123,7 @@ static plim_status_t produce_or_fail(gzip_t *gzip, void *to, size_t capacity, si
             continue;
         }
         const char *complaint;
-        PLIM_TRY(plim__inflate_read(&gzip->inflate, &gzip->feed, INT64_MAX, to, capacity, got_out,
+        PLIM_TRY(plim__inflate_read(&gzip->inflate, &gzip->input, INT64_MAX, to, capacity, got_out,
                                     &complaint));
         if (complaint != NULL)
             return gzip_fail(gzip, complaint);
@@ -170,7 +170,7 @@ static plim_status_t gzip_read(plim__stream_t *stream, void *to, size_t capacity
 static void gzip_close(plim__stream_t *stream)
 {
     gzip_t *gzip = (gzip_t *)stream;
-    plim__stream_close(gzip->feed.inner);
+    plim__stream_close(gzip->input.inner);
     plim__arena_destroy(&gzip->arena);
 }
 
@@ -189,7 +189,7 @@ plim_status_t plim__stream_gzip(const plim_job_t *job, plim__stream_t *inner,
         return status;
     }
     gzip_t *gzip = plim__arena_carve(&arena, 1, sizeof *gzip, 1);
-    plim__decoder_input_init(&gzip->feed, &arena, inner);
+    plim__decoder_input_init(&gzip->input, &arena, inner);
     gzip->buffer = plim__arena_carve(&arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
     gzip->buffer_begin = gzip->buffer_end = gzip->buffer;
     gzip->arena = arena;

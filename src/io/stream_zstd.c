@@ -20,7 +20,7 @@ typedef struct zstd {
     plim__stream_t stream;
     plim__arena_t arena;
     plim_ledger_t *ledger;
-    plim__decoder_input_t feed;
+    plim__decoder_input_t input;
     bool inside; /* of a frame */
     bool broken;
     plim__arena_t decoder_arena;
@@ -31,7 +31,7 @@ static plim_status_t zstd_fail(zstd_t *zstd, const char *what)
 {
     zstd->broken = true;
     return plim__fail(PLIM_ERR_DATA, "%s: damaged zstd at byte %" PRId64 ": %s; fetch it again",
-                      zstd->stream.name, plim__decoder_input_position(&zstd->feed), what);
+                      zstd->stream.name, plim__decoder_input_position(&zstd->input), what);
 }
 
 /* A decoder for windows of this size, unless the present one will do. */
@@ -56,11 +56,11 @@ static plim_status_t make_decoder(zstd_t *zstd, size_t window)
 static plim_status_t begin_frame(zstd_t *zstd)
 {
     ZSTD_frameHeader header;
-    PLIM_TRY(plim__decoder_input_need(&zstd->feed, ZSTD_FRAMEHEADERSIZE_MAX));
-    if (plim__decoder_input_have(&zstd->feed) == 0)
+    PLIM_TRY(plim__decoder_input_need(&zstd->input, ZSTD_FRAMEHEADERSIZE_MAX));
+    if (plim__decoder_input_have(&zstd->input) == 0)
         return PLIM_OK;
     size_t code =
-        ZSTD_getFrameHeader(&header, zstd->feed.begin, plim__decoder_input_have(&zstd->feed));
+        ZSTD_getFrameHeader(&header, zstd->input.begin, plim__decoder_input_have(&zstd->input));
     if (ZSTD_isError(code))
         return zstd_fail(zstd, ZSTD_getErrorName(code));
     if (code != 0)
@@ -84,11 +84,11 @@ static plim_status_t begin_frame(zstd_t *zstd)
 
 static plim_status_t decode(zstd_t *zstd, ZSTD_outBuffer *output)
 {
-    PLIM_TRY(plim__decoder_input_need(&zstd->feed, 1));
-    size_t have = plim__decoder_input_have(&zstd->feed), before = output->pos;
-    ZSTD_inBuffer input = {zstd->feed.begin, have, 0};
+    PLIM_TRY(plim__decoder_input_need(&zstd->input, 1));
+    size_t have = plim__decoder_input_have(&zstd->input), before = output->pos;
+    ZSTD_inBuffer input = {zstd->input.begin, have, 0};
     size_t code = ZSTD_decompressStream(zstd->decoder, output, &input);
-    zstd->feed.begin += input.pos;
+    zstd->input.begin += input.pos;
     if (ZSTD_isError(code))
         return zstd_fail(zstd, ZSTD_getErrorName(code));
     zstd->inside = code != 0;
@@ -119,7 +119,7 @@ static void zstd_close(plim__stream_t *stream)
 {
     zstd_t *zstd = (zstd_t *)stream;
     plim__arena_destroy(&zstd->decoder_arena);
-    plim__stream_close(zstd->feed.inner);
+    plim__stream_close(zstd->input.inner);
     plim__arena_destroy(&zstd->arena);
 }
 
@@ -134,7 +134,7 @@ plim_status_t plim__stream_zstd(const plim_job_t *job, plim__stream_t *inner,
         return status;
     }
     zstd_t *zstd = plim__arena_carve(&arena, 1, sizeof *zstd, 1);
-    plim__decoder_input_init(&zstd->feed, &arena, inner);
+    plim__decoder_input_init(&zstd->input, &arena, inner);
     zstd->arena = arena;
     zstd->ledger = job->ledger;
     zstd->stream.read = zstd_read;

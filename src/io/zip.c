@@ -30,7 +30,7 @@ typedef struct member {
 
 struct plim__zip {
     plim__arena_t arena;
-    plim__decoder_input_t feed;
+    plim__decoder_input_t input;
     int64_t members;    /* local headers passed, directories too */
     uint64_t name_hash; /* of the current member's name */
     uint64_t hash_sum;  /* over the members passed: see hash_member */
@@ -59,7 +59,7 @@ static plim_status_t zip_fail(plim__zip_t *zip, const char *what)
     zip->broken = true;
     return plim__fail(PLIM_ERR_DATA,
                       "%s: damaged zip at byte %" PRId64 ": %s; fetch or pack it again",
-                      zip->feed.inner->name, plim__decoder_input_position(&zip->feed), what);
+                      zip->input.inner->name, plim__decoder_input_position(&zip->input), what);
 }
 
 static plim_status_t member_fail(plim__zip_t *zip, const char *what)
@@ -69,7 +69,7 @@ static plim_status_t member_fail(plim__zip_t *zip, const char *what)
                       "%s: damaged at byte %" PRId64 " of it (byte %" PRId64
                       " of the zip): %s; fetch or pack it again",
                       zip->member.stream.name, zip->produced,
-                      plim__decoder_input_position(&zip->feed), what);
+                      plim__decoder_input_position(&zip->input), what);
 }
 
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
@@ -81,7 +81,7 @@ plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim_
         return status;
     }
     plim__zip_t *zip = plim__arena_carve(&arena, 1, sizeof *zip, 1);
-    plim__decoder_input_init(&zip->feed, &arena, inner);
+    plim__decoder_input_init(&zip->input, &arena, inner);
     zip->buffer = plim__arena_carve(&arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
     zip->arena = arena;
     *zip_out = zip;
@@ -92,7 +92,7 @@ void plim__zip_close(plim__zip_t *zip)
 {
     if (zip == NULL)
         return;
-    plim__stream_close(zip->feed.inner);
+    plim__stream_close(zip->input.inner);
     plim__arena_destroy(&zip->arena);
 }
 
@@ -118,12 +118,12 @@ static plim_status_t end_member(plim__zip_t *zip)
     int64_t packed = entry->deflated ? zip->inflate.taken : zip->stored;
     const plim__zip_totals_t found = {packed, zip->produced, zip->crc};
     if (entry->descriptor) {
-        PLIM_TRY(plim__decoder_input_need(&zip->feed, PLIM__ZIP_DESCRIPTOR_MAX));
-        size_t size = plim__zip_descriptor(zip->feed.begin, plim__decoder_input_have(&zip->feed),
+        PLIM_TRY(plim__decoder_input_need(&zip->input, PLIM__ZIP_DESCRIPTOR_MAX));
+        size_t size = plim__zip_descriptor(zip->input.begin, plim__decoder_input_have(&zip->input),
                                            &found, entry->zip64);
         if (size == 0)
             return member_fail(zip, "its CRC or size differs from the one recorded behind it");
-        zip->feed.begin += size;
+        zip->input.begin += size;
     } else if (zip->crc != entry->crc) {
         return member_fail(zip, "its CRC differs from the one recorded");
     }
@@ -139,7 +139,7 @@ static plim_status_t produce_inflated(plim__zip_t *zip, void *to, size_t capacit
     int64_t limit = zip->entry.packed_size >= 0 ? zip->entry.packed_size : INT64_MAX;
     const char *complaint;
     PLIM_TRY(
-        plim__inflate_read(&zip->inflate, &zip->feed, limit, to, capacity, got_out, &complaint));
+        plim__inflate_read(&zip->inflate, &zip->input, limit, to, capacity, got_out, &complaint));
     return complaint == NULL ? PLIM_OK : member_fail(zip, complaint);
 }
 
@@ -149,7 +149,7 @@ static plim_status_t produce_inflated(plim__zip_t *zip, void *to, size_t capacit
  */
 static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 {
-    plim__decoder_input_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->input;
     PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_DESCRIPTOR_MAX));
     plim__zip_totals_t found = {zip->produced, zip->produced, zip->crc};
     size_t have = plim__decoder_input_have(feed);
@@ -169,7 +169,7 @@ static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 
 static plim_status_t produce_stored(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
-    plim__decoder_input_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->input;
     size_t size = 0;
     if (zip->entry.packed_size >= 0) {
         int64_t left = zip->entry.packed_size - zip->stored;
@@ -223,7 +223,7 @@ static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t
 static plim_status_t broken_already(const plim__zip_t *zip)
 {
     return plim__fail(PLIM_ERR_DATA, "%s: nothing can be read behind damage",
-                      zip->feed.inner->name);
+                      zip->input.inner->name);
 }
 
 static plim_status_t member_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
@@ -258,7 +258,7 @@ static void member_close(plim__stream_t *stream)
 static void name_member(plim__zip_t *zip)
 {
     plim__stream_t *stream = &zip->member.stream;
-    (void)snprintf(stream->name, sizeof stream->name, "%s: %s", zip->feed.inner->name, zip->name);
+    (void)snprintf(stream->name, sizeof stream->name, "%s: %s", zip->input.inner->name, zip->name);
     for (char *p = stream->name; *p != '\0'; p++) {
         if ((unsigned char)*p < ' ' || *p == '\x7f')
             *p = '?';
@@ -269,7 +269,7 @@ plim_status_t plim__zip_member(plim__zip_t *zip, plim__stream_t **stream_out)
 {
     plim__stream_t *stream = &zip->member.stream;
     if (!zip->inside || zip->member.open)
-        return plim__fail(PLIM_ERR_USAGE, "%s: %s", zip->feed.inner->name,
+        return plim__fail(PLIM_ERR_USAGE, "%s: %s", zip->input.inner->name,
                           zip->inside ? "a member is open already" : "there is no member to open");
     if (zip->entry.unreadable != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: %s; pack it again with deflate", stream->name,
@@ -293,7 +293,7 @@ static plim_status_t pass_member(plim__zip_t *zip)
         int64_t left = entry->packed_size - (entry->deflated ? zip->inflate.taken : zip->stored);
         int64_t passed;
         const plim__zip_totals_t said = {entry->packed_size, entry->size, entry->crc};
-        PLIM_TRY(plim__decoder_input_skip(&zip->feed, left, &passed));
+        PLIM_TRY(plim__decoder_input_skip(&zip->input, left, &passed));
         leave_member(zip, &said);
         return passed == left ? PLIM_OK : member_fail(zip, "the zip ends inside it");
     }
@@ -307,7 +307,7 @@ static plim_status_t pass_member(plim__zip_t *zip)
 /* The local header at the feed's begin. */
 static plim_status_t begin_member(plim__zip_t *zip)
 {
-    plim__decoder_input_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->input;
     const char *complaint = NULL;
     PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_LOCAL_BYTES));
     if (plim__decoder_input_have(feed) >= PLIM__ZIP_LOCAL_BYTES)
@@ -336,7 +336,7 @@ static plim_status_t begin_member(plim__zip_t *zip)
 /* The central header of `size` bytes at the feed's begin; its member's hash. */
 static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash_out)
 {
-    plim__decoder_input_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->input;
     plim__zip_totals_t totals;
     PLIM_TRY(plim__decoder_input_need(feed, (size_t)size));
     if (plim__decoder_input_have(feed) < (size_t)size)
@@ -352,7 +352,7 @@ static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash
 /* The central directory: present to its end, and listing the members that were met. */
 static plim_status_t end_zip(plim__zip_t *zip)
 {
-    plim__decoder_input_t *feed = &zip->feed;
+    plim__decoder_input_t *feed = &zip->input;
     int64_t listed = 0, passed = 0;
     uint64_t sum = 0, hash = 0;
     for (;;) {
@@ -397,16 +397,16 @@ plim_status_t plim__zip_next(plim__zip_t *zip, const char **name_out, int64_t *s
             PLIM_TRY(pass_member(zip));
         if (zip->ended)
             break;
-        PLIM_TRY(plim__decoder_input_need(&zip->feed, 8));
+        PLIM_TRY(plim__decoder_input_need(&zip->input, 8));
         if (zip->members == 0)
-            zip->feed.begin +=
-                plim__zip_marker(zip->feed.begin, plim__decoder_input_have(&zip->feed));
-        if (plim__decoder_input_have(&zip->feed) < 4)
+            zip->input.begin +=
+                plim__zip_marker(zip->input.begin, plim__decoder_input_have(&zip->input));
+        if (plim__decoder_input_have(&zip->input) < 4)
             return zip_fail(zip, zip->members == 0 ? "it is too short to be one"
                                                    : "it ends without its central directory");
-        if (memcmp(zip->feed.begin, "PK\x03\x04", 4) == 0)
+        if (memcmp(zip->input.begin, "PK\x03\x04", 4) == 0)
             PLIM_TRY(begin_member(zip));
-        else if (zip->members == 0 && memcmp(zip->feed.begin, "PK", 2) != 0)
+        else if (zip->members == 0 && memcmp(zip->input.begin, "PK", 2) != 0)
             return zip_fail(zip, "it does not begin like one");
         else
             PLIM_TRY(end_zip(zip));

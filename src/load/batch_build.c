@@ -105,7 +105,7 @@ static plim_status_t fit_blocks(plim_loader_t *loader, plim__load_worker_t *work
         PLIM_TRY(try_blocks(loader, worker, slot, sources, count, out, &fits));
         if (fits)
             break;
-        if (count == 1 || loader->parts.blocks.form == PLIM_PYG)
+        if (count == 1 || loader->params.blocks.form == PLIM_PYG)
             return too_large(loader, slot, count);
         count = (count + 1) / 2;
     }

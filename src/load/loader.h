@@ -89,19 +89,19 @@ struct plim_loader {
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     plim_load_plan_t plan;
-    plim__loader_params_t parts;
+    plim__loader_params_t params;
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     int threads_account;   /* where the stacks are reserved, and how many bytes of them */
     size_t threads_bytes;
 
     plim__seeds_t *seeds;
     plim__offsets_t *offsets;
-    plim__access_t worth;
+    plim__access_t access;
     plim__load_sources_t base; /* the dataset's own: in memory or on disk */
     plim__slots_t *slots;
     int num_workers;               /* numbers in use: the caller and its threads */
     plim__load_worker_t *workers;  /* (plan.workers) */
-    plim__load_builder_t *builder; /* NULL unless parts.windowed */
+    plim__load_builder_t *builder; /* NULL unless params.windowed */
 
     plim__load_stream_t stream;
     int64_t deliver;         /* the caller's: the ticket it takes next */
@@ -141,9 +141,9 @@ plim_status_t plim__load_sources_open(plim_loader_t *loader);
 void plim__load_sources_close(plim_loader_t *loader);
 
 /*
- * Fills loader->worth: what is kept in memory. Stays empty when nothing is. The key is the recipe's
- * alone: whoever comes back with more or less memory finds another choice of rows in the packed
- * file, and replaces it, so that the scratch disk does not fill up.
+ * Fills loader->access: what is kept in memory. Stays empty when nothing is. The key is the
+ * recipe's alone: whoever comes back with more or less memory finds another choice of rows in the
+ * packed file, and replaces it, so that the scratch disk does not fill up.
  */
 plim_status_t plim__load_cache_choose(plim_loader_t *loader);
 uint64_t plim__load_cache_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe);

@@ -36,7 +36,7 @@ static size_t list_room(const plim_loader_t *loader)
 
 static size_t row_room(const plim_loader_t *loader)
 {
-    const bool read = loader->parts.with_rows && !loader->plan.rows_in_memory;
+    const bool read = loader->params.with_rows && !loader->plan.rows_in_memory;
     return read ? loader->plan.row_cache_bytes : 0;
 }
 
@@ -47,7 +47,7 @@ static size_t entry_bytes(const plim_loader_t *loader)
 
 static size_t row_bytes(const plim_loader_t *loader)
 {
-    return plim__round_up(loader->parts.window.row_bytes, sizeof(uint64_t));
+    return plim__round_up(loader->params.window.row_bytes, sizeof(uint64_t));
 }
 
 /* Nothing that the plan holds besides is there yet, so choosing may use its room. */
@@ -58,8 +58,8 @@ static size_t work_bytes(const plim_loader_t *loader)
     const size_t stays = plim__access_estimate(loader->info->num_nodes);
     const int64_t available = plim_ledger_available(loader->job.ledger);
     size_t later = plan->list_cache_bytes + plan->row_cache_bytes +
-                   PLIM__LOAD_WINDOWS * plim__load_window_estimate(&loader->parts.window) +
-                   plim__slots_estimate(plan, &loader->parts);
+                   PLIM__LOAD_WINDOWS * plim__load_window_estimate(&loader->params.window) +
+                   plim__slots_estimate(plan, &loader->params);
     if (available < 0 || later > (size_t)available)
         later = available < 0 ? 0 : (size_t)available;
     later = later > stays ? later - stays : 0;
@@ -90,13 +90,13 @@ static const char *tmp_of(const plim_loader_t *loader)
 /* Bytes of rows that the windows hold as planned, and those that stay to them in any case. */
 static size_t window_room(const plim_loader_t *loader)
 {
-    const plim__load_window_params_t *window = &loader->parts.window;
+    const plim__load_window_params_t *window = &loader->params.window;
     return PLIM__LOAD_WINDOWS * (size_t)window->rows * window->row_bytes;
 }
 
 static size_t window_room_minimum(const plim_loader_t *loader)
 {
-    const plim__load_window_params_t *window = &loader->parts.window;
+    const plim__load_window_params_t *window = &loader->params.window;
     const int64_t rows = plim__min_i64(window->rows, loader->plan.slot_nodes);
     return PLIM__LOAD_WINDOWS * (size_t)rows * window->row_bytes;
 }
@@ -114,7 +114,7 @@ static size_t whole_room(const plim_loader_t *loader)
  */
 static void share_room(const plim_loader_t *loader, plim__access_params_t *params)
 {
-    const size_t row = loader->parts.window.row_bytes;
+    const size_t row = loader->params.window.row_bytes;
     const size_t whole = whole_room(loader), least = window_room_minimum(loader);
     const size_t aside = 2 * beside(whole);
     const size_t most = whole - least > aside ? whole - least - aside : 0;
@@ -134,11 +134,11 @@ static void share_room(const plim_loader_t *loader, plim__access_params_t *param
 static void divide_windows(plim_loader_t *loader)
 {
     plim_load_plan_t *plan = &loader->plan;
-    const plim__load_window_params_t *window = &loader->parts.window;
+    const plim__load_window_params_t *window = &loader->params.window;
     const double entry = (double)entry_bytes(loader), row = (double)window->row_bytes;
     const double room = (double)plan->window_draws * entry + (double)plan->window_rows * row;
     const double draws = (double)plan->window_draws * entry * (1 + 1.0 / SPARE_PART);
-    const double part = room / (loader->worth.rows_missed * row + draws);
+    const double part = room / (loader->access.rows_missed * row + draws);
     const int64_t fewer = (int64_t)(draws * part / entry);
     if (part >= 1 || fewer < plan->slot_edges)
         return;
@@ -150,8 +150,8 @@ static void divide_windows(plim_loader_t *loader)
 static void divide_room(plim_loader_t *loader)
 {
     plim_load_plan_t *plan = &loader->plan;
-    const plim__access_t *worth = &loader->worth;
-    const size_t row = PLIM__LOAD_WINDOWS * loader->parts.window.row_bytes;
+    const plim__access_t *worth = &loader->access;
+    const size_t row = PLIM__LOAD_WINDOWS * loader->params.window.row_bytes;
     const size_t whole = whole_room(loader);
     const size_t lists = worth->list_bytes + beside(worth->list_bytes);
     const size_t rows = worth->row_bytes + beside(worth->row_bytes);
@@ -160,12 +160,12 @@ static void divide_room(plim_loader_t *loader)
     plan->row_cache_bytes = worth->row_bytes;
     plan->window_rows = (int64_t)((whole - lists - rows) / row);
     divide_windows(loader);
-    plim__loader_params_find(loader->asked, loader->dataset, plan, &loader->parts);
+    plim__loader_params_find(loader->asked, loader->dataset, plan, &loader->params);
 }
 
 static void log_kept(const plim_loader_t *loader)
 {
-    const plim__access_t *worth = &loader->worth;
+    const plim__access_t *worth = &loader->access;
     const long long steps = loader->plan.window_steps;
     char lists[PLIM__SIZE_TEXT], rows[PLIM__SIZE_TEXT];
     (void)plim__size_text((int64_t)worth->list_bytes, lists);
@@ -186,7 +186,7 @@ static void log_kept(const plim_loader_t *loader)
 
 static plim_status_t choose_by_access(plim_loader_t *loader)
 {
-    const plim__load_window_params_t *window = &loader->parts.window;
+    const plim__load_window_params_t *window = &loader->params.window;
     const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
     const int64_t together = plim__max_i64(1, plim__min_i64(loader->plan.window_steps, steps));
     plim__access_params_t params = {.num_hops = window->num_hops,
@@ -214,12 +214,12 @@ static plim_status_t choose_by_access(plim_loader_t *loader)
     if (loader->plan.shared)
         share_room(loader, &params);
     PLIM_TRY(plim__access_find(loader->asked, loader->dataset, loader->offsets, &params,
-                               &loader->worth));
+                               &loader->access));
     if (loader->plan.shared)
         divide_room(loader);
     /* Of more than has room only the first would be kept, by their numbers. */
-    assert(loader->worth.row_bytes <= loader->plan.row_cache_bytes);
-    assert(loader->worth.list_bytes + beside(loader->worth.list_bytes) <=
+    assert(loader->access.row_bytes <= loader->plan.row_cache_bytes);
+    assert(loader->access.list_bytes + beside(loader->access.list_bytes) <=
            loader->plan.list_cache_bytes);
     log_kept(loader);
     return PLIM_OK;
@@ -228,7 +228,7 @@ static plim_status_t choose_by_access(plim_loader_t *loader)
 /* Adds a graph's lists and rows as far as they fit. */
 static void add_graph(plim_loader_t *loader, int64_t graph)
 {
-    plim__access_t *worth = &loader->worth;
+    plim__access_t *worth = &loader->access;
     const size_t row = row_bytes(loader), entry = entry_bytes(loader);
     for (int64_t node = loader->graph_indptr[graph]; node < loader->graph_indptr[graph + 1];
          node++) {
@@ -247,7 +247,7 @@ static void add_graph(plim_loader_t *loader, int64_t graph)
 
 static plim_status_t choose_graphs(plim_loader_t *loader)
 {
-    plim__access_t *worth = &loader->worth;
+    plim__access_t *worth = &loader->access;
     const int64_t num_nodes = loader->info->num_nodes;
     const size_t lines = plim__node_set_bytes(num_nodes);
     PLIM_TRY(plim__arena_create(loader->job.ledger, "hot sets", plim__access_estimate(num_nodes),

@@ -113,7 +113,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     loader->info = info;
     loader->plan = *plan;
     loader->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
-    plim__loader_params_find(job, dataset, &loader->plan, &loader->parts);
+    plim__loader_params_find(job, dataset, &loader->plan, &loader->params);
     loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
     if (info->num_graphs > 0)
         loader->graph_indptr =
@@ -135,10 +135,10 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
 
 static plim_status_t start_workers(plim_loader_t *loader)
 {
-    const size_t bytes = plim__loader_threads_estimate(&loader->plan, &loader->parts);
+    const size_t bytes = plim__loader_threads_estimate(&loader->plan, &loader->params);
     PLIM_TRY(plim__ledger_reserve(loader->job.ledger, "threads", bytes, &loader->threads_account));
     loader->threads_bytes = bytes;
-    if (loader->parts.windowed)
+    if (loader->params.windowed)
         PLIM_TRY(plim__load_builder_create(loader));
     loader->num_workers = 1;
     for (; loader->num_workers < loader->plan.workers; loader->num_workers++) {
@@ -158,10 +158,10 @@ static plim_status_t fill(plim_loader_t *loader)
     PLIM_TRY(read_graphs(loader));
     PLIM_TRY(plim__load_sources_open(loader));
     plim__load_govern_begin(loader);
-    PLIM_TRY(plim__slots_create(job, &loader->plan, &loader->parts, plim__load_slot_freed, loader,
+    PLIM_TRY(plim__slots_create(job, &loader->plan, &loader->params, plim__load_slot_freed, loader,
                                 &loader->slots));
     for (int i = 0; i < loader->plan.workers; i++)
-        PLIM_TRY(plim__blocks_create(job, &loader->parts.blocks, &loader->workers[i].blocks));
+        PLIM_TRY(plim__blocks_create(job, &loader->params.blocks, &loader->workers[i].blocks));
     return start_workers(loader);
 }
 

@@ -319,12 +319,12 @@ plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int
     const window_t *window = &builder->windows[window_of(builder, ticket)];
     plim__load_sources_t sources = loader->base;
     if (window->direct) {
-        sources.first_worker = loader->parts.builders;
+        sources.first_worker = loader->params.builders;
         sources.direct = true;
         return sources;
     }
     sources.topology = plim__load_window_topology(window->window);
-    if (loader->parts.window.rows > 0)
+    if (loader->params.window.rows > 0)
         sources.rows = plim__load_window_rows(window->window);
     return sources;
 }
@@ -359,7 +359,7 @@ void plim__load_builder_stats(const plim_loader_t *loader, plim_load_stats_t *st
     const plim__load_builder_t *builder = loader->builder;
     stats->windows = atomic_load(&builder->num_served);
     stats->window_steps = atomic_load(&builder->last_steps);
-    if (loader->parts.window.rows > 0) {
+    if (loader->params.window.rows > 0) {
         stats->rows = atomic_load(&builder->num_rows);
         stats->rows_hot = atomic_load(&builder->num_held);
     }
@@ -386,9 +386,10 @@ plim_status_t plim__load_builder_create(plim_loader_t *loader)
     builder->arena = arena;
     loader->builder = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
-        PLIM_TRY(plim__load_window_create(
-            &loader->job, &loader->parts.window, loader->base.topology,
-            loader->parts.window.rows > 0 ? loader->base.rows : NULL, &builder->windows[i].window));
+        PLIM_TRY(plim__load_window_create(&loader->job, &loader->params.window,
+                                          loader->base.topology,
+                                          loader->params.window.rows > 0 ? loader->base.rows : NULL,
+                                          &builder->windows[i].window));
     PLIM_TRY(plim__thread_start(&builder->thread, builder_body, loader, NULL));
     builder->started = true;
     return PLIM_OK;

@@ -3,7 +3,7 @@
 #include "nn/work_split.h"
 
 typedef struct backward {
-    plim__work_split_t cut;
+    plim__work_split_t split;
     plim__row_sums_t sums;
     const plim__kernels_t *kernels;
 } backward_t;
@@ -12,8 +12,8 @@ static void backward_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->cut, piece),
-                           plim__work_split_row(&backward->cut, piece + 1));
+    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->split, piece),
+                           plim__work_split_row(&backward->split, piece + 1));
 }
 
 void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t *scales,
@@ -40,7 +40,7 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
 {
     const size_t bytes = (size_t)dout->width * sizeof(float);
     backward_t backward = {
-        .cut = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
+        .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
         .sums = {.indptr = reverse->indptr,
                  .indices = reverse->destinations,
                  .num_edges = hop->num_edges,
@@ -52,5 +52,5 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                  .extra = droot,
                  .out = dx},
         .kernels = plim__kernels()};
-    plim__team_run(team, backward.cut.pieces, backward.cut.cost, backward_piece, &backward);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, backward_piece, &backward);
 }

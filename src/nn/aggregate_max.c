@@ -3,7 +3,7 @@
 #include "nn/work_split.h"
 
 typedef struct backward {
-    plim__work_split_t cut;
+    plim__work_split_t split;
     plim__row_max_back_t rows;
     const plim__kernels_t *kernels;
 } backward_t;
@@ -12,8 +12,8 @@ static void backward_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    backward->kernels->max_back(&backward->rows, plim__work_split_row(&backward->cut, piece),
-                                plim__work_split_row(&backward->cut, piece + 1));
+    backward->kernels->max_back(&backward->rows, plim__work_split_row(&backward->split, piece),
+                                plim__work_split_row(&backward->split, piece + 1));
 }
 
 void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
@@ -37,7 +37,7 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
 {
     const size_t bytes = (size_t)dout->width * (sizeof(float) + sizeof chosen[0]);
     backward_t backward = {
-        .cut = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
+        .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
         .rows = {.indptr = reverse->indptr,
                  .edges = reverse->edges,
                  .destinations = reverse->destinations,
@@ -47,5 +47,5 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                  .droot = droot,
                  .dx = dx},
         .kernels = plim__kernels()};
-    plim__team_run(team, backward.cut.pieces, backward.cut.cost, backward_piece, &backward);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, backward_piece, &backward);
 }

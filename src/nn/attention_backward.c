@@ -17,7 +17,7 @@ typedef struct backward {
     const plim__matrix_t *dout;
     plim__matrix_t *dz;
     const plim__kernels_t *kernels;
-    plim__work_split_t cut;
+    plim__work_split_t split;
     int64_t range_rows;
     /* In the caller's scratch. */
     float *logits;   /* (num_edges + num_dst, heads) gradients of score_src + score_dst */
@@ -111,8 +111,8 @@ static void destinations_piece(void *context, int worker, int64_t piece)
     const backward_t *backward = context;
     const plim__edges_t *hop = backward->hop;
     const int64_t heads = backward->attention->heads;
-    const int64_t last = plim__work_split_row(&backward->cut, piece + 1);
-    for (int64_t v = plim__work_split_row(&backward->cut, piece); v < last; v++) {
+    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
+    for (int64_t v = plim__work_split_row(&backward->split, piece); v < last; v++) {
         for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
             if (e + PLIM__EDGES_AHEAD < hop->num_edges)
                 plim__prefetch_row(backward->z, hop->indices[e + PLIM__EDGES_AHEAD]);
@@ -171,8 +171,8 @@ static void sources_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const backward_t *backward = context;
-    const int64_t last = plim__work_split_row(&backward->cut, piece + 1);
-    for (int64_t u = plim__work_split_row(&backward->cut, piece); u < last; u++)
+    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
+    for (int64_t u = plim__work_split_row(&backward->split, piece); u < last; u++)
         source_row(backward, u);
 }
 
@@ -214,10 +214,10 @@ void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
                            .dz = dz,
                            .kernels = plim__kernels()};
     lay_out(&backward, scratch);
-    backward.cut = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit);
-    plim__team_run(team, backward.cut.pieces, backward.cut.cost, destinations_piece, &backward);
-    backward.cut = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
-    plim__team_run(team, backward.cut.pieces, backward.cut.cost, sources_piece, &backward);
+    backward.split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, destinations_piece, &backward);
+    backward.split = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, sources_piece, &backward);
     if (ranges == 0)
         return;
     backward.range_rows = (hop->num_src + ranges - 1) / ranges;

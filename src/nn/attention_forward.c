@@ -16,7 +16,7 @@ typedef struct forward {
     const plim__attention_state_t *state;
     plim__matrix_t *out;
     const plim__kernels_t *kernels;
-    plim__work_split_t cut;
+    plim__work_split_t split;
 } forward_t;
 
 PLIM__KERNEL void exponentials_body(float *values, int64_t count)
@@ -95,8 +95,8 @@ static void attend_piece(void *context, int worker, int64_t piece)
     const plim__edges_t *hop = forward->hop;
     const plim__attention_t *attention = forward->attention;
     const int64_t heads = attention->heads;
-    const int64_t end = plim__work_split_row(&forward->cut, piece + 1);
-    for (int64_t v = plim__work_split_row(&forward->cut, piece); v < end; v++) {
+    const int64_t end = plim__work_split_row(&forward->split, piece + 1);
+    for (int64_t v = plim__work_split_row(&forward->split, piece); v < end; v++) {
         float *edges = forward->state->weights + hop->indptr[v] * heads;
         float *self = forward->state->weights + (hop->num_edges + v) * heads;
         float *out = (float *)forward->out->data + v * forward->out->stride;
@@ -128,8 +128,8 @@ void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
                          .state = state,
                          .out = out,
                          .kernels = plim__kernels(),
-                         .cut = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
+                         .split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
     plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
                    score_piece, &forward);
-    plim__team_run(team, forward.cut.pieces, forward.cut.cost, attend_piece, &forward);
+    plim__team_run(team, forward.split.pieces, forward.split.cost, attend_piece, &forward);
 }

@@ -229,8 +229,8 @@ static void carve(plim__model_t *model, size_t room_bytes)
     model->tile_floats = tile_floats(model);
     model->tiles =
         plim__arena_carve(arena, workers * (size_t)model->tile_floats, sizeof(float), PLIM__LINE);
-    model->room.size = plim__round_up(room_bytes, PLIM__LINE);
-    model->room.base = plim__arena_carve(arena, model->room.size, 1, PLIM__LINE);
+    model->workspace.size = plim__round_up(room_bytes, PLIM__LINE);
+    model->workspace.base = plim__arena_carve(arena, model->workspace.size, 1, PLIM__LINE);
     plim__arena_touch(arena);
 }
 

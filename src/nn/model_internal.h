@@ -146,7 +146,7 @@ struct plim__model {
     plim__model_arrays_t arrays;
     plim__layer_t layers[PLIM_HOPS_MAX];
     plim__head_t head;
-    plim__workspace_t room;
+    plim__workspace_t workspace;
     plim__worker_times_t *times; /* (workers) */
     float *tiles;                /* (workers, tile_floats): products that do not stay */
     int64_t tile_floats;

@@ -193,7 +193,7 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
     if (status != PLIM_OK)
         return status;
     model->pass = *pass;
-    plim__workspace_t *room = &model->room;
+    plim__workspace_t *room = &model->workspace;
     room->used[PLIM__FRONT] = room->used[PLIM__BACK] = room->peak = 0;
     plim__model_place(model, room);
     if (room->peak > room->size)

@@ -30,16 +30,16 @@ typedef struct advising {
     const plim_dataset_t *dataset;
     const plim_training_t *training; /* as it was asked for */
     plim_load_wishes_t wishes;
-    plim__probe_t trial; /* of its recipe, where that is known */
+    plim__probe_t probe; /* of its recipe, where that is known */
     bool whole;          /* batches are to be computed whole; else anything will do that fits */
 } advising_t;
 
 /* What the seeds of a trial would come to with other fan-outs: by what dataset.json says of both.
  */
-static plim__probe_t trial_for(const advising_t *advising, const plim_training_t *training)
+static plim__probe_t probe_for(const advising_t *advising, const plim_training_t *training)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(advising->dataset);
-    plim__probe_t trial = advising->trial;
+    plim__probe_t trial = advising->probe;
     for (int i = 0; i < trial.count; i++) {
         plim__probe_size_t *size = &trial.sizes[i];
         const plim__load_size_t was =
@@ -56,7 +56,7 @@ static plim__probe_t trial_for(const advising_t *advising, const plim_training_t
 /* Whether these settings do under so much memory. */
 static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
 {
-    const plim__probe_t trial = trial_for(advising, training);
+    const plim__probe_t trial = probe_for(advising, training);
     plim_load_wishes_t wishes = advising->wishes;
     plim_train_plan_t plan;
     wishes.memory = memory;
@@ -243,7 +243,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     if (wishes != NULL)
         advising.wishes = *wishes;
     const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
-    PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.trial));
+    PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.probe));
     advising.whole =
         does(&advising, training, advising.wishes.memory); /* then it fits, and may be cut */
     if (!does(&advising, training, advising.wishes.memory)) {

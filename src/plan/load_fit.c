@@ -66,8 +66,8 @@ plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t n
         int64_t nodes = (int64_t)(share * (double)info->num_nodes) + 1;
         return (plim__load_size_t){nodes, nodes + (int64_t)(share * (double)info->num_edges) + 1};
     }
-    plim__load_size_t size = facts->trial.count > 1
-                                 ? plim__load_size_tried(&facts->trial, num_seeds)
+    plim__load_size_t size = facts->probe.count > 1
+                                 ? plim__load_size_tried(&facts->probe, num_seeds)
                                  : plim__load_size_expected(manifest, facts->recipe, num_seeds);
     size.nodes = plim__min_i64(size.nodes, info->num_nodes);
     return size;

@@ -27,7 +27,7 @@ typedef struct plim__load_facts {
     bool largest_guessed;
     plim__load_size_t one;  /* the most that the least part of a batch can need */
     plim__load_size_t most; /* the most that part_seeds can need */
-    plim__probe_t trial;    /* what some seeds came to, unless it is empty */
+    plim__probe_t probe;    /* what some seeds came to, unless it is empty */
 } plim__load_facts_t;
 
 /* What so many seeds are expected to need: by the trial, else by what dataset.json says. */

@@ -129,7 +129,7 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
 }
 
 /* What stands on the ledger while a trial runs. */
-static int64_t trial_total(const plim__load_facts_t *facts, int64_t line)
+static int64_t probe_total(const plim__load_facts_t *facts, int64_t line)
 {
     size_t bytes = plim__probe_estimate(facts->job, facts->dataset, facts->recipe);
     int64_t sum = facts->held + plim__footprint_growth(line);
@@ -432,14 +432,14 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     plan->guessed = facts->largest_guessed;
     if (!needs_probe(facts, plan))
         return PLIM_OK;
-    const int64_t tried = trial_total(facts, under);
+    const int64_t tried = probe_total(facts, under);
     const bool room = tried <= line;
     if (beside->quiet && beside->known != NULL)
-        facts->trial = *beside->known;
+        facts->probe = *beside->known;
     else
         PLIM_TRY(plim__statistics_probe(facts->job, facts->dataset, facts->recipe,
-                                        may_read(facts) && room, &facts->trial));
-    plan->guessed = facts->trial.count == 0;
+                                        may_read(facts) && room, &facts->probe));
+    plan->guessed = facts->probe.count == 0;
     if (plan->guessed)
         return PLIM_OK;
     (void)fit_tighter(facts, tight, under, plan, tight_out);
@@ -467,9 +467,9 @@ static void log_plan(const plim__load_facts_t *facts, const plim_load_plan_t *pl
 static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *plan)
 {
     plim__load_facts_t known = *facts;
-    if (facts->trial.count == 0 && facts->recipe->num_hops > 0)
+    if (facts->probe.count == 0 && facts->recipe->num_hops > 0)
         PLIM_TRY(
-            plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &known.trial));
+            plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &known.probe));
     plan->expect = plim__load_expect(&known, plan);
     return PLIM_OK;
 }

@@ -45,11 +45,11 @@ void plim__pyg_batch(const plim__pyg_sizes_t *sizes, int64_t num_seeds, double *
     plim_recipe_t shorter = sizes->recipe;
     plim__load_size_t all, before = {.nodes = num_seeds};
     shorter.num_hops = hops - 1;
-    if (sizes->trial.count < 2)
+    if (sizes->probe.count < 2)
         all = plim__load_size_expected(sizes->manifest, &sizes->recipe, num_seeds);
     else
-        all = plim__load_size_tried(&sizes->trial, num_seeds);
-    if (hops > 1 && sizes->before.count >= 2 && sizes->trial.count >= 2)
+        all = plim__load_size_tried(&sizes->probe, num_seeds);
+    if (hops > 1 && sizes->before.count >= 2 && sizes->probe.count >= 2)
         before = plim__load_size_tried(&sizes->before, num_seeds);
     else if (hops > 1)
         before = plim__load_size_expected(sizes->manifest, &shorter, num_seeds);
@@ -336,8 +336,8 @@ plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset
                                .recipe = training->recipe};
     sizes.recipe.form = PLIM_PYG;
     if (sizes.recipe.num_hops > 0)
-        PLIM_TRY(plim__statistics_probe(job, dataset, &sizes.recipe, true, &sizes.trial));
-    if (sizes.recipe.num_hops > 1 && sizes.trial.count > 0) {
+        PLIM_TRY(plim__statistics_probe(job, dataset, &sizes.recipe, true, &sizes.probe));
+    if (sizes.recipe.num_hops > 1 && sizes.probe.count > 0) {
         plim_recipe_t shorter = sizes.recipe;
         shorter.num_hops--;
         PLIM_TRY(plim__statistics_probe(job, dataset, &shorter, true, &sizes.before));

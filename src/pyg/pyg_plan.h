@@ -11,7 +11,7 @@
 typedef struct plim__pyg_sizes {
     const plim__manifest_t *manifest;
     plim_recipe_t recipe;
-    plim__probe_t trial;  /* empty: only the manifest is known */
+    plim__probe_t probe;  /* empty: only the manifest is known */
     plim__probe_t before; /* the same without the last hop */
 } plim__pyg_sizes_t;
 
