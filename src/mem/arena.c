@@ -98,18 +98,58 @@ void plim__arena_destroy(plim__arena_t *arena)
     plim__ledger_release(last.ledger, last.account, last.size);
 }
 
+plim__arena_t plim__arena_counting(void)
+{
+    return (plim__arena_t){.base = NULL};
+}
+
 void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t align)
 {
-    size_t bytes, end;
-    size_t start = plim__round_up(arena->used, align < PLIM__LINE ? PLIM__LINE : align);
-    if (!plim__mul_size(count, size, &bytes) || !plim__add_size(start, bytes, &end) ||
-        end > arena->size)
-        return NULL;
-    if (arena->used == 0)
+    const size_t start = plim__round_up(arena->used, align < PLIM__LINE ? PLIM__LINE : align);
+    const size_t bytes = plim__mul_saturating_size(count, size);
+    if (arena->used == 0 && arena->base != NULL)
         ASAN_POISON_MEMORY_REGION(arena->base, arena->size);
-    arena->used = end;
+    arena->used = plim__add_saturating_size(start, bytes);
+    if (arena->base == NULL || arena->used > arena->size)
+        return NULL;
     ASAN_UNPOISON_MEMORY_REGION(arena->base + start, bytes);
     return arena->base + start;
+}
+
+plim_status_t plim__arena_check(const plim__arena_t *arena)
+{
+    if (arena->used <= arena->size)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "internal error: an object of %zu bytes was laid out in an arena of %zu; "
+                      "please report this",
+                      arena->used, arena->size);
+}
+
+size_t plim__object_bytes(plim__lay_out_fn lay_out, void *draft, size_t size)
+{
+    plim__arena_t arena = plim__arena_counting();
+    (void)plim__arena_carve(&arena, 1, size, 1);
+    lay_out(&arena, draft);
+    return plim__round_up(arena.used, PLIM__PAGE);
+}
+
+plim_status_t plim__object_create(plim_ledger_t *ledger, const char *name, plim__lay_out_fn lay_out,
+                                  void *draft, size_t size, plim__arena_t *arena, void *object_out)
+{
+    PLIM_TRY(plim__arena_create(ledger, name, plim__object_bytes(lay_out, draft, size), arena));
+    plim__arena_t made = *arena; /* it lies in the draft, which lay_out may write */
+    void *object = plim__arena_carve(&made, 1, size, 1);
+    lay_out(&made, draft);
+    const plim_status_t status = plim__arena_check(&made);
+    if (status != PLIM_OK) {
+        plim__arena_destroy(&made);
+        return status;
+    }
+    *arena = made;
+    memcpy(object, draft, size);
+    memcpy(object_out, &object, sizeof object);
+    return PLIM_OK;
 }
 
 size_t plim__arena_piece(size_t count, size_t size, size_t align)

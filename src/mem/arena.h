@@ -5,9 +5,9 @@
  *     ├ object ┤├ buffer ┤├ table ┤ … free … ┤
  *     0                            used      size
  *
- * An object of size computes its *_estimate(), creates one arena of that many bytes, carves itself
- * and all it needs from it, and destroys the arena when it ends. So each such object is one
- * allocation.
+ * Each large object is one allocation: it creates one arena, carves itself and all of its parts
+ * from it, and destroys the arena when it ends. One function lays the object out; over a counting
+ * arena the same function is the object's estimate.
  */
 #ifndef PLIM_MEM_ARENA_H
 #define PLIM_MEM_ARENA_H
@@ -39,11 +39,36 @@ plim_status_t plim__arena_create(plim_ledger_t *ledger, const char *name, size_t
 void plim__arena_destroy(plim__arena_t *arena);
 
 /*
- * The next `count` x `size` bytes, on a boundary of `align` (a power of two, at least PLIM__LINE is
- * used); zeroed when the arena is new. Carving more than the arena holds is a bug in the object's
- * estimate: it returns NULL.
+ * Returns the next `count` x `size` bytes, aligned to `align` (a power of two; PLIM__LINE if that
+ * is more), zeroed when the arena is new. `used` advances in any case, saturating. NULL from a
+ * counting arena, and past the end of the arena: plim__arena_check reports the latter.
  */
 void *plim__arena_carve(plim__arena_t *arena, size_t count, size_t size, size_t align);
+
+/* An arena without memory: carving returns NULL and only counts in `used`. */
+plim__arena_t plim__arena_counting(void);
+
+/* PLIM_ERR_BUDGET when more was carved than the arena holds. */
+plim_status_t plim__arena_check(const plim__arena_t *arena);
+
+/*
+ * The layout of an object, written once: carves the object's parts and stores the pointers in it.
+ * The sizes of the parts follow from fields of the object that are set beforehand. It is called
+ * over a counting arena, which gives the estimate, and then over memory; it never dereferences a
+ * part.
+ */
+typedef void (*plim__lay_out_fn)(plim__arena_t *arena, void *object);
+
+/* Bytes of the arena for an object of `size` bytes and its parts, in whole pages. */
+size_t plim__object_bytes(plim__lay_out_fn lay_out, void *draft, size_t size);
+
+/*
+ * Creates the arena, lays the draft out in it and copies it there. `arena` is the member of the
+ * draft that keeps the arena. *object_out is a pointer to the object. Errors of plim__arena_create
+ * and plim__arena_check.
+ */
+plim_status_t plim__object_create(plim_ledger_t *ledger, const char *name, plim__lay_out_fn lay_out,
+                                  void *draft, size_t size, plim__arena_t *arena, void *object_out);
 
 /* What carving `count` x `size` at `align` may use up: the piece of an estimate. Saturates at
  * SIZE_MAX. */

@@ -20,9 +20,54 @@ static void reserves_and_releases(void **state)
     char *second = plim__arena_carve(&arena, 1, 8192, 4096);
     assert_non_null(first);
     assert_int_equal((uintptr_t)second % 4096, 0);
+    assert_ok(plim__arena_check(&arena));
     assert_null(plim__arena_carve(&arena, 1, 4096, 1));
+    assert_int_equal(plim__arena_check(&arena), PLIM_ERR_BUDGET);
     assert_null(plim__arena_carve(&arena, SIZE_MAX / 2, 4, 1));
     plim__arena_destroy(&arena);
+    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    test_job_end(&job);
+}
+
+typedef struct object {
+    plim__arena_t arena;
+    size_t count;
+    char *pages;
+    int *numbers;
+    bool greedy; /* carves more over memory than it counted */
+} object_t;
+
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    object_t *object = draft;
+    const bool more = object->greedy && arena->base != NULL;
+    object->numbers = plim__arena_carve(arena, object->count, sizeof(int), 1);
+    object->pages = plim__arena_carve(arena, object->count + (more ? 1 : 0), 4096, 4096);
+}
+
+static void lays_an_object_out(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
+    const int64_t before = plim_ledger_reserved(job.ledger);
+    object_t draft = {.count = 3}, *object = NULL;
+    assert_int_equal(plim__object_bytes(lay_out, &draft, sizeof draft), 4 * 4096);
+    assert_ok(plim__object_create(job.ledger, "object", lay_out, &draft, sizeof draft, &draft.arena,
+                                  &object));
+    assert_int_equal(plim_ledger_reserved(job.ledger) - before, 4 * 4096);
+    assert_int_equal(object->count, 3);
+    memset(object->pages, 1, 3 * 4096);
+    memset(object->numbers, 1, 3 * sizeof(int));
+    plim__arena_destroy(&object->arena);
+
+    object_t greedy = {.count = 3, .greedy = true};
+    assert_int_equal(plim__object_create(job.ledger, "object", lay_out, &greedy, sizeof greedy,
+                                         &greedy.arena, &object),
+                     PLIM_ERR_BUDGET);
+    object_t giant = {.count = SIZE_MAX / 2};
+    assert_int_equal(plim__object_create(job.ledger, "object", lay_out, &giant, sizeof giant,
+                                         &giant.arena, &object),
+                     PLIM_ERR_BUDGET);
     assert_int_equal(plim_ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
@@ -126,9 +171,9 @@ static void pages_are_small_unless_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reserves_and_releases),        cmocka_unit_test(refuses_past_the_line),
-        cmocka_unit_test(reports_refused_memory),       cmocka_unit_test(pages_may_be_dropped),
-        cmocka_unit_test(pages_are_small_unless_asked),
+        cmocka_unit_test(reserves_and_releases), cmocka_unit_test(lays_an_object_out),
+        cmocka_unit_test(refuses_past_the_line), cmocka_unit_test(reports_refused_memory),
+        cmocka_unit_test(pages_may_be_dropped),  cmocka_unit_test(pages_are_small_unless_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
