@@ -1,22 +1,24 @@
-/* `plimsoll plan --for pyg`: what the same training takes in PyTorch Geometric. */
+/* `plimsoll plan --for pyg`: the estimate of plim_pyg_estimate, as a table or as its JSON. */
 #include "verb_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define GIB ((int64_t)1 << 30)
+#define NUM_PHASES 5
 
-static bool take_count(const cli_common_t *common, const char *option, int64_t least, int64_t most,
+static bool take_count(const cli_common_t *common, const char *option, int64_t min, int64_t max,
                        int *count_out)
 {
     int64_t value;
-    if (!cli_parse_int(common, option, optarg, least, most, &value))
+    if (!cli_parse_int(common, option, optarg, min, max, &value))
         return false;
     *count_out = (int)value;
     return true;
 }
 
-static bool take_gpu(const cli_common_t *common, plim_pyg_options_t *pyg)
+static bool take_gpu(const cli_common_t *common, plim_pyg_params_t *pyg)
 {
     if (plim_size_parse(optarg, &pyg->gpu_memory) == PLIM_OK && pyg->gpu_memory > 0)
         return true;
@@ -27,7 +29,7 @@ static bool take_gpu(const cli_common_t *common, plim_pyg_options_t *pyg)
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options)
 {
     static const char *const graphs[] = {"edge_index", "csc", NULL};
-    plim_pyg_options_t *pyg = &options->pyg;
+    plim_pyg_params_t *pyg = &options->pyg;
     int word;
     switch (code) {
     case PLAN_PYG_GRAPH:
@@ -35,8 +37,7 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
         pyg->graph = word == 1 ? PLIM_PYG_CSC : PLIM_PYG_EDGE_INDEX;
         return word >= 0;
     case PLAN_PYG_MAPPED:
-        pyg->rows = PLIM_PYG_ROWS_MAPPED;
-        return true;
+        return pyg->mapped_features = true;
     case PLAN_PYG_LOADERS:
         return take_count(common, "--loaders", 1, 3, &pyg->num_loaders);
     case PLAN_PYG_WORKERS:
@@ -52,171 +53,157 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
     }
 }
 
-/* What a job does when the killer comes in that phase. */
-static const char *doing(const plim_pyg_plan_t *plan, int phase)
+static const char *const phase_names[NUM_PHASES] = {"start", "load", "sort", "train", "evaluate"};
+
+static int64_t number(const json_t *object, const char *key)
 {
-    static const char *const words[PLIM_PYG_PHASES] = {
+    return (int64_t)json_integer_value(json_object_get(object, key));
+}
+
+static const char *word(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static bool is(const json_t *object, const char *key)
+{
+    return json_is_true(json_object_get(object, key));
+}
+
+/* What the job does in that phase. */
+static const char *doing(const json_t *estimate, const char *phase)
+{
+    static const char *const words[NUM_PHASES] = {
         "while it imports torch", "while the dataset is read", "while its loaders are made",
         "while it trains", "while it evaluates"};
-    for (int i = 0; i < plan->num_accounts && phase == PLIM_PYG_SORT; i++)
-        if (plan->accounts[i].phase[PLIM_PYG_SORT] > plan->accounts[i].phase[PLIM_PYG_TRAIN])
+    const json_t *account;
+    size_t i;
+    int index = 0;
+    json_array_foreach(json_object_get(estimate, "accounts"), i, account)
+    {
+        const json_t *phases = json_object_get(account, "phases");
+        if (strcmp(phase, "sort") == 0 && number(phases, "sort") > number(phases, "train"))
             return "while edge_index is sorted for a loader";
-    return words[phase];
-}
-
-static json_t *json_phases(const int64_t phase[PLIM_PYG_PHASES])
-{
-    json_t *object = json_object();
-    for (int i = 0; i < PLIM_PYG_PHASES; i++)
-        (void)json_object_set_new(object, plim_pyg_phase_name((plim_pyg_phase_t)i),
-                                  json_integer(phase[i]));
-    return object;
-}
-
-static json_t *json_gpu(const plim_pyg_gpu_t *gpu)
-{
-    const char *const *precisions = plim_words(PLIM_WORDS_PRECISION);
-    json_t *largest = json_object();
-    for (int i = PLIM_PRECISION_F32; i <= PLIM_PRECISION_BF16; i++)
-        (void)json_object_set_new(largest, precisions[i], json_integer(gpu->largest_batch[i]));
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:o, s:I, s:s}", "memory_bytes",
-                     (json_int_t)gpu->memory, "context_bytes", (json_int_t)gpu->context,
-                     "model_bytes", (json_int_t)gpu->model, "batch_bytes",
-                     (json_int_t)gpu->batch_bytes, "activation_bytes", (json_int_t)gpu->activations,
-                     "total_bytes", (json_int_t)gpu->total, "fits", gpu->fits, "largest_batch",
-                     largest, "microbatch", (json_int_t)gpu->microbatch, "microbatch_precision",
-                     precisions[gpu->micro_precision]);
-}
-
-static void print_json(const plim_pyg_plan_t *plan, const plan_pyg_options_t *options)
-{
-    json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
-    json_t *accounts = json_array();
-    for (int i = 0; i < plan->num_accounts; i++)
-        (void)json_array_append_new(
-            accounts,
-            json_pack("{s:s, s:I, s:b, s:o}", "name", plan->accounts[i].name, "bytes",
-                      (json_int_t)plan->accounts[i].bytes, "reclaimable", plan->accounts[i].file,
-                      "phases", json_phases(plan->accounts[i].phase)));
-    (void)json_object_set_new(object, "accounts", accounts);
-    (void)json_object_set_new(object, "phases", json_phases(plan->phase));
-    (void)json_object_set_new(object, "peak_phase",
-                              json_string(plim_pyg_phase_name(plan->peak_phase)));
-    (void)json_object_set_new(object, "total_bytes", json_integer(plan->peak));
-    (void)json_object_set_new(object, "ask_bytes", json_integer(plan->ask));
-    (void)json_object_set_new(object, "csc_bytes", json_integer(plan->peak_csc));
-    (void)json_object_set_new(object, "csc_mapped_bytes", json_integer(plan->peak_mapped));
-    (void)json_object_set_new(object, "batch_nodes", json_integer(plan->batch_nodes));
-    (void)json_object_set_new(object, "batch_edges", json_integer(plan->batch_edges));
-    if (options->line > 0) {
-        const int killed = plim_pyg_killed(plan, options->line);
-        (void)json_object_set_new(object, "line_bytes", json_integer(options->line));
-        (void)json_object_set_new(object, "fits", json_boolean(killed < 0));
-        if (killed >= 0)
-            (void)json_object_set_new(object, "killed_phase",
-                                      json_string(plim_pyg_phase_name((plim_pyg_phase_t)killed)));
     }
-    if (options->ours > 0)
-        (void)json_object_set_new(object, "plimsoll_least_bytes", json_integer(options->ours));
-    if (plan->gpu.memory > 0)
-        (void)json_object_set_new(object, "gpu", json_gpu(&plan->gpu));
-    cli_print_json(object);
+    while (strcmp(phase_names[index], phase) != 0)
+        index++;
+    return words[index];
 }
 
-static void say_row(const char *name, bool file, const int64_t phase[PLIM_PYG_PHASES])
+static void print_row(const char *name, bool file, const json_t *phases)
 {
     char text[24];
     (void)printf("%-28s%c", name, file ? '*' : ' ');
-    for (int i = 0; i < PLIM_PYG_PHASES; i++)
-        (void)printf(" %10s", phase[i] == 0 ? "-" : plim_size_text(phase[i], text));
+    for (int i = 0; i < NUM_PHASES; i++) {
+        const int64_t bytes = number(phases, phase_names[i]);
+        (void)printf(" %10s", bytes == 0 ? "-" : plim_size_text(bytes, text));
+    }
     (void)printf("\n");
 }
 
-static void say_table(const plim_pyg_plan_t *plan)
+static void print_table(const json_t *estimate)
 {
+    const json_t *account;
+    size_t index;
     bool files = false;
     (void)printf("%-29s", "");
-    for (int i = 0; i < PLIM_PYG_PHASES; i++)
-        (void)printf(" %10s", plim_pyg_phase_name((plim_pyg_phase_t)i));
+    for (int i = 0; i < NUM_PHASES; i++)
+        (void)printf(" %10s", phase_names[i]);
     (void)printf("\n");
-    for (int i = 0; i < plan->num_accounts; i++) {
-        say_row(plan->accounts[i].name, plan->accounts[i].file, plan->accounts[i].phase);
-        files |= plan->accounts[i].file;
+    json_array_foreach(json_object_get(estimate, "accounts"), index, account)
+    {
+        const bool file = is(account, "reclaimable");
+        print_row(word(account, "name"), file, json_object_get(account, "phases"));
+        files |= file;
     }
-    say_row("in all", false, plan->phase);
+    print_row("in all", false, json_object_get(estimate, "phases"));
     if (files)
         (void)printf("* pages of files, given back before anything is killed; not in the sum\n");
 }
 
-static void say_gpu(const plim_pyg_gpu_t *gpu, const plim_training_t *training)
+static void print_gpu(const json_t *gpu, const plim_training_t *training)
 {
-    const char *const *precisions = plim_words(PLIM_WORDS_PRECISION);
-    const char *asked = precisions[training->model.precision];
+    const char *asked = plim_words(PLIM_WORDS_PRECISION)[training->model.precision];
+    const json_t *largest = json_object_get(gpu, "largest_batch");
+    const bool fits = is(gpu, "fits");
+    const int64_t microbatch = number(gpu, "microbatch");
     char memory[24], total[24], context[24], model[24], batch[24], activations[24];
     (void)printf("GPU of %s: batches of %" PRId64 " in %s take %s: that %s\n",
-                 plim_size_text(gpu->memory, memory), training->recipe.batch_size, asked,
-                 plim_size_text(gpu->total, total), gpu->fits ? "fits" : "does not fit");
+                 plim_size_text(number(gpu, "memory_bytes"), memory), training->recipe.batch_size,
+                 asked, plim_size_text(number(gpu, "total_bytes"), total),
+                 fits ? "fits" : "does not fit");
     (void)printf("  context %s, weights, gradients, moments %s, batch %s, activations %s,\n"
                  "  and a tenth of these; assumed, no GPU was measured\n",
-                 plim_size_text(gpu->context, context), plim_size_text(gpu->model, model),
-                 plim_size_text(gpu->batch_bytes, batch),
-                 plim_size_text(gpu->activations, activations));
+                 plim_size_text(number(gpu, "context_bytes"), context),
+                 plim_size_text(number(gpu, "model_bytes"), model),
+                 plim_size_text(number(gpu, "batch_bytes"), batch),
+                 plim_size_text(number(gpu, "activation_bytes"), activations));
     (void)printf("  largest batch: %" PRId64 " in f32, %" PRId64 " in bf16\n",
-                 gpu->largest_batch[PLIM_PRECISION_F32], gpu->largest_batch[PLIM_PRECISION_BF16]);
-    if (!gpu->fits && gpu->microbatch > 0)
+                 number(largest, "f32"), number(largest, "bf16"));
+    if (!fits && microbatch > 0)
         (void)printf("  the same batch: %" PRId64 " seeds at a time in %s, gradients added up\n",
-                     gpu->microbatch, precisions[gpu->micro_precision]);
-    else if (!gpu->fits)
+                     microbatch, word(gpu, "microbatch_precision"));
+    else if (!fits)
         (void)printf("  not even one seed fits: take fewer hidden channels or smaller fan-outs\n");
 }
 
-/* What the script could do about it, and what plimsoll does. */
-static void say_remedies(const plim_pyg_plan_t *plan, const plan_pyg_options_t *options)
+/* Changes to the script that lower its peak, and the memory that plimsoll needs. */
+static void print_remedies(const json_t *estimate, const plan_pyg_options_t *options)
 {
+    const int64_t csc = number(estimate, "csc_bytes"),
+                  mapped = number(estimate, "csc_mapped_bytes");
     char bytes[24];
-    if (plan->peak_csc < plan->peak)
-        (void)printf("with edges sorted once for all loaders: %s\n",
-                     plim_size_text(plan->peak_csc, bytes));
-    if (plan->peak_mapped < plan->peak_csc)
+    if (csc < number(estimate, "total_bytes"))
+        (void)printf("with edges sorted once for all loaders: %s\n", plim_size_text(csc, bytes));
+    if (mapped < csc)
         (void)printf("with that and features mapped, not loaded: %s\n",
-                     plim_size_text(plan->peak_mapped, bytes));
+                     plim_size_text(mapped, bytes));
     if (options->ours > 0)
         (void)printf("plimsoll does the same training from %s on\n",
                      plim_size_text(options->ours, bytes));
 }
 
-static void say(const plim_pyg_plan_t *plan, const plim_training_t *training,
-                const plan_pyg_options_t *options)
+static void print_text(const json_t *estimate, const plim_training_t *training,
+                       const plan_pyg_options_t *options)
 {
     char peak[24], line[24];
-    const int killed = options->line > 0 ? plim_pyg_killed(plan, options->line) : -1;
+    const char *killed = word(estimate, "killed_phase");
     (void)printf("In PyTorch Geometric, estimated; batches of %" PRId64 " nodes and %" PRId64
                  " edges\n",
-                 plan->batch_nodes, plan->batch_edges);
-    say_table(plan);
-    (void)printf("peak: %s, %s\n", plim_size_text(plan->peak, peak),
-                 doing(plan, (int)plan->peak_phase));
-    (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n", plan->ask / GIB);
-    if (killed >= 0)
-        (void)printf("with %s it would be killed %s\n", plim_size_text(options->line, line),
-                     doing(plan, killed));
-    else if (options->line > 0)
-        (void)printf("with %s it fits\n", plim_size_text(options->line, line));
-    if (plan->gpu.memory > 0)
-        say_gpu(&plan->gpu, training);
-    say_remedies(plan, options);
+                 number(estimate, "batch_nodes"), number(estimate, "batch_edges"));
+    print_table(estimate);
+    (void)printf("peak: %s, %s\n", plim_size_text(number(estimate, "total_bytes"), peak),
+                 doing(estimate, word(estimate, "peak_phase")));
+    (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n",
+                 number(estimate, "ask_bytes") / GIB);
+    if (killed != NULL)
+        (void)printf("with %s it would be killed %s\n", plim_size_text(options->pyg.line, line),
+                     doing(estimate, killed));
+    else if (options->pyg.line > 0)
+        (void)printf("with %s it fits\n", plim_size_text(options->pyg.line, line));
+    if (options->pyg.gpu_memory > 0)
+        print_gpu(json_object_get(estimate, "gpu"), training);
+    print_remedies(estimate, options);
 }
 
 int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,
                  const plim_training_t *training, const plan_pyg_options_t *options)
 {
-    plim_pyg_plan_t plan;
-    plim_status_t status = plim_pyg_plan(job, dataset, training, &options->pyg, &plan);
+    char text[PLIM_PYG_JSON_MAX];
+    plim_status_t status =
+        plim_pyg_estimate(job, dataset, training, &options->pyg, text, sizeof text);
     if (status != PLIM_OK)
         return cli_failed(common, status);
-    if (common->json)
-        print_json(&plan, options);
-    else
-        say(&plan, training, options);
+    json_t *estimate = json_loads(text, 0, NULL);
+    if (common->json) {
+        json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
+        (void)json_object_update(object, estimate);
+        if (options->ours > 0)
+            (void)json_object_set_new(object, "plimsoll_least_bytes", json_integer(options->ours));
+        cli_print_json(object);
+    } else {
+        print_text(estimate, training, options);
+    }
+    json_decref(estimate);
     return CLI_DONE;
 }

@@ -291,7 +291,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
     plim_job_t job;
-    plan->pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
+    plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
     plan->pyg.ours = found->plan.minimum;
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
@@ -311,7 +311,7 @@ static int run(int argc, char **argv)
                                     .training = PLIM_TRAINING_INIT,
                                     .wishes = {.no_reading = true}},
                           .shape = PLIM_GENERATE_OPTIONS_INIT,
-                          .pyg = {.pyg = PLIM_PYG_OPTIONS_INIT}};
+                          .pyg = {.pyg = PLIM_PYG_PARAMS_INIT}};
     static plan_found_t found;
     train_t *train = &plan.train;
     bool said = false;

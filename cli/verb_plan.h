@@ -21,9 +21,8 @@ typedef struct plan_sweep {
 
 /* `plan --for pyg`: how the script is written, and what its peak is compared with. */
 typedef struct plan_pyg_options {
-    plim_pyg_options_t pyg;
-    int64_t line; /* under which it would run; 0: unknown */
-    int64_t ours; /* the least line under which plimsoll does the same training; 0: unknown */
+    plim_pyg_params_t pyg;
+    int64_t ours; /* plimsoll's minimum for the same training; 0: unknown */
 } plan_pyg_options_t;
 
 enum {

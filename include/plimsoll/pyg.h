@@ -1,8 +1,8 @@
 /*
- * What the same training takes in PyTorch Geometric: why such a job is killed, and what to ask the
- * scheduler for. An estimate, from what PyG's loaders and layers are seen to hold; its constants
- * were measured with torch 2.13, torch_geometric 2.8 and pyg-lib 0.9 on Linux, what concerns a GPU
- * is assumed.
+ * Estimates the memory that the same training takes in PyTorch Geometric (PyG): where such a job
+ * is killed, and how much to request from the scheduler. The estimate follows the tensors that
+ * PyG's loaders and layers hold. Its constants were measured with torch 2.13, torch_geometric 2.8
+ * and pyg-lib 0.9 on Linux; the constants for a GPU are assumptions.
  */
 #ifndef PLIMSOLL_PYG_H
 #define PLIMSOLL_PYG_H
@@ -14,91 +14,60 @@ extern "C" {
 #endif
 
 typedef enum plim_pyg_graph {
-    PLIM_PYG_EDGE_INDEX = 0, /* int64 (2, edges), which every loader sorts for itself */
-    PLIM_PYG_CSC             /* sorted already, int64, shared by all loaders */
+    PLIM_PYG_EDGE_INDEX = 0, /* int64 (2, edges); every loader sorts it for itself */
+    PLIM_PYG_CSC             /* int64, sorted beforehand, shared by all loaders */
 } plim_pyg_graph_t;
 
-typedef enum plim_pyg_rows {
-    PLIM_PYG_ROWS_MEMORY = 0, /* float32 */
-    PLIM_PYG_ROWS_MAPPED      /* float32 in a mapped file */
-} plim_pyg_rows_t;
-
-/* How the script is written. */
-typedef struct plim_pyg_options {
+/* How the PyG script is written. */
+typedef struct plim_pyg_params {
+    size_t size; /* of this struct, as PLIM_PYG_PARAMS_INIT sets it */
     plim_pyg_graph_t graph;
-    plim_pyg_rows_t rows;
-    int num_loaders; /* NeighborLoaders alive at once: training, validation, test */
-    int num_workers; /* of each loader */
-    int prefetch;    /* batches ahead of a worker */
+    bool mapped_features; /* float32 in a mapped file; else float32 in memory */
+    int num_loaders;      /* NeighborLoaders alive at once (train, validation, test): 1 to 3 */
+    int num_workers;      /* of each loader: 0 to 1024 */
+    int prefetch;         /* batches that each worker prepares ahead: 1 to 1024 */
     bool persistent_workers;
     bool pin_memory;
-    int64_t gpu_memory; /* of the GPU that computes; 0: the processor does */
-} plim_pyg_options_t;
+    int64_t gpu_memory; /* bytes of the GPU that computes; 0: the CPU computes */
+    int64_t line;       /* the job's memory limit, which the peak is compared with; 0: unknown */
+} plim_pyg_params_t;
 
-#define PLIM_PYG_OPTIONS_INIT                                                                      \
+#define PLIM_PYG_PARAMS_INIT                                                                       \
     {                                                                                              \
-        PLIM_PYG_EDGE_INDEX, PLIM_PYG_ROWS_MEMORY, 3, 0, 2, false, false, 0                        \
+        sizeof(plim_pyg_params_t), PLIM_PYG_EDGE_INDEX, false, 3, 0, 2, false, false, 0, 0         \
     }
 
-/* One after the other. */
-typedef enum plim_pyg_phase {
-    PLIM_PYG_START = 0, /* imports */
-    PLIM_PYG_LOAD,      /* the dataset is read */
-    PLIM_PYG_SORT,      /* the loaders are made */
-    PLIM_PYG_TRAIN,
-    PLIM_PYG_EVALUATE
-} plim_pyg_phase_t;
-
-#define PLIM_PYG_PHASES 5
-#define PLIM_PYG_ACCOUNTS 16
-
-typedef struct plim_pyg_account {
-    char name[32];
-    bool file;     /* pages of files: they count, but are given back before anything is killed */
-    int64_t bytes; /* the most over all phases */
-    int64_t phase[PLIM_PYG_PHASES];
-} plim_pyg_account_t;
-
-/* What a GPU holds, and what fits it. */
-typedef struct plim_pyg_gpu {
-    int64_t memory; /* 0: none was asked for */
-    int64_t context, model, batch_bytes, activations;
-    int64_t total;                    /* of the batch and the precision that are asked for */
-    bool fits;                        /* … */
-    int64_t largest_batch[2];         /* by precision; 0: none fits */
-    int64_t microbatch;               /* of the batch asked for: seeds at a time; 0: none fits */
-    plim_precision_t micro_precision; /* the one asked for, unless only bf16 fits */
-} plim_pyg_gpu_t;
-
-typedef struct plim_pyg_plan {
-    int num_accounts;
-    plim_pyg_account_t accounts[PLIM_PYG_ACCOUNTS];
-    int64_t phase[PLIM_PYG_PHASES]; /* what cannot be given back, in all */
-    plim_pyg_phase_t peak_phase;
-    int64_t peak;
-    int64_t ask;         /* the peak and a tenth, in whole GiB: for the scheduler */
-    int64_t peak_csc;    /* were the edges sorted beforehand, for all loaders */
-    int64_t peak_mapped; /* … and the features mapped, not loaded */
-    int64_t batch_nodes, batch_edges;
-    plim_pyg_gpu_t gpu;
-} plim_pyg_plan_t;
+#define PLIM_PYG_JSON_MAX 8192 /* bytes of the longest answer, its NUL included */
 
 /*
- * Estimates the training's peak in PyG, all processes of the job and shared memory included.
- * Batches are measured by drawing some from the dataset (a second or two; kept in the user's
- * cache), where the line has room for that; else, and of a shape, sizes follow from its degrees.
- * Only node-level tasks: PLIM_ERR_UNSUPPORTED for a dataset of many graphs; PLIM_ERR_USAGE for
- * settings that make no sense; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
+ * Estimates the peak of all processes of the job, shared memory included, and writes it to `json`
+ * (size bytes; PLIM_PYG_JSON_MAX is always enough) as one JSON object:
+ *
+ *   accounts       array of {name, bytes, reclaimable, phases}: bytes is the account's maximum over
+ *                  all phases; reclaimable: pages of files, which the kernel takes back before it
+ *                  kills anything, so that sums leave them out
+ *   phases         {start, load, sort, train, evaluate}: bytes of all other accounts in each phase
+ *   peak_phase, total_bytes   the largest of these
+ *   ask_bytes      the peak and a tenth, rounded up to whole GiB: for the scheduler
+ *   csc_bytes, csc_mapped_bytes   the peak if the edges were sorted beforehand; and if, in
+ *                  addition, features were mapped
+ *   batch_nodes, batch_edges      of a batch
+ *   line_bytes, fits, killed_phase   only with params->line: the first phase above it, if any
+ *   gpu            only with params->gpu_memory: {memory_bytes, context_bytes, model_bytes,
+ *                  batch_bytes, activation_bytes, total_bytes, fits, largest_batch: {f32, bf16},
+ *                  microbatch, microbatch_precision}; a batch or microbatch of 0: none fits
+ *
+ * Draws some batches from the dataset to measure their size (a second or two; the result is kept
+ * in the user's cache) if the job's line has room for that; otherwise, and for a dataset that is
+ * only a shape, the size follows from the degrees. params may be NULL: the defaults. Any thread.
+ *
+ * PLIM_ERR_UNSUPPORTED for a dataset of many graphs; PLIM_ERR_USAGE for settings that make no sense
+ * or a buffer that is too small; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
+ * Memory: what drawing the batches takes, at most the job's line; then less than 100 KiB.
  */
-PLIM_API plim_status_t plim_pyg_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_training_t *training,
-                                     const plim_pyg_options_t *options, plim_pyg_plan_t *plan_out);
-
-/* The first phase that needs more than the line; -1: none does. Pure. */
-PLIM_API int plim_pyg_killed(const plim_pyg_plan_t *plan, int64_t line);
-
-/* "start", "load", "sort", "train", "evaluate". */
-PLIM_API const char *plim_pyg_phase_name(plim_pyg_phase_t phase);
+PLIM_API plim_status_t plim_pyg_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_training_t *training,
+                                         const plim_pyg_params_t *params, char *json, size_t size);
 
 #ifdef __cplusplus
 }

@@ -1,19 +1,23 @@
-#include "pyg/pyg_step.h"
+/*
+ * The tensors of one training step, or of one evaluated batch, in PyTorch Geometric: followed layer
+ * by layer, forward and back.
+ */
+#include "pyg/pyg_internal.h"
 
 #include <math.h>
 
-/* glibc's malloc maps what is larger by itself, and gives it back when it is freed. */
+/* glibc's malloc maps larger blocks one by one, and unmaps them when they are freed. */
 #define MAPPED_FROM (32.0 * 1024 * 1024)
 
 /*
- * Each layer is followed tensor by tensor: what autograd keeps for the way back is `kept`, what is
- * alive only for a moment is looked at by note(). Messages have a row for each edge, and GCN and
- * GAT add one for each node, its loop to itself.
+ * `kept` adds up the tensors that autograd keeps for the backward pass; note() takes the maximum
+ * over moments, short-lived tensors included. Messages have a row for each edge; GCN and GAT add
+ * one for each node, its self-loop.
  */
 typedef struct walk {
     double nodes, edges;
-    double wide, narrow; /* bytes of a value: float32, and what a product of matrices gives */
-    double below;        /* only tensors of fewer bytes are counted */
+    double wide, narrow; /* bytes of a value: float32, and of a matrix product's result */
+    double below;        /* count only tensors of fewer bytes */
     bool gradients;
     double kept;
     double most;
@@ -26,11 +30,11 @@ typedef struct layer {
     double heads;
     bool first;
     double in_size; /* bytes of a value of its input */
-    double own;     /* that autograd keeps for it, and frees when its way back is done */
-    double after;   /* the same for what stands between it and the next layer */
+    double own;     /* bytes that autograd keeps until the layer's backward pass is done */
+    double after;   /* the same for norm, activation and dropout behind it */
 } layer_t;
 
-/* One tensor. */
+/* Bytes of one tensor. */
 static double rows(const walk_t *walk, double count, double channels, double size)
 {
     const double bytes = count * channels * size;
@@ -50,14 +54,14 @@ static void keep(walk_t *walk, layer_t *layer, double bytes)
     layer->own += bytes;
 }
 
-/* Autocast makes a narrow copy of what enters a product of matrices. */
+/* Autocast makes a narrow copy of a matrix product's input. */
 static void cast(walk_t *walk, layer_t *layer)
 {
     if (walk->narrow < layer->in_size)
         keep(walk, layer, rows(walk, walk->nodes, layer->in, walk->narrow));
 }
 
-/* Projected, a row for each message, weighted, added up. */
+/* Projection, gathered messages, weighted messages, their sum. */
 static void forward_gcn(walk_t *walk, layer_t *layer)
 {
     const double n = walk->nodes, m = n + walk->edges;
@@ -67,8 +71,8 @@ static void forward_gcn(walk_t *walk, layer_t *layer)
                    rows(walk, m, layer->out, walk->narrow) + rows(walk, m, layer->out, walk->wide));
 }
 
-/* Projected, scored, a row for each message, which the scores' gradient needs, weighted, added up.
- */
+/* Projection, scores, gathered messages (kept: the scores' gradient needs them), weighted messages,
+ * their sum. */
 static void forward_gat(walk_t *walk, layer_t *layer)
 {
     const double n = walk->nodes, m = n + walk->edges;
@@ -82,7 +86,8 @@ static void forward_gat(walk_t *walk, layer_t *layer)
                    rows(walk, n, layer->out, walk->wide));
 }
 
-/* A row for each message, their sum and mean, or the sum and one's own row; then projected. */
+/* SAGE: gathered messages, their sum and mean, projection. GIN: messages, sum plus the own row,
+ * projection. */
 static void forward_sum(walk_t *walk, layer_t *layer)
 {
     const double n = walk->nodes;
@@ -129,12 +134,12 @@ static void backward(walk_t *walk, const layer_t *layer)
         note(walk, out + 3 * message);
     note(walk, out + (layer->first ? 0 : 2 * in));
     walk->kept -= layer->own;
-    /* The gradient of rows follows the messages; of the features there is none. */
+    /* The gradient of the input goes through the messages; features need none. */
     if (!layer->first && (layer->kind == PLIM_SAGE || layer->kind == PLIM_GIN))
         note(walk, 2 * in + rows(walk, e, layer->in, layer->in_size));
 }
 
-/* Between layers: norm, activation, dropout; each result is what the next one's gradient needs. */
+/* Norm, activation, dropout between layers; autograd keeps each one's result. */
 static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, double size)
 {
     const double result = rows(walk, walk->nodes, layer->out, size);
@@ -147,7 +152,7 @@ static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, dou
     walk->kept = walk->gradients ? walk->kept + layer->after : result;
 }
 
-/* Rows of float32 once something that is not narrow has touched them. */
+/* Bytes of a value of a layer's result: float32 where wide weights multiply the messages. */
 static double result_size(const walk_t *walk, plim_model_kind_t kind)
 {
     return kind == PLIM_GCN || kind == PLIM_GAT ? walk->wide : walk->narrow;
@@ -167,7 +172,7 @@ static double walk_through(const plim_model_t *model, const double width[], doub
     for (int i = 0; i < model->num_layers; i++) {
         const bool last = i + 1 == model->num_layers;
         const double heads = model->kind == PLIM_GAT ? model->heads : 1;
-        /* The last layer of a GAT gives each head all outputs, and takes their mean. */
+        /* In the last layer of a GAT each head computes all outputs, and their mean is taken. */
         layers[i] = (layer_t){.kind = model->kind,
                               .in = width[i],
                               .out = width[i + 1] * (last ? heads : 1),

@@ -1,0 +1,303 @@
+/* The accounts of a PyG job in each of its phases, and what fits a GPU. */
+#include "base/check.h"
+#include "plan/load_size.h"
+#include "plan/plan_settings.h"
+#include "pyg/pyg_internal.h"
+
+#include <math.h>
+
+#define MIB (1024.0 * 1024.0)
+#define GIB (1024.0 * MIB)
+
+/*
+ * Measured with torch 2.13, torch_geometric 2.8 and pyg-lib 0.9 on x86-64 Linux, by
+ * tools/prove-pyg-plan --calibrate, on other runs than those it proves.
+ */
+#define PYTHON_BYTES (234 * MIB)  /* anonymous memory of the interpreter after its imports */
+#define LIBRARY_BYTES (100 * MIB) /* file pages of libraries that are touched */
+#define STEP_BYTES (15 * MIB)     /* threads and product buffers, left by the first step */
+#define WORKER_BYTES (10 * MIB)   /* private copies of pages that a worker writes to */
+#define TABLE_BYTES (4 * MIB)     /* other kernel memory than page tables */
+#define MALLOC_KEEPS 1.8          /* heap over the peak of small blocks: holes between them */
+
+/* Assumptions: there was no GPU to measure on. */
+#define GPU_CONTEXT_BYTES (500 * MIB) /* CUDA's context and kernels, and cuBLAS's workspace */
+#define GPU_HOST_BYTES (1 * GIB)      /* host memory that CUDA takes */
+#define GPU_SPARE 1.1                 /* the caching allocator's rounding and gaps */
+
+enum { ID = sizeof(int64_t), TERM = sizeof(float) };
+
+/* Rounded up, saturating. */
+static int64_t whole(double bytes)
+{
+    return bytes < 9e18 ? (int64_t)ceil(bytes) : INT64_MAX;
+}
+
+/* Distinct nodes and drawn edges of a batch of so many seeds. */
+static void batch_size(const plim__pyg_sizes_t *sizes, int64_t num_seeds, double *nodes_out,
+                       double *edges_out)
+{
+    const int hops = sizes->recipe.num_hops;
+    plim_recipe_t shorter = sizes->recipe;
+    plim__load_size_t all, before = {.nodes = num_seeds};
+    shorter.num_hops = hops - 1;
+    if (sizes->probe.count < 2)
+        all = plim__load_size_expected(sizes->manifest, &sizes->recipe, num_seeds);
+    else
+        all = plim__load_size_tried(&sizes->probe, num_seeds);
+    if (hops > 1 && sizes->before.count >= 2 && sizes->probe.count >= 2)
+        before = plim__load_size_tried(&sizes->before, num_seeds);
+    else if (hops > 1)
+        before = plim__load_size_expected(sizes->manifest, &shorter, num_seeds);
+    *nodes_out = fmin((double)all.nodes, (double)sizes->manifest->info.num_nodes);
+    /* load_size counts places for offsets as edges: one for each node that drew, and one a hop. */
+    *edges_out = hops > 0 ? fmax((double)all.edges - (double)before.nodes - hops, 0) : 0;
+}
+
+/* Bytes of a batch as a Data object: rows, labels, ids of nodes and edges, edge_index. */
+static double batch_bytes(const plim_dataset_info_t *info, double nodes, double edges)
+{
+    const double label =
+        info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
+    return nodes * ((double)info->num_features * TERM + label + ID) + edges * 3 * ID;
+}
+
+/* pyg-lib's memory while it draws: lists that grow by doubling, and a map of the drawn nodes: an
+ * array over all nodes of a small graph, a hash table for a large one. */
+static double sampler_bytes(const plim_dataset_info_t *info, double nodes, double edges)
+{
+    const double table =
+        info->num_nodes < 1000000 ? (double)info->num_nodes * ID : nodes * 2 * (2 * ID + 1);
+    return 2 * (edges * 3 * ID + nodes * ID) + table;
+}
+
+static void add(plim__pyg_plan_t *plan, const char *name, bool file,
+                const double phase[PLIM__PYG_PHASES])
+{
+    plim__pyg_account_t *account = &plan->accounts[plan->num_accounts];
+    *account = (plim__pyg_account_t){.name = name, .file = file};
+    for (int i = 0; i < PLIM__PYG_PHASES; i++) {
+        account->phase[i] = whole(phase[i]);
+        account->bytes = plim__max_i64(account->bytes, account->phase[i]);
+        if (!file)
+            plan->phase[i] = plim__add_saturating_i64(plan->phase[i], account->phase[i]);
+    }
+    plan->num_accounts += account->bytes > 0;
+}
+
+/* An account of constant size from phase `first` to the end. */
+static void add_from(plim__pyg_plan_t *plan, const char *name, bool file, plim__pyg_phase_t first,
+                     double bytes)
+{
+    double phase[PLIM__PYG_PHASES] = {0};
+    for (int i = (int)first; i < PLIM__PYG_PHASES; i++)
+        phase[i] = bytes;
+    add(plan, name, file, phase);
+}
+
+static void add_dataset(const plim_dataset_info_t *info, const plim_pyg_params_t *params,
+                        plim__pyg_plan_t *plan)
+{
+    const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
+    const double label =
+        info->label_kind == PLIM_LABELS_VALUES ? (double)info->num_targets * TERM : (double)ID;
+    double seeds = 0;
+    for (int i = 0; i < 3; i++)
+        seeds += (double)info->num_split[i];
+    add_from(plan, "x", params->mapped_features, PLIM__PYG_LOAD,
+             nodes * (double)info->num_features * TERM);
+    add_from(plan, "y and splits", false, PLIM__PYG_LOAD, nodes * label + seeds * ID);
+    if (params->graph == PLIM_PYG_EDGE_INDEX)
+        add_from(plan, "edge_index", false, PLIM__PYG_LOAD, 2 * edges * ID);
+    else
+        add_from(plan, "colptr and row", false, PLIM__PYG_LOAD, (nodes + 1 + edges) * ID);
+}
+
+/*
+ * Each loader sorts edge_index into colptr, row and the permutation of edges, and keeps these
+ * three. The sort itself takes the sorted columns and three more arrays of one int64 for each edge.
+ * At its end columns, row and permutation exist, and with workers a copy of row in shared memory.
+ */
+static void add_loaders(const plim_dataset_info_t *info, const plim_pyg_params_t *params,
+                        plim__pyg_plan_t *plan)
+{
+    const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
+    const double kept = (2 * edges + nodes + 1) * ID;
+    if (params->graph != PLIM_PYG_EDGE_INDEX)
+        return;
+    const double sorting = 4 * edges * ID + (params->num_workers > 0 ? (nodes + 1) * ID : 0);
+    add(plan, "sorted edges", false,
+        (const double[]){0, 0, (params->num_loaders - 1) * kept, params->num_loaders * kept,
+                         params->num_loaders * kept});
+    add(plan, "sort of the edges", false, (const double[]){0, 0, sorting, 0, 0});
+}
+
+/*
+ * Worker processes: each one's private memory, its batches in shared memory, and the heap at the
+ * time of the fork, whose pages it keeps while the trainer writes to copies. The workers of all
+ * loaders stay when they are persistent; the first loader's were forked while the heap was small.
+ */
+static void add_workers(const plim_pyg_params_t *params, double batch, double sampler, double heap,
+                        plim__pyg_plan_t *plan)
+{
+    const bool persistent = params->persistent_workers;
+    const double count =
+        persistent ? params->num_workers * params->num_loaders : params->num_workers;
+    const double forks = persistent ? params->num_loaders - 1 : 1;
+    const double ahead = (double)params->num_workers * params->prefetch * batch;
+    if (params->num_workers == 0)
+        return;
+    add_from(plan, "workers", false, PLIM__PYG_TRAIN, count * (WORKER_BYTES + sampler));
+    add_from(plan, "heap held by forks", false, PLIM__PYG_TRAIN, forks * heap);
+    add_from(plan, "batches ahead", false, PLIM__PYG_TRAIN, ahead);
+    if (params->pin_memory && params->gpu_memory > 0)
+        add_from(plan, "pinned batches", false, PLIM__PYG_TRAIN, ahead);
+}
+
+static void add_steps(const plim_pyg_params_t *params, const plim__pyg_step_t *step, double batch,
+                      double sampler, plim__pyg_plan_t *plan)
+{
+    /* Without workers the next batch is drawn while the one before is still held. */
+    const double drawing = params->num_workers == 0 ? batch + sampler : 0;
+    double train = step->train, evaluate = step->evaluate;
+    add_from(plan, "batch", false, PLIM__PYG_TRAIN, batch);
+    if (params->gpu_memory > 0) {
+        train = evaluate = 0;
+        add_from(plan, "CUDA on the host", false, PLIM__PYG_TRAIN, GPU_HOST_BYTES);
+    } else {
+        add_from(plan, "weights, gradients, moments", false, PLIM__PYG_TRAIN, 4 * step->parameters);
+        add_from(plan, "threads and buffers", false, PLIM__PYG_TRAIN, STEP_BYTES);
+        add_from(plan, "kept by malloc", false, PLIM__PYG_TRAIN, MALLOC_KEEPS * step->small);
+    }
+    add(plan, "activations", false,
+        (const double[]){0, 0, 0, fmax(train, drawing), fmax(evaluate, drawing)});
+}
+
+/* Page tables: eight bytes for each page that a process maps; a fork maps the loaded dataset. */
+static void add_tables(const plim_pyg_params_t *params, plim__pyg_plan_t *plan)
+{
+    const int workers =
+        params->num_workers * (params->persistent_workers ? params->num_loaders : 1);
+    const double forked = workers * (double)plan->phase[PLIM__PYG_LOAD] / 512;
+    double phase[PLIM__PYG_PHASES];
+    for (int i = 0; i < PLIM__PYG_PHASES; i++)
+        phase[i] = TABLE_BYTES + (double)plan->phase[i] / 512 + (i < PLIM__PYG_TRAIN ? 0 : forked);
+    add(plan, "page tables", false, phase);
+}
+
+static void find_peak(plim__pyg_plan_t *plan)
+{
+    for (int i = 0; i < PLIM__PYG_PHASES; i++) {
+        if (plan->phase[i] <= plan->peak)
+            continue;
+        plan->peak = plan->phase[i];
+        plan->peak_phase = (plim__pyg_phase_t)i;
+    }
+    const double ask = ceil((double)plan->peak * 1.1 / GIB) * GIB;
+    plan->ask = whole(ask);
+}
+
+typedef struct gpu_need {
+    double model, batch, activations, total;
+} gpu_need_t;
+
+static gpu_need_t gpu_need(const plim_dataset_info_t *info, const plim_training_t *training,
+                           const plim__pyg_sizes_t *sizes, int64_t num_seeds,
+                           plim_precision_t precision)
+{
+    plim_training_t changed = *training;
+    double nodes, edges;
+    changed.model.precision = precision;
+    batch_size(sizes, num_seeds, &nodes, &edges);
+    const plim__pyg_step_t step = plim__pyg_step(&changed, info->num_features,
+                                                 plim__plan_settings_outputs(info), nodes, edges);
+    gpu_need_t need = {4 * step.parameters, batch_bytes(info, nodes, edges), step.train, 0};
+    need.total = GPU_CONTEXT_BYTES + GPU_SPARE * (need.model + need.batch + need.activations);
+    return need;
+}
+
+/* The most seeds, up to `most`, that fit the GPU; rounded down to a multiple of 32. */
+static int64_t largest_batch(const plim_dataset_info_t *info, const plim_training_t *training,
+                             const plim__pyg_sizes_t *sizes, int64_t memory, int64_t most,
+                             plim_precision_t precision)
+{
+    int64_t fits = 0, too_many = most + 1;
+    while (too_many - fits > 1) {
+        const int64_t middle = fits + (too_many - fits) / 2;
+        if (gpu_need(info, training, sizes, middle, precision).total <= (double)memory)
+            fits = middle;
+        else
+            too_many = middle;
+    }
+    return fits >= 32 && fits < most ? fits / 32 * 32 : fits;
+}
+
+static void fit_gpu(const plim_dataset_info_t *info, const plim_training_t *training,
+                    const plim_pyg_params_t *params, const plim__pyg_sizes_t *sizes,
+                    plim__pyg_gpu_t *gpu)
+{
+    const int64_t batch = plim__min_i64(training->recipe.batch_size, info->num_nodes);
+    const plim_precision_t asked = training->model.precision;
+    const gpu_need_t need = gpu_need(info, training, sizes, batch, asked);
+    *gpu = (plim__pyg_gpu_t){.context = whole(GPU_CONTEXT_BYTES),
+                             .model = whole(need.model),
+                             .batch_bytes = whole(need.batch),
+                             .activations = whole(need.activations),
+                             .total = whole(need.total),
+                             .micro_precision = asked};
+    gpu->fits = gpu->total <= params->gpu_memory;
+    const int64_t most = plim__max_i64(info->num_split[PLIM_TRAIN], 1);
+    for (int i = PLIM_PRECISION_F32; i <= PLIM_PRECISION_BF16; i++)
+        gpu->largest_batch[i] =
+            largest_batch(info, training, sizes, params->gpu_memory, most, (plim_precision_t)i);
+    if (gpu->largest_batch[asked] == 0)
+        gpu->micro_precision = PLIM_PRECISION_BF16;
+    /* Halved until it fits, as plimsoll itself divides batches. */
+    gpu->microbatch = batch;
+    while (gpu->microbatch > 1 &&
+           gpu_need(info, training, sizes, gpu->microbatch, gpu->micro_precision).total >
+               (double)params->gpu_memory)
+        gpu->microbatch = (gpu->microbatch + 1) / 2;
+    if (gpu->largest_batch[gpu->micro_precision] == 0)
+        gpu->microbatch = 0;
+}
+
+static void estimate(const plim_dataset_info_t *info, const plim_training_t *training,
+                     const plim_pyg_params_t *params, double nodes, double edges,
+                     plim__pyg_plan_t *plan_out)
+{
+    const plim__pyg_step_t step = plim__pyg_step(training, info->num_features,
+                                                 plim__plan_settings_outputs(info), nodes, edges);
+    const double batch = batch_bytes(info, nodes, edges);
+    const double sampler = sampler_bytes(info, nodes, edges);
+    *plan_out = (plim__pyg_plan_t){.batch_nodes = whole(nodes), .batch_edges = whole(edges)};
+    add_from(plan_out, "python and torch", false, PLIM__PYG_START, PYTHON_BYTES);
+    add_from(plan_out, "pages of libraries", true, PLIM__PYG_START, LIBRARY_BYTES);
+    add_dataset(info, params, plan_out);
+    add_loaders(info, params, plan_out);
+    add_steps(params, &step, batch, sampler, plan_out);
+    add_workers(params, batch, sampler, params->gpu_memory > 0 ? 0 : MALLOC_KEEPS * step.small,
+                plan_out);
+    add_tables(params, plan_out);
+    find_peak(plan_out);
+}
+
+void plim__pyg_estimate(const plim_dataset_info_t *info, const plim_training_t *training,
+                        const plim_pyg_params_t *params, const plim__pyg_sizes_t *sizes,
+                        plim__pyg_plan_t *plan_out)
+{
+    const int64_t seeds = plim__min_i64(training->recipe.batch_size, info->num_nodes);
+    plim_pyg_params_t changed = *params;
+    plim__pyg_plan_t sorted, mapped;
+    double nodes, edges;
+    batch_size(sizes, seeds, &nodes, &edges);
+    estimate(info, training, params, nodes, edges, plan_out);
+    changed.graph = PLIM_PYG_CSC;
+    estimate(info, training, &changed, nodes, edges, &sorted);
+    changed.mapped_features = true;
+    estimate(info, training, &changed, nodes, edges, &mapped);
+    plan_out->peak_csc = sorted.peak;
+    plan_out->peak_mapped = mapped.peak;
+    if (params->gpu_memory > 0)
+        fit_gpu(info, training, params, sizes, &plan_out->gpu);
+}
