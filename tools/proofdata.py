@@ -1,4 +1,4 @@
-"""Small datasets of several shapes for the tools that prove something about training: made once, some seconds and 400 MB in all.
+"""Small datasets of several shapes for the tools that prove something about training: made once, some seconds and 700 MB in all, but for the large one.
 
 Few of the nodes are to train on or to be scored, so that an epoch takes a moment even where batches are cut into single seeds.
 """
@@ -16,6 +16,7 @@ SHAPES = {  # papers100M's shape has few labels; of another, so little that its 
     'arxiv': ['arxiv', '--scale', '0.03'],
     'reddit': ['reddit', '--scale', '0.015'],
 }
+LARGE = {'large': ['papers100M', '--scale', '0.12']}  # 4.4 GB: larger than any line of tools/never-killed
 TINY = {  # for a machine that is emulated, floating point and all
     'tiny-papers': ['papers100M', '--scale', '0.00003'],
     'tiny-arxiv': ['arxiv', '--scale', '0.002'],
@@ -34,10 +35,10 @@ def splits(draw, count, train):
     return dict(zip(('train_idx', 'valid_idx', 'test_idx'), np.split(order, [train, train + train // 3])))
 
 
-def write_graph(directory, nodes, edges, features, classes, seed):
-    """One graph with hubs: where an edge comes from follows a power law."""
+def write_graph(directory, nodes, edges, features, classes, seed, hubs=1):
+    """One graph whose edges come from few nodes, by a power law; with hubs > 1 they lead to few, too, whose lists are then long."""
     draw = np.random.default_rng(seed)
-    ends = np.stack([(nodes * draw.random(edges) ** 3).astype(np.int64), draw.integers(0, nodes, edges)])
+    ends = np.stack([(nodes * draw.random(edges) ** 3).astype(np.int64), (nodes * draw.random(edges) ** hubs).astype(np.int64)])
     labels = draw.integers(0, classes, nodes)
     rows = draw.random((nodes, features), dtype=np.float32)
     rows[:, 0] += labels % 47  # a feature of many thousands would make losses diverge
@@ -80,14 +81,16 @@ IMPORTED = {
     'wide': lambda path: write_graph(path, 25_000, 300_000, 700, 12, 2),
     'classes': lambda path: write_graph(path, 6_000, 60_000, 32, 1_000, 3),
     'species': lambda path: write_graph(path, 6_000, 60_000, 32, 10_000, 4),
+    'broad': lambda path: write_graph(path, 8_000, 80_000, 4_096, 12, 5),
+    'hubs': lambda path: write_graph(path, 50_000, 1_000_000, 64, 20, 6, hubs=12),
     'graphs': lambda path: write_small_graphs(path, 20_000),
 }
 
 
-def make_all(directory, names=None):
+def make_all(directory, names=None, large=False):
     """Of those named (default: all but the tiny ones), what is not there yet is made; names and what dataset.json says of each."""
-    generated = {**SHAPES, **TINY}
-    names = names or [*SHAPES, *IMPORTED, 'cora']
+    generated = {**SHAPES, **LARGE, **TINY}
+    names = names or [*SHAPES, *IMPORTED, *(LARGE if large else []), 'cora']
     for name in names:
         if name in generated:
             make(directory, name, 'generate', generated[name][0], directory / name, *generated[name][1:])

@@ -51,6 +51,7 @@ def own_program(directory):
     directory.mkdir(parents=True, exist_ok=True)
     onednn = [line.split()[-1] for line in subprocess.run(['ldconfig', '-p'], capture_output=True, text=True, check=False).stdout.splitlines()
               if re.match(r'\s*libdnnl\.so\.\d+ ', line)]
+    onednn = list(map(str, (pathlib.Path(plimsoll()).parent / 'environment' / 'lib').glob('libdnnl.so.?'))) or onednn  # tools/test-onednn3's
     known = subprocess.run(['ldd', plimsoll(), *onednn], capture_output=True, text=True, check=True).stdout
     for path in [plimsoll(), *onednn, *re.findall(r'=> (/\S+)', known)]:
         copy = directory / os.path.basename(path)
@@ -71,10 +72,11 @@ def with_cache(directory):
     return {**os.environ, 'XDG_CACHE_HOME': directory}
 
 
-def limited(limit, *words):
+def limited(limit, *words, warm=False):
     """Runs a command through tools/limited, as its user's first; its report, with what it printed under 'stdout' and 'stderr'."""
     with tempfile.NamedTemporaryFile('r', suffix='.json') as report, tempfile.TemporaryDirectory() as cache:
-        done = subprocess.run([SOURCE / 'tools' / 'limited', str(limit), '--json', report.name, '--', *map(str, words)],
+        options = ['--json', report.name, *(['--warm'] if warm else []), '--']
+        done = subprocess.run([SOURCE / 'tools' / 'limited', str(limit), *options, *map(str, words)],
                               capture_output=True, text=True, check=False, env=with_cache(cache))
         if done.returncode == SKIPPED and not os.path.getsize(report.name):
             skip(done.stderr.strip())
