@@ -24,28 +24,39 @@ static double per_second(double amount, double seconds)
     return seconds > 0 ? amount / seconds : 0;
 }
 
-void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan)
+static bool in_memory(const json_t *plan, const char *name)
 {
+    return cli_json_is(plan, name, "memory");
+}
+
+void bench_say_plan(const bench_t *bench, const json_t *plan)
+{
+    const int64_t line = cli_json_int(plan, "line_bytes"), slots = cli_json_int(plan, "slots");
+    const int64_t steps = cli_json_int(plan, "window_steps"),
+                  workers = cli_json_int(plan, "workers");
+    const json_t *account;
+    size_t i;
     char text[24], least[24];
     if (bench->common.json)
         return;
-    for (int i = 0; i < plan->num_accounts; i++)
-        (void)printf("  %-18s %12s\n", plan->accounts[i].name,
-                     plim_size_text(plan->accounts[i].bytes, text));
-    (void)printf("  %-18s %12s  planned, at most\n", "total", plim_size_text(plan->total, text));
-    if (plan->line != PLIM_LINE_NONE)
-        (void)printf("  %-18s %12s  %s would do\n", "line", plim_size_text(plan->line, text),
-                     plim_size_text(plan->minimum, least));
+    json_array_foreach(json_object_get(plan, "accounts"), i, account)(void)
+        printf("  %-18s %12s\n", json_string_value(json_object_get(account, "name")),
+               plim_size_text(cli_json_int(account, "bytes"), text));
+    (void)printf("  %-18s %12s  planned, at most\n", "total",
+                 plim_size_text(cli_json_int(plan, "total_bytes"), text));
+    if (line > 0)
+        (void)printf("  %-18s %12s  %s would do\n", "line", plim_size_text(line, text),
+                     plim_size_text(cli_json_int(plan, "least_bytes"), least));
     if (bench->what != BENCH_GATHER)
-        (void)printf("topology %s, ", plan->topology_in_memory ? "in memory" : "on disk");
+        (void)printf("topology %s, ", in_memory(plan, "topology") ? "in memory" : "on disk");
     if (bench->has_rows)
-        (void)printf("rows %s, ", plan->rows_in_memory ? "in memory" : "on disk");
-    if (plan->window_steps > 0)
-        (void)printf("windows of up to %" PRId64 " steps, ", plan->window_steps);
-    if (plan->num_slots > 0)
-        (void)printf("%d slots of %s nodes, ", plan->num_slots,
-                     cli_count_text((double)plan->slot_nodes, text));
-    (void)printf("%d worker%s\n", plan->workers, plan->workers == 1 ? "" : "s");
+        (void)printf("rows %s, ", in_memory(plan, "features") ? "in memory" : "on disk");
+    if (steps > 0)
+        (void)printf("windows of up to %" PRId64 " steps, ", steps);
+    if (slots > 0)
+        (void)printf("%" PRId64 " slots of %s nodes, ", slots,
+                     cli_count_text((double)cli_json_int(plan, "slot_nodes"), text));
+    (void)printf("%" PRId64 " worker%s\n", workers, workers == 1 ? "" : "s");
     cli_flush();
 }
 
@@ -54,7 +65,7 @@ static double percent(int64_t part, int64_t all)
     return all > 0 ? 100 * (double)part / (double)all : 0;
 }
 
-void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const bench_epoch_t *epoch)
+void bench_say_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch)
 {
     const plim_load_stats_t *stats = &epoch->stats;
     char edges[24], rows[24], transfers[24], bytes[24], took[24], waited[24];
@@ -70,9 +81,9 @@ void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan, const b
     if (stats->parts > stats->batches)
         (void)printf(", %" PRId64 " parts", stats->parts);
     if (stats->windows > 0) {
-        if (stats->lists_hot > 0 && !plan->topology_in_memory)
+        if (stats->lists_hot > 0 && !in_memory(plan, "topology"))
             (void)printf("; lists %.1f %% hot", percent(stats->lists_hot, stats->lists));
-        if (stats->rows_hot > 0 && !plan->rows_in_memory)
+        if (stats->rows_hot > 0 && !in_memory(plan, "features"))
             (void)printf("; rows %.1f %% hot", percent(stats->rows_hot, stats->rows));
         (void)printf(
             "; %s I/Os, %s read, waited %s",
@@ -132,37 +143,6 @@ static void add_count(json_t *object, const char *name, int64_t value)
 static void add_real(json_t *object, const char *name, double value)
 {
     (void)json_object_set_new(object, name, json_real(value));
-}
-
-json_t *bench_json_plan(const plim_load_plan_t *plan)
-{
-    json_t *object = json_object(), *accounts = json_array();
-    for (int i = 0; i < plan->num_accounts; i++)
-        (void)json_array_append_new(accounts,
-                                    json_pack("{s:s, s:I}", "name", plan->accounts[i].name, "bytes",
-                                              (json_int_t)plan->accounts[i].bytes));
-    (void)json_object_set_new(object, "accounts", accounts);
-    add_count(object, "total_bytes", plan->total);
-    if (plan->line != PLIM_LINE_NONE)
-        add_count(object, "line_bytes", plan->line);
-    add_count(object, "least_bytes", plan->minimum);
-    (void)json_object_set_new(object, "topology",
-                              json_string(plan->topology_in_memory ? "memory" : "disk"));
-    (void)json_object_set_new(object, "features",
-                              json_string(plan->rows_in_memory ? "memory" : "disk"));
-    add_count(object, "workers", plan->workers);
-    add_count(object, "hot_list_bytes", (int64_t)plan->list_cache_bytes);
-    add_count(object, "hot_row_bytes", (int64_t)plan->row_cache_bytes);
-    add_count(object, "window_steps", plan->window_steps);
-    add_count(object, "window_draws", plan->window_draws);
-    add_count(object, "window_rows", plan->window_rows);
-    add_count(object, "slots", plan->num_slots);
-    add_count(object, "slot_nodes", plan->slot_nodes);
-    add_count(object, "slot_edges", plan->slot_edges);
-    add_count(object, "io_depth", plan->io_depth);
-    add_count(object, "io_gap_bytes", (int64_t)plan->merge_distance);
-    add_count(object, "scratch_bytes", plan->scratch_bytes);
-    return object;
 }
 
 json_t *bench_json_epoch(const bench_epoch_t *epoch)

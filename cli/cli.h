@@ -126,6 +126,13 @@ void cli_print_text(FILE *out, const char *text);
 /* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
 json_t *cli_json_text(const char *text);
 
+/* A plan as the JSON object it prints as. */
+json_t *cli_json_plan(const plim_plan_t *plan);
+
+/* A whole number of an object, 0 when there is none; whether one of its words is `word`. */
+int64_t cli_json_int(const json_t *object, const char *name);
+bool cli_json_is(const json_t *object, const char *name, const char *word);
+
 /* Flushes standard output, and keeps in mind why that failed. */
 void cli_flush(void);
 

@@ -50,29 +50,35 @@ static void say_bytes(int64_t bytes)
         (void)printf(" %10.1f", (double)bytes / MIB);
 }
 
-static void say_row(const char *name, const int64_t bytes[PLIM_PHASES])
+static void say_row(const char *name, const json_t *object)
 {
     (void)printf("%-24.24s", name);
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
-        say_bytes(bytes[phase]);
+    for (int phase = 0; phase < TRAIN_PHASES; phase++)
+        say_bytes(train_phase_bytes(object, phase));
     (void)printf("\n");
 }
 
-static void say_table(const plim_train_plan_t *plan)
+static void say_table(const json_t *plan)
 {
+    const json_t *account;
+    size_t i;
     (void)printf("%-24s", "MiB");
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
+    for (int phase = 0; phase < TRAIN_PHASES; phase++)
         (void)printf(" %10s", train_phase_name(phase));
     (void)printf("\n");
-    for (int i = 0; i < plan->num_accounts; i++)
-        say_row(plan->accounts[i].name, plan->accounts[i].phase);
-    for (int i = 0; i < 24 + 11 * PLIM_PHASES; i++)
+    json_array_foreach(json_object_get(plan, "accounts"), i, account)
+        say_row(json_string_value(json_object_get(account, "name")), account);
+    for (int dash = 0; dash < 24 + 11 * TRAIN_PHASES; dash++)
         (void)putchar('-');
     (void)putchar('\n');
-    say_row("total", plan->phase);
+    say_row("total", plan);
     (void)printf("%-24s", "");
-    for (int phase = 0; phase <= (int)plan->peak_phase; phase++)
-        (void)printf(" %10s", phase == (int)plan->peak_phase ? "^ peak" : "");
+    for (int phase = 0; phase < TRAIN_PHASES; phase++) {
+        const bool peak = cli_json_is(plan, "peak_phase", train_phase_name(phase));
+        (void)printf(" %10s", peak ? "^ peak" : "");
+        if (peak)
+            break;
+    }
     (void)printf("\n\n");
 }
 
@@ -84,36 +90,37 @@ static void say(const char *name, const char *text)
 
 static void say_line(const plan_t *plan, const plan_found_t *found)
 {
-    const plim_train_plan_t *made = &found->plan;
+    const json_t *made = found->plan;
     char total[24], line[24], least[24];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
     else
         (void)printf("%-10s %s, from %s%s\n", "line", plim_size_text(found->line, line),
                      plan->line_source, found->fits ? "" : ": it does not fit");
-    (void)plim_size_text(made->total, total);
+    (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
     if (found->fits)
         (void)printf("%-10s %s at most (%s); %s would do\n", "memory", total,
-                     train_phase_name((int)made->peak_phase), plim_size_text(made->minimum, least));
+                     json_string_value(json_object_get(made, "peak_phase")),
+                     plim_size_text(cli_json_int(made, "least_bytes"), least));
     else
         (void)printf("%-10s %s would do; the table is for that\n", "memory",
-                     plim_size_text(made->line, line));
+                     plim_size_text(cli_json_int(made, "line_bytes"), line));
 }
 
 /* Where the data lies, what batches stepped down to, what to expect. */
 static void say_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    const int64_t disk = found->plan.expect.disk_bytes;
+    const int64_t disk = cli_json_int(json_object_get(found->plan, "expect"), "disk_bytes");
     train_plan_texts_t texts;
     char text[24];
-    train_plan_texts(&found->plan, &train->training, &texts);
+    train_plan_texts(found->plan, &train->training, &texts);
     say("graph", texts.graph);
     say("features", texts.features);
     say("batch", texts.batch);
     say("parts", texts.parts);
     say("recompute", texts.recompute);
     say("epoch", texts.epoch);
-    if (found->plan.load.guessed && plan->shape.shape == NULL)
+    if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
         say("note", found->info.num_graphs > 0
                         ? "the largest graph is guessed by the mean, and with it what fits; "
                           "--measure reads it"
@@ -145,7 +152,7 @@ static void say_advice(const plan_t *plan, const plan_found_t *found)
 void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     say_heading(plan, train, found);
-    say_table(&found->plan);
+    say_table(found->plan);
     say_line(plan, found);
     say_rest(plan, train, found);
     say_advice(plan, found);
@@ -154,7 +161,8 @@ void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *foun
 
 json_t *plan_json(const plan_t *plan, const plan_found_t *found)
 {
-    json_t *object = train_json_plan(&found->plan), *advice = json_array();
+    json_t *object = json_copy(found->plan), *advice = json_array();
+    (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
         (void)json_array_append_new(
             advice, json_pack("{s:s, s:I, s:I}", "change", found->advice[i].change, "total_bytes",

@@ -122,19 +122,22 @@ static void say_head(const plan_t *plan)
 }
 
 /* Choices that keep the result, which the line forced. */
-static void say_steps_down(const plim_train_plan_t *made, const train_t *train)
+static void say_steps_down(const json_t *made, const train_t *train)
 {
-    const bool parts = made->load.part_seeds > 0 && train->training.microbatch == 0;
-    const bool again = made->recompute && !train->training.model.recompute;
+    const int64_t seeds = cli_json_int(made, "part_seeds");
+    const bool parts = seeds > 0 && train->training.microbatch == 0;
+    const bool again =
+        json_is_true(json_object_get(made, "recompute")) && !train->training.model.recompute;
     if (parts)
-        (void)printf("%lld seeds at a time", (long long)made->load.part_seeds);
+        (void)printf("%lld seeds at a time", (long long)seeds);
     if (again)
         (void)printf("%srecompute", parts ? ", " : "");
 }
 
 static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
 {
-    const plim_expectation_t *expect = &row->found->plan.expect;
+    const json_t *expect = json_object_get(row->found->plan, "expect");
+    const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
     char total[24], least[24], took[24] = "-";
     for (int key = 0; key < plan->sweep.num_keys; key++)
         (void)printf("%*s  ", column_width(&plan->sweep, key), row->values[key]);
@@ -143,15 +146,18 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
         return;
     }
     (void)printf("%10s %10s  %-4s ",
-                 row->found->fits ? plim_size_text(row->found->plan.total, total) : "-",
-                 plim_size_text(row->found->plan.minimum, least), row->found->fits ? "yes" : "no");
-    if (row->found->fits && expect->epoch_seconds > 0)
-        (void)printf("%8.1f %8s  ", (double)expect->epoch_steps / expect->epoch_seconds,
-                     train_seconds_text(expect->epoch_seconds, took));
+                 row->found->fits
+                     ? plim_size_text(cli_json_int(row->found->plan, "total_bytes"), total)
+                     : "-",
+                 plim_size_text(cli_json_int(row->found->plan, "least_bytes"), least),
+                 row->found->fits ? "yes" : "no");
+    if (row->found->fits && seconds > 0)
+        (void)printf("%8.1f %8s  ", (double)cli_json_int(expect, "epoch_steps") / seconds,
+                     train_seconds_text(seconds, took));
     else
         (void)printf("%8s %8s  ", "-", "-");
     if (row->found->fits)
-        say_steps_down(&row->found->plan, train);
+        say_steps_down(row->found->plan, train);
     (void)printf("\n");
     cli_flush();
 }
@@ -192,6 +198,7 @@ static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, 
     if (!row.sensible)
         cli_remark("%s", plim_last_error());
     *fits_out = row.sensible && found.fits;
+    plan_found_end(&found);
     return PLIM_OK;
 }
 

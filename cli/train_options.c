@@ -289,9 +289,9 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         train->resume = optarg;
         return true;
     case OPTION_HOT_ROWS:
-        return cli_parse_cache(common, "--hot-rows", &train->wishes.row_cache);
+        return cli_parse_cache(common, "--hot-rows", &train->params.row_cache);
     case OPTION_SCRATCH:
-        train->wishes.scratch = optarg;
+        train->params.scratch = optarg;
         return true;
     case OPTION_VERIFY:
         train->verify = true;
@@ -375,13 +375,14 @@ static bool adds_inputs(const plim_training_t *training, const plim_dataset_info
     return false;
 }
 
-int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim_train_plan_t *plan,
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
                const char *texts_out[TRAIN_IDLE_MAX])
 {
     const plim_training_t *training = &train->training;
     const plim_model_t *model = &training->model;
     const bool steps = training->optimiser.schedule == PLIM_SCHEDULE_STEP;
     const bool single = model->num_layers == 1 && info->num_graphs == 0;
+    const bool rows_in_memory = cli_json_is(plan, "features", "memory");
     const bool scored =
         training->eval_train || info->num_split[PLIM_VALID] > 0 || info->num_split[PLIM_TEST] > 0;
     const struct {
@@ -403,8 +404,8 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim
          "--residual (no layer is as wide as its input)"},
         {OPTION_EVAL_EVERY, !scored, "--eval-every (no split to evaluate)"},
         {OPTION_EVAL_TRAIN, training->eval_every == 0, "--eval-train (nothing is evaluated)"},
-        {OPTION_HOT_ROWS, plan->load.rows_in_memory, "--hot-rows (all features fit in memory)"},
-        {OPTION_SCRATCH, plan->load.rows_in_memory, "--scratch (all features fit in memory)"},
+        {OPTION_HOT_ROWS, rows_in_memory, "--hot-rows (all features fit in memory)"},
+        {OPTION_SCRATCH, rows_in_memory, "--scratch (all features fit in memory)"},
         {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},
     };
@@ -416,8 +417,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim
     return count;
 }
 
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan)
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan)
 {
     const char *texts[TRAIN_IDLE_MAX];
     const int count = train_idle(train, info, plan, texts);

@@ -33,60 +33,18 @@ json_t *train_json_score(double score)
 
 const char *train_phase_name(int phase)
 {
-    static const char *const names[PLIM_PHASES] = {"start", "train", "evaluate", "checkpoint",
-                                                   "predict"};
+    static const char *const names[TRAIN_PHASES] = {"start", "train", "evaluate", "checkpoint",
+                                                    "predict"};
     return names[phase];
 }
 
-static json_t *json_phases(const int64_t phase[PLIM_PHASES])
+int64_t train_phase_bytes(const json_t *object, int phase)
 {
-    json_t *object = json_object();
-    for (int i = 0; i < PLIM_PHASES; i++)
-        (void)json_object_set_new(object, train_phase_name(i), json_integer(phase[i]));
-    return object;
-}
-
-static json_t *json_expectation(const plim_expectation_t *expect)
-{
-    return json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "batch_nodes", (json_int_t)expect->batch_nodes,
-        "batch_edges", (json_int_t)expect->batch_edges, "batch_bytes",
-        (json_int_t)expect->batch_bytes, "epoch_steps", (json_int_t)expect->epoch_steps,
-        "epoch_reads", (json_int_t)expect->epoch_reads, "epoch_read_bytes",
-        (json_int_t)expect->epoch_read_bytes, "epoch_seconds", expect->epoch_seconds, "disk_bytes",
-        (json_int_t)expect->disk_bytes);
-}
-
-json_t *train_json_plan(const plim_train_plan_t *plan)
-{
-    json_t *object = json_object(), *accounts = json_array();
-    (void)json_object_set_new(object, "event", json_string("plan"));
-    for (int i = 0; i < plan->num_accounts; i++)
-        (void)json_array_append_new(accounts,
-                                    json_pack("{s:s, s:I, s:o}", "name", plan->accounts[i].name,
-                                              "bytes", (json_int_t)plan->accounts[i].bytes,
-                                              "phases", json_phases(plan->accounts[i].phase)));
-    (void)json_object_set_new(object, "accounts", accounts);
-    (void)json_object_set_new(object, "phases", json_phases(plan->phase));
-    (void)json_object_set_new(object, "peak_phase",
-                              json_string(train_phase_name((int)plan->peak_phase)));
-    (void)json_object_set_new(object, "recompute", json_boolean(plan->recompute));
-    (void)json_object_set_new(object, "part_seeds", json_integer(plan->load.part_seeds));
-    (void)json_object_set_new(object, "guessed", json_boolean(plan->load.guessed));
-    (void)json_object_set_new(object, "expect", json_expectation(&plan->expect));
-    (void)json_object_set_new(object, "total_bytes", json_integer(plan->total));
-    if (plan->line != PLIM_LINE_NONE)
-        (void)json_object_set_new(object, "line_bytes", json_integer(plan->line));
-    (void)json_object_set_new(object, "least_bytes", json_integer(plan->minimum));
-    (void)json_object_set_new(object, "topology",
-                              json_string(plan->load.topology_in_memory ? "memory" : "disk"));
-    (void)json_object_set_new(object, "features",
-                              json_string(plan->load.rows_in_memory ? "memory" : "disk"));
-    return object;
+    return cli_json_int(json_object_get(object, "phases"), train_phase_name(phase));
 }
 
 /* "on disk, 1.2 GiB of it cached". */
-static void place_text(bool in_memory, size_t kept, const char *of, char *text_out, size_t size)
+static void place_text(bool in_memory, int64_t kept, const char *of, char *text_out, size_t size)
 {
     char bytes[24];
     if (in_memory)
@@ -94,60 +52,61 @@ static void place_text(bool in_memory, size_t kept, const char *of, char *text_o
     else if (kept == 0)
         (void)snprintf(text_out, size, "on disk");
     else
-        (void)snprintf(text_out, size, "on disk, %s of %s cached",
-                       plim_size_text((int64_t)kept, bytes), of);
+        (void)snprintf(text_out, size, "on disk, %s of %s cached", plim_size_text(kept, bytes), of);
 }
 
 /* Updates of an epoch. */
-static int64_t train_updates(const plim_train_plan_t *plan, const plim_training_t *training)
+static int64_t train_updates(int64_t steps, const plim_training_t *training)
 {
-    return (plan->expect.epoch_steps + training->accumulation - 1) / training->accumulation;
+    return (steps + training->accumulation - 1) / training->accumulation;
 }
 
-void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
+void train_plan_texts(const json_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out)
 {
-    const plim_expectation_t *expect = &plan->expect;
-    const plim_load_plan_t *load = &plan->load;
+    const json_t *expect = json_object_get(plan, "expect");
+    const int64_t part_seeds = cli_json_int(plan, "part_seeds");
+    const int64_t batch_nodes = cli_json_int(expect, "batch_nodes");
+    const int64_t steps = cli_json_int(expect, "epoch_steps");
+    const int64_t reads = cli_json_int(expect, "epoch_reads");
+    const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
     char nodes[24], edges[24], bytes[24], took[24];
     train_plan_texts_t texts = {.graph = ""};
-    place_text(load->topology_in_memory, load->list_cache_bytes, "it", texts.graph,
-               sizeof texts.graph);
-    place_text(load->rows_in_memory, load->row_cache_bytes, "them", texts.features,
-               sizeof texts.features);
-    if (load->part_seeds > 0 && load->part_seeds < training->recipe.batch_size)
+    place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "hot_list_bytes"), "it",
+               texts.graph, sizeof texts.graph);
+    place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "hot_row_bytes"), "them",
+               texts.features, sizeof texts.features);
+    if (part_seeds > 0 && part_seeds < training->recipe.batch_size)
         (void)snprintf(texts.parts, sizeof texts.parts,
-                       "%" PRId64 " of %" PRId64 " seeds at a time", load->part_seeds,
+                       "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
                        training->recipe.batch_size);
-    if (plan->recompute)
+    if (json_is_true(json_object_get(plan, "recompute")))
         (void)snprintf(texts.recompute, sizeof texts.recompute,
                        "activations are computed again, not kept");
-    if (expect->batch_nodes > 0)
+    if (batch_nodes > 0)
         (void)snprintf(texts.batch, sizeof texts.batch, "about %s nodes, %s edges, %s",
-                       cli_count_text((double)expect->batch_nodes, nodes),
-                       cli_count_text((double)expect->batch_edges, edges),
-                       plim_size_text(expect->batch_bytes, bytes));
+                       cli_count_text((double)batch_nodes, nodes),
+                       cli_count_text((double)cli_json_int(expect, "batch_edges"), edges),
+                       plim_size_text(cli_json_int(expect, "batch_bytes"), bytes));
     int used = 0;
-    const int64_t updates = train_updates(plan, training);
-    if (expect->epoch_steps > 0)
-        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " step%s", expect->epoch_steps,
-                        expect->epoch_steps == 1 ? "" : "s");
-    if (updates < expect->epoch_steps)
+    const int64_t updates = train_updates(steps, training);
+    if (steps > 0)
+        used = snprintf(texts.epoch, sizeof texts.epoch, "%" PRId64 " step%s", steps,
+                        steps == 1 ? "" : "s");
+    if (updates < steps)
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          " in %" PRId64 " update%s", updates, updates == 1 ? "" : "s");
-    if (expect->epoch_reads > 0)
+    if (reads > 0)
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                         ", about %s reads of %s in all",
-                         cli_count_text((double)expect->epoch_reads, nodes),
-                         plim_size_text(expect->epoch_read_bytes, bytes));
-    else if (expect->epoch_steps > 0 && load->window_steps > 0)
+                         ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
+                         plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
+    else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
         used +=
             snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used, ", hardly any reads");
-    const double rate =
-        expect->epoch_seconds > 0 ? (double)expect->epoch_steps / expect->epoch_seconds : 0;
+    const double rate = seconds > 0 ? (double)steps / seconds : 0;
     if (rate > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
-                       ", about %s (%.*f it/s)", train_seconds_text(expect->epoch_seconds, took),
+                       ", about %s (%.*f it/s)", train_seconds_text(seconds, took),
                        rate < 10    ? 2
                        : rate < 100 ? 1
                                     : 0,
@@ -156,39 +115,50 @@ void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *trai
 }
 
 /* What plan shows in full, in a few lines. */
-void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan, const char *run)
+static void print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                       const char *run)
+{
+    json_t *object = json_copy((json_t *)plan), *list = json_array();
+    const int64_t steps = cli_json_int(json_object_get(plan, "expect"), "epoch_steps");
+    const char *idle[TRAIN_IDLE_MAX];
+    const int count = train_idle(train, info, plan, idle);
+    for (int i = 0; i < count; i++)
+        (void)json_array_append_new(list, json_string(idle[i]));
+    (void)json_object_set_new(object, "event", json_string("plan"));
+    (void)json_object_set_new(object, "run", cli_json_text(run));
+    (void)json_object_set_new(object, "epoch_updates",
+                              json_integer(train_updates(steps, &train->training)));
+    (void)json_object_set_new(object, "without_effect", list);
+    (void)json_object_set_new(
+        object, "loss",
+        json_string(plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)]));
+    (void)json_object_set_new(
+        object, "metric",
+        json_string(plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)]));
+    cli_print_json(object);
+}
+
+void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                    const char *run)
 {
     const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
     const char *metric =
         plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
+    const int64_t limit = cli_json_int(plan, "line_bytes"); /* 0: none */
     char total[24], line[24], least[24];
     train_plan_texts_t texts;
-    int peak = PLIM_PHASE_START; /* of what this process goes through */
-    for (int phase = PLIM_PHASE_START; phase < PLIM_PHASE_PREDICT; phase++)
-        if (plan->phase[phase] > plan->phase[peak])
+    int peak = 0; /* of what this process goes through: all phases but the last */
+    for (int phase = 0; phase + 1 < TRAIN_PHASES; phase++)
+        if (train_phase_bytes(plan, phase) > train_phase_bytes(plan, peak))
             peak = phase;
-    if (train->common.json) {
-        json_t *object = train_json_plan(plan);
-        (void)json_object_set_new(object, "loss", json_string(loss));
-        (void)json_object_set_new(object, "metric", json_string(metric));
-        (void)json_object_set_new(object, "run", cli_json_text(run));
-        (void)json_object_set_new(object, "epoch_updates",
-                                  json_integer(train_updates(plan, &train->training)));
-        const char *idle[TRAIN_IDLE_MAX];
-        const int count = train_idle(train, info, plan, idle);
-        json_t *list = json_array();
-        for (int i = 0; i < count; i++)
-            (void)json_array_append_new(list, json_string(idle[i]));
-        (void)json_object_set_new(object, "without_effect", list);
-        cli_print_json(object);
-    }
+    if (train->common.json)
+        print_plan(train, info, plan, run);
     train_plan_texts(plan, &train->training, &texts);
-    (void)plim_size_text(plan->line, line);
+    (void)plim_size_text(limit, line);
     cli_remark("planned: at most %s%s%s (%s), %s would do",
-               plim_size_text(plan->phase[peak], total), plan->line == PLIM_LINE_NONE ? "" : " of ",
-               plan->line == PLIM_LINE_NONE ? "" : line, train_phase_name(peak),
-               plim_size_text(plan->minimum, least));
+               plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
+               limit == 0 ? "" : line, train_phase_name(peak),
+               plim_size_text(cli_json_int(plan, "least_bytes"), least));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

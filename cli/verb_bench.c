@@ -88,11 +88,11 @@ static bool take_word(int code, bench_t *bench)
         return word >= 0;
     case OPTION_TOPOLOGY:
         word = cli_parse_word(&bench->common, "--topology", places);
-        bench->wishes.topology = word + 1;
+        bench->params.topology = word + 1;
         return word >= 0;
     default:
         word = cli_parse_word(&bench->common, "--features", places);
-        bench->wishes.rows = word + 1;
+        bench->params.rows = word + 1;
         return word >= 0;
     }
 }
@@ -124,16 +124,16 @@ static bool take_option(int code, bench_t *bench, int argc, char **argv)
     case OPTION_SLOTS:
         if (!cli_parse_int(common, "--slots", optarg, 1, 64, &value))
             return false;
-        bench->wishes.num_slots = (int)value;
+        bench->params.num_slots = (int)value;
         return true;
     case OPTION_WINDOW:
-        return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->wishes.window);
+        return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->params.window);
     case OPTION_HOT_ROWS:
-        return cli_parse_cache(common, "--hot-rows", &bench->wishes.row_cache);
+        return cli_parse_cache(common, "--hot-rows", &bench->params.row_cache);
     case OPTION_HOT_LISTS:
-        return cli_parse_cache(common, "--hot-lists", &bench->wishes.list_cache);
+        return cli_parse_cache(common, "--hot-lists", &bench->params.list_cache);
     case OPTION_SCRATCH:
-        bench->wishes.scratch = optarg;
+        bench->params.scratch = optarg;
         return true;
     case OPTION_STAGE:
         bench->stage = true;
@@ -212,7 +212,7 @@ static int64_t at_most(int64_t value, int64_t most)
 
 /* As many transfers, or copies, as the last epoch made, of the same mean size. */
 static plim_status_t measure_bare(const bench_t *bench, const plim_job_t *job,
-                                  const plim_dataset_t *dataset, const plim_load_plan_t *plan,
+                                  const plim_dataset_t *dataset, const plim_plan_t *plan, int depth,
                                   const bench_epoch_t *epoch, bench_bare_t *bare)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -224,8 +224,7 @@ static plim_status_t measure_bare(const bench_t *bench, const plim_job_t *job,
     if (transfers > 0) {
         bare->kind = "reads";
         return plim_bench_reads(job, dataset, bare->file, at_most(transfers, BARE_READS),
-                                bytes / transfers, plan->io_depth, bench->recipe.seed,
-                                &bare->result);
+                                bytes / transfers, depth, bench->recipe.seed, &bare->result);
     }
     if (stats->edges + stats->nodes == 0)
         return PLIM_OK;
@@ -233,18 +232,19 @@ static plim_status_t measure_bare(const bench_t *bench, const plim_job_t *job,
     if (bench->what == BENCH_LOAD && info->num_features > 0) {
         int64_t row = info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
         bare->file = "features.npy";
-        return plim_bench_copies(job, plan, info->num_nodes * row,
+        return plim_bench_copies(job, plim_plan_peak(plan), info->num_nodes * row,
                                  at_most(stats->nodes, BARE_COPIES), row, bench->recipe.seed,
                                  &bare->result);
     }
     int64_t entry = info->index_type == PLIM_I32 ? 4 : 8;
-    return plim_bench_copies(job, plan, info->num_edges * entry, at_most(stats->edges, BARE_COPIES),
-                             entry, bench->recipe.seed, &bare->result);
+    return plim_bench_copies(job, plim_plan_peak(plan), info->num_edges * entry,
+                             at_most(stats->edges, BARE_COPIES), entry, bench->recipe.seed,
+                             &bare->result);
 }
 
 static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
-                                const plim_dataset_t *dataset, const plim_load_plan_t *plan,
-                                json_t *object)
+                                const plim_dataset_t *dataset, const plim_plan_t *plan,
+                                const json_t *choices, json_t *object)
 {
     plim_loader_t *loader;
     bench_epoch_t epoch = {0};
@@ -262,7 +262,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
-            bench_say_epoch(bench, plan, &epoch);
+            bench_say_epoch(bench, choices, &epoch);
             if (epochs != NULL)
                 (void)json_array_append_new(epochs, bench_json_epoch(&epoch));
         }
@@ -271,7 +271,8 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     if (status != PLIM_OK)
         return status;
     bench_bare_t bare = {0};
-    status = measure_bare(bench, job, dataset, plan, &epoch, &bare);
+    status = measure_bare(bench, job, dataset, plan, (int)cli_json_int(choices, "io_depth"), &epoch,
+                          &bare);
     bench_say_bare(bench, &bare);
     if (status == PLIM_OK && object != NULL && bare.kind != NULL)
         (void)json_object_set_new(object, "bare", bench_json_bare(&bare));
@@ -282,11 +283,12 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
 enum { GATHER_ROWS = 1 << 20 };
 
 static plim_status_t run_gather(bench_t *bench, const plim_job_t *job,
-                                const plim_dataset_t *dataset, const plim_load_plan_t *plan,
-                                json_t *object)
+                                const plim_dataset_t *dataset, const plim_plan_t *plan,
+                                const json_t *choices, json_t *object)
 {
     plim_bench_result_t gather;
-    bench_bare_t bare = {.kind = plan->rows_in_memory ? "memcpy" : "reads", .file = "features.npy"};
+    bench_bare_t bare = {.kind = cli_json_is(choices, "features", "memory") ? "memcpy" : "reads",
+                         .file = "features.npy"};
     int64_t calls = bench->batches;
     if (calls == 0)
         calls = GATHER_ROWS / bench->recipe.batch_size + 1;
@@ -320,20 +322,22 @@ static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
 static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_dataset_t *dataset,
                                json_t **object)
 {
-    plim_load_plan_t plan;
+    plim_plan_t *plan;
     settle_recipe(bench, plim_dataset_info(dataset));
     plim_status_t status =
         bench->what == BENCH_GATHER
-            ? plim_bench_gather_plan(job, dataset, &bench->recipe, &bench->wishes, &plan)
-            : plim_load_plan(job, dataset, &bench->recipe, &bench->wishes, &plan);
+            ? plim_bench_gather_plan(job, dataset, &bench->recipe, &bench->params, &plan)
+            : plim_load_plan(job, dataset, &bench->recipe, &bench->params, &plan);
     if (status != PLIM_OK)
         return status;
-    bench_say_plan(bench, &plan);
+    json_t *choices = cli_json_plan(plan);
+    bench_say_plan(bench, choices);
     if (bench->common.json)
-        *object = json_pack("{s:s, s:o}", "what", bench_what_name(bench->what), "plan",
-                            bench_json_plan(&plan));
-    status = bench->what == BENCH_GATHER ? run_gather(bench, job, dataset, &plan, *object)
-                                         : run_epochs(bench, job, dataset, &plan, *object);
+        *object = json_pack("{s:s, s:O}", "what", bench_what_name(bench->what), "plan", choices);
+    status = bench->what == BENCH_GATHER ? run_gather(bench, job, dataset, plan, choices, *object)
+                                         : run_epochs(bench, job, dataset, plan, choices, *object);
+    json_decref(choices);
+    plim_plan_release(plan);
     if (status == PLIM_OK)
         cli_job_report(job, *object);
     return status;
@@ -347,7 +351,7 @@ static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
     plim_status_t status = plim_dataset_open(job, bench->path, dataset_out);
     if (status != PLIM_OK || !bench->stage)
         return status;
-    status = plim_dataset_stage(job, *dataset_out, bench->wishes.scratch, path);
+    status = plim_dataset_stage(job, *dataset_out, bench->params.scratch, path);
     plim_dataset_close(*dataset_out);
     return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
 }
@@ -375,7 +379,10 @@ static bool check_split(const bench_t *bench, const plim_dataset_info_t *info)
 
 static int run(int argc, char **argv)
 {
-    bench_t bench = {.common = {.verb = &cli_verb_bench}, .recipe = PLIM_RECIPE_INIT, .epochs = 2};
+    bench_t bench = {.common = {.verb = &cli_verb_bench},
+                     .recipe = PLIM_RECIPE_INIT,
+                     .params = PLIM_PLAN_PARAMS_INIT,
+                     .epochs = 2};
     plim_limits_t limits;
     plim_dataset_t *dataset;
     plim_job_t job;
@@ -397,9 +404,9 @@ static int run(int argc, char **argv)
         return cli_wrong_use(&bench.common, "sample, gather or load can be measured, not '%s'",
                              argv[optind]);
     bench.path = argv[optind + 1];
-    if (bench.stage && bench.wishes.scratch == NULL)
+    if (bench.stage && bench.params.scratch == NULL)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
-    if (!cli_check_scratch(&bench.common, bench.path, bench.wishes.scratch))
+    if (!cli_check_scratch(&bench.common, bench.path, bench.params.scratch))
         return CLI_WRONG_USE;
     plim_status_t status = cli_job_start(&bench.common, &job, &limits);
     if (status != PLIM_OK)

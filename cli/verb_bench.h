@@ -11,7 +11,7 @@ typedef struct bench {
     bench_what_t what;
     const char *path;
     plim_recipe_t recipe;
-    plim_load_wishes_t wishes;
+    plim_plan_params_t params;
     plim_split_t split;
     int64_t first_epoch;
     int64_t first_step;
@@ -43,14 +43,12 @@ typedef struct bench_bare {
 const char *bench_what_name(bench_what_t what);
 
 /* Each for people on standard output, unless --json. */
-void bench_say_plan(const bench_t *bench, const plim_load_plan_t *plan);
-void bench_say_epoch(const bench_t *bench, const plim_load_plan_t *plan,
-                     const bench_epoch_t *epoch);
+void bench_say_plan(const bench_t *bench, const json_t *plan);
+void bench_say_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch);
 void bench_say_gather(const bench_t *bench, const plim_bench_result_t *gather);
 void bench_say_bare(const bench_t *bench, const bench_bare_t *bare);
 
 /* The same as JSON; all counts are exact. */
-json_t *bench_json_plan(const plim_load_plan_t *plan);
 json_t *bench_json_epoch(const bench_epoch_t *epoch);
 json_t *bench_json_gather(const plim_bench_result_t *gather);
 json_t *bench_json_bare(const bench_bare_t *bare);

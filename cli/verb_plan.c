@@ -72,7 +72,7 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
         plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
         return plan->for_pyg;
     case OPTION_MEASURE:
-        train->wishes.no_reading = false;
+        train->params.no_reading = false;
         return true;
     case OPTION_SCALE:
         return cli_parse_real(&train->common, "--scale", optarg, 0, 1e6, &plan->shape.scale);
@@ -171,22 +171,33 @@ static void end(plim_job_t *job, plim_dataset_t *dataset)
 static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const train_t *train, int64_t line, plan_found_t *found)
 {
-    plim_load_wishes_t wishes = train->wishes;
-    wishes.memory = line;
-    wishes.no_advice = true;
-    const plim_status_t status =
-        plim_train_plan(job, dataset, &train->training, &wishes, &found->plan);
+    plim_plan_params_t params = train->params;
+    plim_plan_t *plan;
+    params.memory = line;
+    params.no_advice = true;
+    const plim_status_t status = plim_train_plan(job, dataset, &train->training, &params, &plan);
     if (status == PLIM_ERR_BUDGET)
         (void)snprintf(found->refusal, sizeof found->refusal, "%s", plim_last_error());
-    return status;
+    if (status != PLIM_OK)
+        return status;
+    plan_found_end(found);
+    found->plan = cli_json_plan(plan);
+    plim_plan_release(plan);
+    return PLIM_OK;
+}
+
+void plan_found_end(plan_found_t *found)
+{
+    json_decref(found->plan);
+    found->plan = NULL;
 }
 
 static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
                             const train_t *train, plan_found_t *found)
 {
-    plim_load_wishes_t wishes = train->wishes;
-    wishes.memory = found->line;
-    plim_status_t status = plim_train_advise(job, dataset, &train->training, &wishes, PLAN_ADVICE,
+    plim_plan_params_t params = train->params;
+    params.memory = found->line;
+    plim_status_t status = plim_train_advise(job, dataset, &train->training, &params, PLAN_ADVICE,
                                              found->advice, &found->num_advice);
     for (int i = 0; status == PLIM_OK && !found->fits && i < found->num_advice; i++) {
         const size_t used = strlen(found->refusal);
@@ -213,7 +224,8 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
         status = plan_under(job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(job, dataset, train, rounded(found->plan.minimum), found);
+    return plan_under(job, dataset, train, rounded(cli_json_int(found->plan, "least_bytes")),
+                      found);
 }
 
 /* What would keep batches whole. What they take as they are lies above the line. */
@@ -232,7 +244,7 @@ static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, p
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out)
 {
-    const bool no_reading = train->wishes.no_reading;
+    const bool no_reading = train->params.no_reading;
     plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
@@ -241,7 +253,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
         plim_job_t job;
-        train->wishes.no_reading = no_reading || endless == 1;
+        train->params.no_reading = no_reading || endless == 1;
         status = begin(plan, line, endless == 1, &job, &dataset);
         if (status == PLIM_ERR_BUDGET)
             (void)snprintf(found_out->refusal, sizeof found_out->refusal, "%s", plim_last_error());
@@ -255,10 +267,10 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
         end(&job, dataset);
     }
-    train->wishes.no_reading = true;
-    if (found_out->fits && advised && found_out->plan.load.part_seeds > 0)
+    train->params.no_reading = true;
+    if (found_out->fits && advised && cli_json_int(found_out->plan, "part_seeds") > 0)
         status = advise_on_parts(plan, train, found_out);
-    train->wishes.no_reading = no_reading;
+    train->params.no_reading = no_reading;
     return status;
 }
 
@@ -292,7 +304,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     plim_dataset_t *dataset;
     plim_job_t job;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = found->plan.minimum;
+    plan->pyg.ours = cli_json_int(found->plan, "least_bytes");
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)
@@ -306,12 +318,13 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 static int run(int argc, char **argv)
 {
     static const train_more_t more = {own_options, take_option};
-    static plan_t plan = {.train = {.common = {.verb = &cli_verb_plan},
-                                    .more = &more,
-                                    .training = PLIM_TRAINING_INIT,
-                                    .wishes = {.no_reading = true}},
-                          .shape = PLIM_GENERATE_OPTIONS_INIT,
-                          .pyg = {.pyg = PLIM_PYG_PARAMS_INIT}};
+    static plan_t plan = {
+        .train = {.common = {.verb = &cli_verb_plan},
+                  .more = &more,
+                  .training = PLIM_TRAINING_INIT,
+                  .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
+        .shape = PLIM_GENERATE_OPTIONS_INIT,
+        .pyg = {.pyg = PLIM_PYG_PARAMS_INIT}};
     static plan_found_t found;
     train_t *train = &plan.train;
     bool said = false;
@@ -332,7 +345,7 @@ static int run(int argc, char **argv)
         return cli_failed(&train->common, status);
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
-    train_say_idle(train, &found.info, &found.plan);
+    train_say_idle(train, &found.info, found.plan);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
         plan_say(&plan, train, &found);

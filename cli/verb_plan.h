@@ -76,8 +76,7 @@ typedef struct plan {
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    plim_train_plan_t plan; /* under the line; where it does not fit, under the least that would do
-                             */
+    json_t *plan; /* under the line; where it does not fit, under the least that would do */
     plim_dataset_info_t info;
     char refusal[1024]; /* where it does not fit */
     int num_advice;
@@ -90,6 +89,9 @@ typedef struct plan_found {
  */
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out);
+
+/* Drops the plan. */
+void plan_found_end(plan_found_t *found);
 
 /* The table, and what to expect; the same as one object. */
 void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found);

@@ -86,9 +86,9 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     }
     if (train->dataset == NULL)
         train->dataset = info->dataset;
-    train->wishes.part_seeds = info->part_seeds;
-    train->wishes.part_nodes = info->part_nodes;
-    train->wishes.part_edges = info->part_edges;
+    train->params.part_seeds = info->part_seeds;
+    train->params.part_nodes = info->part_nodes;
+    train->params.part_edges = info->part_edges;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
     } else if (train->epochs_given && train->training.epochs <= info->epochs_done) {
@@ -114,42 +114,24 @@ static void say_event(void *user, const plim_train_event_t *event)
     train_say_event((void *)&train->common, event);
 }
 
-static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
-                              const char **run_out, int *said_out)
+/* Trains as planned, and says how it ended. */
+static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
+                                      const plim_dataset_t *dataset, const plim_plan_t *plan,
+                                      const char *run, bool chosen)
 {
-    static char chosen[PLIM_PATH_MAX];
-    plim_train_plan_t plan;
     plim_train_result_t result;
-    if (!train_settle(train, plim_dataset_info(dataset)) ||
-        !cli_check_scratch(&train->common, train->dataset, train->wishes.scratch)) {
-        *said_out = CLI_WRONG_USE;
-        return PLIM_OK;
-    }
-    plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->wishes, &plan);
-    if (status != PLIM_OK)
-        return status;
-    const char *run = train->resume != NULL ? train->resume : train->run;
-    if (run == NULL) {
-        *said_out = choose_run(train, chosen);
-        run = chosen;
-    } else if (train->resume == NULL) {
-        *said_out = make_parents(train, run);
-    }
-    if (*said_out != CLI_DONE)
-        return PLIM_OK;
-    *run_out = run;
-    train_say_idle(train, plim_dataset_info(dataset), &plan);
-    train_say_plan(train, plim_dataset_info(dataset), &plan, run);
-    if (run == chosen && train->common.quiet && !train->common.json)
+    json_t *said = cli_json_plan(plan);
+    train_say_idle(train, plim_dataset_info(dataset), said);
+    train_say_plan(train, plim_dataset_info(dataset), said, run);
+    json_decref(said);
+    if (chosen && train->common.quiet && !train->common.json)
         (void)printf("Run: %s\n", run); /* or nobody would know */
     cli_flush();
-    status = train->resume != NULL ? plim_train_resume(job, dataset, &train->training, &plan, run,
-                                                       say_event, train, &result)
-                                   : plim_train(job, dataset, &train->training, &plan, run,
-                                                say_event, train, &result);
+    plim_status_t status = (train->resume != NULL ? plim_train_resume : plim_train)(
+        job, dataset, &train->training, plan, run, say_event, train, &result);
     cli_leave_phase();
     if (status != PLIM_OK) {
-        if (run == chosen)
+        if (chosen)
             (void)rmdir(run); /* where nothing could begin, it is empty */
         return status;
     }
@@ -161,6 +143,34 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     if (object != NULL)
         cli_print_json(object);
     return PLIM_OK;
+}
+
+static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_dataset_t *dataset,
+                              const char **run_out, int *said_out)
+{
+    static char chosen[PLIM_PATH_MAX];
+    plim_plan_t *plan;
+    if (!train_settle(train, plim_dataset_info(dataset)) ||
+        !cli_check_scratch(&train->common, train->dataset, train->params.scratch)) {
+        *said_out = CLI_WRONG_USE;
+        return PLIM_OK;
+    }
+    plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->params, &plan);
+    if (status != PLIM_OK)
+        return status;
+    const char *run = train->resume != NULL ? train->resume : train->run;
+    if (run == NULL) {
+        *said_out = choose_run(train, chosen);
+        run = chosen;
+    } else if (train->resume == NULL) {
+        *said_out = make_parents(train, run);
+    }
+    if (*said_out == CLI_DONE) {
+        *run_out = run;
+        status = train_as_planned(train, job, dataset, plan, run, run == chosen);
+    }
+    plim_plan_release(plan);
+    return status;
 }
 
 /* What the command line alone can show to be wrong. */
@@ -187,7 +197,9 @@ static bool check_words(const train_t *train, int argc)
 
 static int run(int argc, char **argv)
 {
-    train_t train = {.common = {.verb = &cli_verb_train}, .training = PLIM_TRAINING_INIT};
+    train_t train = {.common = {.verb = &cli_verb_train},
+                     .training = PLIM_TRAINING_INIT,
+                     .params = PLIM_PLAN_PARAMS_INIT};
     plim_run_info_t info;
     plim_limits_t limits;
     plim_dataset_t *dataset;

@@ -23,7 +23,7 @@ struct train {
     const char *run;          /* NULL: a new one under runs/ */
     const char *resume;       /* NULL: a new run */
     plim_training_t training;
-    plim_load_wishes_t wishes;
+    plim_plan_params_t params;
     int64_t more_epochs; /* --epochs +N; 0: not given so */
     int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
     bool verify;         /* the dataset, all of it, before anything else */
@@ -52,18 +52,21 @@ bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
 /* Options that were given and change nothing in this recipe, and why; how many. */
 #define TRAIN_IDLE_MAX 16
-int train_idle(const train_t *train, const plim_dataset_info_t *info, const plim_train_plan_t *plan,
+int train_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
                const char *texts_out[TRAIN_IDLE_MAX]);
 
 /* One warning that names them. */
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan);
+void train_say_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan);
 
 /* Words of settings, as the options have them. */
 const char *train_model_name(plim_model_kind_t kind);
 
-/* "start", "train", "evaluate", "checkpoint", "predict". */
+/* The phases of a plan, as its JSON names them. */
+#define TRAIN_PHASES 5
 const char *train_phase_name(int phase);
+
+/* Bytes of a phase in an object with "phases": a plan, or one of its accounts. */
+int64_t train_phase_bytes(const json_t *object, int phase);
 
 /* "0.4 s", "38 s", "12 min", "1.5 h". */
 const char *train_seconds_text(double seconds, char text_out[24]);
@@ -75,13 +78,12 @@ typedef struct train_plan_texts {
     char batch[96], epoch[160];    /* what to expect */
 } train_plan_texts_t;
 
-void train_plan_texts(const plim_train_plan_t *plan, const plim_training_t *training,
+void train_plan_texts(const json_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out);
 
-/* The event "plan" of --json. */
-json_t *train_json_plan(const plim_train_plan_t *plan);
-void train_say_plan(const train_t *train, const plim_dataset_info_t *info,
-                    const plim_train_plan_t *plan, const char *run);
+/* Says the plan; with --json it is the event "plan". */
+void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                    const char *run);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */
 void train_say_event(void *user, const plim_train_event_t *event);

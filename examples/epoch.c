@@ -24,11 +24,11 @@ static plim_status_t run_epoch(plim_loader_t *loader)
 int main(int argc, char **argv)
 {
     static plim_limits_t limits;
-    static plim_load_plan_t plan;
     const plim_limit_options_t options = {0, 0, NULL, NULL};
     plim_recipe_t recipe = PLIM_RECIPE_INIT; /* 1024 seeds, 10 neighbours at each of 2 hops */
     plim_job_t job = PLIM_JOB_INIT;
     plim_dataset_t *dataset = NULL;
+    plim_plan_t *plan = NULL;
     plim_loader_t *loader = NULL;
     if (argc != 2)
         return 2;
@@ -40,12 +40,13 @@ int main(int argc, char **argv)
     if (status == PLIM_OK)
         status = plim_load_plan(&job, dataset, &recipe, NULL, &plan);
     if (status == PLIM_OK)
-        status = plim_loader_create(&job, dataset, &plan, &loader);
+        status = plim_loader_create(&job, dataset, plan, &loader);
     if (status == PLIM_OK)
         status = run_epoch(loader);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
     plim_loader_destroy(loader);
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     plim_ledger_destroy(job.ledger);
     return status != PLIM_OK;

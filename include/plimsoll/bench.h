@@ -22,13 +22,13 @@ typedef struct plim_bench_result {
 
 /*
  * Fits gathers of recipe->batch_size rows a call under the line, rows in memory where they fit
- * (wishes->rows decides otherwise), without cache. Of the recipe only batch_size, row_type and seed
+ * (params->rows decides otherwise), without cache. Of the recipe only batch_size, row_type and seed
  * count. PLIM_ERR_BUDGET with the least line; PLIM_ERR_USAGE when the dataset has no features.
  */
 PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                               const plim_recipe_t *recipe,
-                                              const plim_load_wishes_t *wishes,
-                                              plim_load_plan_t *plan_out);
+                                              const plim_plan_params_t *params,
+                                              plim_plan_t **plan_out);
 
 /*
  * Gathers the rows of nodes drawn uniformly (a keyed permutation, so none twice until all have
@@ -38,7 +38,7 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
  * PLIM_ERR_NOMEM, PLIM_ERR_BUDGET, PLIM_ERR_STOPPED.
  */
 PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_dataset_t *dataset,
-                                         const plim_load_plan_t *plan, int64_t calls,
+                                         const plim_plan_t *plan, int64_t calls,
                                          plim_bench_result_t *gather_out,
                                          plim_bench_result_t *bare_out);
 
@@ -51,12 +51,12 @@ PLIM_API plim_status_t plim_bench_reads(const plim_job_t *job, const plim_datase
                                         uint64_t seed, plim_bench_result_t *result_out);
 
 /*
- * Copies `count` times `bytes` from random places of `region` bytes of memory, or as many as the
- * plan's total leaves beside what is held, on all threads.
+ * Copies `count` times `bytes` from random places of `region` bytes of memory, or as many as
+ * `peak` (a plan's) leaves beside what is held, on all threads.
  */
-PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, const plim_load_plan_t *plan,
-                                         int64_t region, int64_t count, int64_t bytes,
-                                         uint64_t seed, plim_bench_result_t *result_out);
+PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t peak, int64_t region,
+                                         int64_t count, int64_t bytes, uint64_t seed,
+                                         plim_bench_result_t *result_out);
 
 #ifdef __cplusplus
 }

@@ -86,7 +86,7 @@ typedef struct plim_batch {
     const void *graph_indptr; /* (num_seeds + 1) first nodes of the graphs, index type; or NULL */
 } plim_batch_t;
 
-typedef struct plim_load_plan plim_load_plan_t; /* <plimsoll/plan.h> */
+typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
 typedef struct plim_loader plim_loader_t;
 
 /*
@@ -96,7 +96,7 @@ typedef struct plim_loader plim_loader_t;
  * any.
  */
 PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                          const plim_load_plan_t *plan, plim_loader_t **loader_out);
+                                          const plim_plan_t *plan, plim_loader_t **loader_out);
 
 /* Every batch must have been released. NULL is harmless. */
 PLIM_API void plim_loader_destroy(plim_loader_t *loader);

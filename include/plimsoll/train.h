@@ -185,26 +185,14 @@ typedef struct plim_train_result {
  * that the dataset cannot serve.
  *
  * A run computes the same bits under any line that has room for whole batches. Where there is none
- * for them (or for microbatch, or wishes->part_seeds), load.part_seeds says how many seeds are
+ * for them (or for microbatch, or params->part_seeds), plim_plan_part_seeds says how many seeds are
  * computed at a time, in the fewest equal parts that fit (to a quarter of their number), and the
  * log warns: losses then agree in f32 to about 1e-6, which large learning rates magnify, and to the
  * bit among all runs of the same part_seeds.
  */
-typedef struct plim_train_plan {
-    plim_load_plan_t load;
-    int num_accounts;
-    plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS]; /* all, the loader's included */
-    int64_t phase[PLIM_PHASES];                       /* sums of the accounts */
-    plim_phase_t peak_phase;                          /* the one of `total` */
-    int64_t total, line, minimum;
-    bool recompute; /* model.recompute, or chosen so that larger parts of batches fit */
-    plim_expectation_t expect;
-} plim_train_plan_t;
-
 PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim_training_t *training,
-                                       const plim_load_wishes_t *wishes,
-                                       plim_train_plan_t *plan_out);
+                                       const plim_plan_params_t *params, plim_plan_t **plan_out);
 
 /* A change of the settings that changes the result, and what it would come to. */
 typedef struct plim_advice {
@@ -222,7 +210,7 @@ typedef struct plim_advice {
  */
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,
-                                         const plim_load_wishes_t *wishes, int capacity,
+                                         const plim_plan_params_t *params, int capacity,
                                          plim_advice_t *advice_out, int *count_out);
 
 /*
@@ -236,7 +224,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
  * could not begin leaves no run behind. `events` may be NULL.
  */
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_training_t *training, const plim_train_plan_t *plan,
+                                  const plim_training_t *training, const plim_plan_t *plan,
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out);
 
@@ -263,9 +251,8 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
  * library versions or a plan of other part_seeds, it goes on and logs that bits may differ.
  */
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
-                                         const plim_training_t *training,
-                                         const plim_train_plan_t *plan, const char *run,
-                                         plim_train_event_fn events, void *user,
+                                         const plim_training_t *training, const plim_plan_t *plan,
+                                         const char *run, plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out);
 
 typedef enum plim_predict_kind {

@@ -57,7 +57,7 @@ static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *work
                                 plim__slot_t *slot, const plim__load_sources_t *sources,
                                 int64_t count, plim__blocks_out_t *out, bool *fits_out)
 {
-    const plim_load_plan_t *plan = &loader->plan;
+    const plim__load_plan_t *plan = &loader->plan;
     const int64_t *seeds = slot->seeds;
     out->node_capacity = plan->slot_nodes;
     out->edge_capacity = plan->slot_edges;
@@ -79,7 +79,7 @@ static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *work
 
 static plim_status_t too_large(const plim_loader_t *loader, const plim__slot_t *slot, int64_t count)
 {
-    const plim_load_plan_t *plan = &loader->plan;
+    const plim__load_plan_t *plan = &loader->plan;
     if (count > 1)
         return plim__fail(PLIM_ERR_BUDGET,
                           "batch %lld of epoch %lld does not fit a slot of %lld nodes and %lld "

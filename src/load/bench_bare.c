@@ -243,13 +243,13 @@ static plim_status_t copy_places(void *context, int worker)
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, const plim_load_plan_t *plan,
-                                         int64_t region, int64_t count, int64_t bytes,
-                                         uint64_t seed, plim_bench_result_t *result_out)
+PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t peak, int64_t region,
+                                         int64_t count, int64_t bytes, uint64_t seed,
+                                         plim_bench_result_t *result_out)
 {
     plim__arena_t arena;
     int64_t room = plim__min_i64(plim_ledger_available(job->ledger),
-                                 plan->total - plim_ledger_reserved(job->ledger)) -
+                                 peak - plim_ledger_reserved(job->ledger)) -
                    (int64_t)(stack_bytes(job) + PLIM__PAGE);
     bytes = plim__max_i64(plim__min_i64(bytes, COPY_BYTES), 1);
     region = plim__max_i64(plim__min_i64(region, room), bytes);

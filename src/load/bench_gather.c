@@ -13,6 +13,7 @@
 #include "feature/rows.h"
 #include "io/npy.h"
 #include "load/bench_bare.h"
+#include "load/plan_data.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
@@ -68,15 +69,15 @@ static size_t bench_bytes(const plim_job_t *job, const plim_dataset_info_t *info
     return bytes;
 }
 
-static plim__rows_disk_params_t disk_params(const plim_load_plan_t *plan)
+static plim__rows_disk_params_t disk_params(const plim__load_plan_t *plan)
 {
     return (plim__rows_disk_params_t){
         .workers = plan->workers, .depth = plan->io_depth, .gap = plan->merge_distance};
 }
 
-static void enter(plim_load_plan_t *plan, const char *name, size_t bytes)
+static void enter(plim__load_plan_t *plan, const char *name, size_t bytes)
 {
-    plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
     (void)snprintf(account->name, sizeof account->name, "%s", name);
     account->bytes =
         bytes < (size_t)INT64_MAX / 4 ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX / 4;
@@ -93,7 +94,7 @@ static int64_t held_bytes(const plim_job_t *job)
 
 /* The accounts of one way of doing it under the plan's line; their sum is the plan's total. */
 static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in_memory, int depth,
-                   plim_load_plan_t *plan)
+                   plim__load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plan->rows_in_memory = in_memory;
@@ -119,13 +120,13 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
 
 /* The least line under which rows are gathered: from memory, or from disk one read at a time. */
 static int64_t minimum_line(const plim_job_t *job, const plim_dataset_t *dataset,
-                            const plim_load_wishes_t *wishes, const plim_load_plan_t *plan)
+                            const plim_plan_params_t *wishes, const plim__load_plan_t *plan)
 {
     int64_t least = INT64_MAX / 2;
     for (int where = 1; where <= 2; where++) {
         int64_t low = 0, high = INT64_MAX / 2;
         while (wishes->rows != 3 - where && high - low > 1) {
-            plim_load_plan_t tried = *plan;
+            plim__load_plan_t tried = *plan;
             tried.line = low + (high - low) / 2;
             reckon(job, dataset, where == 1, 1, &tried);
             if (tried.total <= tried.line)
@@ -149,12 +150,11 @@ static plim_status_t refuse(const char *path, int64_t line, int64_t least)
                       path, (long long)given, plim__size_text(line, text), (long long)given);
 }
 
-PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                              const plim_recipe_t *recipe,
-                                              const plim_load_wishes_t *wishes,
-                                              plim_load_plan_t *plan_out)
+plim_status_t plim__bench_gather_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                                      plim__load_plan_t *plan_out)
 {
-    plim_load_plan_t plan = {
+    plim__load_plan_t plan = {
         .recipe = *recipe, .workers = plim__job_threads(job), .merge_distance = GAP};
     const char *path = plim__dataset_path(dataset);
     PLIM_TRY(plim__row_form_check(recipe->row_type));
@@ -182,6 +182,24 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
     plan.accounts[0].bytes -= unused;
     plan.total -= unused;
     plan.minimum = least;
+    *plan_out = plan;
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                              const plim_recipe_t *recipe,
+                                              const plim_plan_params_t *params,
+                                              plim_plan_t **plan_out)
+{
+    plim_plan_t *plan;
+    PLIM_TRY(plim__plan_create(job, &plan));
+    plim_status_t status =
+        plim__bench_gather_plan(job, dataset, recipe, params, &plan->numbers.load);
+    if (status != PLIM_OK) {
+        plim_plan_release(plan);
+        return status;
+    }
+    plim__plan_seal(plan, false);
     *plan_out = plan;
     return PLIM_OK;
 }
@@ -302,7 +320,7 @@ static plim_status_t measure(bench_t *bench, plim_status_t (*body)(void *, int),
 }
 
 static plim_status_t make_bench(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_load_plan_t *plan, int64_t calls, bench_t *bench)
+                                const plim__load_plan_t *plan, int64_t calls, bench_t *bench)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim_recipe_t *recipe = &plan->recipe;
@@ -331,7 +349,7 @@ static plim_status_t make_bench(const plim_job_t *job, const plim_dataset_t *dat
 }
 
 static plim_status_t gather_rows(bench_t *bench, const plim_dataset_t *dataset,
-                                 const plim_load_plan_t *plan, plim_bench_result_t *result)
+                                 const plim__load_plan_t *plan, plim_bench_result_t *result)
 {
     plim__rows_stats_t stats;
     plim__rows_disk_params_t params = disk_params(plan);
@@ -370,10 +388,9 @@ static plim_status_t bare_rows(bench_t *bench, const plim_dataset_t *dataset, bo
     return status;
 }
 
-PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_dataset_t *dataset,
-                                         const plim_load_plan_t *plan, int64_t calls,
-                                         plim_bench_result_t *gather_out,
-                                         plim_bench_result_t *bare_out)
+plim_status_t plim__bench_gather(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 const plim__load_plan_t *plan, int64_t calls,
+                                 plim_bench_result_t *gather_out, plim_bench_result_t *bare_out)
 {
     bench_t bench;
     plim_bench_result_t gather, bare;
@@ -390,4 +407,12 @@ PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_datas
     *gather_out = gather;
     *bare_out = bare;
     return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_dataset_t *dataset,
+                                         const plim_plan_t *plan, int64_t calls,
+                                         plim_bench_result_t *gather_out,
+                                         plim_bench_result_t *bare_out)
+{
+    return plim__bench_gather(job, dataset, &plan->numbers.load, calls, gather_out, bare_out);
 }

@@ -88,7 +88,7 @@ struct plim_loader {
     int stop;
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     plim__loader_params_t params;
     int64_t *graph_indptr; /* (num_graphs + 1); NULL in one graph */
     int threads_account;   /* where the stacks are reserved, and how many bytes of them */
@@ -130,9 +130,9 @@ struct plim_loader {
 };
 
 /* Bytes of the account "loader", and of thread stacks (account "threads"). */
-size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
+size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim__load_plan_t *plan,
                              const plim__loader_params_t *parts);
-size_t plim__loader_threads_estimate(const plim_load_plan_t *plan,
+size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
                                      const plim__loader_params_t *parts);
 
 /* Offsets, and the dataset's lists and rows as planned. Cleaned up by plim__load_sources_close,
@@ -189,7 +189,7 @@ void plim__load_resize(plim_loader_t *loader, int64_t target);
 void plim__load_raise(plim_loader_t *loader, int64_t limit);
 
 /* The builder of windows. */
-size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
+size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim__load_plan_t *plan,
                                    const plim__loader_params_t *parts);
 plim_status_t plim__load_builder_create(plim_loader_t *loader);
 void plim__load_builder_destroy(plim_loader_t *loader);

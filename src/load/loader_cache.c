@@ -53,7 +53,7 @@ static size_t row_bytes(const plim_loader_t *loader)
 /* Nothing that the plan holds besides is there yet, so choosing may use its room. */
 static size_t work_bytes(const plim_loader_t *loader)
 {
-    const plim_load_plan_t *plan = &loader->plan;
+    const plim__load_plan_t *plan = &loader->plan;
     const size_t least = plim__access_work_minimum(loader->asked, loader->info->num_nodes);
     const size_t stays = plim__access_estimate(loader->info->num_nodes);
     const int64_t available = plim_ledger_available(loader->job.ledger);
@@ -133,7 +133,7 @@ static void share_room(const plim_loader_t *loader, plim__access_params_t *param
  */
 static void divide_windows(plim_loader_t *loader)
 {
-    plim_load_plan_t *plan = &loader->plan;
+    plim__load_plan_t *plan = &loader->plan;
     const plim__load_window_params_t *window = &loader->params.window;
     const double entry = (double)entry_bytes(loader), row = (double)window->row_bytes;
     const double room = (double)plan->window_draws * entry + (double)plan->window_rows * row;
@@ -149,7 +149,7 @@ static void divide_windows(plim_loader_t *loader)
 /* What is kept keeps its room, and the windows have the rest. */
 static void divide_room(plim_loader_t *loader)
 {
-    plim_load_plan_t *plan = &loader->plan;
+    plim__load_plan_t *plan = &loader->plan;
     const plim__access_t *worth = &loader->access;
     const size_t row = PLIM__LOAD_WINDOWS * loader->params.window.row_bytes;
     const size_t whole = whole_room(loader);

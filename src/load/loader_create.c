@@ -6,7 +6,7 @@
 #include "load/recipe.h"
 #include "store/file_check.h"
 
-static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+static size_t arena_bytes(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
     const size_t nodes = plim__arena_piece((size_t)plan->slot_nodes, sizeof(int64_t), 1);
     size_t sum = plim__arena_piece(1, sizeof(plim_loader_t), 1) +
@@ -22,7 +22,7 @@ static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_
                : SIZE_MAX;
 }
 
-size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan_t *plan,
+size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim__load_plan_t *plan,
                              const plim__loader_params_t *parts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -33,14 +33,14 @@ size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim_load_plan
     return sum;
 }
 
-size_t plim__loader_threads_estimate(const plim_load_plan_t *plan,
+size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
                                      const plim__loader_params_t *parts)
 {
     /* The builder's thread is one of those that build its windows. */
     return (size_t)(plan->workers - 1 + parts->builders) * PLIM__THREAD_BYTES;
 }
 
-static plim_status_t check_plan(const plim_load_plan_t *plan)
+static plim_status_t check_plan(const plim__load_plan_t *plan)
 {
     if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX)
         return plim__fail(
@@ -100,7 +100,7 @@ static void init_sync(plim_loader_t *loader)
 
 /* The loader itself, empty but whole: it can be destroyed from here on. */
 static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 const plim_load_plan_t *plan, plim_loader_t **loader_out)
+                                 const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
@@ -165,8 +165,8 @@ static plim_status_t fill(plim_loader_t *loader)
     return start_workers(loader);
 }
 
-PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                          const plim_load_plan_t *plan, plim_loader_t **loader_out)
+plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
     plim_loader_t *loader;
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
@@ -180,6 +180,12 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     }
     *loader_out = loader;
     return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const plim_plan_t *plan, plim_loader_t **loader_out)
+{
+    return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
 PLIM_API void plim_loader_destroy(plim_loader_t *loader)

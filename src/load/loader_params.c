@@ -53,7 +53,7 @@ static size_t array_bytes(int64_t count, int64_t columns, size_t width)
 }
 
 static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
-                                          const plim_load_plan_t *plan, bool with_rows)
+                                          const plim__load_plan_t *plan, bool with_rows)
 {
     const plim_recipe_t *recipe = &plan->recipe;
     const int64_t seeds = plim__load_part_seeds(info, recipe, plan->part_seeds);
@@ -84,7 +84,7 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
 }
 
 static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
-                                                const plim_load_plan_t *plan,
+                                                const plim__load_plan_t *plan,
                                                 const plim__loader_params_t *parts)
 {
     const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
@@ -111,7 +111,7 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
 }
 
 void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_load_plan_t *plan, plim__loader_params_t *parts_out)
+                              const plim__load_plan_t *plan, plim__loader_params_t *parts_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);

@@ -6,11 +6,10 @@
 #define PLIM_LOAD_LOADER_PARAMS_H
 
 #include "feature/rows.h"
+#include "load/plan_data.h"
 #include "load/window.h"
 #include "sample/blocks.h"
 #include "sample/topology.h"
-
-#include <plimsoll/plan.h>
 
 #define PLIM__LOAD_WINDOWS 2 /* one is consumed while the next is prepared */
 
@@ -39,6 +38,10 @@ typedef struct plim__loader_params {
     plim__load_slot_sizes_t slot;
 } plim__loader_params_t;
 
+/* plim_loader_create by numbers alone. */
+plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim__load_plan_t *plan, plim_loader_t **loader_out);
+
 /* What is drawn for it: the wish itself, or one hop over all edges in a dataset of many graphs. */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
@@ -52,6 +55,6 @@ int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe
 
 /* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
 void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_load_plan_t *plan, plim__loader_params_t *parts_out);
+                              const plim__load_plan_t *plan, plim__loader_params_t *parts_out);
 
 #endif

@@ -4,7 +4,7 @@
 
 static plim_status_t open_topology(plim_loader_t *loader)
 {
-    const plim_load_plan_t *plan = &loader->plan;
+    const plim__load_plan_t *plan = &loader->plan;
     plim__topology_disk_params_t params = loader->params.lists;
     if (plan->topology_in_memory)
         return plim__topology_memory_create(loader->asked, loader->dataset, loader->offsets,

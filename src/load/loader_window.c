@@ -69,14 +69,14 @@ struct plim__load_builder {
 };
 
 /* Steps that a window may have: no more than the longest epoch. */
-static int64_t steps_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+static int64_t steps_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
     const int64_t size = plan->recipe.batch_size;
     const int64_t most = plim__load_largest_split(info) / size + 1;
     return plim__max_i64(1, plim__min_i64(plan->window_steps, most));
 }
 
-static int64_t entries_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+static int64_t entries_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
     int64_t entries;
     if (!plim__mul_i64(steps_of(info, plan), plan->recipe.batch_size, &entries))
@@ -85,12 +85,12 @@ static int64_t entries_of(const plim_dataset_info_t *info, const plim_load_plan_
 }
 
 /* A graph's node takes at least one place of the window's draws, so more would not fit anyway. */
-static int64_t graph_nodes_of(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+static int64_t graph_nodes_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
     return info->num_graphs == 0 ? 0 : plim__min_i64(info->num_nodes, plan->window_draws);
 }
 
-static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_t *plan)
+static size_t arena_bytes(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
     const size_t pieces[] = {
         plim__arena_piece(1, sizeof(plim__load_builder_t), 1),
@@ -104,7 +104,7 @@ static size_t arena_bytes(const plim_dataset_info_t *info, const plim_load_plan_
     return plim__round_up(sum, PLIM__PAGE);
 }
 
-size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim_load_plan_t *plan,
+size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim__load_plan_t *plan,
                                    const plim__loader_params_t *parts)
 {
     return parts->windowed ? arena_bytes(info, plan) : 0;
@@ -368,7 +368,7 @@ void plim__load_builder_stats(const plim_loader_t *loader, plim_load_stats_t *st
 plim_status_t plim__load_builder_create(plim_loader_t *loader)
 {
     const plim_dataset_info_t *info = loader->info;
-    const plim_load_plan_t *plan = &loader->plan;
+    const plim__load_plan_t *plan = &loader->plan;
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(loader->job.ledger, "loader", arena_bytes(info, plan), &arena));
     plim__load_builder_t *builder = plim__arena_carve(&arena, 1, sizeof *builder, 1);

@@ -36,7 +36,7 @@ size_t plim__merge_distance_of(double small_seconds, double large_seconds)
 }
 
 size_t plim__merge_distance_measure(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim_load_plan_t *plan)
+                                    const plim__load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const bool rows = !plan->rows_in_memory && info->num_features > 0;

@@ -2,7 +2,7 @@
 #ifndef PLIM_LOAD_MERGE_DISTANCE_H
 #define PLIM_LOAD_MERGE_DISTANCE_H
 
-#include <plimsoll/plan.h>
+#include "load/plan_data.h"
 
 /* The gap, between a page and 64 KiB, from the seconds that reads of the two sizes take: a read of
  * s bytes takes call + s * byte, and the gap is call / byte. */
@@ -18,6 +18,6 @@ size_t plim__merge_distance_of(double small_seconds, double large_seconds);
  * be made. Memory: 9 MiB a thread, given back.
  */
 size_t plim__merge_distance_measure(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim_load_plan_t *plan);
+                                    const plim__load_plan_t *plan);
 
 #endif

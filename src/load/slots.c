@@ -10,7 +10,7 @@ static plim__slot_t *slot_of(plim_batch_t *batch)
     return (plim__slot_t *)(void *)batch;
 }
 
-size_t plim__slots_estimate(const plim_load_plan_t *plan, const plim__loader_params_t *parts)
+size_t plim__slots_estimate(const plim__load_plan_t *plan, const plim__loader_params_t *parts)
 {
     const size_t count = (size_t)plan->num_slots;
     size_t bytes;
@@ -45,7 +45,7 @@ static void lay_out(plim__slot_t *slot, const plim__load_slot_sizes_t *sizes, ch
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
 }
 
-plim_status_t plim__slots_create(const plim_job_t *job, const plim_load_plan_t *plan,
+plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t *plan,
                                  const plim__loader_params_t *parts, void (*freed)(void *),
                                  void *context, plim__slots_t **slots_out)
 {

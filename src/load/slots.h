@@ -47,11 +47,11 @@ struct plim__slots {
     _Alignas(64) atomic_int held;       /* slots in the callers' hands */
 };
 
-size_t plim__slots_estimate(const plim_load_plan_t *plan, const plim__loader_params_t *parts);
+size_t plim__slots_estimate(const plim__load_plan_t *plan, const plim__loader_params_t *parts);
 
 /* Account "slots"; every page is touched, so that memory does not grow later. PLIM_ERR_BUDGET,
  * PLIM_ERR_NOMEM. */
-plim_status_t plim__slots_create(const plim_job_t *job, const plim_load_plan_t *plan,
+plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t *plan,
                                  const plim__loader_params_t *parts, void (*freed)(void *),
                                  void *context, plim__slots_t **slots_out);
 void plim__slots_destroy(plim__slots_t *slots);

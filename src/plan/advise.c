@@ -29,7 +29,7 @@ typedef struct advising {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
     const plim_training_t *training; /* as it was asked for */
-    plim_load_wishes_t wishes;
+    plim_plan_params_t wishes;
     plim__probe_t probe; /* of its recipe, where that is known */
     bool whole;          /* batches are to be computed whole; else anything will do that fits */
 } advising_t;
@@ -57,8 +57,8 @@ static plim__probe_t probe_for(const advising_t *advising, const plim_training_t
 static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
 {
     const plim__probe_t trial = probe_for(advising, training);
-    plim_load_wishes_t wishes = advising->wishes;
-    plim_train_plan_t plan;
+    plim_plan_params_t wishes = advising->wishes;
+    plim__train_plan_t plan;
     wishes.memory = memory;
     return plim__train_plan_quiet(advising->job, advising->dataset, training, &wishes,
                                   trial.count > 0 ? &trial : NULL, &plan) == PLIM_OK &&
@@ -233,7 +233,7 @@ static void add_advice(const advising_t *advising, const plim_training_t *change
 
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,
-                                         const plim_load_wishes_t *wishes, int capacity,
+                                         const plim_plan_params_t *wishes, int capacity,
                                          plim_advice_t *advice_out, int *count_out)
 {
     advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
@@ -259,7 +259,7 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
 }
 
 void plim__advise_text(const plim_job_t *job, const plim_dataset_t *dataset,
-                       const plim_training_t *training, const plim_load_wishes_t *wishes,
+                       const plim_training_t *training, const plim_plan_params_t *wishes,
                        char text_out[PLIM__ADVICE_TEXT])
 {
     plim_advice_t advice[NUM_KINDS];

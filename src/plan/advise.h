@@ -10,7 +10,7 @@
 
 /* ", or --hidden 128, or --batch 256"; "" when nothing would help. */
 void plim__advise_text(const plim_job_t *job, const plim_dataset_t *dataset,
-                       const plim_training_t *training, const plim_load_wishes_t *wishes,
+                       const plim_training_t *training, const plim_plan_params_t *wishes,
                        char text_out[PLIM__ADVICE_TEXT]);
 
 #endif

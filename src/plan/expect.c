@@ -41,7 +41,7 @@ static double hit_share(double kept, double needed, double all)
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
  * other in one. */
 static void add_reads(double count, double bytes, double file_bytes, double gap, double times,
-                      plim_expectation_t *expect)
+                      plim__expectation_t *expect)
 {
     if (count < 1)
         return;
@@ -60,7 +60,7 @@ static double row_bytes(const plim_dataset_info_t *info)
 }
 
 /* Steps that a window of the plan has: by its draws, and by the rows that it does not find kept. */
-static int64_t window_steps(const plim__load_facts_t *facts, const plim_load_plan_t *plan,
+static int64_t window_steps(const plim__load_facts_t *facts, const plim__load_plan_t *plan,
                             double row_hits)
 {
     const int64_t batch = facts->batch_seeds;
@@ -92,8 +92,8 @@ static double destinations(const plim__manifest_t *manifest, const plim_recipe_t
 }
 
 /* Reads of lists and rows, window by window. */
-static void expect_reads(const plim__load_facts_t *facts, const plim_load_plan_t *plan,
-                         plim_expectation_t *expect)
+static void expect_reads(const plim__load_facts_t *facts, const plim__load_plan_t *plan,
+                         plim__expectation_t *expect)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
     const plim_dataset_info_t *info = &manifest->info;
@@ -134,26 +134,27 @@ static double drawn_edges(const plim__load_facts_t *facts, const plim__load_size
 }
 
 /* Of building one batch, on one core. */
-static double load_seconds(const plim_expectation_t *expect)
+static double load_seconds(const plim__expectation_t *expect)
 {
     return (double)expect->batch_edges / rates.edges + (double)expect->batch_nodes / rates.rows +
            (double)expect->batch_bytes / rates.bytes;
 }
 
 /* Of an epoch: what is computed while the disk reads, or what it reads if that takes longer. */
-static double epoch_seconds(const plim_expectation_t *expect, double step_seconds)
+static double epoch_seconds(const plim__expectation_t *expect, double step_seconds)
 {
     const double disk =
         (double)expect->epoch_reads / rates.reads + (double)expect->epoch_read_bytes / rates.disk;
     return fmax((double)expect->epoch_steps * step_seconds, disk);
 }
 
-plim_expectation_t plim__load_expect(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+plim__expectation_t plim__load_expect(const plim__load_facts_t *facts,
+                                      const plim__load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const plim__load_size_t batch = plim__load_expected(facts, facts->batch_seeds);
     const double row = facts->recipe->no_features ? 0 : row_bytes(info);
-    plim_expectation_t expect = {.batch_nodes = batch.nodes};
+    plim__expectation_t expect = {.batch_nodes = batch.nodes};
     expect.batch_edges = (int64_t)drawn_edges(facts, &batch);
     expect.batch_bytes = (int64_t)((double)batch.nodes * row + (double)batch.edges * 4);
     expect.epoch_steps = (info->num_split[PLIM_TRAIN] - 1) / facts->recipe->batch_size + 1;
@@ -167,7 +168,7 @@ plim_expectation_t plim__load_expect(const plim__load_facts_t *facts, const plim
 
 /* Rows that layer i computes, of an expected batch. */
 static double layer_rows(const plim_dataset_t *dataset, const plim_training_t *training,
-                         const plim_train_plan_t *plan, int layer)
+                         const plim__train_plan_t *plan, int layer)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
     const plim_recipe_t *recipe = &plan->load.recipe;
@@ -188,7 +189,7 @@ static double products_of(plim_model_kind_t kind)
 
 /* Forward and back, of one batch on one core. */
 static double model_seconds(const plim_dataset_t *dataset, const plim_training_t *training,
-                            const plim_train_plan_t *plan)
+                            const plim__train_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim_model_t *model = &training->model;
@@ -213,7 +214,7 @@ static double model_seconds(const plim_dataset_t *dataset, const plim_training_t
 /* What else a run directory holds: four headers of checkpoints, and lines. */
 #define RUN_FILES_BYTES ((int64_t)1 << 20)
 
-static int64_t account_bytes(const plim_train_plan_t *plan, const char *name)
+static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
@@ -222,9 +223,9 @@ static int64_t account_bytes(const plim_train_plan_t *plan, const char *name)
 }
 
 void plim__train_expect(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim_training_t *training, plim_train_plan_t *plan)
+                        const plim_training_t *training, plim__train_plan_t *plan)
 {
-    plim_expectation_t *expect = &plan->expect;
+    plim__expectation_t *expect = &plan->expect;
     const double cores = plim__job_threads(job);
     const int64_t parts = plan->load.part_seeds > 0
                               ? (plan->load.recipe.batch_size - 1) / plan->load.part_seeds + 1

@@ -17,18 +17,18 @@ static int64_t times(int64_t count, size_t bytes)
 }
 
 /* Adds an account unless it is empty. */
-static void enter(plim_load_plan_t *plan, const char *name, int64_t bytes)
+static void enter(plim__load_plan_t *plan, const char *name, int64_t bytes)
 {
-    if (bytes == 0 || plan->num_accounts == PLIM_PLAN_ACCOUNTS)
+    if (bytes == 0 || plan->num_accounts == PLIM__PLAN_ACCOUNTS)
         return;
-    plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
     (void)snprintf(account->name, sizeof account->name, "%s", name);
     account->bytes = bytes;
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
-        account->phase[phase] = phase == PLIM_PHASE_PREDICT ? 0 : bytes;
+    for (int phase = 0; phase < PLIM__PHASES; phase++)
+        account->phase[phase] = phase == PLIM__PHASE_PREDICT ? 0 : bytes;
 }
 
-static int64_t sum_accounts(const plim_load_plan_t *plan)
+static int64_t sum_accounts(const plim__load_plan_t *plan)
 {
     int64_t sum = 0;
     for (int i = 0; i < plan->num_accounts; i++)
@@ -38,7 +38,7 @@ static int64_t sum_accounts(const plim_load_plan_t *plan)
 
 /* A disk source's estimate holds its hot part and what serves reading: two accounts. */
 static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim__loader_params_t *parts, plim_load_plan_t *plan,
+                        const plim__loader_params_t *parts, plim__load_plan_t *plan,
                         int64_t *io_bytes)
 {
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
@@ -54,7 +54,7 @@ static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
 
 /* Returns what filling takes besides. */
 static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim__loader_params_t *parts, plim_load_plan_t *plan,
+                          const plim__loader_params_t *parts, plim__load_plan_t *plan,
                           int64_t *io_bytes)
 {
     plim__rows_disk_params_t cold = parts->rows;
@@ -70,7 +70,7 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
 /* Offsets, seeds and the choice of what is hot come first: what reading and choosing take is gone
  * before the rest is there. Returns the most that is held meanwhile. */
 static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
-                           plim_load_plan_t *plan)
+                           plim__load_plan_t *plan)
 {
     int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     int64_t work_bytes = plim__cost_pages(plim__offsets_work_minimum(job));
@@ -88,7 +88,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
 /* What is in memory comes next, and what reads it is gone when it is there. Returns the most that
  * is held meanwhile, `before` being there already. */
 static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset,
-                            const plim__loader_params_t *parts, plim_load_plan_t *plan,
+                            const plim__loader_params_t *parts, plim__load_plan_t *plan,
                             int64_t before)
 {
     int64_t most = 0;
@@ -110,7 +110,7 @@ static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset
 }
 
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
-                        plim_load_plan_t *plan)
+                        plim__load_plan_t *plan)
 {
     plim__loader_params_t parts;
     int64_t io_bytes = 0, filling = 0;
@@ -141,7 +141,7 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "thread stacks", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
     const int64_t sum = sum_accounts(plan);
     for (int i = first; i < plan->num_accounts && making > sum; i++)
-        plan->accounts[i].phase[PLIM_PHASE_START] = 0;
+        plan->accounts[i].phase[PLIM__PHASE_START] = 0;
     plan->start = plim__max_i64(sum, making);
     return sum;
 }

@@ -129,7 +129,7 @@ static bool has_draws(const plim__load_facts_t *facts)
  * nothing is drawn from stay on disk. */
 static bool allowed(const plim__load_facts_t *facts, const arrangement_t *arrangement)
 {
-    const plim_load_wishes_t *wishes = facts->wishes;
+    const plim_plan_params_t *wishes = facts->wishes;
     const bool topology = has_draws(facts)
                               ? wishes->topology != (arrangement->topology_in_memory ? 2 : 1)
                               : !arrangement->topology_in_memory;
@@ -169,7 +169,7 @@ static int64_t most_cached(const plim__load_facts_t *facts, int64_t bytes, int64
     return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
 }
 
-static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     if (plan->rows_in_memory)
         return 0;
@@ -190,7 +190,7 @@ static int64_t seeds_lists(const plim__load_facts_t *facts)
     return bytes < (double)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
 }
 
-static int64_t most_cached_lists(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t most_cached_lists(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     if (plan->topology_in_memory || !has_draws(facts))
         return 0;
@@ -258,9 +258,9 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 
 /* All that the arrangement needs, and nothing more. */
 static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *arrangement,
-                         plim_load_plan_t *plan)
+                         plim__load_plan_t *plan)
 {
-    const plim_load_wishes_t *wishes = facts->wishes;
+    const plim_plan_params_t *wishes = facts->wishes;
     memset(plan, 0, sizeof *plan);
     plan->recipe = *facts->recipe;
     plan->workers = plim__job_threads(facts->job);
@@ -290,13 +290,13 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
         plan->list_cache_bytes = (size_t)most_cached_lists(facts, plan);
 }
 
-static int64_t beside_of(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t beside_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     return facts->beside->bytes(facts->beside->context, plan);
 }
 
 /* The plan's total under that line; INT64_MAX when it is past any. */
-static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
     int64_t held = facts->held + plim__footprint_growth(line);
@@ -308,7 +308,7 @@ static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim_load
 /* What grows to the size that fits. */
 typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, HOT_LISTS, HOT_ROWS } quantity_t;
 
-static void set(plim_load_plan_t *plan, quantity_t quantity, int64_t value)
+static void set(plim__load_plan_t *plan, quantity_t quantity, int64_t value)
 {
     if (quantity == WINDOW_DRAWS)
         plan->window_draws = value;
@@ -321,7 +321,7 @@ static void set(plim_load_plan_t *plan, quantity_t quantity, int64_t value)
 }
 
 /* The largest value above `low` and up to `most` whose total is within `limit`; else `low`. */
-static void grow(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+static void grow(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
                  quantity_t quantity, int64_t low, int64_t most, int64_t limit)
 {
     while (low < most) {
@@ -340,7 +340,7 @@ static int64_t share(int64_t from, int64_t to, int64_t part)
     return from + plim__max_i64(to - from, 0) / part;
 }
 
-static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     int64_t least = total_of(facts, line, plan);
     int64_t limit = plim__min_i64(line, least + line / DEPTH_PART);
@@ -357,10 +357,10 @@ static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim_load_
  * Whether so many slots of that size stay within the limit, and what grows beside them within the
  * line or its share of it; the plan keeps them if so.
  */
-static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
                       int num_slots, const plim__load_size_t *size, int64_t limit)
 {
-    plim_load_plan_t tried = *plan;
+    plim__load_plan_t tried = *plan;
     tried.num_slots = num_slots;
     tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
     tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
@@ -379,14 +379,14 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim_load_p
 }
 
 /* How many slots of that size, from few to many, are in proportion to the data. */
-static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t *plan, int few,
+static int proportionate(const plim__load_facts_t *facts, const plim__load_plan_t *plan, int few,
                          int many, const plim__load_size_t *size)
 {
     int64_t data = file_bytes(facts, "indices.npy");
     if (has_rows(facts))
         data = plim__add_saturating_i64(data, file_bytes(facts, "features.npy"));
     const size_t room = (size_t)plim__max_i64(data / SLOTS_DATA_PART, SLOTS_ROOM);
-    plim_load_plan_t tried = *plan;
+    plim__load_plan_t tried = *plan;
     tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
     tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
     for (tried.num_slots = many; tried.num_slots > few; tried.num_slots--) {
@@ -400,22 +400,22 @@ static int proportionate(const plim__load_facts_t *facts, const plim_load_plan_t
 
 /* The part of the room that slots may take: all of it where neither windows nor hot rows want it.
  */
-static int64_t slots_share(int64_t least, int64_t line, const plim_load_plan_t *plan, int64_t part)
+static int64_t slots_share(int64_t least, int64_t line, const plim__load_plan_t *plan, int64_t part)
 {
     return share(least, line, plan->window_steps > 0 ? part : 1);
 }
 
 /* Takes as much of a batch as fits, by 64ths of it. */
-static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
                          int num_slots, const plim__load_size_t *batch, int64_t limit)
 {
-    const plim_load_plan_t least = *plan;
+    const plim__load_plan_t least = *plan;
     int low = 0, high = 64;
     while (low < high) {
         const int middle = high - (high - low) / 2;
         const plim__load_size_t size = {batch->nodes - batch->nodes / 64 * (64 - middle),
                                         batch->edges - batch->edges / 64 * (64 - middle)};
-        plim_load_plan_t tried = least;
+        plim__load_plan_t tried = least;
         if (try_slots(facts, line, &tried, num_slots, &size, limit)) {
             *plan = tried;
             low = middle;
@@ -431,7 +431,7 @@ static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim_loa
  * their own: one for each worker and one for the caller; else for batches as expected; else as
  * large as may be. False when it had to be less than an expected batch in each of two slots.
  */
-static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     int wish = facts->wishes->num_slots;
     int most = (int)plim__min_i64((int64_t)SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
@@ -457,7 +457,7 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim_load_
     return false;
 }
 
-static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
     int64_t begin = total_of(facts, line, plan);
@@ -471,7 +471,7 @@ static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim_loa
 }
 
 /* Grows what is kept in memory of a kind, unless it would come to next to nothing. */
-static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan,
+static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
                       quantity_t quantity, int64_t limit)
 {
     bool rows = quantity == HOT_ROWS;
@@ -484,7 +484,7 @@ static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim_load_p
 }
 
 /* Hot lists and rows get what is left. */
-static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     int64_t limit = share(total_of(facts, line, plan), line, LISTS_PART);
     grow_kept(facts, line, plan, HOT_LISTS, limit);
@@ -496,23 +496,23 @@ static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim_load_pl
 
 /* Whether it stays in memory and leaves the rest the room it should have. */
 static bool comfortable(const plim__load_facts_t *facts, int64_t line,
-                        const arrangement_t *arrangement, const plim_load_plan_t *plan)
+                        const arrangement_t *arrangement, const plim__load_plan_t *plan)
 {
     if (!arrangement->topology_in_memory || arrangement->rows_in_memory ||
         facts->wishes->topology == 1)
         return true;
-    plim_load_plan_t other;
+    plim__load_plan_t other;
     take_minimum(facts, &(arrangement_t){false, false}, &other);
     int64_t room = line - total_of(facts, line, &other);
-    plim_load_plan_t self = *plan;
+    plim__load_plan_t self = *plan;
     return total_of(facts, line, &self) - total_of(facts, line, &other) <= room / ADJACENCY_PART;
 }
 
 /* From the least that the arrangement needs to its share of the line; false when it is cramped. */
-static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan)
+static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     const bool windowed = plan->window_steps > 0;
-    const plim_load_plan_t least = *plan;
+    const plim__load_plan_t least = *plan;
     if (windowed)
         grow_depth(facts, line, plan);
     bool good = grow_slots(facts, line, plan);
@@ -533,21 +533,21 @@ static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim_load_pl
  * more than the others had left, hot rows come first, unless slots would be cramped.
  */
 static void grow_hot_first(const plim__load_facts_t *facts, int64_t line,
-                           const arrangement_t *arrangement, plim_load_plan_t *plan)
+                           const arrangement_t *arrangement, plim__load_plan_t *plan)
 {
     if (plan->rows_in_memory || plan->row_cache_bytes > 0 || facts->wishes->row_cache != 0 ||
         line - total_of(facts, line, plan) < line / LEFT_PART)
         return;
-    plim_load_plan_t tried;
+    plim__load_plan_t tried;
     take_minimum(facts, arrangement, &tried);
     tried.row_cache_bytes = (size_t)plim__min_i64(KEPT_MIN, most_cached_rows(facts, &tried));
     if (total_of(facts, line, &tried) <= line && grow_all(facts, line, &tried))
         *plan = tried;
 }
 
-bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
+bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan_out)
 {
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     bool found = false, whole = false, done = false;
     for (size_t i = 0; i < NUM_ARRANGEMENTS && !done; i++) {
         if (!allowed(facts, &arrangements[i]))
@@ -575,7 +575,7 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_pla
 
 static bool fits_minimum(const plim__load_facts_t *facts, int64_t line)
 {
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
         if (allowed(facts, &arrangements[i])) {
             take_minimum(facts, &arrangements[i], &plan);

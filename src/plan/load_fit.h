@@ -5,18 +5,17 @@
 #ifndef PLIM_PLAN_LOAD_FIT_H
 #define PLIM_PLAN_LOAD_FIT_H
 
+#include "load/plan_data.h"
 #include "plan/load_plan.h"
 #include "plan/load_size.h"
 #include "store/dataset.h"
-
-#include <plimsoll/plan.h>
 
 /* What is known before anything is chosen. */
 typedef struct plim__load_facts {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
     const plim_recipe_t *recipe;
-    const plim_load_wishes_t *wishes;
+    const plim_plan_params_t *wishes;
     const plim__load_beside_t *beside;
     int64_t held;              /* on the ledger already, less what grows with the line */
     int64_t epoch_seeds;       /* of the largest split */
@@ -41,7 +40,7 @@ plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_s
 plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds);
 
 /* True, and the plan but for its least line, when something fits under the line. */
-bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out);
+bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan_out);
 
 /* The least line under which plim__load_fit is true. */
 int64_t plim__load_minimum(const plim__load_facts_t *facts);

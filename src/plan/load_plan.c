@@ -1,4 +1,5 @@
 #include "plan/load_plan.h"
+#include "load/plan_data.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -13,8 +14,6 @@
 #include "plan/expect.h"
 #include "plan/load_fit.h"
 #include "plan/statistics.h"
-
-#include <plimsoll/plan.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +38,7 @@ static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_reci
     return PLIM_OK;
 }
 
-static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
+static plim_status_t check_wishes(const plim_plan_params_t *wishes)
 {
     const struct {
         const char *name;
@@ -55,7 +54,7 @@ static plim_status_t check_wishes(const plim_load_wishes_t *wishes)
         {"hot_rows", wishes->row_cache, -1, INT64_MAX},
         {"hot_lists", wishes->list_cache, -1, INT64_MAX},
     };
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     for (size_t i = 0; i < sizeof given / sizeof given[0]; i++)
         if (given[i].value < given[i].least || given[i].value > given[i].most)
             return plim__fail(PLIM_ERR_USAGE,
@@ -107,7 +106,7 @@ static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
+                                const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
                                 const plim__load_beside_t *beside, plim__load_facts_t *facts,
                                 int64_t *rounding_out)
 {
@@ -143,7 +142,7 @@ static int64_t probe_total(const plim__load_facts_t *facts, int64_t line)
  * Where batches may be cut, they are always drawn: what a part may need decides where it is halved,
  * and so the last bits, which must not depend on the arrangement.
  */
-static bool needs_probe(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static bool needs_probe(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
     const bool guessed =
@@ -156,22 +155,22 @@ static bool needs_probe(const plim__load_facts_t *facts, const plim_load_plan_t 
  * The accounts that stand on the ledger already come first. The process's holds the page tables of
  * a full line; the plan knows how full it will be. What the plan rounded up is the process's too.
  */
-static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *plan)
+static void add_held(plim_ledger_t *ledger, int64_t rounding, plim__load_plan_t *plan)
 {
     const int64_t fixed = plan->total - plim__footprint_growth(plan->line);
     int64_t unused = plan->total - plim__min_i64(plim__footprint_minimum(fixed), plan->line);
     int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
                       plim__footprint_growth(plan->line) + unused;
     plan->total -= unused;
-    plim_account_info_t infos[PLIM_PLAN_ACCOUNTS];
-    int count = plim_ledger_accounts(ledger, PLIM_PLAN_ACCOUNTS, infos);
+    plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
+    int count = plim_ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
     int64_t other = 0;
     int held = 0;
-    plim_plan_account_t accounts[PLIM_PLAN_ACCOUNTS];
-    for (int i = 0; i < count && i < PLIM_PLAN_ACCOUNTS; i++) {
+    plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS];
+    for (int i = 0; i < count && i < PLIM__PLAN_ACCOUNTS; i++) {
         if (infos[i].reserved == 0)
             continue;
-        if (held + plan->num_accounts + 1 >= PLIM_PLAN_ACCOUNTS) {
+        if (held + plan->num_accounts + 1 >= PLIM__PLAN_ACCOUNTS) {
             other += infos[i].reserved;
             continue;
         }
@@ -184,7 +183,7 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *
         accounts[held++].bytes = other;
     }
     for (int i = 0; i < held; i++)
-        for (int phase = 0; phase < PLIM_PHASES; phase++)
+        for (int phase = 0; phase < PLIM__PHASES; phase++)
             accounts[i].phase[phase] = accounts[i].bytes;
     memcpy(accounts + held, plan->accounts, (size_t)plan->num_accounts * sizeof accounts[0]);
     plan->num_accounts += held;
@@ -193,7 +192,7 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim_load_plan_t *
 }
 
 /* What is hot may grow by what is shared with it. */
-static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan_t *plan)
+static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim__load_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
@@ -205,7 +204,7 @@ static int64_t scratch_bytes(const plim_dataset_t *dataset, const plim_load_plan
     return plim__rows_packed_bytes(dataset, bytes);
 }
 
-static bool fits_a_slot(const plim_load_plan_t *plan, plim__load_size_t size)
+static bool fits_a_slot(const plim__load_plan_t *plan, plim__load_size_t size)
 {
     return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
 }
@@ -215,7 +214,7 @@ static int64_t whole_line(const plim__load_facts_t *facts, int64_t line)
 {
     const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     int64_t low = line, high = line;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     do {
         if (high > INT64_MAX / 4)
             return 0;
@@ -233,7 +232,7 @@ static int64_t whole_line(const plim__load_facts_t *facts, int64_t line)
 }
 
 /* Says so when batches will come in parts: the loader halves them until they fit. */
-static void log_parts(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static void log_parts(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const int64_t seeds = facts->part_seeds;
     int64_t parts = 1;
@@ -287,7 +286,7 @@ static plim__load_facts_t cut_at(const plim__load_facts_t *facts, int64_t seeds)
  * so many beside them. What is added up then depends on that number and on what so many seeds may
  * need, not on how much a slot happens to hold.
  */
-static bool fit_parts(const plim__load_facts_t *parts, int64_t line, plim_load_plan_t *plan_out)
+static bool fit_parts(const plim__load_facts_t *parts, int64_t line, plim__load_plan_t *plan_out)
 {
     const plim__load_size_t needed = plim__load_needed(parts, parts->part_seeds);
     if (!plim__load_fit(parts, line, plan_out) || !fits_a_slot(plan_out, needed))
@@ -301,7 +300,7 @@ static bool fit_parts(const plim__load_facts_t *parts, int64_t line, plim_load_p
 static bool fits_cut(const plim__load_facts_t *facts, int64_t line, int64_t parts)
 {
     plim__load_facts_t cut = cut_at(facts, (facts->part_seeds - 1) / parts + 1);
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     cut.modest = cut.part_seeds > PLIM__ROWS;
     return fit_parts(&cut, line, &plan);
 }
@@ -329,7 +328,7 @@ static int64_t cut_seeds(const plim__load_facts_t *facts, int64_t line)
 }
 
 /* Fits whole batches, or else the largest parts of them that fit. */
-static bool fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t *plan_out)
+static bool fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan_out)
 {
     if (!facts->beside->cuts)
         return plim__load_fit(facts, line, plan_out);
@@ -341,7 +340,7 @@ static bool fit(const plim__load_facts_t *facts, int64_t line, plim_load_plan_t 
 }
 
 /* Seeds that are computed at a time. */
-static int64_t seeds_of(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static int64_t seeds_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     return plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
                                  plan->part_seeds);
@@ -352,11 +351,11 @@ static int64_t seeds_of(const plim__load_facts_t *facts, const plim_load_plan_t 
  * less, since it changes no bits and a cut does. False when nothing fits.
  */
 static bool fit_tighter(const plim__load_facts_t *facts, const plim__load_beside_t *tight,
-                        int64_t line, plim_load_plan_t *plan_out, bool *tight_out)
+                        int64_t line, plim__load_plan_t *plan_out, bool *tight_out)
 {
     const bool fits = fit(facts, line, plan_out);
     plim__load_facts_t tighter = *facts;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     *tight_out = false;
     if (tight->context == NULL || (fits && seeds_of(facts, plan_out) == facts->part_seeds))
         return fits;
@@ -395,7 +394,7 @@ static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64
                       plim__size_text(line, text), (long long)given, facts->beside->remedies);
 }
 
-static int64_t nothing(const void *context, const plim_load_plan_t *plan)
+static int64_t nothing(const void *context, const plim__load_plan_t *plan)
 {
     (void)context;
     (void)plan;
@@ -416,7 +415,7 @@ static int64_t minimum_of(const plim__load_facts_t *facts, const plim__load_besi
  * guessed. What a trial holds is over before the loader is made: it belongs to the start.
  */
 static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t *tight,
-                            int64_t line, plim_load_plan_t *plan, bool *tight_out)
+                            int64_t line, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_beside_t *beside = facts->beside;
     int64_t under = line;
@@ -452,7 +451,7 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     return PLIM_OK;
 }
 
-static void log_plan(const plim__load_facts_t *facts, const plim_load_plan_t *plan)
+static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const int64_t seeds = seeds_of(facts, plan);
     if (facts->beside->quiet)
@@ -464,7 +463,7 @@ static void log_plan(const plim__load_facts_t *facts, const plim_load_plan_t *pl
 }
 
 /* A plan that need not know how large batches are is told, where it has been found out. */
-static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *plan)
+static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     plim__load_facts_t known = *facts;
     if (facts->probe.count == 0 && facts->recipe->num_hops > 0)
@@ -474,20 +473,20 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim_load_plan_t *p
     return PLIM_OK;
 }
 
-int64_t plim__load_line(const plim_job_t *job, const plim_load_wishes_t *wishes)
+int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *wishes)
 {
     const int64_t line = plim_ledger_line(job->ledger);
     return wishes->memory > 0 ? plim__min_i64(line, wishes->memory) : line;
 }
 
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
+                                     const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                                     const plim__load_beside_t *beside, plim__load_plan_t *plan_out,
                                      bool *tight_out)
 {
     static const plim__load_beside_t alone = {
         .bytes = nothing, .what = "batches", .remedies = ", or make batches or fan-outs smaller"};
-    plim_load_wishes_t wanted = {0};
+    plim_plan_params_t wanted = {0};
     if (wishes != NULL)
         wanted = *wishes;
     if (beside == NULL)
@@ -501,7 +500,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     const int64_t line = plim__load_line(job, &wanted);
     plim__load_beside_t tight = *beside;
     bool is_tight;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     tight.context = beside->tighter;
     PLIM_TRY(choose(&facts, &tight, line, &plan, &is_tight));
     if (tight.context != NULL) /* what is said of other lines is of the least that it takes */
@@ -522,20 +521,36 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
 }
 
 /* Code is in the process's account, which comes first. */
-static void give_way(plim_load_plan_t *plan)
+static void give_way(plim__load_plan_t *plan)
 {
     const int64_t over = plim__max_i64(plan->total - plan->line, 0);
     plan->total -= over;
     plan->accounts[0].bytes -= over;
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
+    for (int phase = 0; phase < PLIM__PHASES; phase++)
         plan->accounts[0].phase[phase] -= over;
 }
 
-PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                      plim_load_plan_t *plan_out)
+plim_status_t plim__load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                              plim__load_plan_t *plan_out)
 {
     PLIM_TRY(plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL));
     give_way(plan_out);
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                                      plim_plan_t **plan_out)
+{
+    plim_plan_t *plan;
+    PLIM_TRY(plim__plan_create(job, &plan));
+    plim_status_t status = plim__load_plan(job, dataset, recipe, params, &plan->numbers.load);
+    if (status != PLIM_OK) {
+        plim_plan_release(plan);
+        return status;
+    }
+    plim__plan_seal(plan, false);
+    *plan_out = plan;
     return PLIM_OK;
 }

@@ -2,10 +2,9 @@
 #ifndef PLIM_PLAN_LOAD_PLAN_H
 #define PLIM_PLAN_LOAD_PLAN_H
 
+#include "load/plan_data.h"
 #include "load/probe.h"
 #include "store/dataset.h"
-
-#include <plimsoll/plan.h>
 
 /* What is held already is rounded up to this: the process itself differs by some pages from run to
  * run, and its plan must not. */
@@ -13,7 +12,7 @@
 
 typedef struct plim__load_beside {
     /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
-    int64_t (*bytes)(const void *context, const plim_load_plan_t *plan);
+    int64_t (*bytes)(const void *context, const plim__load_plan_t *plan);
     const void *context;
     const void *tighter; /* another context, which takes less and computes longer; NULL: none */
     int64_t early;       /* of the bytes, those that stand there while the loader is made */
@@ -35,11 +34,16 @@ typedef struct plim__load_beside {
  * way: then the plan's total, and its accounts, are above its line by at most its spare.
  */
 plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_recipe_t *recipe, const plim_load_wishes_t *wishes,
-                                     const plim__load_beside_t *beside, plim_load_plan_t *plan_out,
+                                     const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                                     const plim__load_beside_t *beside, plim__load_plan_t *plan_out,
                                      bool *tight_out);
 
+/* plim_load_plan, as numbers alone. */
+plim_status_t plim__load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                              const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                              plim__load_plan_t *plan_out);
+
 /* The line that a plan is made for: the ledger's, or less where that is wished for. */
-int64_t plim__load_line(const plim_job_t *job, const plim_load_wishes_t *wishes);
+int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *wishes);
 
 #endif

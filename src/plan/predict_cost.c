@@ -36,9 +36,9 @@ static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training
     return plim__cost_pages(plim__model_estimate(&params));
 }
 
-static void enter(plim_train_plan_t *plan, const char *name, int64_t bytes)
+static void enter(plim__train_plan_t *plan, const char *name, int64_t bytes)
 {
-    plim__train_accounts_enter(plan, name, PLIM_PHASE_PREDICT, bytes);
+    plim__train_accounts_enter(plan, name, PLIM__PHASE_PREDICT, bytes);
 }
 
 /* Buffers and rows of the layers in what is left; false when there is too little. */
@@ -93,25 +93,25 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
 }
 
 /* What the plan has of an account already, there in every phase. */
-static int64_t entered(const plim_train_plan_t *plan, const char *name)
+static int64_t entered(const plim__train_plan_t *plan, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
-            return plan->accounts[i].phase[PLIM_PHASE_PREDICT];
+            return plan->accounts[i].phase[PLIM__PHASE_PREDICT];
     return 0;
 }
 
 /* Where prediction takes more than training, so do its page tables. */
-static void enter_tables(plim_train_plan_t *plan)
+static void enter_tables(plim__train_plan_t *plan)
 {
     int64_t sum = 0;
     for (int i = 0; i < plan->num_accounts; i++)
-        sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[PLIM_PHASE_PREDICT]);
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[PLIM__PHASE_PREDICT]);
     enter(plan, "kernel", plim__max_i64(plim__footprint_kernel(sum) - entered(plan, "kernel"), 0));
 }
 
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim_training_t *training, plim_train_plan_t *plan,
+                        const plim_training_t *training, plim__train_plan_t *plan,
                         plim__predict_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -142,11 +142,11 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
 
 /* By batches: the plan of an evaluation, at its greatest. */
 static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim_training_t *training, plim_train_plan_t *plan,
+                          const plim_training_t *training, plim__train_plan_t *plan,
                           plim__predict_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim_train_plan_t evaluation;
+    plim__train_plan_t evaluation;
     const int64_t output = plim__cost_pages(OUTPUT_BYTES);
     const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
     cost->disk_bytes =
@@ -156,7 +156,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
         return; /* with its output less than training takes, so it does fit */
     cost->minimum = evaluation.minimum + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
-        const plim_plan_account_t *account = &evaluation.accounts[i];
+        const plim__plan_account_t *account = &evaluation.accounts[i];
         const int64_t there = entered(plan, account->name);
         enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
@@ -164,7 +164,7 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
 }
 
 void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_training_t *training, plim_train_plan_t *plan,
+                              const plim_training_t *training, plim__train_plan_t *plan,
                               plim__predict_cost_t *cost_out)
 {
     *cost_out = (plim__predict_cost_t){.minimum = 0};

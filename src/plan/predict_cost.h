@@ -2,6 +2,7 @@
 #ifndef PLIM_PLAN_PREDICT_COST_H
 #define PLIM_PLAN_PREDICT_COST_H
 
+#include "load/plan_data.h"
 #include "store/dataset.h"
 
 #include <plimsoll/train.h>
@@ -21,11 +22,11 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
 
 /*
  * Enters all nodes' exact prediction (of an MLP, or of many graphs: that of the largest split) in
- * the plan's accounts, as phase PLIM_PHASE_PREDICT. The plan's loader says what is held before.
+ * the plan's accounts, as phase PLIM__PHASE_PREDICT. The plan's loader says what is held before.
  * Where it does not fit under the plan's line its least is entered.
  */
 void plim__predict_cost_enter(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_training_t *training, plim_train_plan_t *plan,
+                              const plim_training_t *training, plim__train_plan_t *plan,
                               plim__predict_cost_t *cost_out);
 
 #endif

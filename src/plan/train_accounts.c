@@ -16,7 +16,7 @@ static const char *const names[][2] = {
     {"hot sets", "choosing"},     {"hot lists", "adjacency cache"},
     {"hot rows", "row cache"},    {"windows", "window"},
     {"workers", "slots"},         {"i/o", "I/O"},
-    {"trainer", "activations"},
+    {"trainer", "activations"},   {"plan", PROCESS},
 };
 
 static const char *name_of(const char *name)
@@ -28,42 +28,42 @@ static const char *name_of(const char *name)
 }
 
 /* The account of that name, a new one where there is none. */
-static plim_plan_account_t *account_of(plim_train_plan_t *plan, const char *name)
+static plim__plan_account_t *account_of(plim__train_plan_t *plan, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
             return &plan->accounts[i];
-    if (plan->num_accounts == PLIM_PLAN_ACCOUNTS)
-        return &plan->accounts[PLIM_PLAN_ACCOUNTS - 1];
-    plim_plan_account_t *account = &plan->accounts[plan->num_accounts++];
-    *account = (plim_plan_account_t){.bytes = 0};
+    if (plan->num_accounts == PLIM__PLAN_ACCOUNTS)
+        return &plan->accounts[PLIM__PLAN_ACCOUNTS - 1];
+    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    *account = (plim__plan_account_t){.bytes = 0};
     (void)snprintf(account->name, sizeof account->name, "%s", name);
     return account;
 }
 
-void plim__train_accounts_add(plim_train_plan_t *plan, const plim_plan_account_t *accounts,
+void plim__train_accounts_add(plim__train_plan_t *plan, const plim__plan_account_t *accounts,
                               int count)
 {
     for (int i = 0; i < count; i++) {
-        plim_plan_account_t *account = account_of(plan, name_of(accounts[i].name));
-        for (int phase = 0; phase < PLIM_PHASES; phase++)
+        plim__plan_account_t *account = account_of(plan, name_of(accounts[i].name));
+        for (int phase = 0; phase < PLIM__PHASES; phase++)
             account->phase[phase] =
                 plim__add_saturating_i64(account->phase[phase], accounts[i].phase[phase]);
     }
 }
 
-void plim__train_accounts_enter(plim_train_plan_t *plan, const char *name, plim_phase_t phase,
+void plim__train_accounts_enter(plim__train_plan_t *plan, const char *name, plim__phase_t phase,
                                 int64_t bytes)
 {
-    plim_plan_account_t *account = account_of(plan, name_of(name));
+    plim__plan_account_t *account = account_of(plan, name_of(name));
     account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
 }
 
-void plim__train_accounts_read(plim_train_plan_t *plan, plim_phase_t phase, int64_t bytes)
+void plim__train_accounts_read(plim__train_plan_t *plan, plim__phase_t phase, int64_t bytes)
 {
     int64_t sum = 0, first = 0;
     for (int i = 0; i < plan->num_accounts; i++) {
-        const plim_plan_account_t *account = &plan->accounts[i];
+        const plim__plan_account_t *account = &plan->accounts[i];
         sum = plim__add_saturating_i64(sum, account->phase[phase]);
         if (strcmp(account->name, PROCESS) == 0 || strcmp(account->name, KERNEL) == 0)
             first += account->phase[phase];
@@ -73,10 +73,10 @@ void plim__train_accounts_read(plim_train_plan_t *plan, plim_phase_t phase, int6
 }
 
 /* In a phase that is above the line, code gives way: by at most the plan's spare. */
-static void give_way(plim_train_plan_t *plan)
+static void give_way(plim__train_plan_t *plan)
 {
-    plim_plan_account_t *process = account_of(plan, PROCESS);
-    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+    plim__plan_account_t *process = account_of(plan, PROCESS);
+    for (int phase = 0; phase < PLIM__PHASES; phase++) {
         int64_t over = -plan->line;
         for (int i = 0; i < plan->num_accounts; i++)
             over = plim__add_saturating_i64(over, plan->accounts[i].phase[phase]);
@@ -85,15 +85,15 @@ static void give_way(plim_train_plan_t *plan)
     }
 }
 
-void plim__train_accounts_sum(plim_train_plan_t *plan)
+void plim__train_accounts_sum(plim__train_plan_t *plan)
 {
     int kept = 0;
     give_way(plan);
     memset(plan->phase, 0, sizeof plan->phase);
     for (int i = 0; i < plan->num_accounts; i++) {
-        plim_plan_account_t account = plan->accounts[i];
+        plim__plan_account_t account = plan->accounts[i];
         account.bytes = 0;
-        for (int phase = 0; phase < PLIM_PHASES; phase++) {
+        for (int phase = 0; phase < PLIM__PHASES; phase++) {
             account.bytes = plim__max_i64(account.bytes, account.phase[phase]);
             plan->phase[phase] = plim__add_saturating_i64(plan->phase[phase], account.phase[phase]);
         }
@@ -101,10 +101,10 @@ void plim__train_accounts_sum(plim_train_plan_t *plan)
             plan->accounts[kept++] = account;
     }
     plan->num_accounts = kept;
-    plan->peak_phase = PLIM_PHASE_START;
-    for (int phase = 0; phase < PLIM_PHASES; phase++)
+    plan->peak_phase = PLIM__PHASE_START;
+    for (int phase = 0; phase < PLIM__PHASES; phase++)
         if (plan->phase[phase] > plan->phase[plan->peak_phase] &&
-            (phase != PLIM_PHASE_PREDICT || plan->phase[phase] <= plan->line))
-            plan->peak_phase = (plim_phase_t)phase;
+            (phase != PLIM__PHASE_PREDICT || plan->phase[phase] <= plan->line))
+            plan->peak_phase = (plim__phase_t)phase;
     plan->total = plan->phase[plan->peak_phase];
 }

@@ -2,27 +2,28 @@
 #ifndef PLIM_PLAN_TRAIN_ACCOUNTS_H
 #define PLIM_PLAN_TRAIN_ACCOUNTS_H
 
+#include "load/plan_data.h"
 #include <plimsoll/train.h>
 
 /*
  * Adds accounts to the plan's: those that users need not tell apart under one name, phase by phase.
  * What stands on the ledger already, and will in a later process too, is there in every phase.
  */
-void plim__train_accounts_add(plim_train_plan_t *plan, const plim_plan_account_t *accounts,
+void plim__train_accounts_add(plim__train_plan_t *plan, const plim__plan_account_t *accounts,
                               int count);
 
 /* Adds bytes of one phase to the account of that name. */
-void plim__train_accounts_enter(plim_train_plan_t *plan, const char *name, plim_phase_t phase,
+void plim__train_accounts_enter(plim__train_plan_t *plan, const char *name, plim__phase_t phase,
                                 int64_t bytes);
 
 /*
  * Files of libraries that are in memory beyond `bytes` of the process's own while they are loaded,
  * first of all in a phase: entered as far as the line allows and the phase has not more anyway.
  */
-void plim__train_accounts_read(plim_train_plan_t *plan, plim_phase_t phase, int64_t bytes);
+void plim__train_accounts_read(plim__train_plan_t *plan, plim__phase_t phase, int64_t bytes);
 
 /* The phases' sums, the greatest of them as the total, and each account's most. Prediction does not
  * count where it is past the line: training fits without it. */
-void plim__train_accounts_sum(plim_train_plan_t *plan);
+void plim__train_accounts_sum(plim__train_plan_t *plan);
 
 #endif

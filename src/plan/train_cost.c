@@ -28,7 +28,7 @@ static int64_t most_reached(const plim_dataset_info_t *info, const plim_recipe_t
 
 plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
                                               const plim_training_t *settings,
-                                              const plim_load_plan_t *plan, bool training,
+                                              const plim__load_plan_t *plan, bool training,
                                               int workers)
 {
     const int num_layers = settings->model.num_layers;
@@ -81,16 +81,16 @@ int64_t plim__train_early(const plim_job_t *job)
 }
 
 enum {
-    IN_START = 1 << PLIM_PHASE_START,
-    IN_CHECKPOINT = 1 << PLIM_PHASE_CHECKPOINT,
-    ONCE_MADE = 1 << PLIM_PHASE_TRAIN | 1 << PLIM_PHASE_EVALUATE | IN_CHECKPOINT
+    IN_START = 1 << PLIM__PHASE_START,
+    IN_CHECKPOINT = 1 << PLIM__PHASE_CHECKPOINT,
+    ONCE_MADE = 1 << PLIM__PHASE_TRAIN | 1 << PLIM__PHASE_EVALUATE | IN_CHECKPOINT
 };
 
 /* What a pass takes is touched by the first step and stays; scores likewise, by the first
  * evaluation. */
 int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                         const plim_training_t *settings, const plim_load_plan_t *plan,
-                         bool training, plim_plan_account_t *accounts_out, int *num_accounts_out)
+                         const plim_training_t *settings, const plim__load_plan_t *plan,
+                         bool training, plim__plan_account_t *accounts_out, int *num_accounts_out)
 {
     const int threads = plim__job_threads(job);
     const plim__model_params_t params =
@@ -122,10 +122,10 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
         sum = plim__add_saturating_i64(sum, entries[i].bytes);
         if (accounts_out == NULL || entries[i].bytes == 0)
             continue;
-        plim_plan_account_t *account = &accounts_out[count++];
+        plim__plan_account_t *account = &accounts_out[count++];
         (void)snprintf(account->name, sizeof account->name, "%s", entries[i].name);
         account->bytes = entries[i].bytes;
-        for (int phase = 0; phase < PLIM_PHASES; phase++)
+        for (int phase = 0; phase < PLIM__PHASES; phase++)
             account->phase[phase] = (entries[i].phases >> phase & 1) != 0 ? entries[i].bytes : 0;
     }
     if (accounts_out != NULL)

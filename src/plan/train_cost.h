@@ -2,9 +2,8 @@
 #ifndef PLIM_PLAN_TRAIN_COST_H
 #define PLIM_PLAN_TRAIN_COST_H
 
+#include "load/plan_data.h"
 #include "nn/model.h"
-
-#include <plimsoll/plan.h>
 
 /*
  * What src/train holds that grows with nothing: the trainer's own tables, an open run's, and what
@@ -19,7 +18,7 @@
  */
 plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
                                               const plim_training_t *settings,
-                                              const plim_load_plan_t *plan, bool training,
+                                              const plim__load_plan_t *plan, bool training,
                                               int workers);
 
 /* Rows of outputs of a part, and their gradient beside them: the trainer's scratch. */
@@ -33,7 +32,7 @@ int64_t plim__train_early(const plim_job_t *job);
  * NULL when not wanted); saturates at INT64_MAX. */
 #define PLIM__TRAIN_ACCOUNTS 8
 int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                         const plim_training_t *settings, const plim_load_plan_t *plan,
-                         bool training, plim_plan_account_t *accounts_out, int *num_accounts_out);
+                         const plim_training_t *settings, const plim__load_plan_t *plan,
+                         bool training, plim__plan_account_t *accounts_out, int *num_accounts_out);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct beside {
     const plim__probe_t *known; /* as plim__load_beside_t's */
 } beside_t;
 
-static int64_t beside_bytes(const void *context, const plim_load_plan_t *plan)
+static int64_t beside_bytes(const void *context, const plim__load_plan_t *plan)
 {
     const beside_t *beside = context;
     return plim__train_cost(beside->job, beside->info, beside->training, plan, beside->trains, NULL,
@@ -50,7 +50,7 @@ static const char *remedies_for(const beside_t *beside)
 }
 
 /* The loader's part of the whole: what it would say of itself. */
-static void part_off(plim_load_plan_t *load, int64_t beside)
+static void part_off(plim__load_plan_t *load, int64_t beside)
 {
     int64_t held = 0, own = 0;
     for (int i = 0; i < load->num_accounts; i++)
@@ -62,23 +62,23 @@ static void part_off(plim_load_plan_t *load, int64_t beside)
 }
 
 /* What the kernel takes is an account of its own, out of the process's, which comes first. */
-static void part_kernel(plim_load_plan_t *load, plim_train_plan_t *plan)
+static void part_kernel(plim__load_plan_t *load, plim__train_plan_t *plan)
 {
     const int64_t kernel = plim__footprint_kernel(load->total);
-    plim_plan_account_t *process = &load->accounts[0];
-    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+    plim__plan_account_t *process = &load->accounts[0];
+    for (int phase = 0; phase < PLIM__PHASES; phase++) {
         const int64_t part = plim__min_i64(kernel, process->phase[phase]);
         process->phase[phase] -= part;
-        plim__train_accounts_enter(plan, "kernel", (plim_phase_t)phase, part);
+        plim__train_accounts_enter(plan, "kernel", (plim__phase_t)phase, part);
     }
 }
 
 /* All accounts but prediction's; `load` is the loader's plan, and this beside it, as one. */
-static void gather_accounts(const beside_t *context, const plim_load_plan_t *load,
-                            plim_train_plan_t *plan)
+static void gather_accounts(const beside_t *context, const plim__load_plan_t *load,
+                            plim__train_plan_t *plan)
 {
-    plim_plan_account_t accounts[PLIM__TRAIN_ACCOUNTS];
-    plim_load_plan_t parts = *load;
+    plim__plan_account_t accounts[PLIM__TRAIN_ACCOUNTS];
+    plim__load_plan_t parts = *load;
     int count;
     (void)plim__train_cost(context->job, context->info, context->training, load, context->trains,
                            accounts, &count);
@@ -87,13 +87,13 @@ static void gather_accounts(const beside_t *context, const plim_load_plan_t *loa
     plim__train_accounts_add(plan, accounts, count);
     int64_t choosing = load->start;
     for (int i = load->num_held; i < load->num_accounts; i++)
-        choosing -= load->accounts[i].phase[PLIM_PHASE_START];
-    plim__train_accounts_enter(plan, "choosing", PLIM_PHASE_START, choosing);
+        choosing -= load->accounts[i].phase[PLIM__PHASE_START];
+    plim__train_accounts_enter(plan, "choosing", PLIM__PHASE_START, choosing);
 }
 
 /* What comes after training, and a word where it would not fit. */
 static void add_prediction(const beside_t *context, const plim_dataset_t *dataset,
-                           plim_train_plan_t *plan)
+                           plim__train_plan_t *plan)
 {
     plim__predict_cost_t cost;
     char line[PLIM__SIZE_TEXT];
@@ -112,7 +112,7 @@ static void add_prediction(const beside_t *context, const plim_dataset_t *datase
 
 /* Running statistics serve evaluation with batch norm, so that it may work on parts. */
 static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dataset,
-                              const plim_load_wishes_t *wishes, plim_train_plan_t *plan_out)
+                              const plim_plan_params_t *wishes, plim__train_plan_t *plan_out)
 {
     const plim_training_t *training = context->training;
     const bool whole = context->trains && training->model.norm == PLIM_NORM_BATCH;
@@ -136,7 +136,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
                                                                 : "evaluation on batches",
                                         .remedies = remedies_for(context)};
     const plim_recipe_t recipe = plim__plan_settings_recipe(context->info, training);
-    plim_train_plan_t plan = {0};
+    plim__train_plan_t plan = {0};
     bool tight;
     PLIM_TRY(plim__load_plan_beside(context->job, dataset, &recipe, wishes, &beside, &plan.load,
                                     &tight));
@@ -149,9 +149,9 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     plan.expect = plan.load.expect;
     add_prediction(context, dataset, &plan);
     const int64_t reading = (int64_t)plim__dense_library_reading();
-    plim__train_accounts_read(&plan, PLIM_PHASE_START, reading);
+    plim__train_accounts_read(&plan, PLIM__PHASE_START, reading);
     if (context->trains && !context->quiet)
-        plim__train_accounts_read(&plan, PLIM_PHASE_PREDICT, reading);
+        plim__train_accounts_read(&plan, PLIM__PHASE_PREDICT, reading);
     plim__train_accounts_sum(&plan);
     if (!context->quiet)
         plim__train_expect(context->job, dataset, context->training, &plan);
@@ -173,8 +173,8 @@ static int64_t fewer(int64_t a, int64_t b)
 
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
-                                     const plim_load_wishes_t *wishes, const plim__probe_t *known,
-                                     plim_train_plan_t *plan_out)
+                                     const plim_plan_params_t *wishes, const plim__probe_t *known,
+                                     plim__train_plan_t *plan_out)
 {
     const beside_t context = {.job = job,
                               .info = plim_dataset_info(dataset),
@@ -182,19 +182,18 @@ plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t
                               .trains = true,
                               .quiet = true,
                               .known = known};
-    plim_load_wishes_t wanted = *wishes;
+    plim_plan_params_t wanted = *wishes;
     wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
     return plan_for(&context, dataset, &wanted, plan_out);
 }
 
-PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       const plim_training_t *training,
-                                       const plim_load_wishes_t *wishes,
-                                       plim_train_plan_t *plan_out)
+plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                               const plim_training_t *training, const plim_plan_params_t *wishes,
+                               plim__train_plan_t *plan_out)
 {
     const beside_t context = {
         .job = job, .info = plim_dataset_info(dataset), .training = training, .trains = true};
-    plim_load_wishes_t wanted = {0};
+    plim_plan_params_t wanted = {0};
     char message[PLIM_MESSAGE_MAX], advice[PLIM__ADVICE_TEXT];
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (wishes != NULL)
@@ -208,21 +207,37 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     return plim__fail(PLIM_ERR_BUDGET, "%s%s", message, advice);
 }
 
+PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *training,
+                                       const plim_plan_params_t *params, plim_plan_t **plan_out)
+{
+    plim_plan_t *plan;
+    PLIM_TRY(plim__plan_create(job, &plan));
+    plim_status_t status = plim__train_plan(job, dataset, training, params, &plan->numbers);
+    if (status != PLIM_OK) {
+        plim_plan_release(plan);
+        return status;
+    }
+    plim__plan_seal(plan, true);
+    *plan_out = plan;
+    return PLIM_OK;
+}
+
 plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim_training_t *training, plim_train_plan_t *plan_out)
+                                    const plim_training_t *training, plim__train_plan_t *plan_out)
 {
     const beside_t context = {.job = job, .info = plim_dataset_info(dataset), .training = training};
-    const plim_load_wishes_t wanted = {.part_seeds = training->microbatch};
+    const plim_plan_params_t wanted = {.part_seeds = training->microbatch};
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     return plan_for(&context, dataset, &wanted, plan_out);
 }
 
 plim_status_t plim__evaluation_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const plim_training_t *training, int64_t memory,
-                                          plim_train_plan_t *plan_out)
+                                          plim__train_plan_t *plan_out)
 {
     const beside_t context = {
         .job = job, .info = plim_dataset_info(dataset), .training = training, .quiet = true};
-    const plim_load_wishes_t wanted = {.part_seeds = training->microbatch, .memory = memory};
+    const plim_plan_params_t wanted = {.part_seeds = training->microbatch, .memory = memory};
     return plan_for(&context, dataset, &wanted, plan_out);
 }

@@ -55,7 +55,7 @@ static plim_status_t load_weights(plim__session_t *session, const char *run,
 static plim_status_t open_sampled(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference)
 {
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     char total[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__evaluation_plan(session->job, session->dataset, &session->training, &plan));
     plim__log(session->job, PLIM_LOG_INFO, "planned: at most %s of %s",

@@ -27,20 +27,20 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
 }
 
 /* What this process holds from now on at most: it is made by now, and does not predict. */
-static int64_t most_at_once(const plim_train_plan_t *plan)
+static int64_t most_at_once(const plim__train_plan_t *plan)
 {
     return plim__max_i64(
-        plim__max_i64(plan->phase[PLIM_PHASE_TRAIN], plan->phase[PLIM_PHASE_EVALUATE]),
-        plan->phase[PLIM_PHASE_CHECKPOINT]);
+        plim__max_i64(plan->phase[PLIM__PHASE_TRAIN], plan->phase[PLIM__PHASE_EVALUATE]),
+        plan->phase[PLIM__PHASE_CHECKPOINT]);
 }
 
-plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,
+plim_status_t plim__session_open(plim__session_t *session, const plim__train_plan_t *plan,
                                  bool training)
 {
     plim_ledger_t *ledger = session->job->ledger;
     /* The loader first: what it takes while it is made is gone before the model's room is there. */
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
-    PLIM_TRY(plim_loader_create(session->job, session->dataset, &plan->load, &session->loader));
+    PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan->load, &session->loader));
     plim__loader_part_of(session->loader, most_at_once(plan));
     for (int split = 0; split < 3; split++)
         session->labelled[split] = plim_loader_labelled(session->loader, (plim_split_t)split);

@@ -38,7 +38,7 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
  * Makes team, model, score and loader as planned; `training` for one with gradients. What was made
  * when it fails, plim__session_end ends. The parameters' values are zero.
  */
-plim_status_t plim__session_open(plim__session_t *session, const plim_train_plan_t *plan,
+plim_status_t plim__session_open(plim__session_t *session, const plim__train_plan_t *plan,
                                  bool training);
 void plim__session_end(plim__session_t *session);
 

@@ -543,7 +543,7 @@ static plim_status_t look_at_labels(const trainer_t *trainer)
     return PLIM_OK;
 }
 
-static plim_status_t open_trainer(trainer_t *trainer, const plim_train_plan_t *plan)
+static plim_status_t open_trainer(trainer_t *trainer, const plim__train_plan_t *plan)
 {
     plim__session_t *session = &trainer->session;
     PLIM_TRY(plim__session_open(session, plan, true));
@@ -571,7 +571,7 @@ static void end_trainer(trainer_t *trainer)
 
 /* Whether the plan is of these settings: the loader delivers what it says. */
 static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_training_t *training,
-                                const plim_train_plan_t *plan)
+                                const plim__train_plan_t *plan)
 {
     const plim_recipe_t wanted = plim__plan_settings_recipe(info, training);
     const plim_recipe_t *planned = &plan->load.recipe;
@@ -588,7 +588,7 @@ static plim_status_t check_plan(const plim_dataset_info_t *info, const plim_trai
 }
 
 /* How many seeds are computed at a time, and whether that is as before. */
-static void settle_parts(trainer_t *trainer, const plim_load_plan_t *plan, bool resumed)
+static void settle_parts(trainer_t *trainer, const plim__load_plan_t *plan, bool resumed)
 {
     const plim_dataset_info_t *info = trainer->session.info;
     const int64_t whole = plim__load_part_seeds(info, &plan->recipe, 0);
@@ -632,7 +632,7 @@ static plim_status_t not_begun(plim_status_t status)
 }
 
 /* From the position of an open run to its end. */
-static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bool resume,
+static plim_status_t train(trainer_t *trainer, const plim__train_plan_t *plan, bool resume,
                            plim_train_result_t *result_out)
 {
     plim__session_t *session = &trainer->session;
@@ -670,7 +670,7 @@ static plim_status_t train(trainer_t *trainer, const plim_train_plan_t *plan, bo
 }
 
 static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *training,
-                                    const plim_train_plan_t *plan, bool resume,
+                                    const plim__train_plan_t *plan, bool resume,
                                     plim_train_result_t *result_out)
 {
     const plim__session_t *session = &trainer->session;
@@ -694,23 +694,31 @@ static plim_status_t open_and_train(trainer_t *trainer, const plim_training_t *t
     return status;
 }
 
+static plim_status_t check_trains(const plim_plan_t *plan)
+{
+    return plan->trains ? PLIM_OK
+                        : plim__fail(PLIM_ERR_USAGE, "the plan is of a loader alone: make it with "
+                                                     "plim_train_plan");
+}
+
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_training_t *training, const plim_train_plan_t *plan,
+                                  const plim_training_t *training, const plim_plan_t *plan,
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out)
 {
     trainer_t trainer = {.path = run, .position = PLIM__POSITION_INIT};
+    PLIM_TRY(check_trains(plan));
     plim__session_begin(job, dataset, training, events, user, &trainer.session);
-    return open_and_train(&trainer, training, plan, false, result_out);
+    return open_and_train(&trainer, training, &plan->numbers, false, result_out);
 }
 
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
-                                         const plim_training_t *training,
-                                         const plim_train_plan_t *plan, const char *run,
-                                         plim_train_event_fn events, void *user,
+                                         const plim_training_t *training, const plim_plan_t *plan,
+                                         const char *run, plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out)
 {
     trainer_t trainer = {.path = run, .position = PLIM__POSITION_INIT};
+    PLIM_TRY(check_trains(plan));
     plim__session_begin(job, dataset, training, events, user, &trainer.session);
-    return open_and_train(&trainer, training, plan, true, result_out);
+    return open_and_train(&trainer, training, &plan->numbers, true, result_out);
 }

@@ -1,4 +1,6 @@
 /* Exact outputs are those of the very same model on batches of whole neighbourhoods. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
@@ -36,7 +38,7 @@ static void world_make(world_t *world, const plim_model_t *model)
     recipe.row_type = PLIM_F16;
     for (int i = 0; i < recipe.num_hops; i++)
         recipe.fanout[i] = -1;
-    const plim_load_plan_t plan = test_plan_memory(world->data.info, &recipe, 2);
+    const plim__load_plan_t plan = test_plan_memory(world->data.info, &recipe, 2);
     plim__model_params_t params = {.model = *model,
                                    .num_features = FEATURES,
                                    .num_outputs = CLASSES,
@@ -50,7 +52,7 @@ static void world_make(world_t *world, const plim_model_t *model)
     assert_ok(plim__team_create(world->data.job.ledger, 2, &world->team));
     assert_ok(plim__model_create(world->data.job.ledger, world->team, &params, &world->model));
     plim__model_initialise(world->model, 5);
-    assert_ok(plim_loader_create(&world->data.job, world->data.dataset, &plan, &world->loader));
+    assert_ok(plim__loader_create(&world->data.job, world->data.dataset, &plan, &world->loader));
 }
 
 static void world_end(world_t *world)

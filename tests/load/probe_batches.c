@@ -2,6 +2,9 @@
  * are trained, a line each: epoch, step, ids (of nodes, which for many graphs are the first nodes
  * of each). */
 #include "base/fail.h"
+#include "load/loader_params.h"
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/harness.h"
 
 #include <plimsoll/plimsoll.h>
@@ -31,15 +34,15 @@ static plim_status_t print_all(const plim_job_t *job, char **argv)
 {
     plim_dataset_t *dataset;
     plim_loader_t *loader;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     plim_recipe_t recipe = PLIM_RECIPE_INIT;
     PLIM_TRY(plim_dataset_open(job, argv[1], &dataset));
     recipe.num_hops = 0;
     recipe.index_type = PLIM_I64;
     recipe.batch_size = atoll(argv[2]);
     recipe.seed = (uint64_t)atoll(argv[3]);
-    PLIM_TRY(plim_load_plan(job, dataset, &recipe, NULL, &plan));
-    PLIM_TRY(plim_loader_create(job, dataset, &plan, &loader));
+    PLIM_TRY(plim__load_plan(job, dataset, &recipe, NULL, &plan));
+    PLIM_TRY(plim__loader_create(job, dataset, &plan, &loader));
     for (int64_t epoch = 0; epoch < atoll(argv[4]); epoch++)
         PLIM_TRY(print_epoch(loader, epoch));
     plim_loader_destroy(loader);

@@ -1,3 +1,6 @@
+#include "load/bench_bare.h"
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 
@@ -27,14 +30,14 @@ static void test_gather_counts(void **state)
     for (int round = 0; round < 4; round++) {
         test_place_t place =
             open_place(30 + round, 256 * MIB, round < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
-        const plim_load_wishes_t wishes = {.rows = 1 + round % 2};
-        plim_load_plan_t plan;
+        const plim_plan_params_t wishes = {.rows = 1 + round % 2};
+        plim__load_plan_t plan;
         plim_bench_result_t gather, bare;
-        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         assert_int_equal(plan.rows_in_memory, round % 2 == 0);
         assert_true(plan.total <= plan.line && plan.minimum <= plan.total);
         int64_t before = plim_ledger_reserved(place.job.ledger);
-        assert_ok(plim_bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
+        assert_ok(plim__bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
         assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
         assert_true(plim_ledger_peak(place.job.ledger) - before <=
                     plan.total - plan.accounts[0].bytes);
@@ -56,16 +59,16 @@ static void test_gather_least(void **state)
     (void)state;
     test_place_t place = open_place(30, 256 * MIB, PLIM_IO_AUTO);
     for (int where = 0; where < 3; where++) {
-        plim_load_wishes_t wishes = {.rows = where};
-        plim_load_plan_t plan, least;
-        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        plim_plan_params_t wishes = {.rows = where};
+        plim__load_plan_t plan, least;
+        assert_ok(plim__bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         wishes.memory = plan.minimum;
-        assert_ok(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least));
+        assert_ok(plim__bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least));
         assert_int_equal(least.total, plan.minimum);
         assert_int_equal(least.minimum, plan.minimum);
         wishes.memory = plan.minimum - 1;
         assert_int_equal(
-            plim_bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least),
+            plim__bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &least),
             PLIM_ERR_BUDGET);
     }
     test_place_close(&place);
@@ -75,22 +78,22 @@ static void test_gather_refuses(void **state)
 {
     (void)state;
     test_place_t place = open_place(0, 64 * MIB, PLIM_IO_AUTO);
-    const plim_load_wishes_t none = {0};
-    plim_load_plan_t plan;
-    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &recipe, &none, &plan),
+    const plim_plan_params_t none = {0};
+    plim__load_plan_t plan;
+    assert_int_equal(plim__bench_gather_plan(&place.job, place.dataset, &recipe, &none, &plan),
                      PLIM_ERR_USAGE);
     test_place_close(&place);
     place = open_place(30, 64 * MIB, PLIM_IO_AUTO);
     plim_recipe_t large = recipe;
     large.batch_size = 1 << 20;
-    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+    assert_int_equal(plim__bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
                      PLIM_ERR_BUDGET);
     assert_non_null(strstr(plim_last_error(), "--memory"));
     large.batch_size = INT64_MAX;
-    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+    assert_int_equal(plim__bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
                      PLIM_ERR_BUDGET);
     large.batch_size = 0;
-    assert_int_equal(plim_bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
+    assert_int_equal(plim__bench_gather_plan(&place.job, place.dataset, &large, &none, &plan),
                      PLIM_ERR_USAGE);
     test_place_close(&place);
 }
@@ -105,8 +108,7 @@ static void test_the_bare_machine(void **state)
     assert_int_equal(result.count, 5000);
     assert_int_equal(result.transfers, 5000);
     assert_true(result.bytes_read >= result.bytes);
-    const plim_load_plan_t plan = {.total = 64 * MIB};
-    assert_ok(plim_bench_copies(&place.job, &plan, INT64_MAX, 5000, 256, 1, &result));
+    assert_ok(plim_bench_copies(&place.job, 64 * MIB, INT64_MAX, 5000, 256, 1, &result));
     assert_int_equal(result.bytes, 5000 * 256);
     assert_int_equal(plim_bench_reads(&place.job, place.dataset, "none.npy", 1, 1, 1, 1, &result),
                      PLIM_ERR_USAGE);
@@ -120,12 +122,11 @@ static void test_copies_stay_inside_the_plan(void **state)
     for (int threads = 1; threads <= 3; threads++) {
         plim_job_t job = test_job_make(256 * MIB, threads, PLIM_IO_AUTO);
         const int64_t held = plim_ledger_reserved(job.ledger);
-        const plim_load_plan_t plan = {.total = held + 8 * MIB};
         plim_bench_result_t result;
-        assert_ok(plim_bench_copies(&job, &plan, 64 * MIB, 1000, 256, 1, &result));
+        assert_ok(plim_bench_copies(&job, held + 8 * MIB, 64 * MIB, 1000, 256, 1, &result));
         assert_int_equal(result.count, 1000);
-        assert_true(plim_ledger_peak(job.ledger) <= plan.total);
-        assert_true(plim_ledger_peak(job.ledger) > plan.total - MIB);
+        assert_true(plim_ledger_peak(job.ledger) <= held + 8 * MIB);
+        assert_true(plim_ledger_peak(job.ledger) > held + 7 * MIB);
         assert_int_equal(plim_ledger_reserved(job.ledger), held);
         test_job_end(&job);
     }
@@ -139,26 +140,25 @@ typedef struct failing {
 static plim_status_t run_one(plim_job_t *job, void *context)
 {
     const failing_t *failing = context;
-    const plim_load_wishes_t wishes = {.rows = 1 + failing->which % 2};
+    const plim_plan_params_t wishes = {.rows = 1 + failing->which % 2};
     plim_recipe_t sampled = PLIM_RECIPE_INIT;
     plim_bench_result_t result, bare;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     plim_status_t status;
     switch (failing->which) {
     case 0:
     case 1:
-        status = plim_bench_gather_plan(job, failing->dataset, &recipe, &wishes, &plan);
+        status = plim__bench_gather_plan(job, failing->dataset, &recipe, &wishes, &plan);
         return status == PLIM_OK
-                   ? plim_bench_gather(job, failing->dataset, &plan, 3, &result, &bare)
+                   ? plim__bench_gather(job, failing->dataset, &plan, 3, &result, &bare)
                    : status;
     case 2:
         return plim_bench_reads(job, failing->dataset, "indices.npy", 100, 8, 4, 1, &result);
     case 3:
-        plan = (plim_load_plan_t){.total = plim_ledger_line(job->ledger)};
-        return plim_bench_copies(job, &plan, MIB, 100, 8, 1, &result);
+        return plim_bench_copies(job, plim_ledger_line(job->ledger), MIB, 100, 8, 1, &result);
     default:
         sampled.batch_size = 16;
-        return plim_load_plan(job, failing->dataset, &sampled, &wishes, &plan);
+        return plim__load_plan(job, failing->dataset, &sampled, &wishes, &plan);
     }
 }
 

@@ -4,6 +4,9 @@
  * again. This program defines the calls by which the library reads, so the linker prefers them to
  * libc's and liburing's; each passes through unless a fault is switched on.
  */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 
@@ -99,7 +102,7 @@ static const plim_recipe_t recipe = {.batch_size = 64,
 /* Ways to load, all with reads while batches are made. */
 typedef struct way {
     plim_io_engine_t engine;
-    plim_load_wishes_t wishes;
+    plim_plan_params_t wishes;
 } way_t;
 
 static const way_t ways[] = {
@@ -112,18 +115,18 @@ static const way_t ways[] = {
 typedef struct world {
     plim_job_t job;
     plim_dataset_t *dataset;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
 } world_t;
 
 static world_t make_world(const way_t *way)
 {
     world_t world = {.job = test_job_make(LINE, 2, way->engine)};
-    plim_load_wishes_t wishes = way->wishes;
+    plim_plan_params_t wishes = way->wishes;
     wishes.window = 16;
     if (access(path, F_OK) != 0)
         assert_ok(test_dataset_make(&world.job, path, &graph));
     assert_ok(plim_dataset_open(&world.job, path, &world.dataset));
-    assert_ok(plim_load_plan(&world.job, world.dataset, &recipe, &wishes, &world.plan));
+    assert_ok(plim__load_plan(&world.job, world.dataset, &recipe, &wishes, &world.plan));
     world.plan.io_depth = DEPTH;
     return world;
 }
@@ -170,7 +173,7 @@ static plim_status_t load(const world_t *world)
     static uint64_t right[2]; /* the first one's */
     uint64_t hashes[2];
     plim_loader_t *loader;
-    plim_status_t status = plim_loader_create(&world->job, world->dataset, &world->plan, &loader);
+    plim_status_t status = plim__loader_create(&world->job, world->dataset, &world->plan, &loader);
     if (status != PLIM_OK) {
         check_message();
         return status;

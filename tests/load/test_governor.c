@@ -1,4 +1,6 @@
 /* The governor: when it shrinks and grows, and that batches stay as they are whatever it does. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
@@ -142,12 +144,12 @@ static void batches_stay_the_same(void **state)
     static const int64_t parts[] = {0, 3, 7};
     test_loader_t fixture = test_loader_open("plain", &test_plain_graph, 3, PLIM_IO_AUTO);
     for (int mode = 0; mode < 6; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1 + mode % 3, 9);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1 + mode % 3, 9);
         plim_loader_t *loader;
         uint64_t draw = (uint64_t)mode, wanted = 0, hash = 0;
         int64_t num_parts = 0;
         plan.part_seeds = parts[mode / 2];
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int64_t epoch = 0; epoch < 4; epoch++) {
             wanted = test_hash_from(loader, PLIM_TRAIN, epoch, epoch, wanted, &num_parts);
             wanted = test_hash_from(loader, PLIM_VALID, epoch, 0, wanted, &num_parts);
@@ -155,7 +157,7 @@ static void batches_stay_the_same(void **state)
         plim_loader_destroy(loader);
         plan.row_cache_bytes = plan.list_cache_bytes = (size_t)MIB;
         plan.window_rows = mode % 2 == 0 ? plan.window_rows : 600;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_true(loader->governor.cache > 8 * 4096);
         for (int64_t epoch = 0; epoch < 4; epoch++) {
             hash = disturbed_hash(loader, PLIM_TRAIN, epoch, epoch, hash, &draw);

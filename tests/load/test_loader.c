@@ -1,6 +1,8 @@
 /*
  * The loader's stream: batches are what the files say, and one stream, however it is made.
  */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
@@ -18,10 +20,10 @@ static void batches_are_what_the_files_say(void **state)
         recipe.form = variant == 4 ? PLIM_PYG : PLIM_NATIVE;
         recipe.replace = variant == 5;
         recipe.degrees = variant != 2;
-        plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
+        plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
         plim_loader_t *loader;
         plim_batch_t *batch;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int split = 0; split < 3; split++) {
             char *seen = calloc(TEST_NODES, 1);
             int64_t seeds = 0, steps = 0;
@@ -60,7 +62,7 @@ static void the_stream_is_one(void **state)
     test_loader_t threads =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_THREADS);
     int64_t whole, parts;
-    plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
     for (int workers = 1; workers <= 8; workers *= 2)
         for (int slots = 1; slots <= 5; slots += 2) {
@@ -98,12 +100,12 @@ static void the_stream_is_one(void **state)
 }
 
 /* Seeds of each part of an epoch, and their number. */
-static int64_t parts_of(test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *seeds_out)
+static int64_t parts_of(test_loader_t *fixture, const plim__load_plan_t *plan, int64_t *seeds_out)
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
     int64_t count = 0;
-    assert_ok(plim_loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
     assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
     for (;;) {
         assert_ok(plim_loader_next(loader, &batch));
@@ -124,9 +126,9 @@ static void larger_slots_cut_alike(void **state)
     (void)state;
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
-    const plim_load_plan_t roomy = test_plan_memory(fixture.info, &test_two_hops, 1);
+    const plim__load_plan_t roomy = test_plan_memory(fixture.info, &test_two_hops, 1);
     int64_t expected[1000], seeds[1000];
-    plim_load_plan_t plan = roomy;
+    plim__load_plan_t plan = roomy;
     plan.part_nodes = 150;
     plan.part_edges = roomy.slot_edges;
     const int64_t count = parts_of(&fixture, &plan, expected);
@@ -150,7 +152,7 @@ static void degrees_come_from_every_source(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     int64_t whole, parts;
-    plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
     for (int mode = 0; mode < 8; mode++) {
         plim_loader_t *loader;
@@ -162,7 +164,7 @@ static void degrees_come_from_every_source(void **state)
         plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
         plan.slot_nodes = mode == 6 ? 100 : plan.slot_nodes;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         for (;;) {
             assert_ok(plim_loader_next(loader, &batch));
@@ -193,7 +195,7 @@ static void every_recipe_is_one_stream(void **state)
         recipe.index_type = variant % 2 == 0 ? PLIM_I64 : PLIM_I32;
         recipe.row_type = variant < 3 ? PLIM_F16 : PLIM_F32;
         int64_t whole, parts;
-        plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
+        plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
         const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
         plan = test_plan_disk(fixture.info, &recipe, 2, 5);
         plan.row_cache_bytes = plan.list_cache_bytes = 20000;
@@ -212,14 +214,14 @@ static void any_step_continues_the_stream(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int mode = 0; mode < 3; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 4);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.slot_nodes = mode == 2 ? 100 : plan.slot_nodes;
         plan.part_seeds = mode == 1 ? 20 : 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
         int64_t parts = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
         const uint64_t expected = test_hash_from(loader, PLIM_TRAIN, 5, 0, 0, &parts);
         for (int64_t cut = 0; cut <= steps; cut += 1 + cut / 2) {
@@ -255,7 +257,7 @@ static void counts_what_it_does(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int mode = 0; mode < 3; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.row_cache_bytes = mode == 2 ? TEST_NODES / 2 * 16 : 0;
         plan.slot_nodes = 400;
@@ -264,7 +266,7 @@ static void counts_what_it_does(void **state)
         plim_load_stats_t stats, expected = {0};
         char *seen = calloc(TEST_NODES, 1);
         int64_t distinct = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         for (;;) {
             assert_ok(plim_loader_next(loader, &batch));
@@ -311,14 +313,14 @@ static void batches_without_a_window_are_drawn_once(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int mode = 0; mode < 2; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 1000);
         plan.window_draws = 700; /* full at the last hop */
         plan.row_cache_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
         plim_load_stats_t stats;
         int64_t nodes = 0, lists = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         for (;;) {
             assert_ok(plim_loader_next(loader, &batch));

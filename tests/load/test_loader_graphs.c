@@ -1,4 +1,6 @@
 /* Batches of whole graphs, from memory and from disk, against the files. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
@@ -99,7 +101,7 @@ static void graphs_come_whole(void **state)
     plim_recipe_t recipe = {
         .batch_size = 16, .seed = 4, .row_type = PLIM_F32, .index_type = PLIM_I64};
     int64_t whole, parts;
-    plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
     plan.slot_nodes = 16 * 11;
     plan.slot_edges = 16 * 11 * 12 + 1;
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
@@ -115,7 +117,7 @@ static void graphs_come_whole(void **state)
         plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_VALID, 0, 0));
         for (int64_t first = 0;;) {
             assert_ok(plim_loader_next(loader, &batch));
@@ -141,12 +143,12 @@ static void edges_between_graphs_are_refused(void **state)
     test_loader_t fixture = test_loader_open("leaving", NULL, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = {
         .batch_size = 500, .seed = 4, .row_type = PLIM_F32, .index_type = PLIM_I32};
-    plim_load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
     plim_loader_t *loader;
     plim_batch_t *batch;
     plan.slot_nodes = 4000;
     plan.slot_edges = 60000;
-    assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     for (int split = 0; split < 2; split++) {
         assert_ok(plim_loader_start(loader, split, 0, 0));
         plim_status_t status = plim_loader_next(loader, &batch);

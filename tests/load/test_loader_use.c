@@ -1,5 +1,8 @@
 /* The loader in use: who holds what, parts, errors, stopping; nothing grows, hangs or is lost. */
 #include "load/loader.h"
+#include "load/loader_params.h"
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
@@ -59,7 +62,7 @@ static void other_threads_may_hold_batches(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int mode = 0; mode < 2; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 3, 4);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 3, 4);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.num_slots = 7;
         plim_loader_t *loader;
@@ -69,7 +72,7 @@ static void other_threads_may_hold_batches(void **state)
             {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER}};
         pthread_t threads[2];
         int64_t nodes = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int i = 0; i < 2; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, consume, &consumers[i]), 0);
         for (int64_t epoch = 0; epoch < 5; epoch++) {
@@ -101,11 +104,11 @@ static void holding_every_slot_is_said(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int workers = 1; workers <= 3; workers++) {
-        plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, workers);
+        plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, workers);
         plim_loader_t *loader;
         plim_batch_t *held[3], *batch;
         plan.num_slots = 3;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_USAGE); /* not started */
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         for (int i = 0; i < 3; i++)
@@ -137,11 +140,11 @@ static void parts_come_one_after_the_other(void **state)
     (void)state;
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
-    plim_load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 2);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 2);
     plim_loader_t *loader;
     plim_batch_t *batch, *next;
     plan.slot_nodes = 100;
-    assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
     int64_t seeds = 0;
     for (bool last = false; !last;) {
@@ -173,7 +176,7 @@ static void parts_come_one_after_the_other(void **state)
         recipe.form = i == 0 ? PLIM_PYG : PLIM_NATIVE;
         plan = test_plan_memory(fixture.info, &recipe, 2);
         plan.slot_nodes = i == 0 ? 100 : 3;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_BUDGET);
         assert_non_null(strstr(plim_last_error(), i == 0 ? "PyG" : "alone"));
@@ -210,13 +213,13 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     for (int mode = 0; mode < 2; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 8);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 8);
         plan.topology_in_memory = plan.rows_in_memory = mode == 0;
         plan.recipe.batch_size = 250;
         plim_loader_t *loader;
         plim_batch_t *batch;
         int64_t reserved = 0, resident = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int64_t epoch = 0; epoch < (mode == 0 ? 1000 : 100); epoch++) {
             assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
             for (;;) {
@@ -250,12 +253,12 @@ static void a_file_that_shrinks_is_an_error(void **state)
         (void)snprintf(name, sizeof name, "cut%d", i);
         test_loader_t fixture =
             test_loader_open(name, &test_plain_graph, 2, i < 2 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 2);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 2);
         plim_loader_t *loader;
         plim_batch_t *batch = NULL;
         plim_status_t status;
         int64_t delivered = 0;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         assert_ok(plim_loader_next(loader, &batch));
         plim_batch_release(batch);
@@ -284,11 +287,11 @@ static void stops_when_it_is_told_to(void **state)
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
     fixture.job.stop = &stop;
     for (int mode = 0; mode < 4; mode++) {
-        plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+        plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
         plan.topology_in_memory = plan.rows_in_memory = mode % 2 == 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
-        assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
         if (mode < 2) {
             assert_ok(plim_loader_next(loader, &batch));
@@ -305,10 +308,10 @@ static void stops_when_it_is_told_to(void **state)
         plim_loader_destroy(loader);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
+    plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
     plim_loader_t *loader = NULL;
     plan.row_cache_bytes = plan.list_cache_bytes = 10000;
-    assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader),
+    assert_int_equal(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader),
                      PLIM_ERR_STOPPED);
     assert_null(loader);
     test_loader_close(&fixture);
@@ -332,10 +335,10 @@ static void a_stop_does_not_outlast_a_start(void **state)
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_THREADS);
     fixture.job.stop = &stop;
-    plim_load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1, 1000);
+    plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1, 1000);
     plim_loader_t *loader;
     plim_batch_t *batch;
-    assert_ok(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
     const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
     for (int64_t i = 0; i < 50; i++) {
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
@@ -355,7 +358,7 @@ static void a_stop_does_not_outlast_a_start(void **state)
 
 typedef struct making {
     test_loader_t *fixture;
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
 } making_t;
 
 static plim_status_t create_once(plim_job_t *job, void *context)
@@ -363,7 +366,7 @@ static plim_status_t create_once(plim_job_t *job, void *context)
     making_t *making = context;
     plim_loader_t *loader;
     plim_status_t status =
-        plim_loader_create(job, making->fixture->dataset, &making->plan, &loader);
+        plim__loader_create(job, making->fixture->dataset, &making->plan, &loader);
     if (status == PLIM_OK)
         plim_loader_destroy(loader);
     return status;
@@ -388,8 +391,8 @@ static void senseless_plans_are_refused(void **state)
     (void)state;
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
-    const plim_load_plan_t good = test_plan_memory(fixture.info, &test_two_hops, 2);
-    plim_load_plan_t bad[3];
+    const plim__load_plan_t good = test_plan_memory(fixture.info, &test_two_hops, 2);
+    plim__load_plan_t bad[3];
     plim_loader_t *loader;
     for (int i = 0; i < 3; i++)
         bad[i] = good;
@@ -397,7 +400,7 @@ static void senseless_plans_are_refused(void **state)
     bad[1].num_slots = 65;
     bad[2].slot_nodes = 0;
     for (int i = 0; i < 3; i++)
-        assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &bad[i], &loader),
+        assert_int_equal(plim__loader_create(&fixture.job, fixture.dataset, &bad[i], &loader),
                          PLIM_ERR_USAGE);
     test_loader_close(&fixture);
 }
@@ -428,12 +431,13 @@ static void senseless_recipes_are_refused(void **state)
         bad[8].num_hops = 1;
         bad[8].fanout[0] = -2;
         for (int i = 0; i < 9; i++) {
-            plim_load_plan_t plan = test_plan_memory(fixture.info, &good, 1), planned;
+            plim__load_plan_t plan = test_plan_memory(fixture.info, &good, 1), planned;
             plan.recipe = bad[i];
-            assert_int_equal(plim_loader_create(&fixture.job, fixture.dataset, &plan, &loader),
+            assert_int_equal(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader),
                              PLIM_ERR_USAGE);
-            assert_int_equal(plim_load_plan(&fixture.job, fixture.dataset, &bad[i], NULL, &planned),
-                             PLIM_ERR_USAGE);
+            assert_int_equal(
+                plim__load_plan(&fixture.job, fixture.dataset, &bad[i], NULL, &planned),
+                PLIM_ERR_USAGE);
         }
         test_loader_close(&fixture);
     }

@@ -1,4 +1,6 @@
 /* Advice does what it says: each change that is named fits, and the one before it does not. */
+#include "load/plan_data.h"
+#include "plan/train_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 #include "support/training.h"
@@ -48,10 +50,10 @@ static plim_training_t take(plim_training_t training, const char *change)
 }
 
 static void check_advice(const test_place_t *place, const plim_training_t *training,
-                         const plim_load_wishes_t *wishes, bool whole, int least_count)
+                         const plim_plan_params_t *wishes, bool whole, int least_count)
 {
     plim_advice_t advice[CAPACITY];
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     int count;
     assert_ok(
         plim_train_advise(&place->job, place->dataset, training, wishes, CAPACITY, advice, &count));
@@ -60,7 +62,7 @@ static void check_advice(const test_place_t *place, const plim_training_t *train
         const plim_training_t changed = take(*training, advice[i].change);
         for (int hop = 0; hop < training->recipe.num_hops; hop++)
             assert_true(changed.recipe.fanout[hop] <= training->recipe.fanout[hop]);
-        assert_ok(plim_train_plan(&place->job, place->dataset, &changed, wishes, &plan));
+        assert_ok(plim__train_plan(&place->job, place->dataset, &changed, wishes, &plan));
         assert_true(!whole || plan.load.part_seeds == 0);
         assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= wishes->memory + MIB);
     }
@@ -72,24 +74,24 @@ static void what_is_advised_fits(void **state)
     test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = large_training();
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     plim_advice_t advice[CAPACITY];
     int count;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_ok(
         plim_train_advise(&place.job, place.dataset, &training, NULL, CAPACITY, advice, &count));
     assert_int_equal(count, 0); /* whole batches fit */
     for (int64_t memory = plan.minimum - 16 * MIB; memory < plan.minimum; memory += 4 * MIB)
-        check_advice(&place, &training, &(plim_load_wishes_t){.memory = memory}, false, 0);
+        check_advice(&place, &training, &(plim_plan_params_t){.memory = memory}, false, 0);
     for (int64_t memory = plan.minimum + MIB; memory < plan.total; memory += 32 * MIB) {
-        const plim_load_wishes_t wishes = {.memory = memory};
-        plim_train_plan_t cut;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &cut));
+        const plim_plan_params_t wishes = {.memory = memory};
+        plim__train_plan_t cut;
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &cut));
         check_advice(&place, &training, &wishes, true, cut.load.part_seeds > 0 ? 1 : 0);
     }
     training.recipe.fanout[1] = 0; /* is not made larger */
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    check_advice(&place, &training, &(plim_load_wishes_t){.memory = plan.total / 2}, false, 0);
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    check_advice(&place, &training, &(plim_plan_params_t){.memory = plan.total / 2}, false, 0);
     test_place_close(&place);
 }
 
@@ -100,15 +102,15 @@ static void a_refusal_names_what_would_do(void **state)
     test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = large_training();
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     plim_advice_t advice[CAPACITY];
     int count;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    const plim_load_wishes_t wishes = {.memory = plan.minimum - 2 * MIB};
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    const plim_plan_params_t wishes = {.memory = plan.minimum - 2 * MIB};
     assert_ok(
         plim_train_advise(&place.job, place.dataset, &training, &wishes, CAPACITY, advice, &count));
     assert_true(count > 0);
-    assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, &wishes, &plan),
+    assert_int_equal(plim__train_plan(&place.job, place.dataset, &training, &wishes, &plan),
                      PLIM_ERR_BUDGET);
     for (int i = 0; i < count; i++)
         assert_non_null(strstr(plim_last_error(), advice[i].change));
@@ -122,18 +124,18 @@ static void inputs_are_computed_again_before_batches_are_cut(void **state)
     (void)state;
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = large_training();
-    plim_train_plan_t plan, forced;
+    plim__train_plan_t plan, forced;
     int again = 0;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_false(plan.recompute);
     for (int64_t memory = plan.minimum; memory < plan.total; memory += 4 * MIB) {
-        const plim_load_wishes_t wishes = {.memory = memory};
+        const plim_plan_params_t wishes = {.memory = memory};
         training.model.recompute = true;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &forced));
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &forced));
         assert_true(forced.recompute);
         training.model.recompute = false;
-        plim_train_plan_t free_plan;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &free_plan));
+        plim__train_plan_t free_plan;
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &free_plan));
         assert_int_equal(free_plan.load.part_seeds, forced.load.part_seeds);
         again += free_plan.recompute && free_plan.load.part_seeds == 0;
     }

@@ -1,4 +1,6 @@
 /* Where batches must be cut, the cut is the largest that fits, whatever is wide. */
+#include "load/plan_data.h"
+#include "plan/train_plan.h"
 #include "support/harness.h"
 #include "support/training.h"
 
@@ -63,10 +65,10 @@ static plim_training_t training_of(size_t which)
 /* Seeds at a time under that line; with a wish, whether it is had. */
 static int64_t seeds_under(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training, int64_t memory, int64_t wish,
-                           plim_train_plan_t *plan)
+                           plim__train_plan_t *plan)
 {
-    const plim_load_wishes_t wishes = {.memory = memory, .part_seeds = wish, .no_advice = true};
-    if (plim_train_plan(job, dataset, training, &wishes, plan) != PLIM_OK)
+    const plim_plan_params_t wishes = {.memory = memory, .part_seeds = wish, .no_advice = true};
+    if (plim__train_plan(job, dataset, training, &wishes, plan) != PLIM_OK)
         return 0;
     return plan->load.part_seeds > 0 ? plan->load.part_seeds : BATCH;
 }
@@ -75,7 +77,7 @@ static int64_t seeds_under(const plim_job_t *job, const plim_dataset_t *dataset,
 static int64_t most_by_hand(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim_training_t *training, int64_t memory)
 {
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     int64_t low = 1, high = BATCH;
     while (low < high) {
         const int64_t middle = high - (high - low) / 2;
@@ -105,8 +107,8 @@ static void the_cut_is_the_largest_that_fits(void **state)
     for (size_t which = 0; which < NUM_CASES; which++) {
         plim_dataset_t *dataset = from_shape(&job, which);
         const plim_training_t training = training_of(which);
-        plim_train_plan_t whole, plan;
-        assert_ok(plim_train_plan(&job, dataset, &training, NULL, &whole));
+        plim__train_plan_t whole, plan;
+        assert_ok(plim__train_plan(&job, dataset, &training, NULL, &whole));
         int64_t before = 1;
         for (int i = LINES; i > 0; i--) {
             const int64_t line = whole.minimum + ((whole.total - whole.minimum) >> i);

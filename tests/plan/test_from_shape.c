@@ -1,4 +1,7 @@
 /* A dataset that is not there is planned for as the one that would be made. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
+#include "plan/train_plan.h"
 #include "support/harness.h"
 #include "support/training.h"
 
@@ -106,13 +109,13 @@ static void plans_are_near_the_real_ones(void **state)
         const plim_generate_options_t options = options_of(i);
         plim_dataset_t *planned, *made = generate(&job, i, directory);
         assert_ok(plim_dataset_from_shape(&job, &options, &planned));
-        plim_train_plan_t real, expected;
-        assert_ok(plim_train_plan(&job, made, &training, NULL, &real));
+        plim__train_plan_t real, expected;
+        assert_ok(plim__train_plan(&job, made, &training, NULL, &real));
         const int64_t lines[] = {real.minimum * 5 / 4, (real.minimum + real.total) / 2, 1024 * MIB};
         for (size_t j = 0; j < sizeof lines / sizeof lines[0]; j++) {
-            const plim_load_wishes_t wishes = {.memory = lines[j]};
-            assert_ok(plim_train_plan(&job, made, &training, &wishes, &real));
-            assert_ok(plim_train_plan(&job, planned, &training, &wishes, &expected));
+            const plim_plan_params_t wishes = {.memory = lines[j]};
+            assert_ok(plim__train_plan(&job, made, &training, &wishes, &real));
+            assert_ok(plim__train_plan(&job, planned, &training, &wishes, &expected));
             print_message("%s under %lld: %lld and %lld; least %lld and %lld\n",
                           plim__dataset_path(planned), (long long)lines[j], (long long)real.total,
                           (long long)expected.total, (long long)real.minimum,
@@ -137,14 +140,14 @@ static void nothing_can_be_read(void **state)
     const plim_training_t training = some_training();
     const int64_t before = plim_ledger_reserved(job.ledger);
     plim_dataset_t *dataset;
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     plim_loader_t *loader;
     plim_dataset_report_t report;
     options.shape = "papers100M";
     assert_ok(plim_dataset_from_shape(&job, &options, &dataset));
     assert_int_equal(plim_dataset_info(dataset)->num_nodes, 111059956);
-    assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
-    assert_int_equal(plim_loader_create(&job, dataset, &plan.load, &loader), PLIM_ERR_USAGE);
+    assert_ok(plim__train_plan(&job, dataset, &training, NULL, &plan));
+    assert_int_equal(plim__loader_create(&job, dataset, &plan.load, &loader), PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "only a shape"));
     assert_int_equal(plim_dataset_inspect(&job, dataset, true, &report), PLIM_ERR_USAGE);
     plim_dataset_close(dataset);

@@ -1,3 +1,5 @@
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 
@@ -30,8 +32,8 @@ static void test_recipes_that_cannot_be(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    const plim_load_wishes_t wishes = {0};
-    plim_load_plan_t plan;
+    const plim_plan_params_t wishes = {0};
+    plim__load_plan_t plan;
     (void)state;
     plim_recipe_t recipes[10];
     for (size_t i = 0; i < 10; i++)
@@ -44,10 +46,10 @@ static void test_recipes_that_cannot_be(void **state)
     recipes[5].row_type = PLIM_I32;
     recipes[6].index_type = PLIM_F32;
     for (size_t i = 0; i < 7; i++)
-        assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
+        assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
                          PLIM_ERR_USAGE);
     const struct {
-        plim_load_wishes_t wishes;
+        plim_plan_params_t wishes;
         const char *said;
     } wrong[] = {{{.topology = 3}, "3 for topology; it is from 0 to 2"},
                  {{.rows = -1}, "-1 for rows; it is from 0 to 2"},
@@ -57,16 +59,16 @@ static void test_recipes_that_cannot_be(void **state)
                  {{.num_slots = 65}, "65 for num_slots; it is from 0 to 64"}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         assert_int_equal(
-            plim_load_plan(&place.job, place.dataset, &recipes[9], &wrong[i].wishes, &plan),
+            plim__load_plan(&place.job, place.dataset, &recipes[9], &wrong[i].wishes, &plan),
             PLIM_ERR_USAGE);
         assert_non_null(strstr(plim_last_error(), wrong[i].said));
     }
     recipes[8].form = PLIM_PYG;
-    const plim_load_wishes_t parts = {.part_seeds = 31};
-    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
+    const plim_plan_params_t parts = {.part_seeds = 31};
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
                      PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "cannot come in parts of 31"));
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
     test_place_close(&place);
 }
 
@@ -76,16 +78,16 @@ static void test_recipes_for_many_graphs(void **state)
         .num_nodes = 300, .num_features = 8, .num_classes = 3, .graphs = true};
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     (void)state;
-    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
                      PLIM_ERR_USAGE);
     recipe.num_hops = 0;
     recipe.form = PLIM_PYG;
-    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
                      PLIM_ERR_USAGE);
     recipe.form = PLIM_NATIVE;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
     test_place_close(&place);
 }
 
@@ -94,19 +96,19 @@ static void test_no_training_split(void **state)
     static const test_graph_t graph = {.num_nodes = 300, .bare = true};
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     (void)state;
-    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan),
                      PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "training split"));
     test_place_close(&place);
 }
 
 /* The accounts are what the total is made of, and it stays below the line. */
-static void check_sums(const plim_load_plan_t *plan)
+static void check_sums(const plim__load_plan_t *plan)
 {
     int64_t sum = 0;
-    assert_in_range(plan->num_accounts, 1, PLIM_PLAN_ACCOUNTS);
+    assert_in_range(plan->num_accounts, 1, PLIM__PLAN_ACCOUNTS);
     for (int i = 0; i < plan->num_accounts; i++) {
         assert_true(plan->accounts[i].bytes > 0);
         sum += plan->accounts[i].bytes;
@@ -118,12 +120,12 @@ static void check_sums(const plim_load_plan_t *plan)
 }
 
 /* Runs one epoch as planned and returns the most the ledger ever held. */
-static int64_t run_epoch(const test_place_t *place, const plim_load_plan_t *plan,
+static int64_t run_epoch(const test_place_t *place, const plim__load_plan_t *plan,
                          uint64_t *hash_out)
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
-    assert_ok(plim_loader_create(&place->job, place->dataset, plan, &loader));
+    assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
     *hash_out = 0;
     for (;;) {
@@ -138,10 +140,10 @@ static int64_t run_epoch(const test_place_t *place, const plim_load_plan_t *plan
 }
 
 /* What of the plan stood on the ledger before: accounts of the process and the open dataset. */
-static int64_t held_before(const test_place_t *place, const plim_load_plan_t *plan)
+static int64_t held_before(const test_place_t *place, const plim__load_plan_t *plan)
 {
-    plim_account_info_t infos[PLIM_PLAN_ACCOUNTS];
-    int count = plim_ledger_accounts(place->job.ledger, PLIM_PLAN_ACCOUNTS, infos);
+    plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
+    int count = plim_ledger_accounts(place->job.ledger, PLIM__PLAN_ACCOUNTS, infos);
     int64_t held = 0;
     for (int i = 0; i < plan->num_accounts; i++)
         for (int j = 0; j < count; j++)
@@ -150,9 +152,9 @@ static int64_t held_before(const test_place_t *place, const plim_load_plan_t *pl
     return held;
 }
 
-static plim_load_wishes_t random_wishes(uint64_t key)
+static plim_plan_params_t random_wishes(uint64_t key)
 {
-    plim_load_wishes_t wishes = {0};
+    plim_plan_params_t wishes = {0};
     uint64_t counter = 100;
     wishes.topology = (int)plim__rng_below(key, &counter, 3);
     wishes.rows = (int)plim__rng_below(key, &counter, 3);
@@ -192,14 +194,14 @@ static void test_runs_stay_inside_their_plans(void **state)
         recipe.fanout[2] = plim__rng_below(key, &counter, 2) == 1 ? -1 : 4;
         recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
         recipe.seed = round;
-        plim_load_plan_t plan;
+        plim__load_plan_t plan;
         uint64_t wanted, hash;
-        assert_ok(plim_load_plan(&free_place.job, free_place.dataset, &recipe, NULL, &plan));
+        assert_ok(plim__load_plan(&free_place.job, free_place.dataset, &recipe, NULL, &plan));
         (void)run_epoch(&free_place, &plan, &wanted);
         int64_t least = plan.minimum;
         for (int64_t more = 0; more < 4; more++) {
             int threads = 1 + (int)plim__rng_below(key, &counter, 3);
-            plim_load_wishes_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
+            plim_plan_params_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
             if (recipe.form == PLIM_PYG)
                 wishes.part_seeds = 0;
             test_place_t place = free_place;
@@ -207,7 +209,7 @@ static void test_runs_stay_inside_their_plans(void **state)
                                       more % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
             assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
             plim_status_t status =
-                plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+                plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
             if (status == PLIM_OK) {
                 check_sums(&plan);
                 int64_t before = plim_ledger_reserved(place.job.ledger);
@@ -233,8 +235,8 @@ static void test_seeds_alone_need_no_lists(void **state)
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     recipe.num_hops = 0;
-    plim_load_plan_t plan;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    plim__load_plan_t plan;
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
     check_sums(&plan);
     assert_true(plan.rows_in_memory && !plan.topology_in_memory);
     assert_int_equal(plan.window_steps, 0);
@@ -254,16 +256,16 @@ static void test_least_line_is_exact(void **state)
         plim_recipe_t recipe = small_recipe();
         recipe.form = form == 0 ? PLIM_NATIVE : PLIM_PYG;
         for (int where = 0; where < 3; where++) {
-            plim_load_wishes_t wishes = {.topology = where, .rows = where};
-            plim_load_plan_t plan, other;
-            assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+            plim_plan_params_t wishes = {.topology = where, .rows = where};
+            plim__load_plan_t plan, other;
+            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
             wishes.memory = plan.minimum;
-            assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other));
+            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &other));
             check_sums(&other);
             assert_int_equal(other.minimum, plan.minimum);
             assert_int_equal(other.total, plan.minimum);
             wishes.memory = plan.minimum - 1;
-            assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
+            assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
                              PLIM_ERR_BUDGET);
             char text[64];
             const int64_t enough = (plan.minimum - 1) / MIB + 2;
@@ -283,9 +285,9 @@ static void test_more_memory_never_hurts(void **state)
     plim_recipe_t recipe = small_recipe();
     bool fitted = false, topology = false, rows = false;
     for (int64_t memory = 4 * MIB; memory < 256 * MIB; memory += 2 * MIB) {
-        const plim_load_wishes_t wishes = {.memory = memory};
-        plim_load_plan_t plan;
-        plim_status_t status = plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+        const plim_plan_params_t wishes = {.memory = memory};
+        plim__load_plan_t plan;
+        plim_status_t status = plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
         assert_true(status == PLIM_OK || (status == PLIM_ERR_BUDGET && !fitted));
         if (status != PLIM_OK)
             continue;
@@ -313,24 +315,24 @@ static void test_packed_rows_outlast_the_process(void **state)
     char scratch[600];
     (void)snprintf(scratch, sizeof scratch, "%s/scratch", place.directory);
     assert_int_equal(mkdir(scratch, 0700), 0);
-    const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .scratch = scratch};
+    const plim_plan_params_t wishes = {.topology = 2, .rows = 2, .scratch = scratch};
     const int64_t held = 64 * MIB, line = held + 60 * MIB;
     size_t kept = 0;
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         plim_job_t job = test_job_make(line, 2, PLIM_IO_AUTO);
         plim_dataset_t *dataset;
         plim_loader_t *loader;
-        plim_load_plan_t plan;
+        plim__load_plan_t plan;
         int account;
         assert_ok(plim_dataset_open(&job, place.path, &dataset));
         const int64_t own = plim_ledger_reserved(job.ledger) - plim__footprint_growth(line);
         assert_ok(plim__ledger_reserve(job.ledger, "others",
                                        (size_t)(held + (starts[i] << 10) - own), &account));
-        assert_ok(plim_load_plan(&job, dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__load_plan(&job, dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
         if (i == 0) {
             kept = plan.row_cache_bytes;
-            assert_ok(plim_loader_create(&job, dataset, &plan, &loader));
+            assert_ok(plim__loader_create(&job, dataset, &plan, &loader));
             plim_loader_destroy(loader);
         }
         assert_true(kept > 0 && plan.row_cache_bytes == kept);
@@ -346,47 +348,47 @@ static void test_wishes_are_kept(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_wishes_t wishes = {.num_slots = 3,
+    plim_plan_params_t wishes = {.num_slots = 3,
                                  .window = 7,
                                  .topology = 2,
                                  .rows = 2,
                                  .row_cache = 100000,
                                  .list_cache = -1};
-    plim_load_plan_t plan;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    plim__load_plan_t plan;
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_int_equal(plan.num_slots, 3);
     assert_int_equal(plan.window_steps, 7);
     assert_false(plan.topology_in_memory);
     assert_false(plan.rows_in_memory);
     assert_int_equal(plan.row_cache_bytes, 100000);
     assert_int_equal(plan.list_cache_bytes, 0);
-    wishes = (plim_load_wishes_t){.topology = 1, .rows = 1};
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wishes = (plim_plan_params_t){.topology = 1, .rows = 1};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_true(plan.topology_in_memory && plan.rows_in_memory);
     const int64_t whole = plan.slot_nodes;
-    wishes = (plim_load_wishes_t){.part_seeds = 8};
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wishes = (plim_plan_params_t){.part_seeds = 8};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_int_equal(plan.part_seeds, 8);
     assert_int_equal(plan.slot_nodes, whole / 4); /* of a batch of 32 */
-    wishes = (plim_load_wishes_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
+    wishes = (plim_plan_params_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
     recipe.batch_size = 1 << 20;
     recipe.fanout[0] = -1;
     recipe.fanout[1] = -1;
     wishes.row_cache = 0;
     recipe.form = PLIM_PYG;
-    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
                      PLIM_ERR_BUDGET);
     test_place_close(&place);
 }
 
 /* Steps of the last window, once windows have found their size. */
-static int64_t window_steps(const test_place_t *place, const plim_load_plan_t *plan,
+static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *plan,
                             int64_t *steps_out)
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
     plim_load_stats_t stats;
-    assert_ok(plim_loader_create(&place->job, place->dataset, plan, &loader));
+    assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     for (int64_t epoch = 0; epoch < 8; epoch++) {
         assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
         for (;;) {
@@ -410,14 +412,14 @@ static void test_a_window_holds_an_epoch(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int form = PLIM_NATIVE; form <= PLIM_PYG; form++) {
-        const plim_load_wishes_t wishes = {.topology = 2, .rows = 2, .row_cache = 16 * MIB};
+        const plim_plan_params_t wishes = {.topology = 2, .rows = 2, .row_cache = 16 * MIB};
         plim_recipe_t recipe = small_recipe();
-        plim_load_plan_t plan;
+        plim__load_plan_t plan;
         int64_t steps, window;
         recipe.form = form;
         recipe.num_hops = 3;
         recipe.fanout[2] = 4;
-        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         window = window_steps(&place, &plan, &steps);
         assert_int_equal(window, steps);
     }
@@ -433,13 +435,13 @@ static void test_a_batch_is_at_most_an_epoch(void **state)
             .num_nodes = 3000, .num_features = 8, .num_classes = 3, .graphs = graphs == 1};
         test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
         plim_recipe_t recipe = small_recipe();
-        plim_load_plan_t plan, larger;
+        plim__load_plan_t plan, larger;
         uint64_t hash, other;
         recipe.num_hops = graphs == 1 ? 0 : 2;
         recipe.batch_size = plim__load_largest_split(plim_dataset_info(place.dataset));
-        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
         recipe.batch_size = INT32_MAX;
-        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &larger));
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &larger));
         assert_int_equal(larger.total, plan.total);
         if (graphs == 0) {
             (void)run_epoch(&place, &plan, &hash);
@@ -457,11 +459,11 @@ static void test_slots_are_in_proportion(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 8, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_plan_t plan;
+    plim__load_plan_t plan;
     plim__loader_params_t parts;
     recipe.batch_size = 1024;
     recipe.fanout[0] = recipe.fanout[1] = -1;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
     plim__loader_params_find(&place.job, place.dataset, &plan, &parts);
     assert_true(plan.num_slots >= 2);
     assert_true(plan.num_slots == 2 || plim__slots_estimate(&plan, &parts) <= 16 * MIB);
@@ -470,7 +472,7 @@ static void test_slots_are_in_proportion(void **state)
                 2 * (plim_dataset_info(place.dataset)->num_edges + plan.slot_nodes + 1));
     recipe.batch_size = 8;
     recipe.fanout[0] = recipe.fanout[1] = 2;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
     assert_true(plan.num_slots > 8);
     test_place_close(&place);
 }
@@ -484,13 +486,13 @@ static void test_room_is_used(void **state)
         "a sixteenth of the line is more than the hot rows beside what the sanitizer takes");
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_plan_t least, plan;
-    plim_load_wishes_t wishes = {.topology = 1, .rows = 2, .row_cache = 2 * MIB};
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
+    plim__load_plan_t least, plan;
+    plim_plan_params_t wishes = {.topology = 1, .rows = 2, .row_cache = 2 * MIB};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
     wishes.row_cache = 0;
     for (int64_t more = 4; more < 14; more += 2) {
         wishes.memory = least.minimum + more * MIB;
-        assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
         assert_true(plan.row_cache_bytes > 0);
         assert_true(plan.line - plan.total < plan.line / 16);
@@ -511,22 +513,22 @@ static void test_parts_are_foretold(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_load_wishes_t wishes = {.topology = 2, .rows = 2};
-    plim_load_plan_t plan;
+    plim_plan_params_t wishes = {.topology = 2, .rows = 2};
+    plim__load_plan_t plan;
     char said[256] = "";
     recipe.batch_size = 8192;
     plim_job_t job = place.job;
     job.log = hear;
     job.user = said;
-    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     assert_null(strstr(said, "parts"));
     wishes.memory = plan.minimum + MIB;
-    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     const char *remark = strstr(said, "parts; from about ");
     assert_non_null(remark);
     wishes.memory = strtoll(remark + strlen("parts; from about "), NULL, 10) * MIB;
     said[0] = '\0';
-    assert_ok(plim_load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     assert_null(strstr(said, "parts"));
     test_place_close(&place);
 }
@@ -538,15 +540,15 @@ static void test_more_threads_than_are_used(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 300, PLIM_IO_AUTO);
     const plim_recipe_t recipe = small_recipe();
-    plim_load_wishes_t wishes = {.topology = 1, .rows = 1};
-    plim_load_plan_t plan;
+    plim_plan_params_t wishes = {.topology = 1, .rows = 1};
+    plim__load_plan_t plan;
     plim__loader_params_t parts;
     uint64_t hash;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     assert_int_equal(plan.workers, PLIM__THREADS_MAX);
     (void)run_epoch(&place, &plan, &hash);
-    wishes = (plim_load_wishes_t){.topology = 2, .rows = 2};
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wishes = (plim_plan_params_t){.topology = 2, .rows = 2};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
     plim__loader_params_find(&place.job, place.dataset, &plan, &parts);
     assert_int_equal(parts.builders, PLIM__THREADS_MAX);
     test_place_close(&place);

@@ -1,4 +1,7 @@
 /* What was read for one plan serves the next, and what is wrong in the cache serves none. */
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
+#include "plan/train_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 
@@ -23,7 +26,7 @@ typedef struct cached {
     test_place_t place;
     char cache[512];
     plim_training_t training;
-    plim_load_wishes_t wishes; /* under which sizes must be known */
+    plim_plan_params_t wishes; /* under which sizes must be known */
 } cached_t;
 
 static cached_t open_cached(void)
@@ -36,9 +39,9 @@ static cached_t open_cached(void)
     cached.training.recipe.num_hops = 2;
     cached.training.recipe.fanout[0] = 10;
     cached.training.recipe.fanout[1] = 10;
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     assert_ok(
-        plim_train_plan(&cached.place.job, cached.place.dataset, &cached.training, NULL, &plan));
+        plim__train_plan(&cached.place.job, cached.place.dataset, &cached.training, NULL, &plan));
     cached.wishes.memory = plan.minimum + 24 * MIB;
     return cached;
 }
@@ -49,10 +52,10 @@ static void close_cached(cached_t *cached)
     test_directory_remove(cached->cache);
 }
 
-static plim_status_t plan(const cached_t *cached, plim_train_plan_t *plan_out)
+static plim_status_t plan(const cached_t *cached, plim__train_plan_t *plan_out)
 {
-    return plim_train_plan(&cached->place.job, cached->place.dataset, &cached->training,
-                           &cached->wishes, plan_out);
+    return plim__train_plan(&cached->place.job, cached->place.dataset, &cached->training,
+                            &cached->wishes, plan_out);
 }
 
 /* Without its lists a dataset cannot be tried. */
@@ -85,7 +88,7 @@ static void the_second_plan_reads_nothing(void **state)
     (void)state;
     test_skip_sanitized(TEST_LINE_NEAR);
     cached_t cached = open_cached();
-    plim_train_plan_t first, second, other;
+    plim__train_plan_t first, second, other;
     assert_ok(plan(&cached, &first));
     hide_lists(&cached);
     assert_ok(plan(&cached, &second));
@@ -110,7 +113,7 @@ static void what_is_damaged_is_not_used(void **state)
     test_skip_sanitized(TEST_LINE_NEAR);
     cached_t cached = open_cached();
     char path[1200], text[1024];
-    plim_train_plan_t first;
+    plim__train_plan_t first;
     assert_ok(plan(&cached, &first));
     find_kept(&cached, path);
     FILE *file = fopen(path, "r");
@@ -146,17 +149,17 @@ static void a_guessed_largest_graph_says_so(void **state)
     (void)snprintf(cached.cache, sizeof cached.cache, "%s", cache);
     plim_recipe_t recipe = PLIM_RECIPE_INIT;
     recipe.num_hops = 0;
-    const plim_load_wishes_t blind = {.no_reading = true};
-    plim_load_plan_t load;
-    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    const plim_plan_params_t blind = {.no_reading = true};
+    plim__load_plan_t load;
+    assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
     assert_true(load.guessed);
-    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, NULL, &load));
+    assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, NULL, &load));
     assert_false(load.guessed);
-    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
     assert_false(load.guessed);
     find_kept(&cached, path);
     plim__cache_write(strrchr(path, '/') + 1, "0 0\n"); /* less than the mean */
-    assert_ok(plim_load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
+    assert_ok(plim__load_plan(&cached.place.job, cached.place.dataset, &recipe, &blind, &load));
     assert_true(load.guessed);
     close_cached(&cached);
 }
@@ -193,14 +196,14 @@ static void more_memory_reads_less(void **state)
     (void)state;
     cached_t cached = open_cached();
     const plim_dataset_info_t *info = plim_dataset_info(cached.place.dataset);
-    plim_train_plan_t now;
+    plim__train_plan_t now;
     int64_t bytes = INT64_MAX;
     for (int64_t more = 0; more <= 256; more += 32) {
-        plim_load_wishes_t wishes = cached.wishes;
+        plim_plan_params_t wishes = cached.wishes;
         wishes.memory += more * MIB;
-        assert_ok(plim_train_plan(&cached.place.job, cached.place.dataset, &cached.training,
-                                  &wishes, &now));
-        const plim_expectation_t *expect = &now.expect;
+        assert_ok(plim__train_plan(&cached.place.job, cached.place.dataset, &cached.training,
+                                   &wishes, &now));
+        const plim__expectation_t *expect = &now.expect;
         assert_int_equal(expect->epoch_steps, (info->num_split[PLIM_TRAIN] + 511) / 512);
         assert_true(expect->batch_nodes > 512 && expect->batch_nodes <= info->num_nodes);
         assert_true(expect->batch_edges > expect->batch_nodes / 2);

@@ -1,4 +1,6 @@
 /* A whole run's plan: what it counts is what is made, and its least line is the least. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 #include "support/training.h"
@@ -29,7 +31,7 @@ static plim_training_t small_training(plim_model_kind_t kind)
     return test_training_two_hops(kind, 16, 256, 5, 4);
 }
 
-static int64_t bytes_of(const plim_train_plan_t *plan, const char *name)
+static int64_t bytes_of(const plim__train_plan_t *plan, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
@@ -37,23 +39,23 @@ static int64_t bytes_of(const plim_train_plan_t *plan, const char *name)
     return 0;
 }
 
-static void check_sums(const plim_train_plan_t *plan)
+static void check_sums(const plim__train_plan_t *plan)
 {
-    int64_t sum[PLIM_PHASES] = {0}, most = 0;
-    assert_in_range(plan->num_accounts, 1, PLIM_PLAN_ACCOUNTS);
+    int64_t sum[PLIM__PHASES] = {0}, most = 0;
+    assert_in_range(plan->num_accounts, 1, PLIM__PLAN_ACCOUNTS);
     for (int i = 0; i < plan->num_accounts; i++) {
-        const plim_plan_account_t *account = &plan->accounts[i];
+        const plim__plan_account_t *account = &plan->accounts[i];
         int64_t bytes = 0;
-        for (int phase = 0; phase < PLIM_PHASES; phase++) {
+        for (int phase = 0; phase < PLIM__PHASES; phase++) {
             assert_true(account->phase[phase] >= 0);
             bytes = account->phase[phase] > bytes ? account->phase[phase] : bytes;
             sum[phase] += account->phase[phase];
         }
         assert_true(bytes > 0 && account->bytes == bytes);
     }
-    for (int phase = 0; phase < PLIM_PHASES; phase++) {
+    for (int phase = 0; phase < PLIM__PHASES; phase++) {
         assert_int_equal(plan->phase[phase], sum[phase]);
-        if (phase != PLIM_PHASE_PREDICT || sum[phase] <= plan->line) /* else a warning says so */
+        if (phase != PLIM__PHASE_PREDICT || sum[phase] <= plan->line) /* else a warning says so */
             most = sum[phase] > most ? sum[phase] : most;
     }
     assert_int_equal(plan->total, most);
@@ -68,10 +70,10 @@ static void check_sums(const plim_train_plan_t *plan)
 }
 
 static plim_status_t plan_under(const test_place_t *place, const plim_training_t *training,
-                                int64_t memory, plim_train_plan_t *plan)
+                                int64_t memory, plim__train_plan_t *plan)
 {
-    const plim_load_wishes_t wishes = {.memory = memory};
-    return plim_train_plan(&place->job, place->dataset, training, &wishes, plan);
+    const plim_plan_params_t wishes = {.memory = memory};
+    return plim__train_plan(&place->job, place->dataset, training, &wishes, plan);
 }
 
 static void the_recipe_is_the_models(void **state)
@@ -80,8 +82,8 @@ static void the_recipe_is_the_models(void **state)
     test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (plim_model_kind_t kind = PLIM_MLP; kind <= PLIM_GIN; kind++) {
         const plim_training_t training = small_training(kind);
-        plim_train_plan_t plan;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        plim__train_plan_t plan;
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
         check_sums(&plan);
         assert_int_equal(plan.load.recipe.num_hops, kind == PLIM_MLP ? 0 : 2);
         assert_int_equal(plan.load.recipe.degrees, kind == PLIM_GCN);
@@ -90,15 +92,15 @@ static void the_recipe_is_the_models(void **state)
     }
     plim_training_t wrong = small_training(PLIM_GCN);
     wrong.loss = PLIM_LOSS_MSE;
-    plim_train_plan_t plan;
-    assert_int_equal(plim_train_plan(&place.job, place.dataset, &wrong, NULL, &plan),
+    plim__train_plan_t plan;
+    assert_int_equal(plim__train_plan(&place.job, place.dataset, &wrong, NULL, &plan),
                      PLIM_ERR_USAGE);
     test_place_close(&place);
 }
 
 /* Makes everything that is planned under the planned line, and runs an epoch of the loader. */
 static void make_all(const test_place_t *place, const plim_training_t *training,
-                     const plim_train_plan_t *plan)
+                     const plim__train_plan_t *plan)
 {
     const plim_dataset_info_t *info = plim_dataset_info(place->dataset);
     const int threads = plim__job_threads(&place->job);
@@ -113,7 +115,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim_ledger_t *ledger = place->job.ledger;
     const int64_t before = plim_ledger_reserved(ledger);
     assert_ok(plim__team_create(ledger, threads, &team));
-    assert_ok(plim_loader_create(&place->job, place->dataset, &plan->load, &loader));
+    assert_ok(plim__loader_create(&place->job, place->dataset, &plan->load, &loader));
     assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__model_create(ledger, team, &params, &model));
     assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
@@ -160,8 +162,8 @@ static void what_is_planned_can_be_made(void **state)
         training.recipe.num_hops = round == 5 ? 0 : training.recipe.num_hops;
         training.model.heads = 2;
         training.microbatch = round == 1 ? 50 : 0;
-        plim_train_plan_t plan;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        plim__train_plan_t plan;
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
         make_all(&place, &training, &plan);
         assert_ok(plan_under(&place, &training, plan.minimum, &plan));
         check_sums(&plan);
@@ -176,8 +178,8 @@ static void code_gives_way_last(void **state)
     (void)state;
     test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = small_training(PLIM_SAGE);
-    plim_train_plan_t plan, roomy, least;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    plim__train_plan_t plan, roomy, least;
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_true(plan.load.spare > 0);
     assert_ok(plan_under(&place, &training, plan.minimum + plan.load.spare, &roomy));
     assert_ok(plan_under(&place, &training, plan.minimum, &least));
@@ -196,8 +198,8 @@ static void the_least_line_is_exact(void **state)
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         plim_training_t training = small_training(PLIM_SAGE);
         training.model.norm = (plim_norm_t)norm;
-        plim_train_plan_t plan, least;
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+        plim__train_plan_t plan, least;
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
         assert_ok(plan_under(&place, &training, plan.minimum, &least));
         check_sums(&least);
         assert_int_equal(least.minimum, plan.minimum);
@@ -218,8 +220,8 @@ static void more_memory_never_hurts(void **state)
     (void)state;
     test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = small_training(PLIM_GCN);
-    plim_train_plan_t plan;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    plim__train_plan_t plan;
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     bool rows = false, topology = false, fitted = false;
     for (int64_t memory = plan.minimum - 2 * MIB; memory < plan.minimum + 48 * MIB; memory += MIB) {
         plim_status_t status = plan_under(&place, &training, memory, &plan);
@@ -268,8 +270,8 @@ static void more_memory_never_means_more_parts(void **state)
     place.job.log = note_warning;
     place.job.user = warning;
     const plim_training_t training = wide_training();
-    plim_train_plan_t plan;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    plim__train_plan_t plan;
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_int_equal(plan.load.part_seeds, 0);
     int64_t before = 1, whole_at = 0;
     const int64_t least = plan.minimum, enough = plan.total;
@@ -294,16 +296,16 @@ static void batches_are_cut_as_planned(void **state)
     (void)state;
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = wide_training();
-    plim_train_plan_t plan, again;
+    plim__train_plan_t plan, again;
     plim_loader_t *loader;
     plim_batch_t *batch;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     const int64_t least = plan.minimum, enough = plan.total;
     for (int i = 0; i < 3; i++) {
         assert_ok(plan_under(&place, &training, least + (enough - least) * i / 4, &plan));
         const int64_t part = plan.load.part_seeds;
         assert_in_range(part, 1, 512);
-        assert_ok(plim_loader_create(&place.job, place.dataset, &plan.load, &loader));
+        assert_ok(plim__loader_create(&place.job, place.dataset, &plan.load, &loader));
         for (int64_t step = 0; step < 2; step++) {
             assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, step));
             do {
@@ -317,8 +319,8 @@ static void batches_are_cut_as_planned(void **state)
             } while (true);
         }
         plim_loader_destroy(loader);
-        const plim_load_wishes_t wishes = {.part_seeds = part};
-        assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &again));
+        const plim_plan_params_t wishes = {.part_seeds = part};
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &again));
         assert_int_equal(again.load.part_seeds, part);
     }
     test_place_close(&place);
@@ -333,10 +335,10 @@ static void what_a_part_may_need_is_the_recipes(void **state)
     for (int threads = 1; threads <= 8; threads *= 2) {
         test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
         plim_training_t training = wide_training();
-        plim_train_plan_t plan;
+        plim__train_plan_t plan;
         for (int i = 0; i < 2; i++) {
             training.recipe.batch_size = i == 0 ? 16 : 64;
-            assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &plan));
+            assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
             const int64_t least = plan.minimum, enough = plan.total;
             for (int part = 4; part >= 0; part--) {
                 assert_ok(
@@ -354,9 +356,9 @@ static void what_a_part_may_need_is_the_recipes(void **state)
                 assert_int_equal(plan.load.part_edges, edges[i]);
             }
             /* A run that goes on takes what it had, whatever would be found now. */
-            const plim_load_wishes_t wishes = {.part_nodes = nodes[i] / 2,
+            const plim_plan_params_t wishes = {.part_nodes = nodes[i] / 2,
                                                .part_edges = edges[i] / 2};
-            assert_ok(plim_train_plan(&place.job, place.dataset, &training, &wishes, &plan));
+            assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &plan));
             assert_int_equal(plan.load.part_nodes, nodes[i] / 2);
             assert_int_equal(plan.load.part_edges, edges[i] / 2);
         }
@@ -372,13 +374,13 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     test_skip_sanitized(TEST_LINE_NEAR);
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = wide_training();
-    plim_train_plan_t trained, plan;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
+    plim__train_plan_t trained, plan;
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &trained));
     assert_ok(plim__evaluation_plan(&place.job, place.dataset, &training, &plan));
     assert_true(plan.minimum < trained.minimum && plan.total < trained.total);
     assert_true(bytes_of(&plan, "activations") < bytes_of(&trained, "activations"));
     training.model.norm = PLIM_NORM_BATCH;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &trained));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &trained));
     plim_job_t tight = test_job_make(plan.minimum + 2 * MIB, 2, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
@@ -403,22 +405,22 @@ static void splitting_is_planned(void **state)
     (void)state;
     test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = small_training(PLIM_SAGE);
-    plim_train_plan_t whole, parts;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &whole));
+    plim__train_plan_t whole, parts;
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &whole));
     training.microbatch = 32;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &parts));
     assert_int_equal(parts.load.part_seeds, 32);
     assert_true(bytes_of(&parts, "activations") < bytes_of(&whole, "activations"));
     training.microbatch = 0;
     assert_ok(plan_under(&place, &training, whole.minimum, &parts));
     assert_true(parts.load.slot_nodes < whole.load.slot_nodes); /* split for want of room */
     training.model.norm = PLIM_NORM_BATCH;
-    assert_ok(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts));
+    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &parts));
     assert_true(parts.minimum > whole.minimum);
     assert_ok(plan_under(&place, &training, parts.minimum, &parts));
     assert_true(parts.load.slot_nodes >= whole.load.slot_nodes);
     training.microbatch = 32;
-    assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, NULL, &parts),
+    assert_int_equal(plim__train_plan(&place.job, place.dataset, &training, NULL, &parts),
                      PLIM_ERR_USAGE);
     test_place_close(&place);
 }

@@ -1,4 +1,7 @@
 /* What a training takes in PyTorch Geometric: every account by what PyG is known to copy. */
+#include "load/loader_params.h"
+#include "load/plan_data.h"
+#include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 #include "support/training.h"
@@ -112,14 +115,14 @@ static void batches_are_as_large_as_they_are_drawn(void **state)
     const plim_pyg_params_t params = PLIM_PYG_PARAMS_INIT;
     plim_recipe_t recipe = training.recipe;
     recipe.form = PLIM_PYG;
-    plim_load_plan_t load;
+    plim__load_plan_t load;
     plim_loader_t *loader;
     plim_batch_t *batch;
     plim__pyg_plan_t plan;
     double nodes = 0, edges = 0;
     const int count = 8;
-    assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &load));
-    assert_ok(plim_loader_create(&place.job, place.dataset, &load, &loader));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &load));
+    assert_ok(plim__loader_create(&place.job, place.dataset, &load, &loader));
     assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
     for (int i = 0; i < count; i++) {
         assert_ok(plim_loader_next(loader, &batch));

@@ -1,4 +1,5 @@
 #include "support/loader.h"
+#include "load/plan_data.h"
 
 #include "base/half.h"
 #include "load/loader_params.h"
@@ -93,19 +94,19 @@ const plim_recipe_t test_two_hops = {.batch_size = 48,
                                      .row_type = PLIM_F32,
                                      .index_type = PLIM_I32};
 
-plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                                  int workers)
+plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                   int workers)
 {
     plim_recipe_t drawn = plim__load_recipe(info, recipe);
     plim__blocks_params_t params = {
         .num_hops = drawn.num_hops, .replace = drawn.replace, .form = drawn.form};
-    plim_load_plan_t plan = {.recipe = *recipe,
-                             .workers = workers,
-                             .topology_in_memory = true,
-                             .rows_in_memory = true,
-                             .num_slots = 4,
-                             .io_depth = 16,
-                             .merge_distance = 16384};
+    plim__load_plan_t plan = {.recipe = *recipe,
+                              .workers = workers,
+                              .topology_in_memory = true,
+                              .rows_in_memory = true,
+                              .num_slots = 4,
+                              .io_depth = 16,
+                              .merge_distance = 16384};
     int64_t seeds = info->num_graphs > 0 ? 5 * recipe->batch_size : recipe->batch_size;
     memcpy(params.fanout, drawn.fanout, sizeof params.fanout);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, seeds,
@@ -113,10 +114,10 @@ plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_re
     return plan;
 }
 
-plim_load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                                int workers, int64_t window_steps)
+plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                 int workers, int64_t window_steps)
 {
-    plim_load_plan_t plan = test_plan_memory(info, recipe, workers);
+    plim__load_plan_t plan = test_plan_memory(info, recipe, workers);
     plan.topology_in_memory = false;
     plan.rows_in_memory = false;
     plan.window_steps = window_steps;
@@ -224,12 +225,12 @@ uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch
     }
 }
 
-uint64_t test_hash_of(const test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *parts)
+uint64_t test_hash_of(const test_loader_t *fixture, const plim__load_plan_t *plan, int64_t *parts)
 {
     plim_loader_t *loader;
     uint64_t hash = 0;
     *parts = 0;
-    assert_ok(plim_loader_create(&fixture->job, fixture->dataset, plan, &loader));
+    assert_ok(plim__loader_create(&fixture->job, fixture->dataset, plan, &loader));
     hash = test_hash_from(loader, PLIM_TRAIN, 0, 0, hash, parts);
     hash = test_hash_from(loader, PLIM_TRAIN, 1, 0, hash, parts);
     hash = test_hash_from(loader, PLIM_VALID, 1, 0, hash, parts);

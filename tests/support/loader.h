@@ -2,9 +2,8 @@
 #ifndef PLIM_TESTS_LOADER_H
 #define PLIM_TESTS_LOADER_H
 
+#include "load/plan_data.h"
 #include "support/dataset.h"
-
-#include <plimsoll/plan.h>
 
 #define TEST_NODES 3000
 #define TEST_FEATURES 7
@@ -37,10 +36,10 @@ extern const test_graph_t test_plain_graph;
 extern const plim_recipe_t test_two_hops;
 
 /* Everything in memory, slots large enough for any batch; and everything on disk. */
-plim_load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                                  int workers);
-plim_load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                                int workers, int64_t window_steps);
+plim__load_plan_t test_plan_memory(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                   int workers);
+plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+                                 int workers, int64_t window_steps);
 
 /* An entry of an array of the recipe's index type. */
 int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i);
@@ -58,6 +57,6 @@ uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch
                         uint64_t hash, int64_t *parts);
 
 /* Of a loader of its own: training epochs, validation and test among them. */
-uint64_t test_hash_of(const test_loader_t *fixture, const plim_load_plan_t *plan, int64_t *parts);
+uint64_t test_hash_of(const test_loader_t *fixture, const plim__load_plan_t *plan, int64_t *parts);
 
 #endif

@@ -76,7 +76,7 @@ plim_status_t test_train(const char *name, const plim_training_t *training, cons
                          plim_train_result_t *result_out)
 {
     plim_job_t job = test_job_make(way->line, way->threads, PLIM_IO_AUTO);
-    plim_train_plan_t plan;
+    plim_plan_t *plan;
     plim_dataset_t *dataset;
     char path[700];
     test_training_path(name, path);
@@ -84,7 +84,8 @@ plim_status_t test_train(const char *name, const plim_training_t *training, cons
     assert_ok(plim_dataset_open(&job, way->dataset != NULL ? way->dataset : graph, &dataset));
     assert_ok(plim_train_plan(&job, dataset, training, &way->wishes, &plan));
     plim_status_t status = (way->resume ? plim_train_resume : plim_train)(
-        &job, dataset, training, &plan, path, way->events, way->user, result_out);
+        &job, dataset, training, plan, path, way->events, way->user, result_out);
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     test_job_end(&job);
     return status;

@@ -1,4 +1,6 @@
 /* Training: it learns, and nothing but its settings decides what it learns. */
+#include "load/plan_data.h"
+#include "plan/train_plan.h"
 #include "support/training.h"
 
 #include "mem/arena.h"
@@ -62,7 +64,7 @@ static void test_threads_and_memory_change_nothing(void **state)
     way.threads = 1;
     assert_ok(test_train("one", &training, &way, &result));
     test_assert_same_run("two", "one");
-    way.wishes = (plim_load_wishes_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
+    way.wishes = (plim_plan_params_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
     assert_ok(test_train("disk", &training, &way, &result));
     test_assert_same_run("two", "disk");
 }
@@ -178,7 +180,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
-    plim_train_plan_t plan;
+    plim__train_plan_t plan;
     plim_training_t wrong[15];
     (void)state;
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
@@ -203,7 +205,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[13].recipe.batch_size = 0;
     wrong[14].recipe.fanout[0] = -2;
     for (size_t i = 0; i < 15; i++)
-        assert_int_equal(plim_train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
+        assert_int_equal(plim__train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
     plim_dataset_close(dataset);
     test_job_end(&job);
 }
@@ -213,7 +215,7 @@ static void test_another_plan_is_refused(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_training_t training = test_training_small();
     plim_dataset_t *dataset;
-    plim_train_plan_t plan;
+    plim_plan_t *plan;
     plim_train_result_t result;
     char path[700];
     (void)state;
@@ -221,10 +223,11 @@ static void test_another_plan_is_refused(void **state)
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
     training.recipe.fanout[1]++;
-    assert_int_equal(plim_train(&job, dataset, &training, &plan, path, NULL, NULL, &result),
+    assert_int_equal(plim_train(&job, dataset, &training, plan, path, NULL, NULL, &result),
                      PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "plan again"));
     assert_int_equal(access(path, F_OK), -1);
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     test_job_end(&job);
 }
@@ -233,7 +236,7 @@ static void test_another_plan_is_refused(void **state)
  * begin. */
 typedef struct whole_run {
     const plim_dataset_t *dataset;
-    const plim_train_plan_t *plan;
+    const plim_plan_t *plan;
     plim_training_t training;
     int tries;
 } whole_run_t;
@@ -260,7 +263,7 @@ static void test_every_arena_may_fail(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
-    plim_train_plan_t plan;
+    plim_plan_t *plan;
     whole_run_t whole = {.training = test_training_small()};
     (void)state;
     whole.training.epochs = 1;
@@ -268,9 +271,10 @@ static void test_every_arena_may_fail(void **state)
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
     whole.dataset = dataset;
-    whole.plan = &plan;
+    whole.plan = plan;
     test_fail_each_arena(&job, train_whole, &whole);
     assert_true(whole.tries > 5);
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     test_job_end(&job);
 }
@@ -280,7 +284,7 @@ static void test_the_least_line_is_enough(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
-    plim_train_plan_t plan;
+    plim_plan_t *plan;
     whole_run_t whole = {.training = test_training_small(), .tries = 1000};
     (void)state;
     if (TEST_SANITIZED) {
@@ -290,15 +294,18 @@ static void test_the_least_line_is_enough(void **state)
     }
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
+    const int64_t minimum = plim_plan_minimum(plan);
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     test_job_end(&job);
-    job = test_job_make(plan.minimum + (1 << 20), 2, PLIM_IO_AUTO);
+    job = test_job_make(minimum + (1 << 20), 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
     whole.dataset = dataset;
-    whole.plan = &plan;
+    whole.plan = plan;
     assert_ok(train_whole(&job, &whole));
-    assert_true(plim_ledger_peak(job.ledger) <= plan.total);
+    assert_true(plim_ledger_peak(job.ledger) <= plim_plan_peak(plan));
+    plim_plan_release(plan);
     plim_dataset_close(dataset);
     test_job_end(&job);
 }
