@@ -86,10 +86,11 @@ def limited(limit, *words, warm=False):
 class Limited:
     """A command that runs through tools/limited, whose group is looked at and changed meanwhile; `output` is what it prints."""
 
-    def __init__(self, limit, *words):
+    def __init__(self, limit, *words, warm=False):
         self._report, self._errors = tempfile.NamedTemporaryFile('r', suffix='.json'), tempfile.TemporaryFile('w+')
         self._cache = tempfile.TemporaryDirectory()
-        self._child = subprocess.Popen([SOURCE / 'tools' / 'limited', str(limit), '--json', self._report.name, '--', *map(str, words)],
+        options = ['--json', self._report.name, *(['--warm'] if warm else []), '--']
+        self._child = subprocess.Popen([SOURCE / 'tools' / 'limited', str(limit), *options, *map(str, words)],
                                        stdout=subprocess.PIPE, stderr=self._errors, text=True, env=with_cache(self._cache.name))
         self.output = self._child.stdout
         root = pathlib.Path('/sys/fs/cgroup')
