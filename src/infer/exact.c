@@ -1,74 +1,48 @@
 /*
- * How the work is laid out, and what it costs at papers100M's size (111 M nodes, 1.6 G edges, 128
- * columns of f16, two layers of GCN by way of 16 columns to 172, 1.5 M nodes wanted, 4 GiB, two
- * cores, 2.5 GB/s from disk):
+ * Exact evaluation from beginning to end, and what it costs at papers100M's size (111 M nodes, 1.6
+ * G edges, 128 columns of f16, two layers of GCN by way of 16 columns to 172, 1.5 M nodes wanted, 4
+ * GiB, two cores, 2.5 GB/s from disk):
  *
- *  1. Which nodes each layer is needed for, from the last to the first: the lists of the 1.5 M are
- *     read once (6.5 GB at most, 3 s). With their neighbours they are 11 M, a tenth of all, into
- *     which 0.68 of the 1.6 G edges lead: layer 1's output is 0.7 GB instead of 7.
+ *  1. Find the nodes that each layer needs, from the last to the first: the lists of the 1.5 M
+ *     nodes are read once (6.5 GB at most, 3 s). With their neighbours they are 11 M, a tenth of
+ *     all nodes, and 0.68 of the 1.6 G edges lead into them: layer 1's output is 0.7 GB, not 7.
  *  2. Layer 1: features times weight (28 GB once, 11 s; 455 GFLOP, 4 s of both cores, alongside)
- *     gives 7.1 GB, of which half fits in memory: two blocks of sources. Each is held in memory
- *     while the lists are streamed (6.5 GB, 3 s) and its rows are fetched at random, 64 bytes each
- *     (80 M a second on both cores: 8 s for both blocks). Sums travel through a nameless file of
- *     0.7 GB between the blocks.
- *  3. Layer 2: sums first, since 16 columns are fewer than 172. Its input fits in memory. The lists
- *     once more (3 s), 95 M fetches, a product, done.
+ *     gives 7.1 GB. Half of that fits in memory: two blocks of sources. Each block is held in
+ *     memory while the lists are streamed (6.5 GB, 3 s) and its rows are fetched at random, 64
+ *     bytes each (80 M a second on both cores: 8 s for both blocks). A nameless file of 0.7 GB
+ *     keeps the sums between the blocks.
+ *  3. Layer 2 aggregates first, since 16 columns are fewer than 172. Its input fits in memory. The
+ *     lists once more (3 s), 95 M fetches, one product.
  *
- *  Measured in a 4 GiB control group: 55 GB read, 1.4 GB written, 73 s of processor time, so some
- * 40 s on two cores that nobody else uses; peak 3.5 GiB.
+ * Measured in a 4 GiB control group: 55 GB read, 1.4 GB written, 73 s of CPU time, so about 40 s on
+ * two idle cores; peak 3.5 GiB.
  *
- * Considered: slices of columns alone (every slice reads all features again, and fetches 32 of a
- * line's 64 bytes); features' columns summed before the product (eight times the fetches); a full
- * product on disk (7 GB out and in again, and still sliced). exact_choose.c weighs slices against
- * blocks for each layer.
+ * Alternatives: only slices of columns (every slice reads all features again, and fetches 32 of a
+ * line's 64 bytes); aggregating the features before the product (eight times the fetches); the
+ * whole product on disk (7 GB written and read again, and still sliced). exact_plan.c compares
+ * slices and blocks for each layer.
  *
- * Bits do not depend on memory, threads or engine: a sum goes through its list in ascending order
- * whatever the block, columns do not know of each other, and products (nn/tile.h) are one chain of
- * additions an output.
+ * The bits do not depend on memory, threads or I/O engine: a sum goes through its list in ascending
+ * order whatever the blocks are, columns are independent, and each output of a product (nn/tile.h)
+ * is one chain of additions.
  */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "base/threads.h"
+#include "base/radix.h"
 #include "io/npy.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static void carve(plim__exact_t *exact, plim__arena_t *arena, int workers)
+static plim_status_t open_streams(plim__exact_t *exact)
 {
-    const plim__exact_sizes_t *sizes = &exact->sizes;
-    const size_t rows = (size_t)sizes->piece_rows;
-    exact->workers = plim__arena_carve(arena, (size_t)workers, sizeof *exact->workers, 1);
-    for (int i = 0; i < workers; i++) {
-        const size_t row = (size_t)sizes->tile * sizeof(float);
-        exact->workers[i].x = plim__arena_carve(arena, PLIM__EXACT_TILE, row, 1);
-        exact->workers[i].a = plim__arena_carve(arena, PLIM__EXACT_TILE, row, 1);
-    }
-    exact->x = plim__arena_carve(arena, rows, (size_t)sizes->x * sizeof(float), 1);
-    exact->y = plim__arena_carve(arena, rows, (size_t)sizes->y * sizeof(float), 1);
-    exact->h = plim__arena_carve(arena, rows, (size_t)sizes->h * sizeof(float), 1);
-    exact->state = plim__arena_carve(arena, 1, (size_t)sizes->written, 1);
-    exact->packed_front = plim__arena_carve(arena, 1, sizes->front, 1);
-    exact->packed_behind = plim__arena_carve(arena, 1, sizes->behind, 1);
-    exact->packed_root = plim__arena_carve(arena, 1, sizes->root, 1);
-    exact->packed_second = plim__arena_carve(arena, 1, sizes->second, 1);
-    exact->scores = plim__arena_carve(arena, 1, sizes->scores, 1);
-    exact->kept = plim__arena_carve(arena, 1, sizes->kept, 1);
-}
-
-static plim_status_t make_streams(plim__exact_t *exact, plim__arena_t *arena)
-{
-    const plim__exact_sizes_t *sizes = &exact->sizes;
-    const plim_job_t *job = exact->job;
-    PLIM_TRY(plim__exact_stream_make(&exact->lists, job, arena, PLIM__EXACT_AHEAD, sizes->chunk));
-    PLIM_TRY(plim__exact_stream_make(&exact->rows, job, arena, PLIM__EXACT_AHEAD, sizes->chunk));
-    PLIM_TRY(plim__exact_stream_make(&exact->own, job, arena, PLIM__EXACT_AHEAD, sizes->chunk));
-    PLIM_TRY(plim__exact_stream_make(&exact->states, job, arena, PLIM__EXACT_AHEAD_STATES,
-                                     sizes->states));
-    return plim__exact_writer_make(&exact->writer, job, arena, sizes->written);
+    plim__exact_stream_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states};
+    for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
+        PLIM_TRY(plim__exact_stream_open(streams[i], exact->job));
+    return plim__exact_writer_open(&exact->writer, exact->job);
 }
 
 static plim_status_t open_file(const plim__exact_t *exact, const char *name, plim__file_t *file_out)
@@ -82,11 +56,11 @@ static plim_status_t open_file(const plim__exact_t *exact, const char *name, pli
 
 static void destroy(plim__exact_t *exact)
 {
-    plim__exact_stream_end(&exact->lists);
-    plim__exact_stream_end(&exact->rows);
-    plim__exact_stream_end(&exact->own);
-    plim__exact_stream_end(&exact->states);
-    plim__exact_writer_end(&exact->writer);
+    plim__exact_stream_close(&exact->lists);
+    plim__exact_stream_close(&exact->rows);
+    plim__exact_stream_close(&exact->own);
+    plim__exact_stream_close(&exact->states);
+    plim__exact_writer_close(&exact->writer);
     plim__exact_sets_end(exact);
     if (exact->features.fd >= 0)
         plim__file_close(&exact->features);
@@ -97,11 +71,10 @@ static void destroy(plim__exact_t *exact)
     plim__arena_destroy(&exact->arena);
 }
 
+/* Replaces the shapes of the layers by layers with parameters. */
 static plim_status_t make_layers(plim__exact_t *exact)
 {
     const plim__exact_params_t *params = exact->params;
-    plim__exact_layers_shape(exact->info, &params->model, params->num_outputs, params->embeddings,
-                             &exact->num_layers, exact->layers);
     const int count = params->model.num_layers - (params->embeddings ? 1 : 0);
     for (int i = 0; i < count; i++) {
         const int64_t fanout = params->fanout[params->model.num_layers - 1 - i];
@@ -113,48 +86,43 @@ static plim_status_t make_layers(plim__exact_t *exact)
     return PLIM_OK;
 }
 
-static plim_status_t fill_in(plim__exact_t *exact, plim__arena_t *arena, int workers)
+static plim_status_t open_all(plim__exact_t *exact)
 {
     PLIM_TRY(make_layers(exact));
-    PLIM_TRY(plim__team_create_for(exact->job, workers, &exact->team));
-    carve(exact, arena, workers);
-    PLIM_TRY(make_streams(exact, arena));
+    PLIM_TRY(plim__team_create_for(exact->job, exact->sizes.workers, &exact->team));
+    PLIM_TRY(open_streams(exact));
     PLIM_TRY(open_file(exact, "indices.npy", &exact->indices));
     return open_file(exact, "features.npy", &exact->features);
 }
 
-/* `offsets` belongs to what is made from here on. */
+/* Takes ownership of `offsets`, also when it fails. */
 static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim__exact_params_t *params, plim__offsets_t *offsets,
                             plim__exact_t **exact_out)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__exact_layer_t layers[PLIM_HOPS_MAX];
-    plim__arena_t arena;
-    int num_layers;
-    plim__exact_layers_shape(info, &params->model, params->num_outputs, params->embeddings,
-                             &num_layers, layers);
-    const int64_t available = plim__max_i64(plim_ledger_available(job->ledger), 0);
-    const plim__exact_sizes_t sizes =
-        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
-    plim_status_t status = plim__arena_create(job->ledger, "exact", sizes.arena, &arena);
+    plim__exact_t draft = {.job = job,
+                           .dataset = dataset,
+                           .info = plim_dataset_info(dataset),
+                           .params = params,
+                           .offsets = offsets,
+                           .half_path = plim__half_best(),
+                           .indices = {.fd = -1},
+                           .features = {.fd = -1},
+                           .damaged = -1};
+    plim__exact_t *exact;
+    plim__exact_layers_shape(draft.info, &params->model, params->num_outputs, params->embeddings,
+                             &draft.num_layers, draft.layers);
+    draft.sizes =
+        plim__exact_sizes_fit(job, draft.info, draft.layers, draft.num_layers,
+                              (size_t)plim__max_i64(plim_ledger_available(job->ledger), 0));
+    plim_status_t status = plim__object_create(job->ledger, "exact", plim__exact_lay_out, &draft,
+                                               sizeof draft, &draft.arena, &exact);
     if (status != PLIM_OK) {
         plim__offsets_destroy(offsets);
         return status;
     }
-    plim__exact_t *exact = plim__arena_carve(&arena, 1, sizeof *exact, 1);
-    exact->job = job;
-    exact->dataset = dataset;
-    exact->info = info;
-    exact->params = params;
-    exact->sizes = sizes;
-    exact->offsets = offsets;
-    exact->half_path = plim__half_best();
-    exact->indices.fd = exact->features.fd = -1;
-    atomic_init(&exact->damaged, -1);
-    status = fill_in(exact, &arena, plim__job_threads(job));
-    plim__arena_touch(&arena);
-    exact->arena = arena;
+    plim__arena_touch(&exact->arena);
+    status = open_all(exact);
     if (status != PLIM_OK)
         destroy(exact);
     else
@@ -167,7 +135,7 @@ static plim__exact_source_t source_of_features(const plim__exact_t *exact)
     const bool half = exact->info->feature_type == PLIM_F16;
     const int64_t row = exact->info->num_features * (half ? 2 : 4);
     return (plim__exact_source_t){.file = &exact->features,
-                                  .set = &exact->every,
+                                  .set = &exact->all_nodes,
                                   .half = half,
                                   .width = exact->info->num_features,
                                   .row_bytes = row,
@@ -191,13 +159,13 @@ static plim__exact_source_t source_of_store(const plim__exact_t *exact,
 static plim_status_t make_store(const plim__exact_t *exact, int layer, plim__exact_store_t *store)
 {
     const size_t bytes = (size_t)exact->sizes.piece_rows * (size_t)exact->layers[layer].out * 4;
-    return plim__exact_store_make(
+    return plim__exact_store_create(
         store, exact->job, exact->params->scratch, exact->plans[layer].in_memory,
         (int64_t)plim__round_up(bytes, PLIM__PAGE),
         plim__exact_pieces(exact, plim__max_i64(exact->sets[layer + 1].count, 1)));
 }
 
-/* All layers but the last leave a store, of which the next one reads. */
+/* Every layer but the last writes a store, which the next one reads. */
 static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *last,
                                 plim__exact_store_t *output)
 {
@@ -230,6 +198,7 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
     return status;
 }
 
+/* The caller's function as the last layer's sink. */
 typedef struct taking {
     plim__exact_take_fn take;
     void *context;
@@ -250,6 +219,71 @@ static bool ascending(const int64_t *nodes, int64_t count)
     return true;
 }
 
+/* Reads the rows of `nodes` to exact->h; sorted by rank, so that adjacent rows are read together.
+ */
+static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reorder,
+                               const plim__exact_source_t *source, const int64_t *nodes,
+                               int64_t rows)
+{
+    int bits = 0;
+    while (((int64_t)1 << bits) < exact->sizes.piece_rows)
+        bits++;
+    const int64_t members = source->set->count;
+    int rank_bits = 1;
+    while (rank_bits < 62 - bits && ((int64_t)1 << rank_bits) < members)
+        rank_bits++;
+    for (int64_t i = 0; i < rows; i++)
+        reorder->keys[i] = (uint64_t)plim__exact_rank(source->set, nodes[i]) << bits | (uint64_t)i;
+    const uint64_t *keys = plim__radix_sort(reorder->keys, reorder->spare, rows, bits + rank_bits);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t rank = (int64_t)(keys[i] >> bits);
+        const int64_t index = (int64_t)(keys[i] & (((uint64_t)1 << bits) - 1));
+        reorder->reads[i] = (plim__read_t){.offset = plim__exact_row_offset(source, rank),
+                                           .size = (size_t)source->row_bytes,
+                                           .to = exact->h + index * source->width};
+    }
+    return plim__reader_read(reorder->reader, source->file, reorder->reads, rows);
+}
+
+/* Gathers the rows of `nodes` in exact->h. */
+static plim_status_t reorder_piece(plim__exact_t *exact, plim__exact_reorder_t *reorder,
+                                   const plim__exact_source_t *source, const int64_t *nodes,
+                                   int64_t rows)
+{
+    if (source->file != NULL)
+        return read_rows(exact, reorder, source, nodes, rows);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t rank = plim__exact_rank(source->set, nodes[i]);
+        memcpy(exact->h + i * source->width, source->memory + plim__exact_row_offset(source, rank),
+               (size_t)source->row_bytes);
+    }
+    return PLIM_OK;
+}
+
+/* Passes the rows of a store, which are by ascending node, to `take` in the order of `nodes`. */
+static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_source_t *source,
+                                   const int64_t *nodes, int64_t count, plim__exact_take_fn take,
+                                   void *context)
+{
+    const plim__reader_params_t params = plim__exact_reorder_reader((size_t)source->row_bytes);
+    plim__exact_reorder_t draft = {.piece_rows = exact->sizes.piece_rows}, *reorder;
+    plim_status_t status = PLIM_OK;
+    PLIM_TRY(plim__object_create(exact->job->ledger, "exact", plim__exact_reorder_lay_out, &draft,
+                                 sizeof draft, &draft.arena, &reorder));
+    if (source->file != NULL)
+        status = plim__reader_create(exact->job, &params, &reorder->reader);
+    for (int64_t first = 0; first < count && status == PLIM_OK;) {
+        const int64_t rows = plim__min_i64(exact->sizes.piece_rows, count - first);
+        status = reorder_piece(exact, reorder, source, nodes + first, rows);
+        if (status == PLIM_OK)
+            status = take(context, first, rows, source->width, exact->h);
+        first += rows;
+    }
+    plim__reader_destroy(reorder->reader);
+    plim__arena_destroy(&reorder->arena);
+    return status;
+}
+
 static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_t count,
                               plim__exact_take_fn take, void *context)
 {
@@ -264,7 +298,7 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
     plim_status_t status = run_layers(exact, &sink, &output);
     if (status == PLIM_OK && exact->stored) {
         const plim__exact_source_t source = source_of_store(exact, &output, exact->num_layers - 1);
-        status = plim__exact_give(exact, &source, nodes, count, take, context);
+        status = take_in_order(exact, &source, nodes, count, take, context);
     }
     plim__exact_store_destroy(&output);
     return status;
@@ -274,14 +308,16 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
                               const plim__exact_params_t *params, const int64_t *nodes,
                               int64_t count, plim__exact_take_fn take, void *context)
 {
-    const size_t least = plim__exact_minimum(job, dataset, params);
+    const size_t minimum = plim__exact_cost_minimum(job, dataset, &params->model,
+                                                    params->num_outputs, params->embeddings);
     plim__offsets_t *offsets;
     plim__exact_t *exact;
-    const int64_t all = plim__add_saturating_i64(
-        plim_ledger_reserved(job->ledger), least < (size_t)INT64_MAX ? (int64_t)least : INT64_MAX);
+    const int64_t all =
+        plim__add_saturating_i64(plim_ledger_reserved(job->ledger),
+                                 minimum < (size_t)INT64_MAX ? (int64_t)minimum : INT64_MAX);
     if (plim_ledger_line(job->ledger) < plim__ledger_lowest(all, plim__ledger_spare(job->ledger)))
         return plim__ledger_refuse_spare(job->ledger, plim__dataset_path(dataset),
-                                         "exact evaluation", least);
+                                         "exact evaluation", minimum);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(create(job, dataset, params, offsets, &exact));
     plim_status_t status = evaluate(exact, nodes, count, take, context);

@@ -1,27 +1,236 @@
-/* What the files of exact evaluation share. */
+/*
+ * What the files of exact evaluation share. One evaluation goes through them in this order:
+ *
+ *     exact.c         creates the evaluation, runs layer after layer, puts outputs in order
+ *     exact_layer.c   turns the model's parameters into layers
+ *     exact_plan.c    buffer sizes, slices and blocks of each layer, memory and disk
+ *     exact_set.c     the nodes that each layer needs, and the file ranges of their lists and rows
+ *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
+ *     exact_output.c  from aggregated states to the layer's output rows
+ *     exact_stream.c  reads ahead, writes behind
+ */
 #ifndef PLIM_INFER_EXACT_INTERNAL_H
 #define PLIM_INFER_EXACT_INTERNAL_H
 
 #include "base/half.h"
 #include "base/node_set.h"
 #include "infer/exact.h"
-#include "infer/exact_cost.h"
-#include "infer/exact_stream.h"
+#include "io/engine.h"
+#include "io/reader.h"
+#include "mem/arena.h"
+#include "nn/epilogue.h"
+#include "nn/stream_aggregate.h"
 #include "nn/team.h"
 #include "sample/offsets.h"
 
 #include <stdatomic.h>
 
+#define PLIM__EXACT_AHEAD 6        /* ranges of a stream in memory at once, at most */
+#define PLIM__EXACT_AHEAD_STATES 3 /* the same for pieces of states, which are larger */
+#define PLIM__EXACT_TILE 32        /* rows of one product call of a worker */
+#define PLIM__EXACT_BATCH 256      /* neighbours' rows that are prefetched together */
+
+typedef enum plim__exact_scale {
+    PLIM__EXACT_PLAIN = 0,
+    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), the node itself among its neighbours; k is the degree up
+     * to the fan-out, so without a bound it is GCN's own 1/sqrt((d_u+1)(d_v+1)) */
+    PLIM__EXACT_GCN,
+    PLIM__EXACT_MEAN /* 1/d_v */
+} plim__exact_scale_t;
+
 /*
- * The nodes whose rows a layer gives. Numbered by rank: a matrix of their rows is as long as they
- * are many.
+ * A model's layer as exact evaluation computes it:
+ *
+ *     x ─► front ─► aggregate over neighbours ─► behind ─┬─► epilogue ─► [second ─► last] ─► h
+ *     x of the node itself ─► root ──────────────────────┘      ▲                    ▲
+ *     x of the node itself (residual) ──────────────────────────┴────────────────────┘
+ *
+ * Where the layer is linear up to `behind` and has fewer outputs than inputs, its weight is
+ * `front`, otherwise `behind`. Products are of f32 whatever the model's precision.
  */
+typedef struct plim__exact_layer {
+    int64_t in, out;
+
+    bool aggregates; /* false in an MLP */
+    plim__stream_aggregate_kind_t aggregate;
+    plim__exact_scale_t scale;
+    int64_t fanout;     /* GCN: degrees count up to it */
+    bool self;          /* aggregates the node's own row with its neighbours' */
+    bool skips_loops;   /* leaves out edges from a node to itself */
+    int64_t wide;       /* columns that are aggregated */
+    const float *front; /* (wide, in); NULL: the input's columns are aggregated */
+
+    int heads; /* attention: wide = heads * channels */
+    int64_t channels;
+    const float *att_src, *att_dst; /* (heads, channels) */
+    bool mean_of_heads;             /* the result is the mean over heads, `channels` columns */
+
+    int64_t inner;       /* columns of the first epilogue */
+    const float *behind; /* (inner, wide); NULL: no product after the aggregation */
+    const float *root;   /* (inner, in) or NULL */
+    float root_scale;    /* multiplies root */
+    bool residual;       /* added by the last epilogue */
+    plim__epilogue_t epilogue;
+    const float *second; /* (out, inner) or NULL */
+    plim__epilogue_t last;
+} plim__exact_layer_t;
+
+/* Layer `index` of the model. PLIM_ERR_USAGE names a parameter that is missing or of another
+ * shape. */
+plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_features,
+                                     int64_t num_outputs, const plim__parameter_t *parameters,
+                                     int count, int index, plim__exact_layer_t *layer_out);
+
+/*
+ * Shapes of the layers that are computed: all, or for embeddings all but the last. Pointers to
+ * parameters that will exist are not NULL and must not be read.
+ */
+void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_t *model,
+                              int64_t num_outputs, bool embeddings, int *num_layers_out,
+                              plim__exact_layer_t *layers_out);
+
+/* Whether the layer reads a destination's own input row apart from the aggregation. */
+static inline bool plim__exact_wants_root(const plim__exact_layer_t *layer)
+{
+    return !layer->aggregates || layer->root != NULL || layer->residual;
+}
+
+/* A range of bytes of a file, and the ranks whose rows or lists it holds. */
+typedef struct plim__exact_chunk {
+    int64_t offset, size;
+    int64_t piece;
+    int64_t first, end; /* ranks */
+} plim__exact_chunk_t;
+
+/* Names the next range, at most a stream's capacity; false when there is none. */
+typedef bool (*plim__exact_next_fn)(void *context, plim__exact_chunk_t *chunk_out);
+
+/* Reads ranges of a file ahead and hands them over in their order. The file may be memory. */
+typedef struct plim__exact_stream {
+    const plim_job_t *job;
+    plim__engine_t *engine;
+    int ahead; /* 2 … PLIM__EXACT_AHEAD */
+    int64_t capacity;
+    char *buffers[PLIM__EXACT_AHEAD];
+    plim__op_t ops[PLIM__EXACT_AHEAD];
+    plim__exact_chunk_t chunks[PLIM__EXACT_AHEAD];
+    int64_t begun, ended; /* ranges requested, ranges handed over */
+
+    const plim__file_t *file; /* NULL: `memory` */
+    const char *memory;
+    plim__exact_next_fn next;
+    void *context;
+    bool more;
+} plim__exact_stream_t;
+
+/* Carves the buffers for `ahead` ranges of at most `capacity` bytes. */
+void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stream, int ahead,
+                                int64_t capacity);
+plim_status_t plim__exact_stream_open(plim__exact_stream_t *stream, const plim_job_t *job);
+void plim__exact_stream_close(plim__exact_stream_t *stream);
+
+/* Starts on the ranges that `next` names, of the file or the memory. Drops what is left of the
+ * ranges before. */
+void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *file,
+                              const char *memory, plim__exact_next_fn next, void *context);
+
+/* Waits for the reads in flight, and drops them. */
+void plim__exact_stream_drop(plim__exact_stream_t *stream);
+
+/* The next chunk; NULL: none. */
+const plim__exact_chunk_t *plim__exact_stream_peek(plim__exact_stream_t *stream);
+
+/* Waits for the next chunk. Its bytes stay valid until the next call. PLIM_ERR_IO, PLIM_ERR_DATA,
+ * PLIM_ERR_STOPPED. */
+plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_chunk_t *chunk_out,
+                                      char **data_out);
+
+/* A matrix between two layers, or states between two passes, in memory or in a nameless file. Each
+ * piece begins at a page. */
+typedef struct plim__exact_store {
+    plim__arena_t memory; /* base NULL: in the file */
+    plim__file_t file;
+    plim_ledger_t *ledger;
+    int account;
+    size_t charged; /* bytes on the ledger for a file system in memory */
+    int64_t piece_bytes;
+} plim__exact_store_t;
+
+/* PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. A zeroed store is harmless to destroy. */
+plim_status_t plim__exact_store_create(plim__exact_store_t *store, const plim_job_t *job,
+                                       const char *scratch, bool in_memory, int64_t piece_bytes,
+                                       int64_t pieces);
+void plim__exact_store_destroy(plim__exact_store_t *store);
+
+/* Writes pieces to a store while the next ones are computed. */
+typedef struct plim__exact_writer {
+    plim__engine_t *engine;
+    char *buffers[2];
+    plim__op_t ops[2];
+    bool busy[2];
+    int turn;
+} plim__exact_writer_t;
+
+/* Carves the buffers for pieces of at most `capacity` bytes. */
+void plim__exact_writer_lay_out(plim__arena_t *arena, plim__exact_writer_t *writer,
+                                int64_t capacity);
+plim_status_t plim__exact_writer_open(plim__exact_writer_t *writer, const plim_job_t *job);
+void plim__exact_writer_close(plim__exact_writer_t *writer);
+
+/* Gives the memory for the piece at `offset` of the store; put() then writes it. */
+plim_status_t plim__exact_writer_place(plim__exact_writer_t *writer, plim__exact_store_t *store,
+                                       int64_t offset, void **to_out);
+void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *store,
+                            int64_t offset, int64_t size);
+
+/* Waits until everything is written. */
+plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer);
+
+/* How much is read, written and computed at a time. */
+typedef struct plim__exact_sizes {
+    int workers;        /* threads of the team */
+    int64_t chunk;      /* bytes that are read at once */
+    int64_t piece_rows; /* destinations whose outputs are computed at once */
+    int64_t states;     /* bytes of a piece of states, of all slices */
+    int64_t written;    /* bytes of a piece of a matrix or of one slice's states */
+    int64_t x, y, h;    /* floats a row of these */
+    int64_t tile;       /* floats a row of a worker's tile */
+    size_t kept;        /* bytes of an epilogue's statistics, for a piece */
+    size_t front, behind, root, second, scores; /* bytes of these weights */
+    size_t bytes;                               /* the arena, engines and threads */
+} plim__exact_sizes_t;
+
+/* How a layer is computed under the line: its columns in `slices`, its sources in `blocks`. */
+typedef struct plim__exact_choice {
+    int64_t slices;
+    int64_t columns; /* of a slice; the last one may have fewer */
+    int64_t blocks;
+    int64_t rows;  /* of a block */
+    int64_t width; /* floats of a row of the widest slice */
+} plim__exact_choice_t;
+
+typedef struct plim__exact_plan {
+    plim__exact_choice_t choice;
+    bool in_memory;        /* keeps its output in memory, if that is stored */
+    int64_t state_bytes;   /* of the states in a store; 0: none */
+    int64_t stored_slices; /* slices whose states are stored */
+} plim__exact_plan_t;
+
+/* Columns that are aggregated in one pass. */
+typedef struct plim__exact_slice {
+    int64_t first, count;
+    int head, heads; /* attention: the heads that the columns belong to */
+    int64_t width;   /* floats of a row: the columns, and two scores a head */
+    int64_t offset;  /* of its states in a piece of the store */
+} plim__exact_slice_t;
+
+/* The nodes whose rows a layer computes. A matrix of their rows is numbered by rank. */
 typedef struct plim__exact_set {
-    bool all; /* rank = node, and there is nothing below but the counts */
+    bool all; /* every node: rank = node, and only the counts are used */
     plim__node_set_t members;
     plim__arena_t arena;
     int64_t count;
-    int64_t edges; /* into them */
+    int64_t edges; /* into the members */
 } plim__exact_set_t;
 
 static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t rank)
@@ -40,16 +249,16 @@ static inline int64_t plim__exact_rank(const plim__exact_set_t *set, int64_t nod
     return set->all ? node : plim__node_set_rank(&set->members, node);
 }
 
-/* A layer's input, row by row: features.npy, or what the layer before has left. */
+/* A layer's input, row by row: features.npy, or the output of the layer before. */
 typedef struct plim__exact_source {
     const plim__file_t *file; /* NULL: in memory */
     const char *memory;
-    const plim__exact_set_t *set; /* whose ranks number the rows */
+    const plim__exact_set_t *set; /* its ranks number the rows */
     bool half;
     int64_t width;
     int64_t row_bytes;
     int64_t start;                   /* of the first row */
-    int64_t piece_rows, piece_bytes; /* one piece holds all rows of a features.npy */
+    int64_t piece_rows, piece_bytes; /* features.npy is one piece */
 } plim__exact_source_t;
 
 static inline int64_t plim__exact_row_offset(const plim__exact_source_t *source, int64_t row)
@@ -58,15 +267,7 @@ static inline int64_t plim__exact_row_offset(const plim__exact_source_t *source,
            row % source->piece_rows * source->row_bytes;
 }
 
-/* Columns that are folded at the same time. */
-typedef struct plim__exact_slice {
-    int64_t first, count;
-    int head, heads; /* attention: those that the columns touch */
-    int64_t width;   /* floats of a row: columns, and two scores a head */
-    int64_t offset;  /* of its states in a piece of the store */
-} plim__exact_slice_t;
-
-/* What each of the team's threads has for itself. */
+/* Rows that one thread prefetches and then aggregates. */
 typedef struct plim__exact_batch {
     int64_t count;
     int64_t num_lists;
@@ -74,73 +275,122 @@ typedef struct plim__exact_batch {
     plim__stream_aggregate_list_t lists[PLIM__EXACT_BATCH];
 } plim__exact_batch_t;
 
-typedef struct plim__exact_worker {
-    float *x; /* (PLIM__EXACT_TILE, widest) inputs of a product */
-    float *a; /* (PLIM__EXACT_TILE, widest) what was folded */
-    plim__exact_batch_t batches[2];
-} plim__exact_worker_t;
-
 typedef struct plim__exact {
     plim__arena_t arena;
     const plim_job_t *job;
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     const plim__exact_params_t *params;
-    const char *phase, *reading; /* for progress: lists, and inputs */
+    const char *phase, *reading; /* names for progress: of lists, and of inputs */
     plim__exact_sizes_t sizes;
     plim__exact_plan_t plans[PLIM_HOPS_MAX];
-    bool stored; /* the last layer's output, before it is put into the order asked for */
+    bool stored; /* stores the last layer's output, to put it into the requested order */
     plim__half_path_t half_path;
     int num_layers;
     plim__exact_layer_t layers[PLIM_HOPS_MAX];
     plim__exact_set_t sets[PLIM_HOPS_MAX + 1]; /* [i]: inputs of layer i */
-    plim__exact_set_t every;                   /* all nodes */
+    plim__exact_set_t all_nodes;
 
     plim__team_t *team;
     plim__offsets_t *offsets;
     plim__file_t indices, features;
     plim__exact_stream_t lists, rows, own, states;
     plim__exact_writer_t writer;
-    plim__exact_worker_t *workers; /* (team's size) */
+    plim__exact_batch_t (*batches)[2]; /* (workers) */
+    float *tiles; /* (workers, PLIM__EXACT_TILE, sizes.tile): plim__exact_tile */
 
     float *x;     /* (piece_rows, sizes.x) the destinations' own inputs */
     float *y;     /* (piece_rows, sizes.y) between two products */
-    float *h;     /* (piece_rows, sizes.h) the output, where it is not stored */
+    float *h;     /* (piece_rows, sizes.h) the output, if it is not stored */
     float *state; /* a piece of the last slice's states */
-    void *kept;
+    void *kept;   /* an epilogue's statistics */
     float *packed_front, *packed_behind, *packed_root, *packed_second;
     float *scores; /* (2 * heads, in) attention's vectors, multiplied with the weight */
 
-    /* Of the layer under way. */
+    /* The layer under way. */
     plim__exact_layer_t *layer;
     const plim__exact_set_t *from, *to;
     plim__exact_source_t source;
     plim__exact_choice_t choice;
     plim__arena_t resident_arena;
-    float *resident; /* (choice.rows, width) of the slice's columns of the block's sources */
-    plim__exact_store_t partial;
-    int64_t edges_done, edges_end, edges_total; /* so far; when the pass ends; of all passes */
+    float *resident; /* (choice.rows, width) the slice's columns of the block's sources */
+    plim__exact_store_t partial;                /* states between two passes */
+    int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; of all passes */
 
-    _Atomic int64_t damaged; /* an entry of indices.npy that is none, or -1 */
+    _Atomic int64_t damaged; /* an entry of indices.npy that is no valid node, or -1 */
 } plim__exact_t;
 
-/* exact_set.c */
+static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
+{
+    return exact->tiles + worker * PLIM__EXACT_TILE * exact->sizes.tile;
+}
+
+/* Pieces of so many rows. */
+static inline int64_t plim__exact_pieces(const plim__exact_t *exact, int64_t rows)
+{
+    return (rows + exact->sizes.piece_rows - 1) / exact->sizes.piece_rows;
+}
+
+/* One row of the source as floats: columns [first, first + count). */
+static inline void plim__exact_load(const plim__exact_t *exact, const char *row, int64_t first,
+                                    int64_t count, float *to)
+{
+    if (exact->source.half)
+        plim__half_widen(exact->half_path, (const uint16_t *)(const void *)row + first, to, count);
+    else
+        __builtin_memcpy(to, (const float *)(const void *)row + first,
+                         (size_t)count * sizeof(float));
+}
+
+/* Puts rows of a store into the requested order, a piece at a time. */
+typedef struct plim__exact_reorder {
+    plim__arena_t arena;
+    int64_t piece_rows;
+    plim__reader_t *reader; /* NULL: the store is in memory */
+    plim__read_t *reads;    /* (piece_rows) */
+    uint64_t *keys, *spare; /* (piece_rows) rank and index */
+} plim__exact_reorder_t;
+
+/* exact_plan.c. The layouts of a plim__exact_t, whose sizes are set, and of a
+ * plim__exact_reorder_t, whose piece_rows is set. */
+void plim__exact_lay_out(plim__arena_t *arena, void *exact);
+void plim__exact_reorder_lay_out(plim__arena_t *arena, void *reorder);
+plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes);
+
+/* The largest buffers that are small beside `available` bytes. Pure. */
+plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
+                                          const plim__exact_layer_t *layers, int num_layers,
+                                          size_t available);
+
+/* Plans every layer within the ledger, after the sets are known. PLIM_ERR_SPACE,
+ * PLIM_ERR_BUDGET. */
+plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
+
+/* Slice `index` of the layer under way. */
+plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index);
+
+/* Bytes of a set's members, and of the rows that a pass holds in memory. */
+size_t plim__exact_set_bytes(int64_t num_nodes);
+size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice);
+
+/* exact_set.c. */
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count);
 void plim__exact_sets_end(plim__exact_t *exact);
 
-/* Lists of a set's members, in pieces of so many ranks; every rank is in a chunk. */
+/* Walks over the lists of a set's members, in pieces of so many ranks; every rank is in a chunk. */
 typedef struct plim__exact_lists {
     const plim__exact_t *exact;
     const plim__exact_set_t *set;
     int64_t piece_rows;
     int64_t most; /* entries of a chunk */
     int64_t rank, node;
-    int64_t entry; /* where the rank's list goes on; -1: at its begin */
+    int64_t entry; /* where the rank's list continues; -1: at its beginning */
 } plim__exact_lists_t;
 plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim__exact_set_t *set);
 bool plim__exact_lists_next(void *lists, plim__exact_chunk_t *chunk_out);
 
-/* Rows of `source` that belong to members [rank, end) of a set, in pieces of so many ranks. */
+/* Walks over the rows of `source` that belong to members [rank, end) of a set, in pieces of so many
+ * ranks. */
 typedef struct plim__exact_rows {
     const plim__exact_source_t *source;
     const plim__exact_set_t *set;
@@ -152,16 +402,6 @@ plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__e
                                        int64_t first, int64_t end);
 bool plim__exact_rows_next(void *rows, plim__exact_chunk_t *chunk_out);
 
-/* An entry of indices.npy, checked: false, and remembered, when there is no such node. */
-static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_t node)
-{
-    if ((uint64_t)node < (uint64_t)exact->info->num_nodes)
-        return true;
-    atomic_store_explicit(&exact->damaged, entry, memory_order_relaxed);
-    return false;
-}
-plim_status_t plim__exact_damage(plim__exact_t *exact);
-
 static inline int64_t plim__exact_entry(const plim__exact_t *exact, const char *data, int64_t i)
 {
     if (exact->info->index_type == PLIM_I32)
@@ -169,34 +409,20 @@ static inline int64_t plim__exact_entry(const plim__exact_t *exact, const char *
     return ((const int64_t *)(const void *)data)[i];
 }
 
-/* exact_slice.c */
-plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index);
-/* exact_fill.c: the slice's columns of sources [first, end) into memory. */
-plim_status_t plim__exact_fill(plim__exact_t *exact, const plim__exact_slice_t *slice,
-                               int64_t first, int64_t end);
-
-/* One row of a source as floats: columns [first, first + count). */
-static inline void plim__exact_load(const plim__exact_t *exact, const char *row, int64_t first,
-                                    int64_t count, float *to)
+/* Whether an entry of indices.npy is a node. Remembers one that is not, for the next call of
+ * plim__exact_damage. Any thread. */
+static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_t node)
 {
-    if (exact->source.half)
-        plim__half_widen(exact->half_path, (const uint16_t *)(const void *)row + first, to, count);
-    else
-        __builtin_memcpy(to, (const float *)(const void *)row + first,
-                         (size_t)count * sizeof(float));
+    if ((uint64_t)node < (uint64_t)exact->info->num_nodes)
+        return true;
+    atomic_store_explicit(&exact->damaged, entry, memory_order_relaxed);
+    return false;
 }
 
-/* exact_aggregate.c: folds the lists of the destinations of one piece (`states` begins with its
- * first rank) over the sources [first, end) in memory. */
-plim_status_t plim__exact_aggregate_piece(plim__exact_t *exact, const plim__exact_slice_t *slice,
-                                          int64_t first, int64_t end, int64_t piece, float *states);
+/* PLIM_ERR_DATA when plim__exact_check has found an invalid entry. */
+plim_status_t plim__exact_damage(plim__exact_t *exact);
 
-/* exact_rows.c: y of one piece from its states (`states`: those of the slice at hand, `others` the
- * store's piece with those before it) to the layer's output. */
-plim_status_t plim__exact_epilogue_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
-                                         const float *states, const char *others, float *h);
-
-/* exact_pass.c: one layer. `output` takes pieces in their order. */
+/* exact_pass.c: one layer. Pieces of its output go to the store, or to `output` in their order. */
 typedef plim_status_t (*plim__exact_output_fn)(void *context, int64_t first, int64_t rows,
                                                const float *h);
 typedef struct plim__exact_sink {
@@ -207,18 +433,12 @@ typedef struct plim__exact_sink {
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
                                     const plim__exact_sink_t *sink);
 
-/* exact_plan.c: PLIM_ERR_SPACE, PLIM_ERR_BUDGET. */
-plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
-
-/* exact_give.c: rows of `source` in the order of `nodes`, by way of exact->h. */
-plim_status_t plim__exact_give(plim__exact_t *exact, const plim__exact_source_t *source,
-                               const int64_t *nodes, int64_t count, plim__exact_take_fn take,
-                               void *context);
-
-/* Pieces of so many rows. */
-static inline int64_t plim__exact_pieces(const plim__exact_t *exact, int64_t rows)
-{
-    return (rows + exact->sizes.piece_rows - 1) / exact->sizes.piece_rows;
-}
+/*
+ * exact_output.c: computes the layer's output h (rows, out) of one piece from its aggregated
+ * states. `states` holds those of the last slice, `others` the store's piece with those of the
+ * slices before it.
+ */
+plim_status_t plim__exact_output_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+                                       const float *states, const char *others, float *h);
 
 #endif

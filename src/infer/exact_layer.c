@@ -1,18 +1,20 @@
-#include "infer/exact_layer.h"
+/* A model's layers as exact evaluation computes them, from its parameters by PyG's names. */
+#include "infer/exact_internal.h"
 
 #include "base/fail.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Where parameters come from; without a table (a shape alone is wanted) all of them are there. */
+/* The table of parameters. Without one only the layer's shape is wanted: every parameter is found.
+ */
 typedef struct source {
-    const plim__parameter_t *parameters; /* NULL: none are read */
+    const plim__parameter_t *parameters; /* NULL: shape only */
     int count;
-    plim_status_t status; /* of the first that was not there */
+    plim_status_t status; /* error for the first parameter that is missing */
 } source_t;
 
-static const float nothing;
+static const float unread; /* stands for every parameter of a shape */
 
 /* The values of a parameter of `count` elements, by the parts of its name. */
 static const float *find(source_t *source, const char *list, int index, const char *rest,
@@ -20,7 +22,7 @@ static const float *find(source_t *source, const char *list, int index, const ch
 {
     char name[PLIM__NAME_MAX];
     if (source->parameters == NULL)
-        return &nothing;
+        return &unread;
     (void)snprintf(name, sizeof name, "%s.%d.%s", list, index, rest);
     for (int i = 0; i < source->count; i++)
         if (strcmp(source->parameters[i].name, name) == 0 && source->parameters[i].count == count)
@@ -35,20 +37,24 @@ static const float *find(source_t *source, const char *list, int index, const ch
 
 /* Norm and activation, under `list`.`index`.`prefix`. */
 static void find_norm(source_t *source, const plim_model_t *model, const char *list, int index,
-                      const char *prefix, plim__exact_epilogue_t *finish)
+                      const char *prefix, plim__epilogue_t *epilogue)
 {
     static const char *const names[] = {"weight", "bias", "running_mean", "running_var"};
-    const float **places[] = {&finish->gamma, &finish->beta, &finish->mean, &finish->variance};
     /* PyG wraps torch's batch norm in a module of its own, and has a layer norm itself. */
     const char *module = model->norm == PLIM_NORM_BATCH ? "module." : "";
     const int wanted = model->norm == PLIM_NORM_BATCH ? 4 : model->norm == PLIM_NORM_LAYER ? 2 : 0;
-    finish->norm = model->norm;
-    finish->activation = model->activation;
+    const float *found[4] = {NULL};
     for (int i = 0; i < wanted; i++) {
         char rest[PLIM__NAME_MAX];
         (void)snprintf(rest, sizeof rest, "%s%s%s", prefix, module, names[i]);
-        *places[i] = find(source, list, index, rest, finish->width);
+        found[i] = find(source, list, index, rest, epilogue->width);
     }
+    epilogue->norm = model->norm;
+    epilogue->activation = model->activation;
+    epilogue->gamma = found[0];
+    epilogue->beta = found[1];
+    epilogue->running_mean = (float *)(uintptr_t)found[2]; /* only read outside training */
+    epilogue->running_var = (float *)(uintptr_t)found[3];
 }
 
 static void make_linear(source_t *source, int index, plim__exact_layer_t *layer)
@@ -57,7 +63,7 @@ static void make_linear(source_t *source, int index, plim__exact_layer_t *layer)
     layer->epilogue.bias = find(source, "lins", index, "bias", layer->out);
 }
 
-/* A weight (out, in) over what is folded, in front or behind. */
+/* Places a weight (out, in) before or after the aggregation. */
 static void place_weight(plim__exact_layer_t *layer, const float *weight, bool linear)
 {
     if (linear && layer->out <= layer->in) {
@@ -92,16 +98,17 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
                      plim__exact_layer_t *layer)
 {
     layer->self = true;
-    layer->last = layer->epilogue; /* what ends the layer ends its second product */
-    layer->epilogue = (plim__exact_epilogue_t){.width = layer->out};
+    layer->last =
+        layer->epilogue; /* the layer's own norm and activation follow the second product */
+    layer->epilogue = (plim__epilogue_t){.width = layer->out};
     find_norm(source, model, "convs", index, "nn.norms.0.", &layer->epilogue);
     layer->epilogue.bias = find(source, "convs", index, "nn.lins.0.bias", layer->out);
     layer->last.bias = find(source, "convs", index, "nn.lins.1.bias", layer->out);
     layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
     const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
     place_weight(layer, weight, true);
-    /* The node itself counts 1 + epsilon: the epsilon comes through a product of its own, if it is
-     * not zero, as it is unless somebody has set it. */
+    /* The node's own row counts 1 + epsilon: the aggregation adds it once, `root` adds epsilon
+     * times it. Epsilon is 0 unless somebody has set it; then there is no second product. */
     const float *epsilon = find(source, "convs", index, "eps", 1);
     if (source->parameters == NULL || (epsilon != NULL && *epsilon != 0.0f))
         layer->root = weight;
@@ -133,7 +140,7 @@ static void make(source_t *source, const plim_model_t *model, int64_t num_featur
     layer->out = last ? num_outputs : model->hidden;
     layer->inner = layer->out;
     layer->root_scale = 1.0f;
-    layer->folds = model->kind != PLIM_MLP;
+    layer->aggregates = model->kind != PLIM_MLP;
     layer->epilogue.width = layer->out;
     layer->residual = model->residual && layer->in == layer->out;
     if (!last)
@@ -169,9 +176,18 @@ plim_status_t plim__exact_layer_make(const plim_model_t *model, int64_t num_feat
     return source.status;
 }
 
-void plim__exact_layer_shape(const plim_model_t *model, int64_t num_features, int64_t num_outputs,
-                             int index, plim__exact_layer_t *layer_out)
+void plim__exact_layers_shape(const plim_dataset_info_t *info, const plim_model_t *model,
+                              int64_t num_outputs, bool embeddings, int *num_layers_out,
+                              plim__exact_layer_t *layers_out)
 {
     source_t source = {NULL, 0, PLIM_OK};
-    make(&source, model, num_features, num_outputs, index, layer_out);
+    const int count = model->num_layers - (embeddings ? 1 : 0);
+    for (int i = 0; i < count; i++)
+        make(&source, model, info->num_features, num_outputs, i, &layers_out[i]);
+    if (count == 0) /* the embeddings of a model of one layer are the features themselves */
+        layers_out[0] = (plim__exact_layer_t){.in = info->num_features,
+                                              .out = info->num_features,
+                                              .inner = info->num_features,
+                                              .epilogue = {.width = info->num_features}};
+    *num_layers_out = count > 0 ? count : 1;
 }

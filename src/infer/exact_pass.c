@@ -1,4 +1,16 @@
-/* One layer: slice by slice, block by block, piece by piece. */
+/*
+ * One layer: for each slice of columns and block of sources, a pass over the lists.
+ *
+ *     fill       the slice's columns of the block's sources, computed from the layer's input, into
+ *                memory
+ *     aggregate  the lists of each piece of destinations over these rows, into the piece's states
+ *     put        the states to a store, or, in the layer's last pass, on to exact_output.c
+ *
+ * Aggregation looks at list entries in their order. An entry whose source is in memory gets a place
+ * in a batch, and its row is prefetched; the batch before it, whose rows have arrived, is then
+ * aggregated. A node's own row comes where its id would be in its ascending list, so that a sum has
+ * one order however the sources are divided into blocks.
+ */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -7,7 +19,280 @@
 #include "io/npy.h"
 #include "nn/tile.h"
 
+#include <math.h>
 #include <string.h>
+
+#define TILE PLIM__EXACT_TILE
+#define LISTS 128 /* of a piece of work */
+#define FETCH_LINES                                                                                \
+    8                 /* cache lines of a row that are prefetched; the processor fetches the rest  \
+                       */
+#define RANK_AHEAD 24 /* entries */
+
+typedef struct fill {
+    plim__exact_t *exact;
+    const plim__exact_slice_t *slice;
+    int64_t first; /* rank of the first row in memory */
+    plim__exact_chunk_t chunk;
+    const char *data;
+} fill_t;
+
+/* Packs the slice's part of the front weight, attention's scores before it. */
+static void pack_front(plim__exact_t *exact, const plim__exact_slice_t *slice)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    const int64_t scores = 2 * (int64_t)slice->heads;
+    if (scores > 0)
+        plim__tile_pack(exact->scores + (int64_t)2 * slice->head * layer->in, layer->in, 0, scores,
+                        exact->packed_front);
+    plim__tile_pack(layer->front + slice->first * layer->in, layer->in, scores, slice->count,
+                    exact->packed_front);
+}
+
+/* Loads rows rank … rank+rows-1 of the input: all columns to `x` if a product follows, otherwise
+ * the slice's columns to `to`. */
+static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, float *to)
+{
+    const plim__exact_t *exact = fill->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    const plim__exact_slice_t *slice = fill->slice;
+    int64_t node = plim__exact_node_at(exact->from, rank);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t place = plim__exact_rank(exact->source.set, node);
+        const char *row =
+            fill->data + (plim__exact_row_offset(&exact->source, place) - fill->chunk.offset);
+        if (layer->front != NULL)
+            plim__exact_load(exact, row, 0, layer->in, x + i * layer->in);
+        else
+            plim__exact_load(exact, row, slice->first, slice->count, to + i * slice->width);
+        if (i + 1 < rows)
+            node = plim__exact_node_after(exact->from, node);
+    }
+}
+
+/* Multiplies each row by the source's factor of GCN's weights. */
+static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to)
+{
+    const plim__exact_t *exact = fill->exact;
+    int64_t node = plim__exact_node_at(exact->from, rank);
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t degree = plim__offsets_list(exact->offsets, node).degree;
+        const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
+        float *row = to + i * fill->slice->width;
+        for (int64_t j = 0; j < fill->slice->width; j++)
+            row[j] *= scale;
+        if (i + 1 < rows)
+            node = plim__exact_node_after(exact->from, node);
+    }
+}
+
+static void fill_tile(void *context, int worker, int64_t tile)
+{
+    const fill_t *fill = context;
+    const plim__exact_t *exact = fill->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    const int64_t rank = fill->chunk.first + tile * TILE;
+    const int64_t rows = plim__min_i64(TILE, fill->chunk.end - rank);
+    const int64_t width = fill->slice->width;
+    float *x = plim__exact_tile(exact, worker);
+    float *to = exact->resident + (rank - fill->first) * width;
+    load_rows(fill, rank, rows, x, to);
+    if (layer->front != NULL)
+        plim__tile_product(exact->packed_front, layer->in, width, rows, x, layer->in, false, to,
+                           width);
+    if (layer->scale == PLIM__EXACT_GCN)
+        scale_rows(fill, rank, rows, to);
+}
+
+/* Computes the slice's columns of sources [first, end). */
+static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                               int64_t first, int64_t end)
+{
+    plim__exact_rows_t rows = plim__exact_rows_of(exact, exact->from, first, end);
+    const int64_t cost = 100 + exact->layer->in * (slice->width + 16) / 32;
+    fill_t fill = {.exact = exact, .slice = slice, .first = first};
+    if (exact->layer->front != NULL)
+        pack_front(exact, slice);
+    plim__exact_stream_start(&exact->rows, exact->source.file, exact->source.memory,
+                             plim__exact_rows_next, &rows);
+    while (plim__exact_stream_peek(&exact->rows) != NULL) {
+        char *data;
+        PLIM_TRY(plim__exact_stream_take(&exact->rows, &fill.chunk, &data));
+        fill.data = data;
+        plim__team_run(exact->team, (fill.chunk.end - fill.chunk.first + TILE - 1) / TILE,
+                       TILE * cost, fill_tile, &fill);
+        if (exact->choice.slices * exact->choice.blocks ==
+            1) /* many passes: the lists' bar is enough */
+            plim__progress(exact->job, exact->reading, "rows", fill.chunk.end - first, end - first);
+    }
+    return PLIM_OK;
+}
+
+/* The aggregation of one piece of destinations. */
+typedef struct aggregation {
+    plim__exact_t *exact;
+    plim__stream_aggregate_t rule;
+    int64_t first, end;  /* sources in memory */
+    int64_t first_state; /* rank */
+    float *states;
+    plim__exact_chunk_t chunk;
+    const char *data;
+    int64_t start, stop; /* the chunk's entries */
+    bool own_done;       /* the list that continues from the chunk before has had its own row */
+    bool own_left;       /* own_done of the next chunk */
+} aggregation_t;
+
+/* One thread's walk over some lists. */
+typedef struct walk {
+    aggregation_t *aggregation;
+    plim__exact_batch_t *batch, *other;
+    int64_t lines;  /* of a row, to be prefetched */
+    bool straddles; /* a row may end in one line more */
+    int64_t most;   /* places of a batch */
+} walk_t;
+
+static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_t *batch)
+{
+    plim__stream_aggregate_lists(&aggregation->rule, batch->lists, batch->num_lists, batch->places,
+                                 aggregation->states);
+    batch->count = batch->num_lists = 0;
+}
+
+/* Adds a place to the batch; `state` and `own` are its list's. */
+static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
+{
+    const aggregation_t *aggregation = walk->aggregation;
+    plim__exact_batch_t *batch = walk->batch;
+    if (batch->count == walk->most) {
+        aggregate_batch(aggregation, walk->other);
+        walk->batch = walk->other;
+        walk->other = batch;
+        batch = walk->batch;
+    }
+    const char *row = (const char *)(aggregation->rule.rows + place * aggregation->rule.width);
+    for (int64_t line = 0; line < walk->lines; line++)
+        __builtin_prefetch(row + line * (int64_t)PLIM__LINE);
+    if (walk->straddles)
+        __builtin_prefetch(row + aggregation->rule.width * (int64_t)sizeof(float) - 1);
+    batch->places[batch->count++] = place;
+    if (batch->num_lists == 0 || batch->lists[batch->num_lists - 1].state != state)
+        batch->lists[batch->num_lists++] =
+            (plim__stream_aggregate_list_t){.state = state, .own = own};
+    batch->lists[batch->num_lists - 1].end = batch->count;
+}
+
+/* Walks over entries [i, stop) of the list of `node`. Returns whether its own row was added. */
+static bool walk_list(walk_t *walk, int64_t node, int64_t i, int64_t stop, int64_t state,
+                      bool own_done)
+{
+    const aggregation_t *aggregation = walk->aggregation;
+    plim__exact_t *exact = aggregation->exact;
+    const plim__exact_set_t *from = exact->from;
+    const bool skips = exact->layer->skips_loops;
+    const uint64_t held = (uint64_t)(aggregation->end - aggregation->first);
+    const int64_t own = own_done && !skips ? -1 : plim__exact_rank(from, node) - aggregation->first;
+    for (; i < stop; i++) {
+        const int64_t source = plim__exact_entry(exact, aggregation->data, i - aggregation->start);
+        if (!plim__exact_check(exact, i, source))
+            return own_done;
+        if (!from->all && i + RANK_AHEAD < stop) {
+            const int64_t later =
+                plim__exact_entry(exact, aggregation->data, i + RANK_AHEAD - aggregation->start);
+            if ((uint64_t)later < (uint64_t)exact->info->num_nodes)
+                plim__node_set_prefetch(&from->members, later);
+        }
+        if (!own_done && source >= node) {
+            own_done = true;
+            if ((uint64_t)own < held)
+                push(walk, own, state, own);
+        }
+        if (skips && source == node)
+            continue;
+        const int64_t rank = plim__exact_rank(from, source);
+        if (rank < 0) {
+            (void)plim__exact_check(exact, i, -1);
+            return own_done;
+        }
+        if ((uint64_t)(rank - aggregation->first) < held)
+            push(walk, rank - aggregation->first, state, own);
+    }
+    return own_done;
+}
+
+static void aggregate_lists(void *context, int worker, int64_t piece)
+{
+    aggregation_t *aggregation = context;
+    plim__exact_t *exact = aggregation->exact;
+    const int64_t bytes = aggregation->rule.width * (int64_t)sizeof(float);
+    walk_t walk = {.aggregation = aggregation,
+                   .batch = &exact->batches[worker][0],
+                   .other = &exact->batches[worker][1],
+                   .lines = plim__min_i64((bytes + (int64_t)PLIM__LINE - 1) / (int64_t)PLIM__LINE,
+                                          FETCH_LINES),
+                   .straddles = bytes % (int64_t)PLIM__LINE != 0,
+                   .most = plim__max_i64(16, plim__min_i64(PLIM__EXACT_BATCH, 32768 / bytes))};
+    const int64_t first = aggregation->chunk.first + piece * LISTS;
+    const int64_t end = plim__min_i64(first + LISTS, aggregation->chunk.end);
+    int64_t node = plim__exact_node_at(exact->to, first);
+    for (int64_t rank = first; rank < end; rank++) {
+        const plim__list_t list = plim__offsets_list(exact->offsets, node);
+        const int64_t list_end = list.start + list.degree;
+        const int64_t begin = plim__max_i64(list.start, aggregation->start);
+        const int64_t stop = plim__min_i64(list_end, aggregation->stop);
+        const int64_t state = rank - aggregation->first_state;
+        /* The start of an empty list may be outside of the chunk. */
+        const bool continues = list.degree > 0 && begin > list.start;
+        bool own_done = continues ? aggregation->own_done : !exact->layer->self;
+        own_done = walk_list(&walk, node, begin, stop, state, own_done);
+        if (list.degree > 0 && stop < list_end) {
+            aggregation->own_left = own_done; /* the chunk's last list: one thread writes this */
+        } else if (!own_done) {
+            const int64_t own = plim__exact_rank(exact->from, node) - aggregation->first;
+            if ((uint64_t)own < (uint64_t)(aggregation->end - aggregation->first))
+                push(&walk, own, state, own);
+        }
+        node = plim__exact_node_after(exact->to, node);
+    }
+    aggregate_batch(aggregation, walk.other);
+    aggregate_batch(aggregation, walk.batch);
+}
+
+/* Aggregates the lists of one piece of destinations over the sources [first, end) in memory. */
+static plim_status_t aggregate_piece(plim__exact_t *exact, const plim__exact_slice_t *slice,
+                                     int64_t first, int64_t end, int64_t piece, float *states)
+{
+    const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
+    aggregation_t aggregation = {.exact = exact,
+                                 .rule = {.kind = exact->layer->aggregate,
+                                          .width = slice->width,
+                                          .heads = slice->heads,
+                                          .channels = exact->layer->channels,
+                                          .first = slice->first,
+                                          .rows = exact->resident},
+                                 .first = first,
+                                 .end = end,
+                                 .first_state = piece * exact->sizes.piece_rows,
+                                 .states = states};
+    for (;;) {
+        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->lists);
+        char *data;
+        if (next == NULL || next->piece != piece)
+            return PLIM_OK;
+        PLIM_TRY(plim__exact_stream_take(&exact->lists, &aggregation.chunk, &data));
+        aggregation.data = data;
+        aggregation.start = (aggregation.chunk.offset - PLIM__NPY_HEADER) / bytes;
+        aggregation.stop = aggregation.start + aggregation.chunk.size / bytes;
+        aggregation.own_done = aggregation.own_left;
+        const int64_t lists = aggregation.chunk.end - aggregation.chunk.first;
+        plim__team_run(exact->team, (lists + LISTS - 1) / LISTS,
+                       10 * (aggregation.stop - aggregation.start) * LISTS / lists + 100,
+                       aggregate_lists, &aggregation);
+        PLIM_TRY(plim__exact_damage(exact));
+        exact->edges_done += aggregation.stop - aggregation.start;
+        plim__progress(exact->job, exact->phase, "edges",
+                       plim__min_i64(exact->edges_done, exact->edges_end), exact->edges_total);
+    }
+}
 
 /* One pass over the lists. */
 typedef struct pass {
@@ -16,9 +301,7 @@ typedef struct pass {
     int64_t first, end; /* sources in memory */
     bool begins, ends;  /* the slice's first pass, the layer's last */
     const plim__exact_sink_t *sink;
-
-    /* What is read of each piece of the stored states. */
-    int64_t piece, offset, size;
+    int64_t piece, offset, size; /* the part of each piece of stored states that is read */
 } pass_t;
 
 static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
@@ -34,19 +317,22 @@ static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
     return true;
 }
 
-/* The states that this pass reads: its slice's own, and in the end all that went before. */
+/* Starts reading the states that this pass needs: those of its slice; in the last pass, those of
+ * all slices. */
 static void start_states(pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
-    const int64_t slot = plan->slots > 0 ? exact->partial.piece_bytes / plan->slots : 0;
+    const int64_t slot =
+        plan->stored_slices > 0 ? exact->partial.piece_bytes / plan->stored_slices : 0;
     pass->offset = pass->ends ? 0 : pass->slice.offset;
-    pass->size = pass->ends ? slot * plan->slots : pass->begins ? 0 : slot;
+    pass->size = pass->ends ? slot * plan->stored_slices : pass->begins ? 0 : slot;
     if (pass->size > 0)
         plim__exact_stream_start(&exact->states, &exact->partial.file, NULL, next_states, pass);
 }
 
-static plim_status_t put_out(pass_t *pass, int64_t piece, int64_t rows, const float *states,
-                             const char *others)
+/* Computes a piece of the layer's output and passes it to the sink. */
+static plim_status_t put_output(pass_t *pass, int64_t piece, int64_t rows, const float *states,
+                                const char *others)
 {
     plim__exact_t *exact = pass->exact;
     const plim__exact_sink_t *sink = pass->sink;
@@ -54,7 +340,7 @@ static plim_status_t put_out(pass_t *pass, int64_t piece, int64_t rows, const fl
     if (sink->store != NULL)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, sink->store,
                                           piece * sink->store->piece_bytes, &h));
-    PLIM_TRY(plim__exact_epilogue_piece(exact, piece, rows, states, others, h));
+    PLIM_TRY(plim__exact_output_piece(exact, piece, rows, states, others, h));
     if (sink->store == NULL)
         return sink->output(sink->context, piece * exact->sizes.piece_rows, rows, h);
     plim__exact_writer_put(&exact->writer, sink->store, piece * sink->store->piece_bytes,
@@ -65,7 +351,7 @@ static plim_status_t put_out(pass_t *pass, int64_t piece, int64_t rows, const fl
 static plim_status_t run_piece(pass_t *pass, int64_t piece)
 {
     plim__exact_t *exact = pass->exact;
-    const plim__stream_aggregate_t fold = {
+    const plim__stream_aggregate_t rule = {
         .kind = exact->layer->aggregate, .width = pass->slice.width, .heads = pass->slice.heads};
     const int64_t rows =
         plim__min_i64(exact->sizes.piece_rows, exact->to->count - piece * exact->sizes.piece_rows);
@@ -74,20 +360,19 @@ static plim_status_t run_piece(pass_t *pass, int64_t piece)
     void *states = exact->state;
     char *read = NULL;
     plim__exact_chunk_t chunk;
-    if (!exact->layer->folds)
-        return put_out(pass, piece, rows, NULL, NULL);
+    if (!exact->layer->aggregates)
+        return put_output(pass, piece, rows, NULL, NULL);
     if (!pass->ends)
         PLIM_TRY(plim__exact_writer_place(&exact->writer, &exact->partial, place, &states));
     if (pass->size > 0)
         PLIM_TRY(plim__exact_stream_take(&exact->states, &chunk, &read));
     if (pass->begins)
-        plim__stream_aggregate_begin(&fold, rows, states);
+        plim__stream_aggregate_begin(&rule, rows, states);
     else if (read != NULL)
         memcpy(states, read + (pass->slice.offset - pass->offset), (size_t)size);
-    PLIM_TRY(
-        plim__exact_aggregate_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
+    PLIM_TRY(aggregate_piece(exact, &pass->slice, pass->first, pass->end, piece, states));
     if (pass->ends)
-        return put_out(pass, piece, rows, states, read);
+        return put_output(pass, piece, rows, states, read);
     plim__exact_writer_put(&exact->writer, &exact->partial, place, size);
     return PLIM_OK;
 }
@@ -98,7 +383,7 @@ static plim_status_t run_pass(pass_t *pass, const plim__exact_plan_t *plan)
     const int64_t pieces = plim__exact_pieces(exact, exact->to->count);
     plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to);
     plim__exact_rows_t own = plim__exact_rows_of(exact, exact->to, 0, exact->to->count);
-    if (exact->layer->folds) {
+    if (exact->layer->aggregates) {
         start_states(pass, plan);
         plim__exact_stream_start(&exact->lists, &exact->indices, NULL, plim__exact_lists_next,
                                  &lists);
@@ -128,6 +413,7 @@ static void make_scores(const plim__exact_t *exact, const plim__exact_layer_t *l
         }
 }
 
+/* Packs the layer's weights for products of tiles. */
 static void pack(const plim__exact_t *exact, const plim__exact_layer_t *layer)
 {
     if (layer->behind != NULL)
@@ -163,14 +449,14 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
             if (choice->slices * choice->blocks > 1)
                 plim__progress(exact->job, exact->phase, "edges", exact->edges_done,
                                exact->edges_total);
-            PLIM_TRY(plim__exact_fill(exact, &slice, pass.first, pass.end));
+            PLIM_TRY(fill_rows(exact, &slice, pass.first, pass.end));
             PLIM_TRY(run_pass(&pass, plan));
         }
     }
     return PLIM_OK;
 }
 
-/* Whatever has happened: nothing is in flight any more, and the layer's memory is given back. */
+/* Waits for everything in flight and frees the layer's memory, after success or failure. */
 static void end_layer(plim__exact_t *exact)
 {
     char message[PLIM_MESSAGE_MAX];
@@ -186,22 +472,20 @@ static void end_layer(plim__exact_t *exact)
     exact->resident_arena = (plim__arena_t){0};
 }
 
-static plim_status_t make_room(plim__exact_t *exact, const plim__exact_plan_t *plan)
+static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t *plan)
 {
-    const plim__exact_choice_t *choice = &plan->choice;
-    const size_t floats = (size_t)choice->rows * (size_t)choice->width;
+    const size_t bytes = plim__exact_resident_bytes(&plan->choice);
     const int64_t pieces = plim__exact_pieces(exact, exact->to->count);
-    PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows",
-                                plim__arena_piece(floats, sizeof(float), PLIM__PAGE),
-                                &exact->resident_arena));
-    exact->resident = plim__arena_carve(&exact->resident_arena, floats, sizeof(float), PLIM__PAGE);
+    PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows", bytes, &exact->resident_arena));
+    exact->resident = plim__arena_carve(&exact->resident_arena, 1, bytes, PLIM__PAGE);
     plim__arena_want_huge(exact->resident_arena.base, exact->resident_arena.size);
-    /* By one thread: of several that come to a huge page at once each has one charged. */
+    /* One thread touches the pages: when several fault on a huge page at once, the kernel charges
+     * one to each of them. */
     plim__arena_touch(&exact->resident_arena);
-    if (plan->slots == 0)
+    if (plan->stored_slices == 0)
         return PLIM_OK;
-    return plim__exact_store_make(&exact->partial, exact->job, exact->params->scratch, false,
-                                  plan->partial / pieces, pieces);
+    return plim__exact_store_create(&exact->partial, exact->job, exact->params->scratch, false,
+                                    plan->state_bytes / pieces, pieces);
 }
 
 plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim__exact_sink_t *sink)
@@ -217,8 +501,8 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim_
     if (exact->to->count == 0)
         return PLIM_OK;
     pack(exact, exact->layer);
-    if (exact->layer->folds) {
-        status = make_room(exact, plan);
+    if (exact->layer->aggregates) {
+        status = make_memory(exact, plan);
         if (status == PLIM_OK)
             status = run_passes(exact, plan, sink);
     } else {

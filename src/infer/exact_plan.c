@@ -1,4 +1,19 @@
-/* Exact evaluation's plan, made where the sets of nodes are known. */
+/*
+ * The plan of exact evaluation: buffer sizes and layouts, then for each layer the number of slices
+ * of columns and of blocks of sources.
+ *
+ * A pass holds (rows of a block) x (columns of a slice) in memory and streams the lists once. With
+ * S slices and B blocks, X bytes of input, I bytes of lists, E edges, and D bytes of states of all
+ * columns, a layer costs
+ *
+ *     disk    S X + S B I + 2 D (B - 1) + 2 D (S - 1) / S
+ *     memory  S E random fetches of rows of W/S columns, some cache lines each; S B E list entries
+ *
+ * A slice reads the input again, a block reads and writes the states again: where states are small
+ * beside the input, blocks are cheaper, and their rows fill whole cache lines; where states are
+ * large, slices are. papers100M, 128 columns of f16 to 16 of f32, in 4 GiB: two blocks (28 + 13 +
+ * 14 GB if all nodes are destinations) beat two slices (57 + 13 + 7 GB), and take half the fetches.
+ */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -6,21 +21,476 @@
 #include "base/job.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
+#include "nn/tile.h"
 
 #include <stdio.h>
 
-_Static_assert(sizeof(plim__exact_t) <= PLIM__EXACT_OWN_BYTES, "as the plan counts it");
-_Static_assert(sizeof(plim__exact_worker_t) <= PLIM__EXACT_WORKER_BYTES, "as the plan counts it");
+/* Bytes a second from disk; cache lines fetched at random, and list entries, a second by all
+ * threads. Measured on two cores; only their ratio counts. */
+#define DISK_RATE 2.5e9
+#define FETCH_RATE 80e6
+#define ENTRY_RATE 800e6
 
-size_t plim__exact_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
-                           const plim__exact_params_t *params)
+#define BLOCKS_MAX 4096
+#define SLICES_MAX 64 /* attention may have more, since it cannot have blocks */
+
+#define UNIT_MAX ((int64_t)1 << 20) /* bytes of a chunk */
+#define UNIT_MIN ((int64_t)1 << 16)
+#define PIECE_UNITS 4 /* chunks that a piece's matrices take, about */
+#define PIECE_ROWS_MAX 65536
+#define REORDER_MERGE ((size_t)16 << 10)
+#define REORDER_DEPTH 32
+
+static float *carve_floats(plim__arena_t *arena, int64_t rows, int64_t width)
 {
-    return plim__exact_cost_minimum(job, dataset, &params->model, params->num_outputs,
-                                    params->embeddings);
+    return plim__arena_carve(arena, (size_t)rows, (size_t)width * sizeof(float), 1);
 }
 
-/* `available` is what is left for the layers. Page tables are reserved for a full line. */
-static void log_plan(const plim__exact_t *exact, int64_t available, const plim__exact_fit_t *fit)
+void plim__exact_lay_out(plim__arena_t *arena, void *object)
+{
+    plim__exact_t *exact = object;
+    const plim__exact_sizes_t *sizes = &exact->sizes;
+    const int64_t rows = sizes->piece_rows, workers = sizes->workers;
+    exact->batches = plim__arena_carve(arena, (size_t)workers, sizeof *exact->batches, 1);
+    exact->tiles = carve_floats(arena, workers * PLIM__EXACT_TILE, sizes->tile);
+    exact->x = carve_floats(arena, rows, sizes->x);
+    exact->y = carve_floats(arena, rows, sizes->y);
+    exact->h = carve_floats(arena, rows, sizes->h);
+    exact->state = plim__arena_carve(arena, 1, (size_t)sizes->written, 1);
+    exact->packed_front = plim__arena_carve(arena, 1, sizes->front, 1);
+    exact->packed_behind = plim__arena_carve(arena, 1, sizes->behind, 1);
+    exact->packed_root = plim__arena_carve(arena, 1, sizes->root, 1);
+    exact->packed_second = plim__arena_carve(arena, 1, sizes->second, 1);
+    exact->scores = plim__arena_carve(arena, 1, sizes->scores, 1);
+    exact->kept = plim__arena_carve(arena, 1, sizes->kept, 1);
+    plim__exact_stream_lay_out(arena, &exact->lists, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_stream_lay_out(arena, &exact->rows, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_stream_lay_out(arena, &exact->own, PLIM__EXACT_AHEAD, sizes->chunk);
+    plim__exact_stream_lay_out(arena, &exact->states, PLIM__EXACT_AHEAD_STATES, sizes->states);
+    plim__exact_writer_lay_out(arena, &exact->writer, sizes->written);
+}
+
+void plim__exact_reorder_lay_out(plim__arena_t *arena, void *object)
+{
+    plim__exact_reorder_t *reorder = object;
+    const size_t rows = (size_t)reorder->piece_rows;
+    reorder->reads = plim__arena_carve(arena, rows, sizeof *reorder->reads, 1);
+    reorder->keys = plim__arena_carve(arena, rows, sizeof *reorder->keys, 1);
+    reorder->spare = plim__arena_carve(arena, rows, sizeof *reorder->spare, 1);
+}
+
+plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
+{
+    return (plim__reader_params_t){
+        .depth = REORDER_DEPTH, .max_read = row_bytes, .gap = REORDER_MERGE};
+}
+
+/* Bytes of a reorder and its reader, for rows of so many floats. */
+static size_t reorder_bytes(const plim_job_t *job, int64_t piece_rows, int64_t width)
+{
+    plim__exact_reorder_t draft = {.piece_rows = piece_rows};
+    const plim__reader_params_t params = plim__exact_reorder_reader((size_t)width * sizeof(float));
+    return plim__object_bytes(plim__exact_reorder_lay_out, &draft, sizeof draft) +
+           plim__reader_estimate(job->io_engine, &params);
+}
+
+size_t plim__exact_set_bytes(int64_t num_nodes)
+{
+    return plim__round_up(plim__node_set_bytes(num_nodes), PLIM__PAGE);
+}
+
+/* Bytes of (rows, width) floats in whole pages. */
+static int64_t matrix_bytes(int64_t rows, int64_t width)
+{
+    return (int64_t)plim__round_up(
+        plim__mul_saturating_size((size_t)rows, (size_t)width * sizeof(float)), PLIM__PAGE);
+}
+
+size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice)
+{
+    return (size_t)matrix_bytes(choice->rows, choice->width);
+}
+
+/* Floats of a row of so many columns. */
+static int64_t slice_width(const plim__exact_layer_t *layer, int64_t columns)
+{
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
+        return columns;
+    /* Whole heads, or a part of one: see slice_columns. */
+    const int64_t heads = (columns + layer->channels - 1) / layer->channels;
+    return columns + 2 * heads;
+}
+
+/* Columns of each of `slices` of about equal width; a slice of attention is whole heads, or a part
+ * of one head. */
+static int64_t slice_columns(const plim__exact_layer_t *layer, int64_t slices)
+{
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION)
+        return (layer->wide + slices - 1) / slices;
+    if (slices <= layer->heads)
+        return (layer->heads + slices - 1) / slices * layer->channels;
+    const int64_t parts = (slices + layer->heads - 1) / layer->heads;
+    return (layer->channels + parts - 1) / parts;
+}
+
+static int64_t count_slices(const plim__exact_layer_t *layer, int64_t columns)
+{
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION || columns >= layer->channels)
+        return (layer->wide + columns - 1) / columns;
+    return layer->heads * ((layer->channels + columns - 1) / columns);
+}
+
+static int64_t slices_max(const plim__exact_layer_t *layer)
+{
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
+        return layer->wide;
+    return plim__min_i64(layer->wide, SLICES_MAX);
+}
+
+static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice_t *choice,
+                      int64_t num_dst, int64_t edges, int64_t input_bytes, int64_t index_bytes)
+{
+    const double slices = (double)choice->slices, blocks = (double)choice->blocks;
+    const double states = (double)num_dst * (double)(slice_width(layer, layer->wide) * 4);
+    const double disk = slices * (double)input_bytes + slices * blocks * (double)index_bytes +
+                        2 * states * (blocks - 1 + (slices - 1) / slices);
+    const double lines = (double)(choice->width * 4 + 48) / 64; /* mean over all alignments */
+    return disk / DISK_RATE + slices * (double)edges * (lines < 1 ? 1 : lines) / FETCH_RATE +
+           slices * blocks * (double)edges / ENTRY_RATE;
+}
+
+/* The fewest floats that a pass over the layer holds at once. */
+static int64_t minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
+{
+    if (!layer->aggregates)
+        return 0;
+    /* Attention finds a destination's scores in its own row: all rows must be in memory. */
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
+        return plim__mul_saturating_i64(num_src, 3);
+    return plim__max_i64(num_src / 16, (layer->wide + SLICES_MAX - 1) / SLICES_MAX) + 1024;
+}
+
+/* The fastest choice within `capacity` floats; no slices when that is too little. */
+static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num_src,
+                                   int64_t num_dst, int64_t edges, int64_t input_bytes,
+                                   int64_t index_bytes, int64_t capacity)
+{
+    plim__exact_choice_t best = {0};
+    double best_seconds = 0;
+    for (int64_t slices = 1; slices <= slices_max(layer); slices++) {
+        plim__exact_choice_t choice = {.columns = slice_columns(layer, slices)};
+        choice.slices = count_slices(layer, choice.columns);
+        choice.width = slice_width(layer, choice.columns);
+        choice.rows = plim__min_i64(capacity / choice.width, num_src);
+        if (choice.rows < 1 ||
+            (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice.rows < num_src))
+            continue;
+        choice.blocks = (num_src + choice.rows - 1) / choice.rows;
+        choice.rows = (num_src + choice.blocks - 1) / choice.blocks;
+        if (choice.blocks > BLOCKS_MAX)
+            continue;
+        const double took = seconds(layer, &choice, num_dst, edges, input_bytes, index_bytes);
+        if (best.slices == 0 || took < best_seconds) {
+            best = choice;
+            best_seconds = took;
+        }
+    }
+    return best;
+}
+
+plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    const plim__exact_choice_t *choice = &exact->choice;
+    plim__exact_slice_t slice = {.first = index * choice->columns};
+    int64_t end = layer->wide;
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION && choice->columns < layer->channels) {
+        const int64_t parts = choice->slices / layer->heads;
+        const int64_t head = index / parts;
+        slice.first = head * layer->channels + index % parts * choice->columns;
+        end = (head + 1) * layer->channels;
+    }
+    slice.count = plim__min_i64(choice->columns, end - slice.first);
+    slice.width = slice.count;
+    slice.offset = index * matrix_bytes(exact->sizes.piece_rows, choice->width);
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION) {
+        slice.head = (int)(slice.first / layer->channels);
+        slice.heads = (int)((slice.first + slice.count - 1) / layer->channels) - slice.head + 1;
+        slice.width += 2 * (int64_t)slice.heads;
+    }
+    return slice;
+}
+
+/* Floats of a row, or a state, of all columns. */
+static int64_t state_floats(const plim__exact_layer_t *layer)
+{
+    return layer->aggregates ? slice_width(layer, layer->wide) : 0;
+}
+
+/* Floats of the states of all slices, at most: every slice of attention repeats the scores. */
+static int64_t stored_floats(const plim__exact_layer_t *layer)
+{
+    if (!layer->aggregates)
+        return 0;
+    return layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION ? 3 * layer->wide : layer->wide;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Destinations of a piece. */
+static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, int64_t num_nodes,
+                           int64_t unit)
+{
+    int64_t floats = 1;
+    for (int i = 0; i < num_layers; i++) {
+        const plim__exact_layer_t *layer = &layers[i];
+        floats = plim__max_i64(floats, (plim__exact_wants_root(layer) ? layer->in : 0) +
+                                           2 * layer->out + 2 * state_floats(layer));
+    }
+    int64_t rows = PIECE_UNITS * unit / (4 * floats);
+    rows = plim__min_i64(plim__max_i64(rows, PLIM__EXACT_TILE), PIECE_ROWS_MAX);
+    rows = plim__min_i64(rows, plim__max_i64(num_nodes, 1));
+    return (int64_t)plim__round_up((size_t)rows, PLIM__EXACT_TILE);
+}
+
+/* Enlarges the sizes to what the layer needs. */
+static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *layer)
+{
+    const int64_t rows = sizes->piece_rows, states = state_floats(layer);
+    sizes->chunk = plim__max_i64(sizes->chunk, layer->in * (int64_t)sizeof(float));
+    sizes->states = plim__max_i64(sizes->states, matrix_bytes(rows, stored_floats(layer)) +
+                                                     (layer->aggregates ? slices_max(layer) : 0) *
+                                                         (int64_t)PLIM__PAGE);
+    sizes->written =
+        plim__max_i64(sizes->written, matrix_bytes(rows, plim__max_i64(layer->out, states)));
+    if (plim__exact_wants_root(layer))
+        sizes->x = plim__max_i64(sizes->x, layer->in);
+    if (layer->second != NULL)
+        sizes->y = plim__max_i64(sizes->y, layer->inner);
+    sizes->h = plim__max_i64(sizes->h, layer->out);
+    sizes->tile = plim__max_i64(sizes->tile, plim__max_i64(layer->in, layer->wide));
+    sizes->kept = larger(sizes->kept, plim__epilogue_kept(&layer->epilogue, rows));
+    if (layer->second != NULL) {
+        sizes->kept = larger(sizes->kept, plim__epilogue_kept(&layer->last, rows));
+        sizes->second = larger(sizes->second, plim__tile_bytes(layer->inner, layer->out));
+    }
+    if (layer->front != NULL)
+        sizes->front = larger(sizes->front, plim__tile_bytes(layer->in, states));
+    if (layer->behind != NULL)
+        sizes->behind = larger(sizes->behind, plim__tile_bytes(layer->wide, layer->inner));
+    if (layer->root != NULL)
+        sizes->root = larger(sizes->root, plim__tile_bytes(layer->in, layer->inner));
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_ATTENTION)
+        sizes->scores =
+            larger(sizes->scores, (size_t)layer->heads * 2 * (size_t)layer->in * sizeof(float));
+}
+
+static plim__exact_sizes_t sizes_of(const plim_job_t *job, const plim_dataset_info_t *info,
+                                    const plim__exact_layer_t *layers, int num_layers, int64_t unit)
+{
+    plim__exact_t draft = {
+        .sizes = {.workers = plim__job_threads(job),
+                  .chunk = unit,
+                  .piece_rows = choose_rows(layers, num_layers, info->num_nodes, unit)}};
+    plim__exact_sizes_t *sizes = &draft.sizes;
+    for (int i = 0; i < num_layers; i++)
+        add_layer(sizes, &layers[i]);
+    sizes->chunk = (int64_t)plim__round_up((size_t)sizes->chunk, PLIM__PAGE);
+    sizes->bytes = plim__object_bytes(plim__exact_lay_out, &draft, sizeof draft) +
+                   plim__team_estimate(sizes->workers) +
+                   3 * plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD) +
+                   plim__engine_estimate(job->io_engine, PLIM__EXACT_AHEAD_STATES) +
+                   plim__engine_estimate(job->io_engine, 2);
+    return *sizes;
+}
+
+plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
+                                          const plim__exact_layer_t *layers, int num_layers,
+                                          size_t available)
+{
+    int64_t unit = UNIT_MAX;
+    plim__exact_sizes_t sizes = sizes_of(job, info, layers, num_layers, unit);
+    while (unit > UNIT_MIN && sizes.bytes > available / 8) {
+        unit /= 2;
+        sizes = sizes_of(job, info, layers, num_layers, unit);
+    }
+    return sizes;
+}
+
+size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim_model_t *model, int64_t num_outputs, bool embeddings)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
+    int num_layers;
+    int64_t floats = 0;
+    plim__exact_layers_shape(info, model, num_outputs, embeddings, &num_layers, layers);
+    for (int i = 0; i < num_layers; i++)
+        floats = plim__max_i64(floats, minimum_floats(&layers[i], info->num_nodes));
+    const plim__exact_sizes_t sizes = sizes_of(job, info, layers, num_layers, UNIT_MIN);
+    const size_t parts[] = {(size_t)matrix_bytes(floats, 1),
+                            reorder_bytes(job, sizes.piece_rows, layers[num_layers - 1].out),
+                            (size_t)(num_layers + 1) * plim__exact_set_bytes(info->num_nodes)};
+    size_t bytes = sizes.bytes;
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        bytes = plim__add_saturating_size(bytes, parts[i]);
+    /* The offsets are read before anything else is allocated. */
+    bytes = larger(bytes, plim__offsets_work_minimum(job));
+    return plim__add_saturating_size(bytes, plim__offsets_estimate(dataset));
+}
+
+/* What is computed: count[i] and edges[i] are those of the inputs of layer i. */
+typedef struct work {
+    const plim_dataset_info_t *info;
+    int num_layers;
+    const plim__exact_layer_t *layers; /* (num_layers) */
+    int64_t count[PLIM_HOPS_MAX + 1];  /* nodes */
+    int64_t edges[PLIM_HOPS_MAX + 1];  /* into them */
+    int64_t piece_rows;
+    int64_t most_rows;   /* as in plim__exact_params_t */
+    bool stored;         /* stores the last layer's output */
+    bool scratch_counts; /* scratch is a file system in memory */
+} work_t;
+
+typedef struct fit {
+    plim__exact_plan_t plans[PLIM_HOPS_MAX];
+    int64_t held;   /* peak in memory: rows, and outputs that stay there */
+    int64_t disk;   /* peak in scratch */
+    int64_t needed; /* if it does not fit: what would have to be available */
+} fit_t;
+
+/* Bytes of a layer's whole product. */
+static int64_t resident_bytes(const work_t *work, int index)
+{
+    return index >= work->num_layers
+               ? 0
+               : plim__mul_saturating_i64(work->count[index],
+                                          4 * state_floats(&work->layers[index]));
+}
+
+/* The same, but at least the minimum of a pass over it. */
+static int64_t pass_bytes(const work_t *work, int index)
+{
+    const int64_t resident = resident_bytes(work, index);
+    if (index >= work->num_layers || !work->layers[index].aggregates)
+        return resident;
+    return plim__max_i64(resident,
+                         matrix_bytes(minimum_floats(&work->layers[index], work->count[index]), 1));
+}
+
+/* A store of so many floats for each of the layer's destinations. */
+static int64_t store_bytes(const work_t *work, int index, int64_t width)
+{
+    const int64_t pieces = (work->count[index + 1] + work->piece_rows - 1) / work->piece_rows;
+    return plim__mul_saturating_i64(matrix_bytes(work->piece_rows, width), pieces);
+}
+
+static int64_t output_bytes(const work_t *work, int index)
+{
+    const bool stored = index < work->num_layers - 1 || work->stored;
+    if (index < 0 || !stored)
+        return 0;
+    return store_bytes(work, index, work->layers[index].out);
+}
+
+/* Plans one layer within `available` bytes, of which its input takes `input`. False, with the bytes
+ * that would be needed, when that is too little. */
+static bool fit_layer(const work_t *work, int index, int64_t available, int64_t input,
+                      plim__exact_plan_t *plan, int64_t *needed_out)
+{
+    const plim__exact_layer_t *layer = &work->layers[index];
+    const int64_t from = work->count[index], to = work->count[index + 1];
+    const int64_t edges = work->edges[index + 1];
+    const int64_t output = output_bytes(work, index);
+    const int64_t all = plim__add_saturating_i64(input, output);
+    plan->in_memory = work->most_rows == 0 &&
+                      plim__add_saturating_i64(all, pass_bytes(work, index)) <= available &&
+                      plim__add_saturating_i64(output, pass_bytes(work, index + 1)) <= available;
+    int64_t left = available - input - (plan->in_memory || work->scratch_counts ? output : 0);
+    if (!layer->aggregates || to == 0) {
+        *needed_out = available - left;
+        return left >= 0;
+    }
+    const int64_t row = index > 0
+                            ? 4 * layer->in
+                            : layer->in * (int64_t)plim__feature_bytes(work->info->feature_type);
+    const int64_t states = plim__mul_saturating_i64(to, 4 * stored_floats(layer));
+    if (work->scratch_counts && resident_bytes(work, index) > left)
+        left -= states + states / 16;
+    int64_t floats = left / (int64_t)PLIM__PAGE * (int64_t)(PLIM__PAGE / sizeof(float));
+    if (work->most_rows > 0)
+        floats = plim__min_i64(floats, work->most_rows / (int64_t)sizeof(float));
+    const int64_t lists = plim__min_i64(work->info->num_edges, edges) *
+                          (int64_t)plim__index_bytes(work->info->index_type);
+    if (floats > 0)
+        plan->choice =
+            choose(layer, from, to, edges, plim__mul_saturating_i64(from, row), lists, floats);
+    if (plan->choice.slices == 0) {
+        *needed_out = available - left + matrix_bytes(minimum_floats(layer, from), 1);
+        return false;
+    }
+    plan->stored_slices = plan->choice.slices - (plan->choice.blocks > 1 ? 0 : 1);
+    plan->state_bytes = plan->stored_slices * store_bytes(work, index, plan->choice.width);
+    return true;
+}
+
+/* Plans each layer within `available` bytes; false when that is too little. */
+static bool fit_layers(const work_t *work, int64_t available, fit_t *fit_out)
+{
+    fit_t fit = {.held = 0};
+    int64_t held = 0, on_disk = 0;
+    for (int i = 0; i < work->num_layers; i++) {
+        plim__exact_plan_t *plan = &fit.plans[i];
+        if (!fit_layer(work, i, available, held, plan, &fit.needed)) {
+            *fit_out = fit;
+            return false;
+        }
+        const int64_t output = output_bytes(work, i);
+        const int64_t stored = plan->in_memory ? 0 : output;
+        const int64_t kept = plan->in_memory || work->scratch_counts ? output : 0;
+        const int64_t rows = (int64_t)plim__exact_resident_bytes(&plan->choice);
+        fit.disk = plim__max_i64(fit.disk, on_disk + stored + plan->state_bytes);
+        fit.held = plim__max_i64(fit.held, held + kept + rows);
+        held = kept;
+        on_disk = stored;
+    }
+    *fit_out = fit;
+    return true;
+}
+
+bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
+                      const plim_model_t *model, int64_t num_outputs, int64_t available,
+                      int64_t *bytes_out, int64_t *disk_out)
+{
+    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
+    fit_t fit;
+    int num_layers;
+    if (available < 0)
+        return false;
+    plim__exact_layers_shape(info, model, num_outputs, false, &num_layers, layers);
+    const plim__exact_sizes_t sizes =
+        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
+    work_t work = {
+        .info = info, .num_layers = num_layers, .layers = layers, .piece_rows = sizes.piece_rows};
+    for (int i = 0; i <= num_layers; i++) {
+        work.count[i] = info->num_nodes;
+        work.edges[i] = info->num_edges;
+    }
+    const int64_t buffers = (int64_t)plim__round_up(sizes.bytes, PLIM__PAGE);
+    const int64_t reorder = (int64_t)plim__round_up(
+        reorder_bytes(job, sizes.piece_rows, layers[num_layers - 1].out), PLIM__PAGE);
+    if (available < buffers + reorder || !fit_layers(&work, available - buffers - reorder, &fit))
+        return false;
+    *bytes_out = buffers + fit.held;
+    *disk_out = fit.disk;
+    return true;
+}
+
+/* `available` bytes are left for the layers. Page tables are reserved for a full line. */
+static void log_plan(const plim__exact_t *exact, int64_t available, const fit_t *fit)
 {
     const int64_t line = plim_ledger_line(exact->job->ledger);
     const int64_t full = line - available + fit->held;
@@ -54,37 +524,36 @@ static void log_layer(const plim__exact_t *exact, int index)
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
-    const int64_t giving =
-        (int64_t)plim__exact_give_bytes(exact->job, exact->sizes.piece_rows, last->out);
-    const int64_t available = plim_ledger_available(exact->job->ledger) - giving;
+    const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.piece_rows, last->out);
+    const int64_t available = plim_ledger_available(exact->job->ledger) - reorder;
     const int64_t most = available + plim__ledger_spare(exact->job->ledger);
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
-    plim__exact_fit_t fit;
+    fit_t fit;
     int64_t space;
     char need_text[PLIM__SIZE_TEXT], space_text[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__file_system(scratch, &system));
-    plim__exact_work_t work = {.info = exact->info,
-                               .num_layers = exact->num_layers,
-                               .layers = exact->layers,
-                               .piece_rows = exact->sizes.piece_rows,
-                               .most_rows = exact->params->most_rows,
-                               .stored = exact->stored,
-                               .scratch_counts = system.memory};
+    work_t work = {.info = exact->info,
+                   .num_layers = exact->num_layers,
+                   .layers = exact->layers,
+                   .piece_rows = exact->sizes.piece_rows,
+                   .most_rows = exact->params->most_rows,
+                   .stored = exact->stored,
+                   .scratch_counts = system.memory};
     for (int i = 0; i <= exact->num_layers; i++) {
         work.count[i] = exact->sets[i].count;
         work.edges[i] = exact->sets[i].edges;
     }
     const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
-    bool fits = exact->params->most_bytes > 0 && planned < available &&
-                plim__exact_fit(&work, planned, &fit);
-    /* What is short of the layers' needs code gives, and no more. */
-    for (int64_t room = available; !fits; room = fit.needed) {
-        fits = plim__exact_fit(&work, room, &fit);
-        if (!fits && (fit.needed > most || fit.needed <= room))
+    bool fits =
+        exact->params->most_bytes > 0 && planned < available && fit_layers(&work, planned, &fit);
+    /* Where the layers need more, code gives way, and no more than needed. */
+    for (int64_t bytes = available; !fits; bytes = fit.needed) {
+        fits = fit_layers(&work, bytes, &fit);
+        if (!fits && (fit.needed > most || fit.needed <= bytes))
             return plim__ledger_refuse_spare(exact->job->ledger, plim__dataset_path(exact->dataset),
                                              "exact evaluation",
-                                             (size_t)plim__add_saturating_i64(fit.needed, giving));
+                                             (size_t)plim__add_saturating_i64(fit.needed, reorder));
     }
     log_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {

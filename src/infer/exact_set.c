@@ -1,4 +1,4 @@
-/* Which nodes each layer is computed for, and the walks over their lists and rows. */
+/* The nodes that each layer is computed for, and the walks over their lists and rows. */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* What lies further apart is worth two reads. */
-#define GAP_BYTES ((int64_t)16 << 10)
+/* Lists or rows that are further apart are read separately. */
+#define MERGE_BYTES ((int64_t)16 << 10)
 
 plim_status_t plim__exact_damage(plim__exact_t *exact)
 {
@@ -17,8 +17,8 @@ plim_status_t plim__exact_damage(plim__exact_t *exact)
     if (entry < 0)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: entry %lld is no node, or not the one it was a moment ago; copy the "
-                      "dataset again or make it anew",
+                      "%s: entry %lld is not a valid node, or changed while it was read; copy or "
+                      "create the dataset again",
                       exact->indices.path, (long long)entry);
 }
 
@@ -33,7 +33,7 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
                                  .entry = -1};
 }
 
-/* Of all nodes the lists lie side by side: a chunk is as much as fits, wherever that ends. */
+/* All nodes: their lists are adjacent, so that a chunk is as much as fits, wherever that ends. */
 static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end)
 {
     const plim__offsets_t *offsets = lists->exact->offsets;
@@ -60,24 +60,25 @@ static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end
     return stop;
 }
 
-/* Of some nodes: lists that are near each other, a long one by itself in parts. */
+/* Some nodes: a chunk merges lists that are near each other; a long list comes in several chunks.
+ */
 static int64_t next_sparse(plim__exact_lists_t *lists, int64_t start, int64_t end)
 {
     const plim__exact_t *exact = lists->exact;
-    const int64_t gap = GAP_BYTES / (int64_t)plim__index_bytes(exact->info->index_type);
+    const int64_t merge = MERGE_BYTES / (int64_t)plim__index_bytes(exact->info->index_type);
     int64_t stop = start;
     while (lists->rank < end) {
         const plim__list_t list = plim__offsets_list(exact->offsets, lists->node);
         const int64_t list_end = list.start + list.degree;
         if (list.degree > 0 && stop == start && lists->entry < 0 && list.start > start)
-            return stop; /* the chunk holds lists without entries only */
+            return stop; /* the chunk holds only empty lists */
         if (list.degree > 0 && list_end - start > lists->most) {
             if (stop > start)
                 return stop;
             lists->entry = start + lists->most;
             return lists->entry;
         }
-        if (list.degree > 0 && stop > start && list.start - stop > gap)
+        if (list.degree > 0 && stop > start && list.start - stop > merge)
             return stop;
         stop = list.degree > 0 ? list_end : stop;
         lists->entry = -1;
@@ -142,7 +143,7 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
             const int64_t at =
                 plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
             if (stop > start &&
-                (at - stop > GAP_BYTES || at + source->row_bytes - start > rows->most))
+                (at - stop > MERGE_BYTES || at + source->row_bytes - start > rows->most))
                 break;
             stop = at + source->row_bytes;
             rows->node = plim__exact_node_after(rows->set, rows->node);
@@ -155,10 +156,9 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
 
 static plim_status_t make_set(plim__exact_t *exact, plim__exact_set_t *set)
 {
-    const size_t bytes = plim__node_set_bytes(exact->info->num_nodes);
+    const size_t bytes = plim__exact_set_bytes(exact->info->num_nodes);
     *set = (plim__exact_set_t){0};
-    PLIM_TRY(plim__arena_create(exact->job->ledger, "exact sets",
-                                plim__arena_piece(1, bytes, PLIM__PAGE), &set->arena));
+    PLIM_TRY(plim__arena_create(exact->job->ledger, "exact sets", bytes, &set->arena));
     set->members = plim__node_set_make(plim__arena_carve(&set->arena, 1, bytes, PLIM__PAGE),
                                        exact->info->num_nodes);
     return PLIM_OK;
@@ -174,7 +174,7 @@ static void seal_set(const plim__exact_t *exact, plim__exact_set_t *set)
         set->edges += plim__offsets_list(exact->offsets, node).degree;
     if (set->count == exact->info->num_nodes) {
         plim__arena_destroy(&set->arena);
-        *set = exact->every;
+        *set = exact->all_nodes;
     }
 }
 
@@ -193,39 +193,39 @@ static plim_status_t make_wanted(plim__exact_t *exact, const int64_t *nodes, int
     return PLIM_OK;
 }
 
-/* One chunk of lists, and the set that their entries go to. */
-typedef struct spread {
+/* Adds the sources of one chunk of lists to a set. */
+typedef struct expand {
     plim__exact_t *exact;
     const plim__exact_set_t *from;
     plim__exact_set_t *set;
     plim__exact_chunk_t chunk;
     int64_t start, stop; /* the chunk's entries */
     const char *data;
-} spread_t;
+} expand_t;
 
-#define SPREAD_LISTS 256
+#define EXPAND_LISTS 256
 
-static void spread_lists(void *context, int worker, int64_t piece)
+static void expand_lists(void *context, int worker, int64_t piece)
 {
     (void)worker;
-    spread_t *spread = context;
-    plim__exact_t *exact = spread->exact;
-    const int64_t first = spread->chunk.first + piece * SPREAD_LISTS;
-    const int64_t end = plim__min_i64(first + SPREAD_LISTS, spread->chunk.end);
-    int64_t node = plim__exact_node_at(spread->from, first);
+    expand_t *expand = context;
+    plim__exact_t *exact = expand->exact;
+    const int64_t first = expand->chunk.first + piece * EXPAND_LISTS;
+    const int64_t end = plim__min_i64(first + EXPAND_LISTS, expand->chunk.end);
+    int64_t node = plim__exact_node_at(expand->from, first);
     for (int64_t rank = first; rank < end; rank++) {
         const plim__list_t list = plim__offsets_list(exact->offsets, node);
-        const int64_t stop = plim__min_i64(list.start + list.degree, spread->stop);
-        for (int64_t i = plim__max_i64(list.start, spread->start); i < stop; i++) {
-            const int64_t source = plim__exact_entry(exact, spread->data, i - spread->start);
+        const int64_t stop = plim__min_i64(list.start + list.degree, expand->stop);
+        for (int64_t i = plim__max_i64(list.start, expand->start); i < stop; i++) {
+            const int64_t source = plim__exact_entry(exact, expand->data, i - expand->start);
             if (plim__exact_check(exact, i, source))
-                (void)plim__node_set_add(&spread->set->members, source);
+                (void)plim__node_set_add(&expand->set->members, source);
         }
-        node = plim__exact_node_after(spread->from, node);
+        node = plim__exact_node_after(expand->from, node);
     }
 }
 
-static plim_status_t spread_set(plim__exact_t *exact, const plim__exact_set_t *from,
+static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *from,
                                 plim__exact_set_t *set)
 {
     plim__exact_lists_t lists = plim__exact_lists_of(exact, from);
@@ -239,9 +239,9 @@ static plim_status_t spread_set(plim__exact_t *exact, const plim__exact_set_t *f
         char *data;
         PLIM_TRY(plim__exact_stream_take(&exact->lists, &chunk, &data));
         const int64_t start = (chunk.offset - PLIM__NPY_HEADER) / bytes;
-        spread_t spread = {exact, from, set, chunk, start, start + chunk.size / bytes, data};
-        plim__team_run(exact->team, (chunk.end - chunk.first + SPREAD_LISTS - 1) / SPREAD_LISTS,
-                       20000, spread_lists, &spread);
+        expand_t expand = {exact, from, set, chunk, start, start + chunk.size / bytes, data};
+        plim__team_run(exact->team, (chunk.end - chunk.first + EXPAND_LISTS - 1) / EXPAND_LISTS,
+                       20000, expand_lists, &expand);
         PLIM_TRY(plim__exact_damage(exact));
         plim__progress(exact->job, "whose inputs are needed", "nodes", chunk.end, from->count);
     }
@@ -252,21 +252,22 @@ static plim_status_t spread_set(plim__exact_t *exact, const plim__exact_set_t *f
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count)
 {
     const int64_t num_nodes = exact->info->num_nodes;
-    exact->every =
+    exact->all_nodes =
         (plim__exact_set_t){.all = true, .count = num_nodes, .edges = exact->info->num_edges};
-    exact->sets[exact->num_layers] = exact->every;
+    exact->sets[exact->num_layers] = exact->all_nodes;
     if (nodes != NULL)
         PLIM_TRY(make_wanted(exact, nodes, count, &exact->sets[exact->num_layers]));
     for (int i = exact->num_layers - 1; i >= 0; i--) {
         const plim__exact_set_t *to = &exact->sets[i + 1];
-        /* So many edges reach most nodes anyway; as destinations fewer of them are worth more. */
+        /* That many edges reach most nodes anyway: take all of them. The bound is higher where the
+         * set also limits the destinations of the layer before. */
         const int64_t many = i > 0 ? plim__mul_saturating_i64(2, num_nodes) : num_nodes / 2;
-        if (to->all || (exact->layers[i].folds && to->edges >= many))
-            exact->sets[i] = exact->every;
-        else if (!exact->layers[i].folds)
+        if (to->all || (exact->layers[i].aggregates && to->edges >= many))
+            exact->sets[i] = exact->all_nodes;
+        else if (!exact->layers[i].aggregates)
             exact->sets[i] = *to;
         else
-            PLIM_TRY(spread_set(exact, to, &exact->sets[i]));
+            PLIM_TRY(expand_set(exact, to, &exact->sets[i]));
     }
     return PLIM_OK;
 }

@@ -1,4 +1,5 @@
-#include "infer/exact_stream.h"
+/* Reads ranges of files ahead, and writes pieces behind, while others are computed on. */
+#include "infer/exact_internal.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -8,18 +9,23 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* A range may begin and end anywhere: up to a page more at both ends is read with it. */
-plim_status_t plim__exact_stream_make(plim__exact_stream_t *stream, const plim_job_t *job,
-                                      plim__arena_t *arena, int ahead, int64_t capacity)
+void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stream, int ahead,
+                                int64_t capacity)
 {
-    *stream = (plim__exact_stream_t){.job = job, .ahead = ahead, .capacity = capacity};
+    /* A range may begin and end anywhere: up to a page more at both ends is read with it. */
+    const size_t bytes = plim__round_up((size_t)capacity, PLIM__PAGE) + 2 * PLIM__PAGE;
+    *stream = (plim__exact_stream_t){.ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
-        stream->buffers[i] =
-            plim__arena_carve(arena, 1, plim__exact_buffer_bytes(capacity), PLIM__PAGE);
-    return plim__engine_create(job, ahead, &stream->engine);
+        stream->buffers[i] = plim__arena_carve(arena, 1, bytes, PLIM__PAGE);
 }
 
-void plim__exact_stream_end(plim__exact_stream_t *stream)
+plim_status_t plim__exact_stream_open(plim__exact_stream_t *stream, const plim_job_t *job)
+{
+    stream->job = job;
+    return plim__engine_create(job, stream->ahead, &stream->engine);
+}
+
+void plim__exact_stream_close(plim__exact_stream_t *stream)
 {
     plim__engine_destroy(stream->engine);
     stream->engine = NULL;
@@ -42,11 +48,10 @@ static void submit(plim__exact_stream_t *stream, int slot)
     const size_t size = plim__round_up((size_t)(chunk->offset + chunk->size - start), (size_t)unit);
     stream->ops[slot] = (plim__op_t){
         .file = stream->file, .offset = start, .data = stream->buffers[slot], .size = size};
-    stream->bytes += (int64_t)size;
     plim__engine_submit(stream->engine, &stream->ops[slot]);
 }
 
-/* Asks for all that there is room for; the range handed over last keeps its place. */
+/* Requests as many ranges as there are free buffers; the range handed over last keeps its own. */
 static void fill(plim__exact_stream_t *stream)
 {
     bool asked = false;
@@ -109,25 +114,23 @@ plim_status_t plim__exact_stream_take(plim__exact_stream_t *stream, plim__exact_
     return PLIM_OK;
 }
 
-plim_status_t plim__exact_store_make(plim__exact_store_t *store, const plim_job_t *job,
-                                     const char *scratch, bool in_memory, int64_t piece_bytes,
-                                     int64_t pieces)
+plim_status_t plim__exact_store_create(plim__exact_store_t *store, const plim_job_t *job,
+                                       const char *scratch, bool in_memory, int64_t piece_bytes,
+                                       int64_t pieces)
 {
-    const int64_t bytes = plim__exact_store_bytes(piece_bytes, pieces);
+    const int64_t bytes = plim__mul_saturating_i64(piece_bytes, pieces);
     plim__file_system_t system;
     *store = (plim__exact_store_t){
-        .ledger = job->ledger, .piece_bytes = piece_bytes, .pieces = pieces, .file = {.fd = -1}};
-    if (in_memory) {
-        /* In small pages: threads that come to a huge one at once each have one charged. */
+        .ledger = job->ledger, .piece_bytes = piece_bytes, .file = {.fd = -1}};
+    if (in_memory)
         return plim__arena_create(job->ledger, "exact layers", (size_t)bytes, &store->memory);
-    }
     PLIM_TRY(plim__file_system(scratch, &system));
     if (system.memory) {
         PLIM_TRY(plim__ledger_reserve(job->ledger, "exact layers", (size_t)bytes, &store->account));
         store->charged = (size_t)bytes;
     }
     plim_status_t status = plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &store->file);
-    /* Pieces are read whole: what was never written of the last one is a hole. */
+    /* Pieces are read whole: the part of the last one that is never written is a hole. */
     if (status == PLIM_OK && ftruncate(store->file.fd, bytes) != 0)
         status = plim__fail_errno(errno, "%s: a temporary file of %lld bytes", scratch,
                                   (long long)bytes);
@@ -148,17 +151,21 @@ void plim__exact_store_destroy(plim__exact_store_t *store)
     *store = (plim__exact_store_t){.file = {.fd = -1}};
 }
 
-plim_status_t plim__exact_writer_make(plim__exact_writer_t *writer, const plim_job_t *job,
-                                      plim__arena_t *arena, int64_t capacity)
+void plim__exact_writer_lay_out(plim__arena_t *arena, plim__exact_writer_t *writer,
+                                int64_t capacity)
 {
     *writer = (plim__exact_writer_t){.turn = 0};
     for (int i = 0; i < 2; i++)
         writer->buffers[i] =
             plim__arena_carve(arena, 1, plim__round_up((size_t)capacity, PLIM__PAGE), PLIM__PAGE);
+}
+
+plim_status_t plim__exact_writer_open(plim__exact_writer_t *writer, const plim_job_t *job)
+{
     return plim__engine_create(job, 2, &writer->engine);
 }
 
-void plim__exact_writer_end(plim__exact_writer_t *writer)
+void plim__exact_writer_close(plim__exact_writer_t *writer)
 {
     plim__engine_destroy(writer->engine);
     writer->engine = NULL;
@@ -197,7 +204,6 @@ void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *s
                                      .size = whole,
                                      .write = true};
     writer->busy[slot] = true;
-    writer->bytes += (int64_t)whole;
     plim__engine_submit(writer->engine, &writer->ops[slot]);
     plim__engine_flush(writer->engine);
     writer->turn = 1 - slot;

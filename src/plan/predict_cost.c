@@ -2,7 +2,7 @@
 
 #include "base/check.h"
 #include "base/job.h"
-#include "infer/exact_cost.h"
+#include "infer/exact.h"
 #include "io/npy.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
@@ -41,36 +41,6 @@ static void enter(plim__train_plan_t *plan, const char *name, int64_t bytes)
     plim__train_accounts_enter(plan, name, PLIM__PHASE_PREDICT, bytes);
 }
 
-/* Buffers and rows of the layers in what is left; false when there is too little. */
-static bool fit_exact(const plim_job_t *job, const plim_dataset_info_t *info,
-                      const plim_training_t *training, int64_t available, int64_t *bytes_out,
-                      int64_t *disk_out)
-{
-    plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
-    plim__exact_fit_t fit;
-    int num_layers;
-    plim__exact_layers_shape(info, &training->model, plim__plan_settings_outputs(info), false,
-                             &num_layers, layers);
-    if (available < 0)
-        return false;
-    const plim__exact_sizes_t sizes =
-        plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
-    plim__exact_work_t work = {
-        .info = info, .num_layers = num_layers, .layers = layers, .piece_rows = sizes.piece_rows};
-    for (int i = 0; i <= num_layers; i++) {
-        work.count[i] = info->num_nodes;
-        work.edges[i] = info->num_edges;
-    }
-    const int64_t left =
-        available - plim__cost_pages(sizes.bytes) -
-        plim__cost_pages(plim__exact_give_bytes(job, sizes.piece_rows, layers[num_layers - 1].out));
-    if (left < 0 || !plim__exact_fit(&work, left, &fit))
-        return false;
-    *bytes_out = plim__cost_pages(sizes.bytes) + fit.held;
-    *disk_out = fit.disk;
-    return true;
-}
-
 /* What is there before the buffers: all but what is held and what grows with the line. */
 static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
 {
@@ -87,9 +57,12 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
     const int64_t available =
         line - (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), PLIM__HELD_STEP) -
         plim__footprint_growth(line) - before_exact(dataset, training);
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
     int64_t bytes, disk;
-    return fit_exact(job, plim_dataset_info(dataset), training, available, &bytes, &disk) ? bytes
-                                                                                          : 0;
+    return plim__exact_cost(job, info, &training->model, plim__plan_settings_outputs(info),
+                            available, &bytes, &disk)
+               ? bytes
+               : 0;
 }
 
 /* What the plan has of an account already, there in every phase. */
@@ -128,7 +101,8 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t least = plim__add_saturating_i64(before + growth, exact_minimum);
     cost->minimum = plim__ledger_lowest(least, plan->load.spare);
     const int64_t line = cost->minimum <= plan->line ? plim__max_i64(plan->line, least) : 0;
-    if (!fit_exact(job, info, training, line - before - growth - offsets, &bytes, &disk))
+    if (!plim__exact_cost(job, info, &training->model, outputs, line - before - growth - offsets,
+                          &bytes, &disk))
         bytes = exact_minimum - offsets;
     cost->disk_bytes = plim__add_saturating_i64(
         disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));

@@ -82,10 +82,16 @@ static plim_status_t run(plim_job_t *job, void *context)
 }
 
 /* The same with no more than `extra` bytes above the least. */
-static plim_status_t run_tight(plim_job_t *job, probe_t *trial, size_t extra)
+static size_t minimum_of(const plim_job_t *job, probe_t *trial)
 {
     const plim__exact_params_t params = params_of(trial);
-    const size_t least = plim__exact_minimum(job, trial->world->dataset, &params);
+    return plim__exact_cost_minimum(job, trial->world->dataset, &params.model, params.num_outputs,
+                                    params.embeddings);
+}
+
+static plim_status_t run_tight(plim_job_t *job, probe_t *trial, size_t extra)
+{
+    const size_t least = minimum_of(job, trial);
     const size_t away = (size_t)plim_ledger_available(job->ledger) - least - extra;
     int account;
     assert_ok(plim__ledger_reserve(job->ledger, "away", away, &account));
@@ -349,8 +355,7 @@ static void test_too_little_memory_is_refused(void **state)
     (void)state;
     small_t *small = small_make();
     plim_job_t *job = &small->world.job;
-    const plim__exact_params_t params = params_of(&small->trial);
-    const size_t least = plim__exact_minimum(job, small->world.dataset, &params);
+    const size_t least = minimum_of(job, &small->trial);
     const size_t room =
         (size_t)(plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger));
     const size_t away = room - least + 4096;

@@ -1,0 +1,202 @@
+/* From aggregated states to a layer's output rows, a piece of destinations at a time. */
+#include "infer/exact_internal.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "nn/tile.h"
+
+#include <math.h>
+#include <string.h>
+
+#define TILE PLIM__EXACT_TILE
+
+/* The piece under way. */
+typedef struct piece {
+    plim__exact_t *exact;
+    int64_t first; /* rank of the piece's first destination */
+    int64_t rows;
+    const float *states;       /* of the last slice */
+    const char *others;        /* of the slices before it */
+    float *y;                  /* (rows, inner) */
+    float *h;                  /* (rows, out), after the second product */
+    plim__exact_chunk_t chunk; /* of the destinations' own inputs */
+    const char *data;
+} piece_t;
+
+static void load_tile(void *context, int worker, int64_t tile)
+{
+    (void)worker;
+    const piece_t *piece = context;
+    const plim__exact_t *exact = piece->exact;
+    const int64_t rank = piece->chunk.first + tile * TILE;
+    const int64_t end = plim__min_i64(rank + TILE, piece->chunk.end);
+    int64_t node = plim__exact_node_at(exact->to, rank);
+    for (int64_t i = rank; i < end; i++) {
+        const int64_t place = plim__exact_rank(exact->source.set, node);
+        plim__exact_load(exact,
+                         piece->data +
+                             (plim__exact_row_offset(&exact->source, place) - piece->chunk.offset),
+                         0, exact->layer->in, exact->x + (i - piece->first) * exact->layer->in);
+        node = plim__exact_node_after(exact->to, node);
+    }
+}
+
+/* Loads the own input rows of the destinations of piece `index`. */
+static plim_status_t load_own(piece_t *piece, int64_t index)
+{
+    plim__exact_t *exact = piece->exact;
+    for (;;) {
+        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->own);
+        char *data;
+        if (next == NULL || next->piece != index)
+            return PLIM_OK;
+        PLIM_TRY(plim__exact_stream_take(&exact->own, &piece->chunk, &data));
+        piece->data = data;
+        plim__team_run(exact->team, (piece->chunk.end - piece->chunk.first + TILE - 1) / TILE,
+                       TILE * (50 + exact->layer->in / 8), load_tile, piece);
+    }
+}
+
+static float scale_of(const plim__exact_layer_t *layer, int64_t degree)
+{
+    switch (layer->scale) {
+    case PLIM__EXACT_GCN:
+        /* The mean over the neighbours and the node, times sqrt(k_v+1). */
+        return sqrtf((float)(plim__min_i64(degree, layer->fanout) + 1)) / (float)(degree + 1);
+    case PLIM__EXACT_MEAN:
+        return degree == 0 ? 0.0f : 1.0f / (float)degree;
+    case PLIM__EXACT_PLAIN:
+        break;
+    }
+    return 1.0f;
+}
+
+/* Computes a slice's columns of one destination from its state. */
+static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact_slice_t *slice,
+                             const float *state, int64_t degree, float *to)
+{
+    if (layer->aggregate == PLIM__STREAM_AGGREGATE_MAX && degree == 0) {
+        memset(to, 0, (size_t)slice->count * sizeof *to);
+        return;
+    }
+    if (layer->aggregate != PLIM__STREAM_AGGREGATE_ATTENTION) {
+        const float scale = scale_of(layer, degree);
+        for (int64_t j = 0; j < slice->count; j++)
+            to[j] = state[j] * scale;
+        return;
+    }
+    for (int64_t j = 0; j < slice->count; j++) {
+        const int64_t head = (slice->first + j) / layer->channels - slice->head;
+        to[j] = state[2 * (int64_t)slice->heads + j] / state[2 * head + 1];
+    }
+}
+
+/* The aggregated columns of rows [row, row + rows) of the piece: to (rows, wide). */
+static void assemble(const piece_t *piece, int64_t row, int64_t rows, float *to)
+{
+    const plim__exact_t *exact = piece->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    int64_t degrees[TILE];
+    int64_t node = plim__exact_node_at(exact->to, piece->first + row);
+    for (int64_t i = 0; i < rows; i++) {
+        degrees[i] = plim__offsets_list(exact->offsets, node).degree;
+        node = plim__exact_node_after(exact->to, node);
+    }
+    for (int64_t s = 0; s < exact->choice.slices; s++) {
+        const plim__exact_slice_t slice = plim__exact_slice(exact, s);
+        const bool last = s == exact->choice.slices - 1;
+        const float *states =
+            last ? piece->states : (const float *)(const void *)(piece->others + slice.offset);
+        for (int64_t i = 0; i < rows; i++)
+            columns_of_state(layer, &slice, states + (row + i) * slice.width, degrees[i],
+                             to + i * layer->wide + slice.first);
+    }
+}
+
+static void mean_of_heads(const plim__exact_layer_t *layer, int64_t rows, const float *a, float *y)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < layer->channels; j++) {
+            float sum = 0;
+            for (int head = 0; head < layer->heads; head++)
+                sum += a[i * layer->wide + head * layer->channels + j];
+            y[i * layer->channels + j] = sum / (float)layer->heads;
+        }
+}
+
+/* One tile of the piece up to the first epilogue. */
+static void multiply_tile(void *context, int worker, int64_t tile)
+{
+    const piece_t *piece = context;
+    const plim__exact_t *exact = piece->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    const int64_t row = tile * TILE;
+    const int64_t rows = plim__min_i64(TILE, piece->rows - row);
+    const float *x = exact->x + row * layer->in;
+    float *y = piece->y + row * layer->inner;
+    float *a = plim__exact_tile(exact, worker);
+    const bool begun = layer->aggregates;
+    if (layer->aggregates) {
+        const bool straight = layer->behind == NULL && !layer->mean_of_heads;
+        assemble(piece, row, rows, straight ? y : a);
+        if (layer->behind != NULL)
+            plim__tile_product(exact->packed_behind, layer->wide, layer->inner, rows, a,
+                               layer->wide, false, y, layer->inner);
+        else if (layer->mean_of_heads)
+            mean_of_heads(layer, rows, a, y);
+    }
+    if (layer->root != NULL)
+        plim__tile_product(exact->packed_root, layer->in, layer->inner, rows, x, layer->in, begun,
+                           y, layer->inner);
+    else if (!begun) /* embeddings of a model of one layer: the inputs themselves */
+        memcpy(y, x, (size_t)(rows * layer->in) * sizeof *y);
+}
+
+static void second_tile(void *context, int worker, int64_t tile)
+{
+    (void)worker;
+    const piece_t *piece = context;
+    const plim__exact_t *exact = piece->exact;
+    const plim__exact_layer_t *layer = exact->layer;
+    const int64_t row = tile * TILE;
+    plim__tile_product(exact->packed_second, layer->inner, layer->out,
+                       plim__min_i64(TILE, piece->rows - row), piece->y + row * layer->inner,
+                       layer->inner, false, piece->h + row * layer->out, layer->out);
+}
+
+/* Applies an epilogue in place: y (rows, width); residual (rows, width) or NULL. */
+static void apply_epilogue(const plim__exact_t *exact, const plim__epilogue_t *epilogue,
+                           int64_t rows, float *y, const float *residual)
+{
+    const int64_t width = epilogue->width;
+    plim__matrix_t h = {y, rows, width, width, PLIM__F32};
+    const plim__matrix_t own = {(float *)(uintptr_t)residual, rows, width, width, PLIM__F32};
+    plim__epilogue_forward(exact->team, epilogue, y, residual != NULL ? &own : NULL, &h,
+                           exact->kept);
+}
+
+plim_status_t plim__exact_output_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
+                                       const float *states, const char *others, float *h)
+{
+    const plim__exact_layer_t *layer = exact->layer;
+    const bool twice = layer->second != NULL;
+    piece_t work = {.exact = exact,
+                    .first = piece * exact->sizes.piece_rows,
+                    .rows = rows,
+                    .states = states,
+                    .others = others,
+                    .y = twice ? exact->y : h,
+                    .h = h};
+    const int64_t tiles = (rows + TILE - 1) / TILE;
+    const float *residual = layer->residual ? exact->x : NULL;
+    PLIM_TRY(load_own(&work, piece));
+    plim__team_run(exact->team, tiles, TILE * (200 + layer->in * layer->inner / 32), multiply_tile,
+                   &work);
+    apply_epilogue(exact, &layer->epilogue, rows, work.y, twice ? NULL : residual);
+    if (!twice)
+        return PLIM_OK;
+    plim__team_run(exact->team, tiles, TILE * (50 + layer->inner * layer->out / 32), second_tile,
+                   &work);
+    apply_epilogue(exact, &layer->last, rows, h, residual);
+    return PLIM_OK;
+}
