@@ -7,6 +7,8 @@
  * FANOUT is "15,10,5"; the seeds are train.npy's. Rows take what they take on disk, an entry of a
  * list its file's width. Prints one JSON object: seconds, what was chosen, expected hits.
  */
+#include "bench_job.h"
+
 #include "base/fail.h"
 #include "sample/access.h"
 #include "store/dataset.h"
@@ -70,7 +72,7 @@ static plim_status_t measure(const plim_job_t *job, const char *directory,
            worth.list_hits, (long long)worth.rows.count, worth.row_bytes, worth.row_hits);
     plim__access_free(&worth);
     plim__offsets_destroy(offsets);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     free((void *)(uintptr_t)params->seeds);
     return PLIM_OK;
 }
@@ -86,15 +88,15 @@ int main(int argc, char **argv)
     read_fanout(argv[2], &params);
     params.work_bytes = strtoull(argv[3], NULL, 10) << 20;
     params.room = params.row_room = params.list_room = strtoull(argv[4], NULL, 10) << 20;
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     job.threads = atoi(argv[5]);
     if (argc > 7)
         job.io_engine = strcmp(argv[7], "uring") == 0 ? PLIM_IO_URING : PLIM_IO_THREADS;
-    plim_status_t status = plim_ledger_create(INT64_MAX, &job.ledger);
+    plim_status_t status = bench_job_make(INT64_MAX, &job);
     if (status == PLIM_OK)
         status = measure(&job, argv[1], &params);
     if (status != PLIM_OK)
         fprintf(stderr, "bench_worth: %s\n", plim_last_error());
-    plim_ledger_destroy(job.ledger);
+    plim_job_release(&job);
     return status == PLIM_OK ? 0 : 1;
 }

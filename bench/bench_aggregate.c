@@ -314,7 +314,7 @@ int main(int argc, char **argv)
                            : strcmp(argv[2], "avx2") == 0   ? PLIM__VECTOR_AVX2
                                                             : PLIM__VECTOR_AVX512);
     plim_ledger_t *ledger;
-    if (plim_ledger_create(PLIM_LINE_NONE, &ledger) != PLIM_OK ||
+    if (plim__ledger_create(PLIM_LINE_NONE, &ledger) != PLIM_OK ||
         plim__team_create(ledger, threads, &team) != PLIM_OK) {
         (void)fprintf(stderr, "%s\n", plim_last_error());
         return 1;
@@ -324,6 +324,6 @@ int main(int argc, char **argv)
         if (strncmp(shapes[i].name, wanted, strlen(wanted)) == 0)
             bench_shape(&shapes[i]);
     plim__team_destroy(team);
-    plim_ledger_destroy(ledger);
+    plim__ledger_destroy(ledger);
     return 0;
 }

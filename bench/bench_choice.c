@@ -10,6 +10,8 @@
  * epoch itself, for as many as fit. One window is one epoch. Reads are joined when less than 16 KiB
  * apart. Prints one JSON object.
  */
+#include "bench_job.h"
+
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "sample/access.h"
@@ -216,7 +218,7 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
 
 int main(int argc, char **argv)
 {
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     plim_dataset_t *dataset;
     epoch_t epoch = {0};
     if (argc < 4) {
@@ -227,7 +229,7 @@ int main(int argc, char **argv)
          text = strtok(NULL, ","))
         epoch.fanout[epoch.num_hops++] = atoll(text);
     job.threads = 2;
-    plim_status_t status = plim_ledger_create(PLIM_LINE_NONE, &job.ledger);
+    plim_status_t status = bench_job_make(PLIM_LINE_NONE, &job);
     if (status == PLIM_OK)
         status = plim_dataset_open(&job, argv[1], &dataset);
     if (status == PLIM_OK)

@@ -7,6 +7,8 @@
  * Prints one JSON object: seconds of wall and CPU time of adding and finishing, less what making
  * the edges takes, which is measured by itself first.
  */
+#include "bench_job.h"
+
 #include "base/fail.h"
 #include "base/rng.h"
 #include "base/threads.h"
@@ -112,7 +114,7 @@ static plim_status_t run(const plim_job_t *job, const plim__csc_params_t *params
         print_phase("finish", added, finished);
         (void)printf("\"spill_bytes\": %lld, \"peak_bytes\": %lld, \"edges\": %lld, "
                      "\"max_degree\": %lld}\n",
-                     (long long)totals.spill_bytes, (long long)plim_ledger_peak(job->ledger),
+                     (long long)totals.spill_bytes, (long long)plim__ledger_peak(job->ledger),
                      (long long)totals.num_edges, (long long)totals.max_degree);
     }
     plim__csc_destroy(feeding.csc);
@@ -126,7 +128,7 @@ int main(int count, char **arguments)
         (void)fprintf(stderr, "bench_csc DIRECTORY NODES EDGES MEMORY_MIB THREADS [threads]\n");
         return 2;
     }
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     plim__csc_params_t params = {.tmp = arguments[1],
                                  .num_nodes = strtoll(arguments[2], NULL, 10),
                                  .max_edges = strtoll(arguments[3], NULL, 10),
@@ -134,11 +136,11 @@ int main(int count, char **arguments)
     job.threads = (int)strtol(arguments[5], NULL, 10);
     job.io_engine =
         count > 6 && strcmp(arguments[6], "threads") == 0 ? PLIM_IO_THREADS : PLIM_IO_AUTO;
-    plim_status_t status = plim_ledger_create(PLIM_LINE_NONE, &job.ledger);
+    plim_status_t status = bench_job_make(PLIM_LINE_NONE, &job);
     if (status == PLIM_OK)
         status = run(&job, &params);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
-    plim_ledger_destroy(job.ledger);
+    plim_job_release(&job);
     return status == PLIM_OK ? 0 : 1;
 }

@@ -196,13 +196,13 @@ int main(int argc, char **argv)
     const int most = argc > 1 ? atoi(argv[1]) : 2;
     const int rounds = argc > 2 ? atoi(argv[2]) : 10;
     plim_ledger_t *ledger;
-    check(plim_ledger_create(PLIM_LINE_NONE, &ledger));
+    check(plim__ledger_create(PLIM_LINE_NONE, &ledger));
     check(plim__dense_library_begin(ledger));
     for (int element = PLIM__F32; element <= PLIM__BF16; element++)
         for (int threads = 1; threads <= most; threads++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
                 run(ledger, &shapes[i], (plim__element_t)element, threads, rounds);
     plim__dense_library_end(ledger);
-    plim_ledger_destroy(ledger);
+    plim__ledger_destroy(ledger);
     return 0;
 }

@@ -8,6 +8,8 @@
  * the directory of temporary files. For the nodes of all three splits, or for `all` nodes. Prints
  * a line a phase and a sum over all outputs.
  */
+#include "bench_job.h"
+
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/rng.h"
@@ -139,7 +141,7 @@ static plim_model_kind_t kind_of(const char *name)
 int main(int argc, char **argv)
 {
     static table_t table;
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     plim_model_t model = PLIM_MODEL_INIT;
     plim_dataset_t *dataset;
     total_t total = {0};
@@ -157,7 +159,7 @@ int main(int argc, char **argv)
     model.aggregation = strstr(argv[2], "max") != NULL ? PLIM_MAX : PLIM_MEAN;
     model.hidden = atoll(argv[3]);
     model.num_layers = atoi(argv[4]);
-    if (plim_ledger_create(atoll(argv[5]) << 20, &job.ledger) != PLIM_OK ||
+    if (bench_job_make(atoll(argv[5]) << 20, &job) != PLIM_OK ||
         plim_dataset_open(&job, argv[1], &dataset) != PLIM_OK) {
         (void)fprintf(stderr, "%s\n", plim_last_error());
         return 1;
@@ -176,8 +178,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", plim_last_error());
     (void)fprintf(stderr, "%8.2f s  %lld rows, sum of magnitudes %.9g, ledger's peak %.3f GiB\n",
                   now() - begin, (long long)total.rows, total.sum,
-                  (double)plim_ledger_peak(job.ledger) / (double)(1 << 30));
-    plim_dataset_close(dataset);
-    plim_ledger_destroy(job.ledger);
+                  (double)plim__ledger_peak(job.ledger) / (double)(1 << 30));
+    plim_dataset_release(dataset);
+    plim_job_release(&job);
     return status == PLIM_OK ? 0 : 1;
 }

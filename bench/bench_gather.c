@@ -10,6 +10,8 @@
  *     fio --name=x --filename=DIRECTORY/features.npy --readonly --rw=randread --bs=4k --direct=1
  *         --ioengine=io_uring --iodepth=DEPTH --runtime=SECONDS --time_based
  */
+#include "bench_job.h"
+
 #include "base/fail.h"
 #include "base/rng.h"
 #include "base/threads.h"
@@ -121,7 +123,7 @@ static plim_status_t open_source(const plim_job_t *job, const plim_dataset_t *da
 
 int main(int argc, char **argv)
 {
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     plim_dataset_t *dataset;
     run_t run = {.sorted = false};
     plim__rows_stats_t stats;
@@ -132,7 +134,7 @@ int main(int argc, char **argv)
     job.threads = atoi(argv[3]);
     job.io_engine = argc > 6 && strcmp(argv[6], "threads") == 0 ? PLIM_IO_THREADS : PLIM_IO_AUTO;
     int depth = argc > 7 ? atoi(argv[7]) : 128;
-    if (plim_ledger_create(PLIM_LINE_NONE, &job.ledger) != PLIM_OK ||
+    if (bench_job_make(PLIM_LINE_NONE, &job) != PLIM_OK ||
         plim_dataset_open(&job, argv[1], &dataset) != PLIM_OK)
         goto failed;
     run.one_in = strcmp(argv[2], "hot") != 0 ? 1 : argc > 11 ? atoll(argv[11]) : 3;
@@ -159,8 +161,8 @@ int main(int argc, char **argv)
                  (double)stats.rows_hot / (double)stats.rows, (double)stats.transfers / seconds,
                  (double)stats.bytes_read / seconds);
     plim__rows_destroy(run.source);
-    plim_dataset_close(dataset);
-    plim_ledger_destroy(job.ledger);
+    plim_dataset_release(dataset);
+    plim_job_release(&job);
     return 0;
 failed:
     (void)fprintf(stderr, "%s\n", plim_last_error());

@@ -11,6 +11,8 @@
  * object for each hop: destinations, lists found in memory, transfers, bytes, seconds by the clock
  * and of the processor for a list, and a hash.
  */
+#include "bench_job.h"
+
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/threads.h"
@@ -219,7 +221,7 @@ static plim_status_t run(const plim_job_t *job, const options_t *options)
     plim__arena_destroy(&hot_arena);
     plim__arena_destroy(&bench.arena);
     plim__offsets_destroy(offsets);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return status;
 }
 
@@ -256,18 +258,18 @@ int main(int argc, char **argv)
 {
     options_t options = {
         .num_hops = 2, .fanout = {3, 2}, .threads = 2, .disk = {.depth = 128, .gap = 16384}};
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     if (!parse(argc, argv, &options)) {
         (void)fprintf(stderr, "see the top of bench_lists.c\n");
         return 2;
     }
     job.threads = options.threads;
     job.io_engine = options.engine;
-    plim_status_t status = plim_ledger_create(PLIM_LINE_NONE, &job.ledger);
+    plim_status_t status = bench_job_make(PLIM_LINE_NONE, &job);
     if (status == PLIM_OK)
         status = run(&job, &options);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
-    plim_ledger_destroy(job.ledger);
+    plim_job_release(&job);
     return status == PLIM_OK ? 0 : 1;
 }

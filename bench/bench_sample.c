@@ -9,6 +9,8 @@
  * seconds of processor time a batch took, and a hash of all batches, the same for any number of
  * threads.
  */
+#include "bench_job.h"
+
 #include "base/fail.h"
 #include "base/permute.h"
 #include "base/threads.h"
@@ -221,7 +223,7 @@ static plim_status_t run(const plim_job_t *job, const options_t *options)
     plim__arena_destroy(&bench.arena);
     plim__topology_destroy(bench.source);
     plim__offsets_destroy(offsets);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return status;
 }
 
@@ -241,7 +243,7 @@ int main(int count, char **arguments)
                          .threads = 2,
                          .repeat = 3,
                          .params = {.num_hops = 3, .fanout = {15, 10, 5}}};
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_t job = {.threads = 1};
     for (int i = 1; i < count; i++) {
         char *value = i + 1 < count ? arguments[i + 1] : "";
         if (strcmp(arguments[i], "--batch") == 0 && ++i)
@@ -270,11 +272,11 @@ int main(int count, char **arguments)
         return 2;
     }
     job.threads = options.threads;
-    plim_status_t status = plim_ledger_create(PLIM_LINE_NONE, &job.ledger);
+    plim_status_t status = bench_job_make(PLIM_LINE_NONE, &job);
     if (status == PLIM_OK)
         status = run(&job, &options);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
-    plim_ledger_destroy(job.ledger);
+    plim_job_release(&job);
     return status == PLIM_OK ? 0 : 1;
 }

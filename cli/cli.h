@@ -145,18 +145,21 @@ bool cli_disk_full(int error);
 /* Prints the object on one line of standard output and drops it. */
 void cli_print_json(json_t *object);
 
+/* plim_limits_discover with --memory and --threads. */
+plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_out);
+
 /*
  * Finds the line and the threads and says which limit it is, opens the ledger and the meter,
  * catches SIGINT, SIGTERM and SIGUSR1 for the stop flag. One job at a time.
  */
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out,
                             plim_limits_t *limits_out);
 void cli_job_end(plim_job_t *job);
 
-/* The same under a line of its own, or (endless) under none, beside what others hold below that
- * line; nothing is said: for plans of what is not run here. */
+/* The same for plans of what is not run here: under a line of its own, or (plan_only) where nothing
+ * is refused for the line; `silent`: without messages. The limit is not reported. */
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
-                                  int64_t line, bool endless, plim_job_t *job_out);
+                                  int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
 
 /* What to do when the line is too low, by what set it; NULL when nothing is known. */
 const char *cli_limit_hint(const char *source);

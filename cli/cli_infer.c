@@ -52,13 +52,13 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
     plim_run_info_t info;
     plim_limits_t limits;
     plim_dataset_t *dataset;
-    plim_job_t job;
+    plim_job_t *job;
     bool apart = true;
     int moved = CLI_DONE;
     plim_status_t status = cli_job_start(&infer->common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&infer->common, status);
-    status = plim_run_read(&job, infer->run, &info);
+    status = plim_run_read(job, infer->run, &info);
     if (status == PLIM_OK) {
         if (infer->dataset == NULL) {
             infer->dataset = info.dataset;
@@ -68,18 +68,18 @@ int infer_run(infer_t *infer, infer_work_fn work, void *context)
                 cli_check_scratch(&infer->common, infer->dataset, infer->inference.scratch);
     }
     if (status == PLIM_OK && apart)
-        status = plim_dataset_open(&job, infer->dataset, &dataset);
+        status = plim_dataset_open(job, infer->dataset, &dataset);
     if (status == PLIM_OK && apart) {
         if (infer->verify)
-            status = plim_dataset_verify(&job, dataset);
+            status = plim_dataset_verify(job, dataset);
         if (status == PLIM_OK) {
             say_idle(infer, plim_dataset_info(dataset), &info.training.model);
-            status = work(infer, &job, dataset, &info, context);
+            status = work(infer, job, dataset, &info, context);
         }
-        plim_dataset_close(dataset);
+        plim_dataset_release(dataset);
     }
     cli_leave_phase();
-    cli_job_end(&job);
+    cli_job_end(job);
     if (moved != CLI_DONE || !apart)
         return moved != CLI_DONE ? moved : CLI_WRONG_USE;
     return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);

@@ -9,7 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int stop_flag;
+static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: none runs */
+static volatile bool stopped;       /* a signal came */
 
 /* What speaking needs between calls. */
 static struct {
@@ -44,7 +45,10 @@ static void raise_stop_flag(int signal_number)
     static _Atomic int64_t first; /* when ^C was pressed */
     const int64_t patience = 2000000000;
     struct timespec now;
-    stop_flag = 1;
+    plim_job_t *job = atomic_load(&current);
+    stopped = true;
+    if (job != NULL)
+        plim_job_stop(job, true);
     if (signal_number != SIGINT || clock_gettime(CLOCK_MONOTONIC, &now) != 0)
         return;
     const int64_t at = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -243,15 +247,15 @@ void cli_warn(const char *format, ...)
  */
 #define OWN_GROUP_BYTES ((int64_t)64 << 20)
 
-static void start_meter(plim_ledger_t *ledger)
+static void start_meter(const plim_job_t *job)
 {
-    plim_sample_t sample;
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
     own_group = false;
-    if (plim_meter_open(ledger, &meter) != PLIM_OK) {
+    if (plim_meter_open(job, &meter) != PLIM_OK) {
         meter = NULL;
         return;
     }
-    plim_meter_read(meter, &sample);
+    (void)plim_meter_read(meter, &sample);
     own_group = sample.group_peak_bytes >= 0 &&
                 sample.group_peak_bytes - sample.rss_bytes <= OWN_GROUP_BYTES;
 }
@@ -295,22 +299,26 @@ static void say_line(const cli_common_t *common, const plim_limits_t *limits)
 }
 
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
-                                  int64_t line, bool endless, plim_job_t *job_out)
+                                  int64_t line, bool plan_only, bool silent, plim_job_t **job_out)
 {
-    plim_job_t job = PLIM_JOB_INIT;
-    plim_status_t status = endless ? plim_ledger_create_endless(line, &job.ledger)
-                                   : plim_ledger_create(line, &job.ledger);
+    plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
+    plim_job_t *job;
+    params.line = line;
+    params.threads = (int)limits->threads[limits->threads_line].value;
+    params.io_engine = common->io_engine;
+    params.plan_only = plan_only;
+    params.log = silent ? NULL : say;
+    params.progress = show;
+    plim_status_t status = plim_job_create(&params, &job);
     if (status != PLIM_OK)
         return status;
-    start_meter(job.ledger);
+    start_meter(job);
     (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
-    job.threads = (int)limits->threads[limits->threads_line].value;
-    job.io_engine = common->io_engine;
     speech.terminal = isatty(STDERR_FILENO) == 1;
     speech.quiet = common->quiet;
-    job.log = say;
-    job.progress = show;
-    job.stop = &stop_flag;
+    atomic_store(&current, job);
+    if (stopped) /* while a job before this one ran */
+        plim_job_stop(job, true);
     struct sigaction action = {.sa_handler = raise_stop_flag};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
@@ -319,15 +327,23 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     return PLIM_OK;
 }
 
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t *job_out,
+plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_out)
+{
+    plim_limit_options_t options = PLIM_LIMIT_OPTIONS_INIT;
+    options.memory = common->memory;
+    options.threads = common->threads;
+    limits_out->size = sizeof *limits_out;
+    return plim_limits_discover(&options, limits_out);
+}
+
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out,
                             plim_limits_t *limits_out)
 {
-    plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
-    plim_status_t status = plim_limits_discover(&options, limits_out);
+    plim_status_t status = cli_find_limits(common, limits_out);
     if (status != PLIM_OK)
         return status;
     status = cli_job_start_under(common, limits_out, limits_out->memory[limits_out->line].value,
-                                 false, job_out);
+                                 false, false, job_out);
     say_line(common, limits_out); /* also where the process alone does not fit: which limit is it */
     return status;
 }
@@ -337,8 +353,8 @@ void cli_job_end(plim_job_t *job)
     leave_line();
     plim_meter_close(meter);
     meter = NULL;
-    plim_ledger_destroy(job->ledger);
-    job->ledger = NULL;
+    atomic_store(&current, NULL);
+    plim_job_release(job);
 }
 
 static void add_bytes(json_t *object, const char *name, int64_t bytes)
@@ -359,35 +375,33 @@ static void add_phases(json_t *object, const struct timespec *now)
 }
 
 /* What each account had reserved at most, and what of it was really in memory. */
-static void add_accounts(json_t *object, plim_ledger_t *ledger)
+static void add_accounts(json_t *object, const plim_job_t *job)
 {
-    plim_account_info_t infos[64];
+    plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
     json_t *array = json_array();
-    const int count = plim_ledger_accounts(ledger, 64, infos);
-    for (int i = 0; i < count && i < 64; i++)
-        (void)json_array_append_new(array,
-                                    json_pack("{s:s, s:I, s:I}", "name", infos[i].name,
-                                              "reserved_bytes", (json_int_t)infos[i].peak,
-                                              "touched_bytes", (json_int_t)infos[i].touched));
+    for (int i = 0; plim_job_account(job, i, &info); i++)
+        (void)json_array_append_new(array, json_pack("{s:s, s:I, s:I}", "name", info.name,
+                                                     "reserved_bytes", (json_int_t)info.peak,
+                                                     "touched_bytes", (json_int_t)info.touched));
     (void)json_object_set_new(object, "accounts", array);
 }
 
 void cli_job_report(plim_job_t *job, json_t *object)
 {
     struct timespec now;
-    plim_sample_t sample;
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
     char peak[24], line[24], cache[24], dirty[24], elapsed[24];
     char message[256];
     if (meter == NULL)
         return;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     double seconds = seconds_between(&job_began, &now);
-    plim_meter_read(meter, &sample);
+    (void)plim_meter_read(meter, &sample);
     int64_t peak_bytes = own_group ? sample.group_peak_bytes : sample.rss_peak_bytes;
-    int used = snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
-                        time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
-                        plim_size_text(plim_ledger_line(job->ledger), line),
-                        own_group ? "the control group's" : "resident");
+    int used =
+        snprintf(message, sizeof message, "took %s; peak %s of %s (%s", time_text(seconds, elapsed),
+                 plim_size_text(peak_bytes, peak), plim_size_text(plim_job_line(job), line),
+                 own_group ? "the control group's" : "resident");
     if (own_group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
         used += snprintf(message + used, sizeof message - (size_t)used, "; page cache %s, dirty %s",
                          plim_size_text(sample.group_cache_bytes, cache),
@@ -397,10 +411,10 @@ void cli_job_report(plim_job_t *job, json_t *object)
     if (object != NULL) {
         (void)json_object_set_new(object, "seconds", json_real(seconds));
         add_phases(object, &now);
-        add_accounts(object, job->ledger);
+        add_accounts(object, job);
     }
-    add_bytes(object, "line_bytes", plim_ledger_line(job->ledger));
-    add_bytes(object, "reserved_peak_bytes", plim_ledger_peak(job->ledger));
+    add_bytes(object, "line_bytes", plim_job_line(job));
+    add_bytes(object, "reserved_peak_bytes", plim_job_peak(job));
     add_bytes(object, "peak_bytes", peak_bytes);
     add_bytes(object, "rss_peak_bytes", sample.rss_peak_bytes);
     add_bytes(object, "group_peak_bytes", sample.group_peak_bytes);

@@ -47,7 +47,7 @@ plim_status_t cli_say_made(const cli_common_t *common, plim_job_t *job, const ch
         object = describe(target, plim_dataset_info(dataset));
     else if (!common->quiet)
         say(target, plim_dataset_info(dataset));
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     cli_job_report(job, object);
     if (object != NULL)
         cli_print_json(object);

@@ -352,7 +352,7 @@ static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
     if (status != PLIM_OK || !bench->stage)
         return status;
     status = plim_dataset_stage(job, *dataset_out, bench->params.scratch, path);
-    plim_dataset_close(*dataset_out);
+    plim_dataset_release(*dataset_out);
     return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
 }
 
@@ -385,7 +385,7 @@ static int run(int argc, char **argv)
                      .epochs = 2};
     plim_limits_t limits;
     plim_dataset_t *dataset;
-    plim_job_t job;
+    plim_job_t *job;
     json_t *object = NULL;
     bool served = true;
     int exit_code, code;
@@ -411,14 +411,14 @@ static int run(int argc, char **argv)
     plim_status_t status = cli_job_start(&bench.common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&bench.common, status);
-    status = open_dataset(&bench, &job, &dataset);
+    status = open_dataset(&bench, job, &dataset);
     if (status == PLIM_OK) {
         served = check_split(&bench, plim_dataset_info(dataset));
         if (served)
-            status = run_bench(&bench, &job, dataset, &object);
-        plim_dataset_close(dataset);
+            status = run_bench(&bench, job, dataset, &object);
+        plim_dataset_release(dataset);
     }
-    cli_job_end(&job);
+    cli_job_end(job);
     if (!served)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)

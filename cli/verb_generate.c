@@ -76,7 +76,7 @@ static int run(int argc, char **argv)
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     cli_common_t common = {.verb = &cli_verb_generate};
     plim_limits_t limits;
-    plim_job_t job;
+    plim_job_t *job;
     unsigned counts = 0; /* one bit for each of the free shape's */
     int exit_code;
     int code;
@@ -98,10 +98,10 @@ static int run(int argc, char **argv)
     plim_status_t status = cli_job_start(&common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
-    status = plim_generate(&job, &options);
+    status = plim_generate(job, &options);
     if (status == PLIM_OK)
-        status = cli_say_made(&common, &job, options.target);
-    cli_job_end(&job);
+        status = cli_say_made(&common, job, options.target);
+    cli_job_end(job);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
 }
 

@@ -76,7 +76,7 @@ static int run(int argc, char **argv)
     cli_common_t common = {.verb = &cli_verb_import};
     plim_import_options_t wish = PLIM_IMPORT_OPTIONS_INIT;
     plim_limits_t limits;
-    plim_job_t job;
+    plim_job_t *job;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, options, &common, &exit_code)) != -1) {
         if (code == -2)
@@ -91,10 +91,10 @@ static int run(int argc, char **argv)
     plim_status_t status = cli_job_start(&common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
-    status = plim_import(&job, &wish);
+    status = plim_import(job, &wish);
     if (status == PLIM_OK)
-        status = cli_say_made(&common, &job, wish.target);
-    cli_job_end(&job);
+        status = cli_say_made(&common, job, wish.target);
+    cli_job_end(job);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
 }
 

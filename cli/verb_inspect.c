@@ -17,7 +17,6 @@ typedef struct view {
     const char *path;
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
-    plim_dataset_provenance_t provenance;
     plim_dataset_report_t report;
 } view_t;
 
@@ -74,7 +73,7 @@ static json_t *classes_json(const plim_dataset_report_t *report)
 static json_t *files_json(const plim_dataset_t *dataset)
 {
     json_t *files = json_array();
-    plim_dataset_file_t file;
+    plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
     for (int i = 0; plim_dataset_file(dataset, i, &file); i++) {
         json_t *shape = json_array();
         for (int j = 0; j < file.num_dims; j++)
@@ -105,9 +104,9 @@ static json_t *view_json(const view_t *view)
         "feature_type", type_name(info->feature_type), "label_kind",
         label_kind_name(info->label_kind), "feature_error", info->feature_error, "in_degree",
         degrees_json(report), "files", files_json(view->dataset), "provenance", "source",
-        cli_json_text(view->provenance.source), "options", cli_json_text(view->provenance.options),
-        "version", cli_json_text(view->provenance.version), "file_system", report->file_system,
-        "network", (int)report->network, "memory", (int)report->memory, "bytes_read",
+        cli_json_text(view->info->source), "options", cli_json_text(view->info->options), "version",
+        cli_json_text(view->info->version), "file_system", report->file_system, "network",
+        (int)report->network, "memory", (int)report->memory, "bytes_read",
         (json_int_t)report->bytes_read);
     (void)json_object_update(object, rest);
     json_decref(rest);
@@ -225,16 +224,16 @@ static void print_graph(const view_t *view)
 static void print_view(const view_t *view)
 {
     char text[24];
-    plim_dataset_file_t file;
+    plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
     (void)printf("dataset      ");
     cli_print_text(stdout, view->path);
     (void)printf("\nmade by      ");
-    cli_print_text(stdout, view->provenance.source);
-    if (view->provenance.options[0] != '\0')
+    cli_print_text(stdout, view->info->source);
+    if (view->info->options[0] != '\0')
         (void)putchar(' ');
-    cli_print_text(stdout, view->provenance.options);
+    cli_print_text(stdout, view->info->options);
     (void)printf(" (plimsoll ");
-    cli_print_text(stdout, view->provenance.version);
+    cli_print_text(stdout, view->info->version);
     (void)printf(")\nfingerprint  %s (format %d)\n", view->info->fingerprint, view->info->format);
     print_graph(view);
     print_labels(view);
@@ -280,13 +279,12 @@ static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const 
                              bool verify)
 {
     plim_dataset_t *dataset;
-    view_t view = {.path = path};
+    view_t view = {.path = path, .report = PLIM_DATASET_REPORT_INIT};
     plim_status_t status = plim_dataset_open(job, path, &dataset);
     if (status != PLIM_OK)
         return status;
     view.dataset = dataset;
     view.info = plim_dataset_info(dataset);
-    plim_dataset_provenance(dataset, &view.provenance);
     status = plim_dataset_inspect(job, dataset, verify, &view.report);
     if (status == PLIM_OK) {
         json_t *object = common->json ? view_json(&view) : NULL;
@@ -298,7 +296,7 @@ static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const 
         if (common->json)
             cli_print_json(object);
     }
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return status;
 }
 
@@ -318,13 +316,13 @@ static int run(int argc, char **argv)
     }
     if (optind != argc - 1)
         return cli_wrong_use(&common, "give one dataset directory");
-    plim_job_t job;
+    plim_job_t *job;
     plim_status_t status = cli_job_start(&common, &job, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
-    status = inspect(&job, &common, argv[optind], verify);
+    status = inspect(job, &common, argv[optind], verify);
     exit_code = status == PLIM_OK ? CLI_DONE : cli_failed(&common, status);
-    cli_job_end(&job);
+    cli_job_end(job);
     return exit_code;
 }
 

@@ -100,8 +100,7 @@ static int run(int argc, char **argv)
             return exit_code;
     if (optind < argc)
         return cli_wrong_use(&common, "it takes no argument, but here is '%s'", argv[optind]);
-    plim_limit_options_t wish = {common.memory, common.threads, NULL, NULL};
-    plim_status_t status = plim_limits_discover(&wish, &limits);
+    plim_status_t status = cli_find_limits(&common, &limits);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
     if (common.json)

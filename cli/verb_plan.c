@@ -143,26 +143,26 @@ static bool take_words(plan_t *plan, int argc, char **argv)
 }
 
 /* A job under `line`, or without an end, and the dataset in it. */
-static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_job_t *job_out,
+static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_job_t **job_out,
                            plim_dataset_t **dataset_out)
 {
+    /* Nobody wants the messages of many plans, or of one that is not run. */
+    const bool silent = plan->sweep.num_keys > 0 || endless;
     plim_status_t status =
-        cli_job_start_under(&plan->train.common, &plan->limits, line, endless, job_out);
+        cli_job_start_under(&plan->train.common, &plan->limits, line, endless, silent, job_out);
     if (status != PLIM_OK)
         return status;
-    if (plan->sweep.num_keys > 0 || endless)
-        job_out->log = NULL; /* of many plans, or of one that is not run, nobody wants to hear */
     status = plan->shape.shape != NULL
-                 ? plim_dataset_from_shape(job_out, &plan->shape, dataset_out)
-                 : plim_dataset_open(job_out, plan->train.dataset, dataset_out);
+                 ? plim_dataset_from_shape(*job_out, &plan->shape, dataset_out)
+                 : plim_dataset_open(*job_out, plan->train.dataset, dataset_out);
     if (status != PLIM_OK)
-        cli_job_end(job_out);
+        cli_job_end(*job_out);
     return status;
 }
 
 static void end(plim_job_t *job, plim_dataset_t *dataset)
 {
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     cli_leave_phase();
     cli_job_end(job);
 }
@@ -232,12 +232,12 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
 static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
     plim_dataset_t *dataset;
-    plim_job_t job;
+    plim_job_t *job;
     plim_status_t status = begin(plan, found->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return status;
-    status = advise(&job, dataset, train, found);
-    end(&job, dataset);
+    status = advise(job, dataset, train, found);
+    end(job, dataset);
     return status;
 }
 
@@ -252,7 +252,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
      * it would read is not bounded by the memory that is really there. */
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
-        plim_job_t job;
+        plim_job_t *job;
         train->params.no_reading = no_reading || endless == 1;
         status = begin(plan, line, endless == 1, &job, &dataset);
         if (status == PLIM_ERR_BUDGET)
@@ -262,10 +262,10 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         found_out->info = *plim_dataset_info(dataset);
         *said_out = !train_settle(train, &found_out->info);
         if (!*said_out)
-            status = endless == 0 ? plan_under(&job, dataset, train, line, found_out)
-                                  : plan_minimum(&job, dataset, train, advised, found_out);
+            status = endless == 0 ? plan_under(job, dataset, train, line, found_out)
+                                  : plan_minimum(job, dataset, train, advised, found_out);
         found_out->fits = endless == 0 && !*said_out && status == PLIM_OK;
-        end(&job, dataset);
+        end(job, dataset);
     }
     train->params.no_reading = true;
     if (found_out->fits && advised && cli_json_int(found_out->plan, "part_seeds") > 0)
@@ -278,9 +278,8 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
 static plim_status_t find_line(plan_t *plan)
 {
     const cli_common_t *common = &plan->train.common;
-    const plim_limit_options_t options = {common->memory, common->threads, NULL, NULL};
     char asked[24], here[24];
-    plim_status_t status = plim_limits_discover(&options, &plan->limits);
+    plim_status_t status = cli_find_limits(common, &plan->limits);
     if (status != PLIM_OK)
         return status;
     const plim_limit_t *line = &plan->limits.memory[plan->limits.line];
@@ -302,7 +301,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 {
     plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
-    plim_job_t job;
+    plim_job_t *job;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
     plan->pyg.ours = cli_json_int(found->plan, "least_bytes");
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
@@ -310,8 +309,8 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     if (status != PLIM_OK)
         return cli_failed(&plan->train.common, status);
     const int exit_code =
-        plan_for_pyg(&plan->train.common, &job, dataset, &plan->train.training, &plan->pyg);
-    end(&job, dataset);
+        plan_for_pyg(&plan->train.common, job, dataset, &plan->train.training, &plan->pyg);
+    end(job, dataset);
     return exit_code;
 }
 

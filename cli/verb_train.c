@@ -203,7 +203,7 @@ static int run(int argc, char **argv)
     plim_run_info_t info;
     plim_limits_t limits;
     plim_dataset_t *dataset;
-    plim_job_t job;
+    plim_job_t *job;
     const char *place = NULL;
     int exit_code, said = CLI_DONE; /* the exit code of what was said already */
     if (!train_read_options(argc, argv, &train, &exit_code))
@@ -215,22 +215,22 @@ static int run(int argc, char **argv)
     if (status != PLIM_OK)
         return cli_failed(&train.common, status);
     if (train.resume != NULL)
-        status = take_run(&train, &job, argc, argv, &info, &said);
+        status = take_run(&train, job, argc, argv, &info, &said);
     if (status == PLIM_OK && said == CLI_DONE && train.resume != NULL &&
         train.dataset == info.dataset)
         said = cli_check_moved(&train.common, train.resume, info.dataset);
     if (status == PLIM_OK && said == CLI_DONE)
-        status = plim_dataset_open(&job, train.dataset, &dataset);
+        status = plim_dataset_open(job, train.dataset, &dataset);
     if (status == PLIM_OK && said == CLI_DONE) {
         if (train.verify)
-            status = plim_dataset_verify(&job, dataset);
+            status = plim_dataset_verify(job, dataset);
         if (status == PLIM_OK)
-            status = train_on(&train, &job, dataset, &place, &said);
-        plim_dataset_close(dataset);
+            status = train_on(&train, job, dataset, &place, &said);
+        plim_dataset_release(dataset);
     }
     if (status == PLIM_ERR_STOPPED && place != NULL)
         cli_remark("go on with: plimsoll train --resume %s", place);
-    cli_job_end(&job);
+    cli_job_end(job);
     if (said != CLI_DONE)
         return said;
     return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);

@@ -23,31 +23,32 @@ static plim_status_t run_epoch(plim_loader_t *loader)
 
 int main(int argc, char **argv)
 {
-    static plim_limits_t limits;
-    const plim_limit_options_t options = {0, 0, NULL, NULL};
+    static plim_limits_t limits = PLIM_LIMITS_INIT;
     plim_recipe_t recipe = PLIM_RECIPE_INIT; /* 1024 seeds, 10 neighbours at each of 2 hops */
-    plim_job_t job = PLIM_JOB_INIT;
+    plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
+    plim_job_t *job = NULL;
     plim_dataset_t *dataset = NULL;
     plim_plan_t *plan = NULL;
     plim_loader_t *loader = NULL;
     if (argc != 2)
         return 2;
-    plim_status_t status = plim_limits_discover(&options, &limits);
+    plim_status_t status = plim_limits_discover(NULL, &limits);
+    params.line = limits.memory[limits.line].value;
     if (status == PLIM_OK)
-        status = plim_ledger_create(limits.memory[limits.line].value, &job.ledger);
+        status = plim_job_create(&params, &job);
     if (status == PLIM_OK)
-        status = plim_dataset_open(&job, argv[1], &dataset);
+        status = plim_dataset_open(job, argv[1], &dataset);
     if (status == PLIM_OK)
-        status = plim_load_plan(&job, dataset, &recipe, NULL, &plan);
+        status = plim_load_plan(job, dataset, &recipe, NULL, &plan);
     if (status == PLIM_OK)
-        status = plim_loader_create(&job, dataset, plan, &loader);
+        status = plim_loader_create(job, dataset, plan, &loader);
     if (status == PLIM_OK)
         status = run_epoch(loader);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
     plim_loader_destroy(loader);
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
-    plim_ledger_destroy(job.ledger);
+    plim_dataset_release(dataset);
+    plim_job_release(job);
     return status != PLIM_OK;
 }

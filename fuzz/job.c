@@ -1,18 +1,19 @@
 #include "fuzz.h"
 
-static plim_job_t job = PLIM_JOB_INIT;
+static plim_job_t *job;
 static int64_t reserved;
 
 const plim_job_t *fuzz_job(void)
 {
-    if (job.ledger == NULL) {
-        FUZZ_ASSERT(plim_ledger_create(PLIM_LINE_NONE, &job.ledger) == PLIM_OK);
-        reserved = plim_ledger_reserved(job.ledger);
+    const plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
+    if (job == NULL) {
+        FUZZ_ASSERT(plim_job_create(&params, &job) == PLIM_OK);
+        reserved = plim_job_reserved(job);
     }
-    return &job;
+    return job;
 }
 
 void fuzz_check_ledger(void)
 {
-    FUZZ_ASSERT(plim_ledger_reserved(fuzz_job()->ledger) == reserved);
+    FUZZ_ASSERT(plim_job_reserved(fuzz_job()) == reserved);
 }

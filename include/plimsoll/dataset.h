@@ -17,8 +17,9 @@ typedef enum plim_label_kind {
     PLIM_LABELS_VALUES   /* float32 [., T], NaN = unlabelled */
 } plim_label_kind_t;
 
-/* What a dataset holds, from its dataset.json. */
+/* What a dataset holds, from its dataset.json. Later versions add fields at the end. */
 typedef struct plim_dataset_info {
+    size_t size;          /* of this struct in the library that is loaded */
     int format;           /* version of the directory's format */
     int64_t num_nodes;    /* over all graphs */
     int64_t num_edges;    /* entries of indices.npy */
@@ -38,6 +39,10 @@ typedef struct plim_dataset_info {
         feature_error; /* worst relative error of stored features against the source's; 0 = exact */
     char
         fingerprint[17]; /* hexadecimal, of all checksums: equal datasets have equal fingerprints */
+    /* How the dataset was made; the texts live as long as the dataset. */
+    const char *source;
+    const char *options;
+    const char *version; /* of the plimsoll that made it */
 } plim_dataset_info_t;
 
 typedef struct plim_dataset plim_dataset_t;
@@ -47,20 +52,24 @@ typedef struct plim_dataset plim_dataset_t;
  * against it. PLIM_ERR_DATA names what does not agree; PLIM_ERR_UNSUPPORTED for a newer format;
  * PLIM_ERR_USAGE when there is no such directory.
  * `path` is copied.
- * Nothing is ever written into the directory. Memory: about twice dataset.json's size; ten times
+ * Nothing is ever written into the directory. It keeps the job alive. PLIM_ERR_IO,
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Any thread. Memory: about twice dataset.json's size; ten times
  * while it is parsed.
  */
 PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
                                          plim_dataset_t **dataset_out);
 
-/* NULL is harmless. */
-PLIM_API void plim_dataset_close(plim_dataset_t *dataset);
+/* One more reference, and one less: the last one closes the dataset. NULL is harmless. Any thread.
+ */
+PLIM_API void plim_dataset_retain(const plim_dataset_t *dataset);
+PLIM_API void plim_dataset_release(const plim_dataset_t *dataset);
 
-/* Lives as long as the dataset. Thread-safe. */
+/* Lives as long as the dataset; NULL in a forked child. Any thread. */
 PLIM_API const plim_dataset_info_t *plim_dataset_info(const plim_dataset_t *dataset);
 
 /* One file of a dataset. */
 typedef struct plim_dataset_file {
+    size_t size;
     const char *name; /* "indptr.npy"; lives as long as the dataset */
     const char *type; /* NumPy's name for it: "<i8" */
     int num_dims;
@@ -68,19 +77,15 @@ typedef struct plim_dataset_file {
     int64_t bytes;
 } plim_dataset_file_t;
 
-/* The index-th file, ascending by name; false when there is none. Thread-safe. */
+#define PLIM_DATASET_FILE_INIT                                                                     \
+    {                                                                                              \
+        .size = sizeof(plim_dataset_file_t)                                                        \
+    }
+
+/* The index-th file, ascending by name; false when there is none (or in a forked child, or without
+ * a size). Any thread. */
 PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
                                 plim_dataset_file_t *file_out);
-
-/* How the dataset was made. The texts live as long as the dataset. */
-typedef struct plim_dataset_provenance {
-    const char *source;
-    const char *options;
-    const char *version; /* of the plimsoll that made it */
-} plim_dataset_provenance_t;
-
-PLIM_API void plim_dataset_provenance(const plim_dataset_t *dataset,
-                                      plim_dataset_provenance_t *provenance_out);
 
 /* Statistics of floating-point values. Those of no values are 0. */
 typedef struct plim_value_stats {
@@ -98,6 +103,7 @@ typedef struct plim_value_stats {
 
 /* What a look at a dataset's contents finds. */
 typedef struct plim_dataset_report {
+    size_t size;
     bool whole; /* every byte was read and found right; else rows were sampled */
     int64_t bytes_read;
 
@@ -127,15 +133,22 @@ typedef struct plim_dataset_report {
     bool memory;          /* the files lie in memory, and count as such */
 } plim_dataset_report_t;
 
+#define PLIM_DATASET_REPORT_INIT                                                                   \
+    {                                                                                              \
+        .size = sizeof(plim_dataset_report_t)                                                      \
+    }
+
 /*
  * Looks into a dataset: degrees, classes, and statistics of features and target values over a
  * sample of rows evenly spread. With `whole` it reads every byte of every file once, compares the
  * checksums, checks the invariants (indptr ascending from 0 to the number of edges, lists ascending
  * and in range, labels and splits in range) and takes the statistics over all. The report is the
  * same whatever the threads, the engine and the memory. PLIM_ERR_DATA names the first file and byte
- * range that is wrong, and what is wrong there. Memory: 7 MiB a thread.
+ * range that is wrong, and what is wrong there. PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * PLIM_ERR_STOPPED; PLIM_ERR_USAGE for a dataset without files. Any thread. Memory: 7 MiB a thread
+ * of the job.
  */
-PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
+PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out);
 
 #define PLIM_PATH_MAX 4096
@@ -147,14 +160,14 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_
  * it is damaged, belongs to another user than this one or root, or others can write to it
  * (PLIM_ERR_DATA). PLIM_ERR_SPACE before anything is written, PLIM_ERR_DATA, PLIM_ERR_IO,
  * PLIM_ERR_USAGE when another process is making the same copy. Memory: 9 MiB; and the dataset's
- * size, for as long as the ledger lasts, when `directory` lies in memory (tmpfs), PLIM_ERR_BUDGET
- * when that does not fit.
+ * size, for as long as the job lasts, when `directory` lies in memory (tmpfs), PLIM_ERR_BUDGET when
+ * that does not fit. Any thread.
  */
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX]);
 
 /* plim_dataset_inspect with `whole`, for those who need no report. */
-PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset);
+PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, const plim_dataset_t *dataset);
 
 #ifdef __cplusplus
 }

@@ -15,6 +15,7 @@ typedef enum plim_self_loops {
 } plim_self_loops_t;
 
 typedef struct plim_import_options {
+    size_t size;
     const char *source; /* file or directory; its kind is recognised */
     const char *target; /* the dataset directory to make; must not exist */
     const char *tmp;    /* directory of temporary files; NULL: beside the target */
@@ -31,7 +32,8 @@ typedef struct plim_import_options {
 
 #define PLIM_IMPORT_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        NULL, NULL, NULL, false, false, PLIM_SELF_LOOPS_KEEP, false, (plim_dtype_t)0, 0, false     \
+        sizeof(plim_import_options_t), NULL, NULL, NULL, false, false, PLIM_SELF_LOOPS_KEEP,       \
+            false, (plim_dtype_t)0, 0, false                                                       \
     }
 
 /*
@@ -43,6 +45,7 @@ typedef struct plim_import_options {
 PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options);
 
 typedef struct plim_generate_options {
+    size_t size;
     const char *shape;  /* "papers100M", "products", "arxiv", "reddit", or "free" */
     const char *target; /* as above */
     const char *tmp;    /* as above */
@@ -58,7 +61,8 @@ typedef struct plim_generate_options {
 
 #define PLIM_GENERATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
-        NULL, NULL, NULL, 1.0, 0.0, 0, 0, 0, 0, 0, (plim_dtype_t)0                                 \
+        sizeof(plim_generate_options_t), NULL, NULL, NULL, 1.0, 0.0, 0, 0, 0, 0, 0,                \
+            (plim_dtype_t)0                                                                        \
     }
 
 /* Generates: the same bytes for the same options, whatever the memory, threads, engine and CPU. */
@@ -67,7 +71,7 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
 /*
  * What plim_generate would make, without making it: counts, degrees and sizes of files, enough for
  * a plan. options->target may be NULL. Its path is the shape's name; reading any of it is
- * PLIM_ERR_USAGE. PLIM_ERR_USAGE as plim_generate's. Closed by plim_dataset_close.
+ * PLIM_ERR_USAGE. PLIM_ERR_USAGE as plim_generate's. Closed by plim_dataset_release.
  */
 PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
                                                const plim_generate_options_t *options,

@@ -1,9 +1,28 @@
-/* What a piece of work runs with: its memory line, threads, way of doing I/O, and how it speaks. */
+/*
+ * The job: what a piece of work runs with. It has a memory line and a ledger of what is reserved
+ * under it, threads, an I/O engine, a stop flag, and callbacks for log lines and progress.
+ *
+ *     line ├──────────────────────────────────────────────┤
+ *          │ process │ csc build │ writer │ …   available │
+ *
+ * Everything of size that the library allocates is reserved in the ledger before it exists, under a
+ * name, and so is memory that libraries take for it. A reservation past the line fails with
+ * PLIM_ERR_BUDGET and changes nothing.
+ *
+ * The library changes nothing else of its process: no signal handlers or masks, limits, locale,
+ * environment or allocator settings. Its threads block all signals. Objects are
+ * reference-counted and keep alive what they need, a dataset its job for example; they may be
+ * released in any order. They belong to the process that made them: in a forked child every call on
+ * them fails with PLIM_ERR_USAGE, releasing them does nothing, and their memory is not inherited. A
+ * child may make objects of its own, unless it was forked inside a callback: then it may only exec
+ * or _exit.
+ */
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
 
-#include <plimsoll/ledger.h>
+#include <plimsoll/status.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -26,26 +45,82 @@ typedef struct plim_progress {
     int64_t total;
 } plim_progress_t;
 
-/* The callbacks may be called from any thread of the job, one at a time; they must not block for
- * long. */
+/*
+ * Callbacks are called only on threads that are inside a library call, one at a time for a job, and
+ * with no lock of the library held: they may take locks of their own, and may call the library,
+ * except for the object whose call they were called from. What library threads have to say is
+ * queued until such a call; when the queue is full, progress keeps its newest state and the oldest
+ * log lines are dropped, which is logged. They must return (no longjmp, no C++ exception).
+ */
 typedef void (*plim_log_fn)(void *user, plim_log_level_t level, const char *message);
 typedef void (*plim_progress_fn)(void *user, const plim_progress_t *progress);
 
-typedef struct plim_job {
-    plim_ledger_t *ledger; /* borrowed; must outlive the job */
-    int threads;           /* at least 1 */
+/* A line that is never reached. */
+#define PLIM_LINE_NONE INT64_MAX
+
+typedef struct plim_job_params {
+    size_t size;
+    int64_t line; /* bytes that this process may hold; PLIM_LINE_NONE: no limit */
+    int threads;  /* at least 1 */
     plim_io_engine_t io_engine;
-    plim_log_fn log;           /* NULL: silent */
+    bool plan_only;  /* nothing is refused for the line, which is PLIM_LINE_NONE then; only
+                        what other processes hold is judged by it: for plans of what does
+                        not fit */
+    plim_log_fn log; /* NULL: silent */
     plim_progress_fn progress; /* NULL: silent */
     void *user;                /* handed to both */
-    const volatile int
-        *stop; /* raised (say, by a signal handler) to end the work early; NULL: never */
-} plim_job_t;
+} plim_job_params_t;
 
-#define PLIM_JOB_INIT                                                                              \
+#define PLIM_JOB_PARAMS_INIT                                                                       \
     {                                                                                              \
-        NULL, 1, PLIM_IO_AUTO, NULL, NULL, NULL, NULL                                              \
+        sizeof(plim_job_params_t), PLIM_LINE_NONE, 1, PLIM_IO_AUTO, false, NULL, NULL, NULL        \
     }
+
+typedef struct plim_job plim_job_t;
+
+/*
+ * Makes a job. Its first account, "process", is what this process costs already and will cost:
+ * code, libraries, stacks, the kernel's own pages, the page tables of all it may touch. Where other
+ * processes of the same control group hold so much that the line cannot be reached, that is an
+ * account as well, "other processes", as it stands now. PLIM_ERR_BUDGET when these alone are past
+ * the line; PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params of no size. Memory: 52 KiB.
+ */
+PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
+
+/* One more reference, and one less: the last one ends the job. NULL is harmless. Any thread. */
+PLIM_API void plim_job_retain(const plim_job_t *job);
+PLIM_API void plim_job_release(const plim_job_t *job);
+
+/*
+ * Raises the stop flag (or lowers it again): calls under this job end soon, with PLIM_ERR_STOPPED.
+ * Any thread, and any signal handler while the job lives.
+ */
+PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
+
+/* The line, the bytes reserved now, and the most ever reserved but at most the line; -1 in a
+ * forked child. Any thread. */
+PLIM_API int64_t plim_job_line(const plim_job_t *job);
+PLIM_API int64_t plim_job_reserved(const plim_job_t *job);
+PLIM_API int64_t plim_job_peak(const plim_job_t *job);
+
+/* One account as it stands: bytes reserved now and at most so far, and how many of them were really
+ * in memory at most (known once an arena has ended, 0 for what is no arena). */
+typedef struct plim_account_info {
+    size_t size;
+    char name[32];
+    int64_t reserved;
+    int64_t peak;
+    int64_t touched;
+} plim_account_info_t;
+
+#define PLIM_ACCOUNT_INFO_INIT                                                                     \
+    {                                                                                              \
+        sizeof(plim_account_info_t), "", 0, 0, 0                                                   \
+    }
+
+/* The index-th account, in the order in which they were first reserved; false when there is none
+ * (or in a forked child, or without a size). Any thread. */
+PLIM_API bool plim_job_account(const plim_job_t *job, int index, plim_account_info_t *info_out);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_LIMIT_H
 #define PLIMSOLL_LIMIT_H
 
-#include <plimsoll/ledger.h>
+#include <plimsoll/job.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -12,14 +12,14 @@ extern "C" {
 
 /*
  * Reads a size as people write it ("4G", "1.5G", "300M", "65536"; powers of 1024) into bytes.
- * PLIM_ERR_USAGE when it is none.
+ * PLIM_ERR_USAGE when it is none. Any thread.
  */
 PLIM_API plim_status_t plim_size_parse(const char *text, int64_t *bytes_out);
 
-/* Writes a size as people read it ("2 GiB", "300 MiB"); returns text_out. */
+/* Writes a size as people read it ("2 GiB", "300 MiB"); returns text_out. Any thread. */
 PLIM_API const char *plim_size_text(int64_t bytes, char text_out[24]);
 
-/* One limit that was found. */
+/* One limit that was found. This struct never grows. */
 typedef struct plim_limit {
     char source[256]; /* where: "cgroup v1 /slurm/uid_0/job_7 memory.limit_in_bytes", "--memory", …
                        */
@@ -29,6 +29,7 @@ typedef struct plim_limit {
 #define PLIM_LIMITS_MAX 64
 
 typedef struct plim_limits {
+    size_t size;
     int num_memory; /* every memory limit found, in the order found; at least one */
     plim_limit_t memory[PLIM_LIMITS_MAX];
     int line;        /* index of the smallest of them: the line */
@@ -40,13 +41,24 @@ typedef struct plim_limits {
     char login_why[256]; /* and why it looks so */
 } plim_limits_t;
 
+#define PLIM_LIMITS_INIT                                                                           \
+    {                                                                                              \
+        .size = sizeof(plim_limits_t)                                                              \
+    }
+
 typedef struct plim_limit_options {
+    size_t size;
     int64_t memory; /* --memory, 0 when not given */
     int threads;    /* --threads, 0 when not given */
     const char
         *root; /* NULL: this machine; else a directory with a recorded proc/ and sys/ (tests) */
     char **environment; /* NULL: this process's; else "NAME=value" strings (tests) */
 } plim_limit_options_t;
+
+#define PLIM_LIMIT_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(plim_limit_options_t), 0, 0, NULL, NULL                                             \
+    }
 
 /*
  * Finds every limit on this process's memory and threads. Memory: options; every control group from
@@ -55,9 +67,9 @@ typedef struct plim_limit_options {
  * RLIMIT_DATA, less what is mapped without being used; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
  * SLURM_MEM_PER_GPU; what the host has available (MemAvailable). Threads: options, affinity,
  * cpu.max (v2) or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK, SLURM_CPUS_ON_NODE. A limit on all
- * ranks of this node together is divided by their number. PLIM_ERR_USAGE for a wish that makes no
- * sense; what cannot be read is left out. Thread-safe as long as nobody changes the environment.
- * Allocates nothing; uses about 64 KiB of stack.
+ * ranks of this node together is divided by their number. `options` may be NULL: none.
+ * PLIM_ERR_USAGE for options out of range; what cannot be read is left out. Any thread, as long as
+ * nobody changes the environment. Allocates nothing; uses about 100 KiB of stack.
  */
 PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
                                             plim_limits_t *limits_out);

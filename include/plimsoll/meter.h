@@ -2,7 +2,7 @@
 #ifndef PLIMSOLL_METER_H
 #define PLIMSOLL_METER_H
 
-#include <plimsoll/ledger.h>
+#include <plimsoll/job.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -15,6 +15,7 @@ extern "C" {
  * its stalls where pressure is not measured.
  */
 typedef struct plim_sample {
+    size_t size;
     int64_t rss_bytes;      /* resident: anonymous + file + shared */
     int64_t rss_peak_bytes; /* the most so far, since the process began */
     int64_t anonymous_bytes;
@@ -29,19 +30,26 @@ typedef struct plim_sample {
     int64_t group_stall_us;    /* time some process of the group waited for memory */
 } plim_sample_t;
 
+#define PLIM_SAMPLE_INIT                                                                           \
+    {                                                                                              \
+        .size = sizeof(plim_sample_t)                                                              \
+    }
+
 typedef struct plim_meter plim_meter_t;
 
 /*
- * Opens the meter for this process and the group it is in now. PLIM_ERR_BUDGET or PLIM_ERR_NOMEM;
- * what cannot be opened reads as -1. Memory: 12 KiB in the account "meter"; at most 8 open files.
+ * Opens the meter for this process and the group it is in now. It keeps the job alive.
+ * PLIM_ERR_BUDGET or PLIM_ERR_NOMEM; what cannot be opened reads as -1. Any thread. Memory: 12 KiB
+ * in the account "meter"; at most 8 open files.
  */
-PLIM_API plim_status_t plim_meter_open(plim_ledger_t *ledger, plim_meter_t **meter_out);
+PLIM_API plim_status_t plim_meter_open(const plim_job_t *job, plim_meter_t **meter_out);
 
-/* NULL is harmless. */
+/* NULL is harmless; a forked child closes nothing. */
 PLIM_API void plim_meter_close(plim_meter_t *meter);
 
-/* Reads once; allocates nothing. One thread at a time for each meter. */
-PLIM_API void plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out);
+/* Reads once; allocates nothing. One thread at a time for each meter. PLIM_ERR_USAGE for an output
+ * without a size, or in a forked child. */
+PLIM_API plim_status_t plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out);
 
 #ifdef __cplusplus
 }

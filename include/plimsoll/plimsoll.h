@@ -6,7 +6,6 @@
 #include <plimsoll/dataset.h>
 #include <plimsoll/ingest.h>
 #include <plimsoll/job.h>
-#include <plimsoll/ledger.h>
 #include <plimsoll/limit.h>
 #include <plimsoll/loader.h>
 #include <plimsoll/meter.h>

@@ -1,4 +1,11 @@
-/* Status codes and the message that goes with them. */
+/*
+ * Status codes, the message that goes with them, and the library's version.
+ *
+ * Structs that begin with `size_t size` are initialised with the macro that ends in _INIT, which
+ * sets it to the size that the caller was compiled with; both parameters and outputs. Later
+ * versions only add fields at the end: what the caller does not know gets its default, and a size
+ * of 0 is PLIM_ERR_USAGE.
+ */
 #ifndef PLIMSOLL_STATUS_H
 #define PLIMSOLL_STATUS_H
 
@@ -26,6 +33,10 @@ typedef enum plim_status {
     PLIM_ERR_DIVERGED = -9,    /* a loss, a weight or a prediction is not finite */
     PLIM_ERR_DISK = -10        /* the disk, a quota or ulimit -f was used up while writing */
 } plim_status_t;
+
+/* The version of the library that is loaded, such as "0.1.0"; PLIM_VERSION is the version that the
+ * caller was compiled with. Any thread. */
+PLIM_API const char *plim_version(void);
 
 /* A short name for a status, such as "budget"; never NULL. Thread-safe. */
 PLIM_API const char *plim_status_name(plim_status_t status);

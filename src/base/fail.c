@@ -2,6 +2,7 @@
 #include "base/fail.h"
 
 #include <errno.h>
+#include <plimsoll/version.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,11 @@
 #endif
 
 static _Thread_local char message[PLIM_MESSAGE_MAX];
+
+PLIM_API const char *plim_version(void)
+{
+    return PLIM_VERSION;
+}
 
 PLIM_API const char *plim_last_error(void)
 {

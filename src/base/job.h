@@ -1,19 +1,86 @@
-/* What the library asks of a job: to speak, and whether to stop. */
+/*
+ * The job as the library sees it: its line, threads and I/O engine, a stop flag, and a queue of
+ * what it tells the host.
+ *
+ * Callbacks are called on threads of the host only, while they are inside a library call, one at a
+ * time and with no lock held. Whatever thread has something to say puts it into the job's queue;
+ * plim__job_deliver, on a host thread, takes it out. So no library function may log, report
+ * progress or check for a stop while it holds a lock.
+ *
+ * A plim_job_t may be copied inside the library, to give a part of the work fewer threads or a stop
+ * flag of its own: copies share the core.
+ */
 #ifndef PLIM_BASE_JOB_H
 #define PLIM_BASE_JOB_H
 
-#include <plimsoll/job.h>
+#include "base/fail.h"
 
+#include <plimsoll/job.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+typedef struct plim_ledger plim_ledger_t;
+
+#define PLIM__JOB_EVENTS 32
+
+/* Something to tell the host: a log line, or progress. */
+typedef struct plim__job_event {
+    bool is_log;
+    plim_log_level_t level;
+    plim_progress_t progress;
+    char text[PLIM_MESSAGE_MAX];
+} plim__job_event_t;
+
+/* What all copies of a job share. */
+typedef struct plim__job_core {
+    pid_t process;        /* the owner; 0 in a forked child */
+    atomic_int count;     /* references */
+    volatile int stop;    /* raised by plim_job_stop */
+    pthread_mutex_t lock; /* guards the queue; never held across a callback */
+    bool delivering;      /* a thread is calling callbacks: others only add to the queue */
+    atomic_int num_events;
+    int first;   /* the oldest event */
+    int dropped; /* log lines that found the queue full */
+    plim__job_event_t events[PLIM__JOB_EVENTS];
+} plim__job_core_t;
+
+struct plim_job {
+    plim__job_core_t *core;
+    plim_ledger_t *ledger;
+    int threads; /* at least 1 */
+    plim_io_engine_t io_engine;
+    plim_log_fn log;           /* NULL: silent */
+    plim_progress_fn progress; /* NULL: silent */
+    void *user;                /* handed to both */
+    const volatile int *stop;  /* the core's, or that of a part of the work */
+};
+
+/* Puts a line into the queue, and delivers on a host thread. */
 void plim__log(const plim_job_t *job, plim_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The same for progress; `phase` and `unit` are kept as pointers and must be literals. */
 void plim__progress(const plim_job_t *job, const char *phase, const char *unit, int64_t done,
                     int64_t total);
+
+/* On a host thread, calls the callbacks for what is queued; keeps this thread's error message. */
+void plim__job_deliver(const plim_job_t *job);
 
 /* The job's threads, as far as they can be used: from 1 to PLIM__THREADS_MAX. */
 int plim__job_threads(const plim_job_t *job);
 
-/* PLIM_ERR_STOPPED once the stop flag is up; asked between pieces of long work. */
+/* PLIM_ERR_STOPPED once the stop flag is up; asked between pieces of long work. Delivers. */
 plim_status_t plim__job_check(const plim_job_t *job);
+
+/* PLIM_ERR_USAGE in a forked child. */
+plim_status_t plim__job_enter(const plim_job_t *job);
+void plim__job_leave(const plim_job_t *const *job);
+
+/* First in a public call: refuses a forked child, and delivers what is queued when the call
+ * returns. */
+#define PLIM_ENTER(job)                                                                            \
+    const plim_job_t *entered_job_ __attribute__((cleanup(plim__job_leave))) = (job);              \
+    PLIM_TRY(plim__job_enter(entered_job_))
 
 #endif

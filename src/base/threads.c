@@ -3,6 +3,10 @@
 #include "base/delay.h"
 #include "base/fail.h"
 
+#include <signal.h>
+
+static _Thread_local bool is_ours;
+
 /* Stacks are reserved whole; of each, this much is touched at its start. So what a process holds
  * does not grow when a thread first gets work to do, which may be much later. */
 #define TOUCHED_BYTES ((size_t)48 << 10)
@@ -14,9 +18,26 @@ static __attribute__((noinline)) void touch_stack(void)
         pages[i] = 0;
 }
 
+bool plim__thread_is_ours(void)
+{
+    return is_ours;
+}
+
+int plim__thread_create(const pthread_attr_t *attributes, void *(*body)(void *), void *context,
+                        pthread_t *handle_out)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int error = pthread_create(handle_out, attributes, body, context);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
 static void *thread_main(void *argument)
 {
     plim__thread_t *thread = argument;
+    is_ours = true;
     touch_stack();
     plim__delay();
     thread->status = thread->body(thread->context);
@@ -38,7 +59,7 @@ plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(v
     if (error != 0)
         return plim__fail_errno(error, "cannot prepare a thread");
     (void)pthread_attr_setstacksize(&attributes, PLIM__STACK_BYTES);
-    error = pthread_create(&thread->handle, &attributes, thread_main, thread);
+    error = plim__thread_create(&attributes, thread_main, thread, &thread->handle);
     (void)pthread_attr_destroy(&attributes);
     if (error != 0)
         return plim__fail_errno(error, "cannot start a thread (ulimit -u may be too low)");

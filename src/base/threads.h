@@ -17,6 +17,16 @@
  * the thread. */
 #define PLIM__THREAD_BYTES ((size_t)96 << 10)
 
+/* Whether the calling thread was started by plim__thread_start: callbacks are not called there. */
+bool plim__thread_is_ours(void);
+
+/*
+ * pthread_create with all signals blocked in the new thread: they are for the host's threads. The
+ * error number, 0 for none. Only for threads that never log; others come from plim__thread_start.
+ */
+int plim__thread_create(const pthread_attr_t *attributes, void *(*body)(void *), void *context,
+                        pthread_t *handle_out);
+
 /* A thread with a status and a message of its own. */
 typedef struct plim__thread {
     pthread_t handle;

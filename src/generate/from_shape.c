@@ -1,5 +1,6 @@
 /* A dataset that is not there: what the generator would make of its options. */
 #include "base/fail.h"
+#include "base/params.h"
 #include "generate/generate_graph.h"
 #include "generate/generate_shape.h"
 #include "store/dataset.h"
@@ -48,15 +49,18 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
 {
     plim__shape_t shape;
     plim__arena_t arena;
-    if (options->shape == NULL)
+    plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
+    if (known.shape == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape is needed");
-    PLIM_TRY(plim__shape_resolve(options, &shape));
+    PLIM_TRY(plim__shape_resolve(&known, &shape));
     PLIM_TRY(plim__arena_create(job->ledger, "dataset",
                                 plim__arena_piece(1, sizeof(plim__manifest_t), 1), &arena));
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
     manifest->info = (plim_dataset_info_t){
         .format = PLIM__FORMAT, .num_nodes = shape.num_nodes, .num_classes = shape.num_classes};
-    manifest->reach = reach_of(&shape, options->spread);
+    manifest->reach = reach_of(&shape, known.spread);
     manifest->source = shape.name;
     manifest->options = "";
     manifest->version = "";

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "base/threads.h"
 #include "generate/generate_graph.h"
 #include "generate/generate_rows.h"
@@ -49,7 +50,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
                                plan_t *plan_out)
 {
     plan_t plan = {.job = *job, .buffer = LARGE_BUFFER};
-    size_t available = (size_t)plim__max_i64(plim_ledger_available(job->ledger), 0);
+    size_t available = (size_t)plim__max_i64(plim__ledger_available(job->ledger), 0);
     plan.csc.num_nodes = shape->num_nodes;
     plan.csc.max_edges = shape->num_edges;
     plan.csc.self_loops = PLIM__LOOPS_KEEP;
@@ -178,18 +179,21 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     char parent[PATH_MAX];
     int stacks = 0;
     plim__dataset_writer_t *writer;
-    if (options->shape == NULL || options->target == NULL)
+    plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
+    if (known.shape == NULL || known.target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");
-    PLIM_TRY(plim__shape_resolve(options, &shape));
-    PLIM_TRY(plim__disk_space_parent(options->target, parent));
-    PLIM_TRY(make_plan(job, &shape, options->tmp != NULL ? options->tmp : parent, &plan));
+    PLIM_TRY(plim__shape_resolve(&known, &shape));
+    PLIM_TRY(plim__disk_space_parent(known.target, parent));
+    PLIM_TRY(make_plan(job, &shape, known.tmp != NULL ? known.tmp : parent, &plan));
     PLIM_TRY(check_room(job, &shape, &plan, parent));
     PLIM_TRY(plim__ledger_reserve(job->ledger, "threads", plan.stacks, &stacks));
-    plim_status_t status = plim__dataset_begin(&plan.job, options->target, &writer);
+    plim_status_t status = plim__dataset_begin(&plan.job, known.target, &writer);
     if (status == PLIM_OK) {
-        if (options->tmp == NULL)
+        if (known.tmp == NULL)
             plan.csc.tmp = plim__dataset_staging(writer);
-        status = write_dataset(&plan, &shape, options, writer);
+        status = write_dataset(&plan, &shape, &known, writer);
     }
     plim__ledger_release(job->ledger, stacks, plan.stacks);
     return status;

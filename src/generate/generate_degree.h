@@ -7,9 +7,8 @@
 #ifndef PLIM_GENERATE_GENERATE_DEGREE_H
 #define PLIM_GENERATE_GENERATE_DEGREE_H
 
+#include "base/job.h"
 #include "generate/generate_shape.h"
-
-#include <plimsoll/job.h>
 
 #define PLIM__DEGREE_BLOCK ((int64_t)1 << 14) /* nodes of one block */
 

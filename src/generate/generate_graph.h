@@ -5,9 +5,9 @@
 #ifndef PLIM_GENERATE_GENERATE_GRAPH_H
 #define PLIM_GENERATE_GENERATE_GRAPH_H
 
+#include "base/job.h"
 #include "generate/generate_shape.h"
 
-#include <plimsoll/job.h>
 #include <stddef.h>
 
 typedef struct plim__graph plim__graph_t;

@@ -114,7 +114,7 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
                              &draft.num_layers, draft.layers);
     draft.sizes =
         plim__exact_sizes_fit(job, draft.info, draft.layers, draft.num_layers,
-                              (size_t)plim__max_i64(plim_ledger_available(job->ledger), 0));
+                              (size_t)plim__max_i64(plim__ledger_available(job->ledger), 0));
     plim_status_t status = plim__object_create(job->ledger, "exact", plim__exact_lay_out, &draft,
                                                sizeof draft, &draft.arena, &exact);
     if (status != PLIM_OK) {
@@ -313,9 +313,9 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     plim__offsets_t *offsets;
     plim__exact_t *exact;
     const int64_t all =
-        plim__add_saturating_i64(plim_ledger_reserved(job->ledger),
+        plim__add_saturating_i64(plim__ledger_reserved(job->ledger),
                                  minimum < (size_t)INT64_MAX ? (int64_t)minimum : INT64_MAX);
-    if (plim_ledger_line(job->ledger) < plim__ledger_lowest(all, plim__ledger_spare(job->ledger)))
+    if (plim__ledger_line(job->ledger) < plim__ledger_lowest(all, plim__ledger_spare(job->ledger)))
         return plim__ledger_refuse_spare(job->ledger, plim__dataset_path(dataset),
                                          "exact evaluation", minimum);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));

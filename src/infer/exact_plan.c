@@ -492,7 +492,7 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
 /* `available` bytes are left for the layers. Page tables are reserved for a full line. */
 static void log_plan(const plim__exact_t *exact, int64_t available, const fit_t *fit)
 {
-    const int64_t line = plim_ledger_line(exact->job->ledger);
+    const int64_t line = plim__ledger_line(exact->job->ledger);
     const int64_t full = line - available + fit->held;
     const int64_t total = full - plim__footprint_growth(line) + plim__footprint_growth(full);
     if (total > line)
@@ -525,7 +525,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
     const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.piece_rows, last->out);
-    const int64_t available = plim_ledger_available(exact->job->ledger) - reorder;
+    const int64_t available = plim__ledger_available(exact->job->ledger) - reorder;
     const int64_t most = available + plim__ledger_spare(exact->job->ledger);
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/file.h"
+#include "mem/ledger.h"
 #include "mem/size_text.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ static plim_status_t check_memory(const plim_job_t *job, const plim__disk_space_
     plim__file_system_t system;
     char need[PLIM__SIZE_TEXT];
     char have[PLIM__SIZE_TEXT];
-    const int64_t available = plim__max_i64(plim_ledger_available(job->ledger), 0);
+    const int64_t available = plim__max_i64(plim__ledger_available(job->ledger), 0);
     if (plim__file_system(path, &system) != PLIM_OK || !system.memory)
         return PLIM_OK;
     plim__log(job, PLIM_LOG_WARNING,

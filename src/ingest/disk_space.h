@@ -2,8 +2,9 @@
 #ifndef PLIM_INGEST_DISK_SPACE_H
 #define PLIM_INGEST_DISK_SPACE_H
 
+#include "base/job.h"
+
 #include <limits.h>
-#include <plimsoll/job.h>
 
 typedef struct plim__disk_space {
     const char *parent; /* the directory that the dataset goes into */

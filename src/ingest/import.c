@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "ingest/disk_space.h"
 
 #include <errno.h>
@@ -115,8 +116,8 @@ static plim_status_t check_options(const plim_import_options_t *options)
 static plim_status_t set_sizes(plim__import_t *import)
 {
     const plim_job_t *job = import->job;
-    int64_t available = plim_ledger_available(job->ledger);
-    import->start = (size_t)plim_ledger_reserved(job->ledger);
+    int64_t available = plim__ledger_available(job->ledger);
+    import->start = (size_t)plim__ledger_reserved(job->ledger);
     import->spare = FIXED_BYTES;
     import->buffer = BUFFER_MIN;
     while (import->buffer < BUFFER_MOST && (int64_t)import->buffer * 128 <= available)
@@ -303,14 +304,17 @@ static plim_status_t run(plim__import_t *import)
 PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options)
 {
     plim__arena_t arena;
+    plim_import_options_t known = PLIM_IMPORT_OPTIONS_INIT;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__params_take(options, "plim_import_options_t", &known, sizeof known));
     plim_job_t own = *job;
     own.threads = plim__job_threads(job);
-    PLIM_TRY(check_options(options));
+    PLIM_TRY(check_options(&known));
     PLIM_TRY(plim__arena_create(job->ledger, "import",
                                 plim__arena_piece(1, sizeof(plim__import_t), PLIM__LINE), &arena));
     plim__import_t *import = plim__arena_carve(&arena, 1, sizeof *import, PLIM__LINE);
     import->job = &own;
-    import->options = options;
+    import->options = &known;
     import->path = plim__half_best();
     import->nodes.value = import->edges.value = -1;
     import->graphs.value = import->counts.value = -1;

@@ -151,7 +151,7 @@ static size_t build_memory_most(const plim__csc_params_t *params)
 /* The build gets what is left under the line, as far as it can use it. */
 static void set_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
-    int64_t available = plim_ledger_available(import->job->ledger);
+    int64_t available = plim__ledger_available(import->job->ledger);
     size_t most = build_memory_most(params);
     params->memory = available < 0 ? 0 : (size_t)available < most ? (size_t)available : most;
 }
@@ -188,14 +188,14 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
 {
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
     size_t least = plim__csc_minimum(import->job, &params);
-    size_t taken = (size_t)plim_ledger_reserved(import->job->ledger);
+    size_t taken = (size_t)plim__ledger_reserved(import->job->ledger);
     if (least == SIZE_MAX)
         return too_large(import, &params);
     least += blocks_bytes(import) + stacks_bytes(import);
     /* What is open by now is part of what the start set aside. */
     if (import->start + import->spare > taken)
         least += import->start + import->spare - taken;
-    if (plim_ledger_available(import->job->ledger) >= (int64_t)least)
+    if (plim__ledger_available(import->job->ledger) >= (int64_t)least)
         return PLIM_OK;
     return plim__ledger_refuse(import->job->ledger, import->options->source, "building the graph",
                                least);
@@ -208,7 +208,7 @@ static plim_status_t build_memory(const plim__import_t *import, plim__csc_params
     set_memory(import, params);
     if (least == SIZE_MAX)
         return too_large(import, params);
-    if (plim_ledger_available(import->job->ledger) < (int64_t)least)
+    if (plim__ledger_available(import->job->ledger) < (int64_t)least)
         return plim__ledger_refuse(import->job->ledger, import->options->source,
                                    "building the graph", least);
     if (params->memory < least)

@@ -338,7 +338,7 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], path));
     PLIM_TRY(begin(import, &sink, npy->shape[0]));
     /* Two slabs in memory, and as much again for the reader's transfers. */
-    int64_t share = plim__min_i64(plim_ledger_available(import->job->ledger) / 8, SLAB_BYTES);
+    int64_t share = plim__min_i64(plim__ledger_available(import->job->ledger) / 8, SLAB_BYTES);
     int64_t slab = plim__max_i64(share / (npy->shape[1] * (int64_t)size), 16);
     slab = plim__min_i64(slab, npy->shape[0]);
     plim__reader_params_t params = {

@@ -260,7 +260,7 @@ static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
 {
     plim__arena_t arena;
     /* Four streams, what is put aside and a column come beside the slab. */
-    int64_t room = plim_ledger_available(import->job->ledger) / 2 / 8;
+    int64_t room = plim__ledger_available(import->job->ledger) / 2 / 8;
     int64_t capacity = plim__min_i64(plim__max_i64(room, 1024), import->nodes.value);
     PLIM_TRY(plim__arena_create(import->job->ledger, "import labels",
                                 plim__arena_piece((size_t)capacity, 8, PLIM__PAGE), &arena));

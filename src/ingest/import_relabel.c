@@ -261,7 +261,7 @@ plim_status_t plim__import_relabel(plim__import_t *import)
                               (RUNS + 1) * plim__spool_estimate(RUN_BUFFER) +
                               2 * plim__spool_estimate(import->buffer) + 2 * PLIM__PAGE) +
                     ((int64_t)6 * (int64_t)import->buffer);
-    int64_t room = plim_ledger_available(import->job->ledger) - fixed;
+    int64_t room = plim__ledger_available(import->job->ledger) - fixed;
     int64_t capacity = plim__min_i64(room / 16, ends + 2);
     if (capacity < plim__min_i64(NAMES_MIN, ends + 2))
         return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",

@@ -15,9 +15,8 @@
 #ifndef PLIM_INGEST_SPILL_H
 #define PLIM_INGEST_SPILL_H
 
+#include "base/job.h"
 #include "mem/arena.h"
-
-#include <plimsoll/job.h>
 
 typedef struct plim__spill plim__spill_t;
 

@@ -8,7 +8,8 @@
 #ifndef PLIM_INGEST_SPOOL_H
 #define PLIM_INGEST_SPOOL_H
 
-#include <plimsoll/job.h>
+#include "base/job.h"
+
 #include <stddef.h>
 
 typedef struct plim__spool plim__spool_t;

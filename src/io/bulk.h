@@ -2,9 +2,8 @@
 #ifndef PLIM_IO_BULK_H
 #define PLIM_IO_BULK_H
 
+#include "base/job.h"
 #include "io/file.h"
-
-#include <plimsoll/job.h>
 
 #define PLIM__BULK_CHUNK ((size_t)2 << 20)
 

@@ -6,9 +6,8 @@
 #ifndef PLIM_IO_ENGINE_H
 #define PLIM_IO_ENGINE_H
 
+#include "base/job.h"
 #include "io/file.h"
-
-#include <plimsoll/job.h>
 
 /*
  * One transfer, under the rules of plim__file_read_at. The caller owns it and its memory, and

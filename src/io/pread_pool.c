@@ -2,11 +2,11 @@
 
 #include "base/delay.h"
 #include "base/fail.h"
+#include "base/threads.h"
 #include "io/transfer.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 /* pread needs little; ThreadSanitizer keeps its own state of a thread on the stack too. */
@@ -88,21 +88,17 @@ size_t plim__pread_pool_estimate(int threads)
            plim__arena_piece((size_t)threads, STACK_BYTES + KERNEL_BYTES, PLIM__PAGE);
 }
 
-/* The stack is the arena's, so that it is counted exactly; signals are the program's, not ours. */
+/* The stack is the arena's, so that it is counted exactly. */
 static int start_one(plim__pread_pool_t *pool, char *stack)
 {
     pthread_attr_t attributes;
-    sigset_t all, before;
     int error = pthread_attr_init(&attributes);
     if (error != 0)
         return error;
     error = pthread_attr_setstack(&attributes, stack, STACK_BYTES);
-    if (error == 0) {
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        error = pthread_create(&pool->handles[pool->num_threads], &attributes, pool_main, pool);
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
+    if (error == 0)
+        error =
+            plim__thread_create(&attributes, pool_main, pool, &pool->handles[pool->num_threads]);
     (void)pthread_attr_destroy(&attributes);
     if (error == 0)
         pool->num_threads++;

@@ -6,7 +6,8 @@
 #ifndef PLIM_IO_STREAM_H
 #define PLIM_IO_STREAM_H
 
-#include <plimsoll/job.h>
+#include "base/job.h"
+
 #include <stddef.h>
 
 #define PLIM__STREAM_NAME 512

@@ -248,8 +248,8 @@ PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t peak, in
                                          plim_bench_result_t *result_out)
 {
     plim__arena_t arena;
-    int64_t room = plim__min_i64(plim_ledger_available(job->ledger),
-                                 peak - plim_ledger_reserved(job->ledger)) -
+    int64_t room = plim__min_i64(plim__ledger_available(job->ledger),
+                                 peak - plim__ledger_reserved(job->ledger)) -
                    (int64_t)(stack_bytes(job) + PLIM__PAGE);
     bytes = plim__max_i64(plim__min_i64(bytes, COPY_BYTES), 1);
     region = plim__max_i64(plim__min_i64(region, room), bytes);

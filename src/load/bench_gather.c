@@ -88,8 +88,8 @@ static void enter(plim__load_plan_t *plan, const char *name, size_t bytes)
  */
 static int64_t held_bytes(const plim_job_t *job)
 {
-    return plim_ledger_reserved(job->ledger) -
-           plim__footprint_growth(plim_ledger_line(job->ledger));
+    return plim__ledger_reserved(job->ledger) -
+           plim__footprint_growth(plim__ledger_line(job->ledger));
 }
 
 /* The accounts of one way of doing it under the plan's line; their sum is the plan's total. */
@@ -163,7 +163,7 @@ plim_status_t plim__bench_gather_plan(const plim_job_t *job, const plim_dataset_
     if (recipe->batch_size < 1)
         return plim__fail(PLIM_ERR_USAGE, "%lld rows a call; at least one is gathered",
                           (long long)recipe->batch_size);
-    int64_t line = plim_ledger_line(job->ledger);
+    int64_t line = plim__ledger_line(job->ledger);
     if (wishes->memory > 0)
         line = plim__min_i64(line, wishes->memory);
     plan.line = line;

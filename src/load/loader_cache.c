@@ -56,7 +56,7 @@ static size_t work_bytes(const plim_loader_t *loader)
     const plim__load_plan_t *plan = &loader->plan;
     const size_t least = plim__access_work_minimum(loader->asked, loader->info->num_nodes);
     const size_t stays = plim__access_estimate(loader->info->num_nodes);
-    const int64_t available = plim_ledger_available(loader->job.ledger);
+    const int64_t available = plim__ledger_available(loader->job.ledger);
     size_t later = plan->list_cache_bytes + plan->row_cache_bytes +
                    PLIM__LOAD_WINDOWS * plim__load_window_estimate(&loader->params.window) +
                    plim__slots_estimate(plan, &loader->params);

@@ -28,6 +28,9 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
@@ -50,12 +53,19 @@ static bool must_fail(void)
     return atomic_load(&fail_countdown) > 0 && atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
+void *plim__map_own(size_t size)
+{
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base != MAP_FAILED)
+        (void)madvise(base, size, MADV_WIPEONFORK);
+    return base;
+}
+
 /* Large ones begin where a huge page does; what was mapped to find such a place goes back. */
 static void *map(size_t size)
 {
     const size_t spare = size >= HUGE_PAGE ? HUGE_PAGE : 0;
-    char *base =
-        mmap(NULL, size + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *base = plim__map_own(size + spare);
     if (base == MAP_FAILED || spare == 0)
         return base;
     const size_t before = plim__round_up((uintptr_t)base, HUGE_PAGE) - (uintptr_t)base;

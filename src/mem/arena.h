@@ -12,9 +12,7 @@
 #ifndef PLIM_MEM_ARENA_H
 #define PLIM_MEM_ARENA_H
 
-#include <plimsoll/ledger.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include "mem/ledger.h"
 
 typedef struct plim__arena {
     plim_ledger_t *ledger;

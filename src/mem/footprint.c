@@ -5,7 +5,6 @@
 #include "mem/cgroup.h"
 #include "mem/libraries.h"
 
-#include <plimsoll/ledger.h>
 #include <sched.h>
 #include <stdatomic.h>
 

@@ -2,7 +2,8 @@
 #ifndef PLIM_MEM_FOOTPRINT_H
 #define PLIM_MEM_FOOTPRINT_H
 
-#include <plimsoll/job.h>
+#include "base/job.h"
+
 #include <stdint.h>
 
 /*

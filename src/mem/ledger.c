@@ -21,8 +21,7 @@
 
 static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_t **ledger_out)
 {
-    plim_ledger_t *ledger =
-        mmap(NULL, sizeof *ledger, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    plim_ledger_t *ledger = plim__map_own(sizeof *ledger);
     if (ledger == MAP_FAILED)
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the ledger itself");
     pthread_mutex_init(&ledger->lock, NULL);
@@ -36,24 +35,24 @@ static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_
         status =
             plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
     if (status != PLIM_OK) {
-        plim_ledger_destroy(ledger);
+        plim__ledger_destroy(ledger);
         return status;
     }
     *ledger_out = ledger;
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
+plim_status_t plim__ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
 {
     return create(line_bytes, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
-PLIM_API plim_status_t plim_ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out)
+plim_status_t plim__ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out)
 {
     return create(PLIM_LINE_NONE, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
-PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger)
+void plim__ledger_destroy(plim_ledger_t *ledger)
 {
     if (ledger == NULL)
         return;
@@ -61,7 +60,7 @@ PLIM_API void plim_ledger_destroy(plim_ledger_t *ledger)
     (void)munmap(ledger, sizeof *ledger);
 }
 
-PLIM_API int64_t plim_ledger_line(const plim_ledger_t *ledger)
+int64_t plim__ledger_line(const plim_ledger_t *ledger)
 {
     return ledger->line;
 }
@@ -91,7 +90,7 @@ void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes)
     pthread_mutex_unlock(&ledger->lock);
 }
 
-PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
+int64_t plim__ledger_reserved(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
     int64_t reserved = ledger->reserved;
@@ -99,7 +98,7 @@ PLIM_API int64_t plim_ledger_reserved(plim_ledger_t *ledger)
     return reserved;
 }
 
-PLIM_API int64_t plim_ledger_peak(plim_ledger_t *ledger)
+int64_t plim__ledger_peak(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
     int64_t peak = plim__min_i64(ledger->peak, ledger->line); /* above it, code gave way */
@@ -107,13 +106,12 @@ PLIM_API int64_t plim_ledger_peak(plim_ledger_t *ledger)
     return peak;
 }
 
-PLIM_API int64_t plim_ledger_available(plim_ledger_t *ledger)
+int64_t plim__ledger_available(plim_ledger_t *ledger)
 {
-    return ledger->line - plim_ledger_reserved(ledger);
+    return ledger->line - plim__ledger_reserved(ledger);
 }
 
-PLIM_API int plim_ledger_accounts(plim_ledger_t *ledger, int capacity,
-                                  plim_account_info_t *infos_out)
+int plim__ledger_accounts(plim_ledger_t *ledger, int capacity, plim_account_info_t *infos_out)
 {
     pthread_mutex_lock(&ledger->lock);
     int count = ledger->num_accounts;
@@ -231,7 +229,7 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const cha
     char line[PLIM__SIZE_TEXT];
     const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
-        plim_ledger_reserved(ledger) - plim__footprint_growth(plim_ledger_line(ledger)), more);
+        plim__ledger_reserved(ledger) - plim__footprint_growth(plim__ledger_line(ledger)), more);
     const int64_t lowest = plim__ledger_lowest(plim__footprint_minimum(fixed), spare);
     /* A quarter to spare: under a larger line buffers are larger, and the process by some pages. */
     const int64_t least = (lowest + MIB / 4 + MIB - 1) / MIB;
@@ -239,7 +237,7 @@ static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const cha
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",
                       source, (long long)least, what,
-                      plim__size_text(plim_ledger_line(ledger), line), (long long)least);
+                      plim__size_text(plim__ledger_line(ledger), line), (long long)least);
 }
 
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,

@@ -1,10 +1,8 @@
-/* The ledger's inside, for src/mem alone. */
+/* The ledger of a job: a memory line, and what has been reserved under it, by name. */
 #ifndef PLIM_MEM_LEDGER_H
 #define PLIM_MEM_LEDGER_H
 
-#include <plimsoll/ledger.h>
-#include <pthread.h>
-#include <stddef.h>
+#include "base/job.h"
 
 #define PLIM__ACCOUNTS_MAX 48
 #define PLIM__ARENAS_MAX 96
@@ -27,6 +25,36 @@ struct plim_ledger {
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];
     plim__arena_entry_t arenas[PLIM__ARENAS_MAX]; /* more than so many are not looked at */
 };
+
+/*
+ * Opens a ledger with a line of line_bytes (PLIM_LINE_NONE for no line) and its first accounts, as
+ * plim_job_create says. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: its own pages.
+ */
+plim_status_t plim__ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out);
+
+/* The same without a line, for plans of what does not fit under one of line_bytes: what others hold
+ * below that stands in it nevertheless. */
+plim_status_t plim__ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out);
+
+/* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
+void plim__ledger_destroy(plim_ledger_t *ledger);
+
+/* The line, the bytes reserved now, the most ever reserved but at most the line, and line minus
+ * reserved: negative while code gives way. Thread-safe. */
+int64_t plim__ledger_line(const plim_ledger_t *ledger);
+int64_t plim__ledger_reserved(plim_ledger_t *ledger);
+int64_t plim__ledger_peak(plim_ledger_t *ledger);
+int64_t plim__ledger_available(plim_ledger_t *ledger);
+
+/*
+ * Copies the first `capacity` accounts, in the order they were first reserved, to infos_out and
+ * returns how many accounts there are. Thread-safe.
+ */
+int plim__ledger_accounts(plim_ledger_t *ledger, int capacity, plim_account_info_t *infos_out);
+
+/* Fresh memory of this process alone: a forked child finds zeros there. MAP_FAILED when there is
+ * none. */
+void *plim__map_own(size_t size);
 
 /*
  * An arena begins, and ends (before it is unmapped): what the account's arenas touched is counted

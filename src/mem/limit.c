@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/params.h"
 #include "mem/kernel_text.h"
 #include "mem/size_text.h"
 
@@ -231,15 +232,11 @@ static int smallest(const plim_limit_t *list, int count)
     return least;
 }
 
-PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
-                                            plim_limits_t *limits_out)
+static void discover(const plim_limit_options_t *options, plim_limits_t *limits_out)
 {
-    if (options->memory < 0 || options->threads < 0)
-        return plim__fail(PLIM_ERR_USAGE, "--memory and --threads must be positive");
     plim__discovery_t discovery = {options->root != NULL ? options->root : "",
                                    options->environment != NULL ? options->environment : environ,
                                    limits_out};
-    memset(limits_out, 0, sizeof *limits_out);
     limits_out->local_ranks = plim__slurm_local_ranks(&discovery);
 
     if (options->memory > 0)
@@ -262,5 +259,19 @@ PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
         plim__discovery_add_memory(&discovery, PLIM_LINE_NONE, false, "no limit was found");
     limits_out->line = smallest(limits_out->memory, limits_out->num_memory);
     plim__login_node(&discovery);
+}
+
+PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
+                                            plim_limits_t *limits_out)
+{
+    plim_limit_options_t known = PLIM_LIMIT_OPTIONS_INIT;
+    plim_limits_t limits = PLIM_LIMITS_INIT;
+    PLIM_TRY(plim__output_check(limits_out, "plim_limits_t"));
+    if (options != NULL)
+        PLIM_TRY(plim__params_take(options, "plim_limit_options_t", &known, sizeof known));
+    if (known.memory < 0 || known.threads < 0)
+        return plim__fail(PLIM_ERR_USAGE, "--memory and --threads must be positive");
+    discover(&known, &limits);
+    plim__output_give(limits_out, &limits, sizeof limits);
     return PLIM_OK;
 }

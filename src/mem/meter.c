@@ -5,6 +5,8 @@
 #include "mem/meter.h"
 
 #include "base/fail.h"
+#include "base/params.h"
+#include "base/process.h"
 #include "mem/arena.h"
 #include "mem/cgroup.h"
 
@@ -16,6 +18,8 @@ enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, PRESSURE, NUM_FILES };
 #define TEXT_BYTES ((size_t)8192)
 
 struct plim_meter {
+    pid_t process;
+    plim_job_t job; /* retained */
     plim__arena_t arena;
     int version;          /* of the group; 0: none */
     int files[NUM_FILES]; /* -1: not there */
@@ -42,18 +46,22 @@ static bool find_group(const char *root, plim__cgroup_t *group_out)
     return false;
 }
 
-plim_status_t plim__meter_open_below(plim_ledger_t *ledger, const char *root,
+plim_status_t plim__meter_open_below(const plim_job_t *job, const char *root,
                                      plim_meter_t **meter_out)
 {
     plim__arena_t arena;
     plim__cgroup_t group;
-    PLIM_TRY(plim__arena_create(ledger, "meter",
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__arena_create(job->ledger, "meter",
                                 plim__arena_piece(1, sizeof(plim_meter_t), 1) +
                                     plim__arena_piece(TEXT_BYTES, 1, 1),
                                 &arena));
     plim_meter_t *meter = plim__arena_carve(&arena, 1, sizeof *meter, 1);
     meter->text = plim__arena_carve(&arena, TEXT_BYTES, 1, 1);
     meter->arena = arena;
+    meter->process = getpid();
+    meter->job = *job;
+    plim_job_retain(job);
     for (int i = 0; i < NUM_FILES; i++)
         meter->files[i] = -1;
     meter->files[STATUS] = plim__kernel_open(root, "/proc/self/status");
@@ -70,19 +78,21 @@ plim_status_t plim__meter_open_below(plim_ledger_t *ledger, const char *root,
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_meter_open(plim_ledger_t *ledger, plim_meter_t **meter_out)
+PLIM_API plim_status_t plim_meter_open(const plim_job_t *job, plim_meter_t **meter_out)
 {
-    return plim__meter_open_below(ledger, "", meter_out);
+    return plim__meter_open_below(job, "", meter_out);
 }
 
 PLIM_API void plim_meter_close(plim_meter_t *meter)
 {
-    if (meter == NULL)
+    if (meter == NULL || !plim__process_is(meter->process))
         return;
+    const plim_job_t job = meter->job;
     for (int i = 0; i < NUM_FILES; i++)
         if (meter->files[i] >= 0)
             (void)close(meter->files[i]);
     plim__arena_destroy(&meter->arena);
+    plim_job_release(&job);
 }
 
 /* The file's text, "" when there is none. */
@@ -113,10 +123,12 @@ static int64_t field_kib(const char *text, const char *key)
     return value >= 0 && value < INT64_MAX >> 10 ? value << 10 : -1;
 }
 
-PLIM_API void plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out)
+PLIM_API plim_status_t plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out)
 {
-    plim_sample_t sample;
-    bool v1 = meter->version == 1;
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
+    PLIM_TRY(plim__process_check(meter->process));
+    PLIM_TRY(plim__output_check(sample_out, "plim_sample_t"));
+    const bool v1 = meter->version == 1;
     const char *text = read_file(meter, STATUS);
     sample.rss_bytes = field_kib(text, "VmRSS");
     sample.rss_peak_bytes = field_kib(text, "VmHWM");
@@ -136,5 +148,6 @@ PLIM_API void plim_meter_read(plim_meter_t *meter, plim_sample_t *sample_out)
     /* "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234" */
     const char *total = strstr(read_file(meter, PRESSURE), "total=");
     sample.group_stall_us = total != NULL ? number(total + strlen("total=")) : -1;
-    *sample_out = sample;
+    plim__output_give(sample_out, &sample, sizeof sample);
+    return PLIM_OK;
 }

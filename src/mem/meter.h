@@ -4,7 +4,7 @@
 
 #include <plimsoll/meter.h>
 
-plim_status_t plim__meter_open_below(plim_ledger_t *ledger, const char *root,
+plim_status_t plim__meter_open_below(const plim_job_t *job, const char *root,
                                      plim_meter_t **meter_out);
 
 #endif

@@ -2,8 +2,8 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 
-#include <plimsoll/ledger.h>
 #include <plimsoll/limit.h>
 #include <stdbool.h>
 #include <stdio.h>

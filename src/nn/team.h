@@ -10,7 +10,8 @@
 #ifndef PLIM_NN_TEAM_H
 #define PLIM_NN_TEAM_H
 
-#include <plimsoll/job.h>
+#include "base/job.h"
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -77,7 +77,7 @@ static bool does_here(const advising_t *advising, const plim_training_t *trainin
 /* The least line, to a MiB, under which they do; 0 when none is found. */
 static int64_t minimum_line(const advising_t *advising, const plim_training_t *training)
 {
-    const int64_t line = plim_ledger_line(advising->job->ledger);
+    const int64_t line = plim__ledger_line(advising->job->ledger);
     int64_t low = 0, high = plim__min_i64(64 * MIB, line);
     while (!does(advising, training, high)) {
         if (high == line)

@@ -121,7 +121,7 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                              .batch_seeds = plim__load_part_seeds(info, recipe, 0),
                              .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
     const int64_t held =
-        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+        plim__ledger_reserved(job->ledger) - plim__footprint_growth(plim__ledger_line(job->ledger));
     facts->held = held_of(facts, plim__max_i64(held, 0));
     *rounding_out = facts->held - held;
     return find_bounds(facts);
@@ -159,11 +159,11 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim__load_plan_t 
 {
     const int64_t fixed = plan->total - plim__footprint_growth(plan->line);
     int64_t unused = plan->total - plim__min_i64(plim__footprint_minimum(fixed), plan->line);
-    int64_t surplus = plim__footprint_growth(plim_ledger_line(ledger)) -
+    int64_t surplus = plim__footprint_growth(plim__ledger_line(ledger)) -
                       plim__footprint_growth(plan->line) + unused;
     plan->total -= unused;
     plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
-    int count = plim_ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
+    int count = plim__ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
     int64_t other = 0;
     int held = 0;
     plim__plan_account_t accounts[PLIM__PLAN_ACCOUNTS];
@@ -475,7 +475,7 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *
 
 int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *wishes)
 {
-    const int64_t line = plim_ledger_line(job->ledger);
+    const int64_t line = plim__ledger_line(job->ledger);
     return wishes->memory > 0 ? plim__min_i64(line, wishes->memory) : line;
 }
 

@@ -53,7 +53,7 @@ static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, int64_t held)
 {
-    const int64_t line = plim_ledger_line(job->ledger);
+    const int64_t line = plim__ledger_line(job->ledger);
     const int64_t available =
         line - (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), PLIM__HELD_STEP) -
         plim__footprint_growth(line) - before_exact(dataset, training);

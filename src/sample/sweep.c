@@ -118,7 +118,7 @@ static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, s
     int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
     int workers = (int)plim__min_i64(plim__job_threads(job), plim__max_i64(pieces, 1));
     while (workers > 1 && (int64_t)bytes_for(job, sweep->piece, placed, workers) >
-                              plim_ledger_available(job->ledger))
+                              plim__ledger_available(job->ledger))
         workers--;
     PLIM_TRY(plim__arena_create(job->ledger, "sweep",
                                 plim__arena_piece(1, sizeof(state_t), 1) +

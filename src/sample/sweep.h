@@ -5,9 +5,8 @@
 #ifndef PLIM_SAMPLE_SWEEP_H
 #define PLIM_SAMPLE_SWEEP_H
 
+#include "base/job.h"
 #include "store/dataset.h"
-
-#include <plimsoll/job.h>
 
 typedef struct plim__sweep {
     const plim__file_t *file;

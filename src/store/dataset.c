@@ -2,6 +2,8 @@
 #include "store/dataset.h"
 
 #include "base/fail.h"
+#include "base/params.h"
+#include "base/process.h"
 #include "io/stream.h"
 
 #include <errno.h>
@@ -9,8 +11,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct plim_dataset {
+    pid_t process;
+    atomic_int count;    /* references */
+    plim_job_t job;      /* retained */
     plim__arena_t arena; /* what this struct, the path and the files' paths lie in */
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
@@ -137,6 +143,14 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path,
         dataset->file_paths[i] = plim__arena_carve(&arena, room, 1, 1);
         (void)snprintf(dataset->file_paths[i], room, "%s/%s", path, manifest->files[i].name);
     }
+    dataset->process = getpid();
+    atomic_init(&dataset->count, 1);
+    dataset->job = *job;
+    plim_job_retain(job);
+    manifest->info.size = sizeof manifest->info;
+    manifest->info.source = manifest->source;
+    manifest->info.options = manifest->options;
+    manifest->info.version = manifest->version;
     dataset->arena = arena;
     dataset->manifest_arena = manifest_arena;
     dataset->manifest = manifest;
@@ -152,6 +166,7 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     plim__manifest_t *manifest;
     plim_dataset_t *dataset;
     struct stat about;
+    PLIM_ENTER(job);
     if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -169,7 +184,7 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     for (int i = 0; i < manifest->num_files && status == PLIM_OK; i++)
         status = check_header(job, dataset, &manifest->files[i]);
     if (status != PLIM_OK) {
-        plim_dataset_close(dataset);
+        plim_dataset_release(dataset);
         return status;
     }
     *dataset_out = dataset;
@@ -203,38 +218,55 @@ bool plim__dataset_is_shape(const plim_dataset_t *dataset)
     return dataset->is_shape;
 }
 
-PLIM_API void plim_dataset_close(plim_dataset_t *dataset)
+/* References are counted in what is const to everybody else. */
+static atomic_int *count_of(const plim_dataset_t *dataset)
 {
-    if (dataset == NULL)
+    return &((plim_dataset_t *)(uintptr_t)dataset)->count;
+}
+
+PLIM_API void plim_dataset_retain(const plim_dataset_t *dataset)
+{
+    if (dataset != NULL && plim__process_is(dataset->process))
+        atomic_fetch_add(count_of(dataset), 1);
+}
+
+PLIM_API void plim_dataset_release(const plim_dataset_t *dataset)
+{
+    if (dataset == NULL || !plim__process_is(dataset->process) ||
+        atomic_fetch_sub(count_of(dataset), 1) != 1)
         return;
-    plim__arena_destroy(&dataset->manifest_arena);
-    plim__arena_destroy(&dataset->arena);
+    const plim_job_t job = dataset->job;
+    plim__arena_t arena = dataset->arena, manifest_arena = dataset->manifest_arena;
+    plim__arena_destroy(&manifest_arena);
+    plim__arena_destroy(&arena);
+    plim_job_release(&job);
+}
+
+plim_status_t plim__dataset_check(const plim_dataset_t *dataset)
+{
+    return plim__process_check(dataset->process);
 }
 
 PLIM_API const plim_dataset_info_t *plim_dataset_info(const plim_dataset_t *dataset)
 {
-    return &dataset->manifest->info;
+    return plim__process_is(dataset->process) ? &dataset->manifest->info : NULL;
 }
 
 PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
                                 plim_dataset_file_t *file_out)
 {
-    if (index < 0 || index >= dataset->manifest->num_files)
+    if (!plim__process_is(dataset->process) ||
+        plim__output_check(file_out, "plim_dataset_file_t") != PLIM_OK || index < 0 ||
+        index >= dataset->manifest->num_files)
         return false;
     const plim__manifest_file_t *entry = &dataset->manifest->files[index];
-    *file_out = (plim_dataset_file_t){.name = entry->name,
-                                      .type = plim__dtype_name(entry->type),
-                                      .num_dims = entry->num_dims,
-                                      .bytes = entry->bytes};
-    memcpy(file_out->shape, entry->shape, sizeof file_out->shape);
+    plim_dataset_file_t file = {.name = entry->name,
+                                .type = plim__dtype_name(entry->type),
+                                .num_dims = entry->num_dims,
+                                .bytes = entry->bytes};
+    memcpy(file.shape, entry->shape, sizeof file.shape);
+    plim__output_give(file_out, &file, sizeof file);
     return true;
-}
-
-PLIM_API void plim_dataset_provenance(const plim_dataset_t *dataset,
-                                      plim_dataset_provenance_t *provenance_out)
-{
-    *provenance_out = (plim_dataset_provenance_t){
-        dataset->manifest->source, dataset->manifest->options, dataset->manifest->version};
 }
 
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset)

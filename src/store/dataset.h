@@ -17,6 +17,9 @@ static inline size_t plim__feature_bytes(plim_dtype_t type)
     return type == PLIM_F16 ? 2 : 4;
 }
 
+/* PLIM_ERR_USAGE in a forked child. */
+plim_status_t plim__dataset_check(const plim_dataset_t *dataset);
+
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
 /* The directory's path; a shape's name. */

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "base/threads.h"
 #include "io/engine.h"
 #include "store/file_check.h"
@@ -52,7 +53,7 @@ typedef struct worker {
 typedef struct inspection {
     plim__arena_t arena;
     const plim_job_t *job;
-    plim_dataset_t *dataset;
+    const plim_dataset_t *dataset;
     bool whole;
     size_t block;
     int num_workers;
@@ -353,7 +354,7 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     memcpy(report.file_system, system.name, sizeof report.file_system);
     report.network = system.network;
     report.memory = system.memory;
-    *report_out = report;
+    plim__output_give(report_out, &report, sizeof report);
     return PLIM_OK;
 }
 
@@ -367,7 +368,7 @@ static size_t worker_size(size_t block)
 /* As many workers as threads, with large blocks; less of both under a low line. */
 static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_out)
 {
-    int64_t available = plim_ledger_available(job->ledger) - (int64_t)sizeof(inspection_t) -
+    int64_t available = plim__ledger_available(job->ledger) - (int64_t)sizeof(inspection_t) -
                         2 * (int64_t)PLIM__PAGE;
     size_t engine = plim__engine_estimate(job->io_engine, DEPTH);
     int most = plim__job_threads(job);
@@ -380,7 +381,7 @@ static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_o
     }
 }
 
-static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool whole,
+static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset, bool whole,
                             inspection_t **inspection_out)
 {
     plim__arena_t arena;
@@ -391,7 +392,7 @@ static plim_status_t create(const plim_job_t *job, plim_dataset_t *dataset, bool
     /* The threads' stacks are on the ledger with it, though they lie elsewhere. */
     size_t size = plim__arena_piece(1, sizeof(inspection_t), 1) +
                   (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
-    if (plim_ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE)) {
+    if (plim__ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE)) {
         (void)plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
                                   size + engines + PLIM__PAGE);
         return PLIM_ERR_BUDGET;
@@ -435,10 +436,13 @@ static plim_status_t check_splits(const plim_job_t *job, const plim_dataset_t *d
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_t *dataset,
+PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_dataset_t *dataset,
                                             bool whole, plim_dataset_report_t *report_out)
 {
     inspection_t *inspection = NULL;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__output_check(report_out, "plim_dataset_report_t"));
     PLIM_TRY(create(job, dataset, whole, &inspection));
     plim_status_t status = open_sources(inspection);
     for (int i = 0; i < inspection->num_workers && status == PLIM_OK; i++)
@@ -456,8 +460,8 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, plim_dataset_
     return status == PLIM_OK && whole ? check_splits(job, dataset) : status;
 }
 
-PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, plim_dataset_t *dataset)
+PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, const plim_dataset_t *dataset)
 {
-    plim_dataset_report_t report;
+    plim_dataset_report_t report = PLIM_DATASET_REPORT_INIT;
     return plim_dataset_inspect(job, dataset, true, &report);
 }

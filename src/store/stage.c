@@ -165,7 +165,7 @@ static plim_status_t find_copy(const plim_job_t *job, const char *path, const ch
             status = plim__fail_prefix(
                 status, "the copy in scratch is damaged; remove %s, and it is made again", path);
     }
-    plim_dataset_close(copy);
+    plim_dataset_release(copy);
     return status;
 }
 
@@ -230,6 +230,8 @@ static plim_status_t make_copy(const plim_job_t *job, const plim_dataset_t *data
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX])
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char name[sizeof "plimsoll-" + sizeof info->fingerprint];
     char target[PLIM_PATH_MAX];

@@ -86,7 +86,7 @@ plim_status_t plim__unique_check(const plim_job_t *job, const plim__file_t *file
                                  int64_t count, int64_t bound)
 {
     check_t check = {.job = job, .file = file, .name = name, .count = count};
-    const int64_t room = plim_ledger_available(job->ledger) / 2;
+    const int64_t room = plim__ledger_available(job->ledger) / 2;
     const int64_t most = room > bound / 8 ? bound : plim__max_i64(room, 0) * 8;
     const int64_t range = plim__max_i64(most, LEAST_RANGE) / 64 * 64 + 64;
     plim__arena_t arena;

@@ -2,10 +2,9 @@
 #ifndef PLIM_STORE_UNIQUE_H
 #define PLIM_STORE_UNIQUE_H
 
+#include "base/job.h"
 #include "io/file.h"
 #include "mem/arena.h"
-
-#include <plimsoll/job.h>
 
 /*
  * Reads the .npy file of `count` int64 ids, open for buffered reading: PLIM_ERR_DATA names the

@@ -355,7 +355,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                               : session.num_outputs;
     /* As the plan of the training had it. */
     const int64_t held =
-        plim_ledger_reserved(job->ledger) - plim__footprint_growth(plim_ledger_line(job->ledger));
+        plim__ledger_reserved(job->ledger) - plim__footprint_growth(plim__ledger_line(job->ledger));
     const bool exact = split == -1 || (inference->exact && draws(&session));
     const int64_t most_bytes =
         exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training, held) : 0;

@@ -2,7 +2,7 @@
 #ifndef PLIM_TRAIN_MACHINE_H
 #define PLIM_TRAIN_MACHINE_H
 
-#include <plimsoll/job.h>
+#include "base/job.h"
 
 typedef struct plim__machine {
     char cpu[96];     /* the processor's name */

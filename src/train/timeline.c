@@ -34,15 +34,15 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
     const double seconds = (double)(now - timeline->at) * 1e-9;
     if (timeline->meter == NULL || (!force && seconds < LINE_SECONDS))
         return PLIM_OK;
-    plim_sample_t sample;
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
     char line[1024];
-    const int64_t line_bytes = plim_ledger_line(session->job->ledger);
+    const int64_t line_bytes = plim__ledger_line(session->job->ledger);
     const plim__spent_t all = spent_until_now(timeline, session);
     const plim__spent_t *last = &timeline->spent;
     const double training = seconds - (all.evaluation - last->evaluation);
     const double dense = all.dense - last->dense;
     const plim__governor_t *governor = plim__loader_governor(session->loader);
-    plim_meter_read(timeline->meter, &sample);
+    (void)plim_meter_read(timeline->meter, &sample);
     (void)snprintf(line, sizeof line,
                    "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
                    ",\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,\"sparse_s\":%.4f"
@@ -60,7 +60,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
                    sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
                    sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim_ledger_reserved(session->job->ledger), governor->target, governor->cache);
+                   plim__ledger_reserved(session->job->ledger), governor->target, governor->cache);
     timeline->at = now;
     timeline->steps_then = timeline->steps;
     timeline->spent = all;

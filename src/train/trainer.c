@@ -130,8 +130,8 @@ static bool is_saved(const trainer_t *trainer)
 
 static plim_status_t log_memory(trainer_t *trainer)
 {
-    plim_sample_t sample;
-    plim_meter_read(trainer->timeline.meter, &sample);
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
+    (void)plim_meter_read(trainer->timeline.meter, &sample);
     const plim_train_event_t event = {.kind = PLIM_EVENT_MEMORY,
                                       .epoch = trainer->position.epoch + 1,
                                       .step = trainer->position.updates,
@@ -139,7 +139,8 @@ static plim_status_t log_memory(trainer_t *trainer)
                                       .loss = NAN,
                                       .score = {NAN, NAN, NAN},
                                       .resident_bytes = sample.rss_bytes,
-                                      .line_bytes = plim_ledger_line(trainer->session.job->ledger)};
+                                      .line_bytes =
+                                          plim__ledger_line(trainer->session.job->ledger)};
     plim__session_tell(&trainer->session, &event);
     return plim__timeline_write(&trainer->timeline, &trainer->session, trainer->run,
                                 &trainer->position, true);
@@ -556,7 +557,7 @@ static plim_status_t open_trainer(trainer_t *trainer, const plim__train_plan_t *
     if (trainer->doutputs == NULL || trainer->buffers == NULL)
         return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
     plim__arena_touch(&trainer->arena);
-    PLIM_TRY(plim_meter_open(session->job->ledger, &trainer->timeline.meter));
+    PLIM_TRY(plim_meter_open(session->job, &trainer->timeline.meter));
     trainer->steps = plim_loader_steps(session->loader, PLIM_TRAIN);
     return look_at_labels(trainer);
 }

@@ -35,10 +35,10 @@ static void equal_the_dataset(void **state)
             size_t row = (size_t)sizes[s] * (i % 2 == 0 ? 2 : 4);
             if (s % 2 == 0) /* the first ones only */
                 hot.params.cache_bytes = 20 * ((row + 7) / 8 * 8) + 7;
-            int64_t before = plim_ledger_reserved(hot.world.job.ledger);
+            int64_t before = plim__ledger_reserved(hot.world.job.ledger);
             plim__rows_t *source = test_hot_open(&hot);
             assert_true(
-                plim_ledger_peak(hot.world.job.ledger) - before <=
+                plim__ledger_peak(hot.world.job.ledger) - before <=
                 (int64_t)plim__rows_disk_estimate(&hot.world.job, hot.world.dataset, &hot.params));
             int64_t expected = s % 2 == 0 ? 20 : hot.set.count;
             test_features_check(&hot.world, source);
@@ -47,7 +47,7 @@ static void equal_the_dataset(void **state)
             assert_ok(plim__rows_disk_refresh(source));
             assert_int_equal(test_hot_held(&hot, source), expected);
             plim__rows_destroy(source);
-            assert_int_equal(plim_ledger_reserved(hot.world.job.ledger), before);
+            assert_int_equal(plim__ledger_reserved(hot.world.job.ledger), before);
             assert_string_equal(hot.log, "");
             test_hot_end(&hot);
         }
@@ -436,15 +436,17 @@ static void a_neighbour_takes_half(void **state)
     test_skip_sanitized("a sanitizer adds memory of its own to the group");
     if (!test_cgroup_make((int64_t)(192 * MIB), &group))
         skip();
-    test_hot_make(&hot, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
-    hot.params.scratch = hot.scratch;
     pid_t child = fork();
-    if (child == 0)
-        _exit(under_pressure(&hot, &group, 96 * MIB));
+    if (child == 0) {
+        test_hot_make(&hot, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
+        hot.params.scratch = hot.scratch;
+        const int wrong = under_pressure(&hot, &group, 96 * MIB);
+        test_hot_end(&hot);
+        _exit(wrong);
+    }
     assert_int_equal(waitpid(child, &status, 0), child);
     int64_t kills = test_cgroup_kills(&group);
     test_cgroup_remove(&group);
-    test_hot_end(&hot);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
     assert_true(kills <= 0);

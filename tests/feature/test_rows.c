@@ -29,21 +29,21 @@ static void equal_the_dataset(void **state)
             plim__rows_t *source;
             test_features_make(&world, sizes[s] > 1000 ? 60 : 700, sizes[s], half == 1,
                                engines[(s + half) % 2]);
-            int64_t before = plim_ledger_reserved(world.job.ledger);
+            int64_t before = plim__ledger_reserved(world.job.ledger);
             assert_ok(plim__rows_memory_create(&world.job, world.dataset, &source));
-            assert_true(plim_ledger_peak(world.job.ledger) - before <=
+            assert_true(plim__ledger_peak(world.job.ledger) - before <=
                         (int64_t)plim__rows_memory_estimate(&world.job, world.dataset));
             test_features_check(&world, source);
             plim__rows_destroy(source);
             for (size_t gap = 0; gap <= 16384; gap += 16384) {
                 plim__rows_disk_params_t params = disk_params(gap);
                 assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
-                assert_true(plim_ledger_reserved(world.job.ledger) - before <=
+                assert_true(plim__ledger_reserved(world.job.ledger) - before <=
                             (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &params));
                 test_features_check(&world, source);
                 plim__rows_destroy(source);
             }
-            assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+            assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
             test_features_end(&world);
         }
     }
@@ -166,7 +166,7 @@ static void without_features(void **state)
     assert_non_null(strstr(plim_last_error(), "no features"));
     assert_int_equal(plim__rows_disk_create(&world.job, world.dataset, &params, &source),
                      PLIM_ERR_USAGE);
-    plim_dataset_close(world.dataset);
+    plim_dataset_release(world.dataset);
     test_job_end(&world.job);
     test_directory_remove(world.directory);
 }

@@ -255,7 +255,7 @@ static void named_line_is_accepted(void **state)
         options.target = target;
         options.scale = 0.0005;
         plim_job_t job = test_job_make(PLIM_LINE_NONE, threads, PLIM_IO_THREADS);
-        int64_t process = plim_ledger_reserved(job.ledger);
+        int64_t process = plim__ledger_reserved(job.ledger);
         test_job_end(&job);
         job = test_job_make(process + ((int64_t)1 << 20), threads, PLIM_IO_THREADS);
         assert_int_equal(plim_generate(&job, &options), PLIM_ERR_BUDGET);
@@ -286,7 +286,7 @@ static void least_line_is_true(void **state)
 {
     char directory[512];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
-    int64_t process = plim_ledger_reserved(job.ledger);
+    int64_t process = plim__ledger_reserved(job.ledger);
     (void)state;
     test_directory_make(directory);
     test_job_end(&job);

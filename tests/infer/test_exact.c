@@ -92,7 +92,7 @@ static size_t minimum_of(const plim_job_t *job, probe_t *trial)
 static plim_status_t run_tight(plim_job_t *job, probe_t *trial, size_t extra)
 {
     const size_t least = minimum_of(job, trial);
-    const size_t away = (size_t)plim_ledger_available(job->ledger) - least - extra;
+    const size_t away = (size_t)plim__ledger_available(job->ledger) - least - extra;
     int account;
     assert_ok(plim__ledger_reserve(job->ledger, "away", away, &account));
     const plim_status_t status = run(job, trial);
@@ -357,16 +357,16 @@ static void test_too_little_memory_is_refused(void **state)
     plim_job_t *job = &small->world.job;
     const size_t least = minimum_of(job, &small->trial);
     const size_t room =
-        (size_t)(plim_ledger_available(job->ledger) + plim__ledger_spare(job->ledger));
+        (size_t)(plim__ledger_available(job->ledger) + plim__ledger_spare(job->ledger));
     const size_t away = room - least + 4096;
-    const int64_t before = plim_ledger_reserved(job->ledger);
+    const int64_t before = plim__ledger_reserved(job->ledger);
     int account;
     assert_ok(plim__ledger_reserve(job->ledger, "away", away, &account));
     assert_int_equal(run(job, &small->trial), PLIM_ERR_BUDGET);
     assert_int_equal(small->trial.sheet.rows, 0);
     assert_non_null(strstr(plim_last_error(), "exact evaluation"));
     plim__ledger_release(job->ledger, account, away);
-    assert_int_equal(plim_ledger_reserved(job->ledger), before);
+    assert_int_equal(plim__ledger_reserved(job->ledger), before);
     small_end(small);
 }
 
@@ -416,7 +416,7 @@ static void test_stopped_anywhere(void **state)
     (void)state;
     small_t *small = small_make();
     plim_job_t *job = &small->world.job;
-    const int64_t before = plim_ledger_reserved(job->ledger);
+    const int64_t before = plim__ledger_reserved(job->ledger);
     job->stop = &stop;
     job->progress = raise_stop;
     small->trial.most_rows = 60000;
@@ -429,7 +429,7 @@ static void test_stopped_anywhere(void **state)
             assert_ok(status);
         else if (status != PLIM_OK)
             assert_int_equal(status, PLIM_ERR_STOPPED);
-        assert_int_equal(plim_ledger_reserved(job->ledger), before);
+        assert_int_equal(plim__ledger_reserved(job->ledger), before);
     }
     job->stop = NULL;
     job->progress = NULL;
@@ -440,10 +440,10 @@ static void test_what_the_taker_says_is_passed_on(void **state)
 {
     (void)state;
     small_t *small = small_make();
-    const int64_t before = plim_ledger_reserved(small->world.job.ledger);
+    const int64_t before = plim__ledger_reserved(small->world.job.ledger);
     small->trial.sheet.answer = PLIM_ERR_IO;
     assert_int_equal(run(&small->world.job, &small->trial), PLIM_ERR_IO);
-    assert_int_equal(plim_ledger_reserved(small->world.job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(small->world.job.ledger), before);
     small_end(small);
 }
 
@@ -485,7 +485,7 @@ static int64_t stored_peak(small_t *small)
     small->trial.most_rows = 40000;
     assert_ok(run(&job, &small->trial));
     compare(&small->trial, small->expected);
-    const int count = plim_ledger_accounts(job.ledger, 48, infos);
+    const int count = plim__ledger_accounts(job.ledger, 48, infos);
     for (int i = 0; i < count; i++)
         if (strcmp(infos[i].name, "exact layers") == 0)
             peak = infos[i].peak;

@@ -183,15 +183,15 @@ static plim_status_t build(plim_job_t *job, const plim__csc_params_t *params, co
     plim__csc_totals_t totals;
     (void)snprintf(target, sizeof target, "%s/graph", directory);
     PLIM_TRY(plim__dataset_begin(job, target, &writer));
-    int64_t before = plim_ledger_reserved(job->ledger);
+    int64_t before = plim__ledger_reserved(job->ledger);
     plim_status_t status = plim__csc_create(job, params, &feeding.csc);
     if (status != PLIM_OK)
         goto abandon;
     status = plim__parallel(job->threads, feed, &feeding);
     if (status == PLIM_OK)
         status = plim__csc_finish(feeding.csc, writer, &totals);
-    if (status == PLIM_OK && plim_ledger_line(job->ledger) == PLIM_LINE_NONE)
-        assert_true(plim_ledger_peak(job->ledger) - before <= (int64_t)params->memory ||
+    if (status == PLIM_OK && plim__ledger_line(job->ledger) == PLIM_LINE_NONE)
+        assert_true(plim__ledger_peak(job->ledger) - before <= (int64_t)params->memory ||
                     params->memory > INT64_MAX);
     if (status == PLIM_OK && result != NULL) {
         result->totals = totals;

@@ -11,7 +11,7 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
 {
     char directory[512];
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     plim__id_spool_t *aside = calloc(1, sizeof *aside);
     int64_t *ids = malloc(sizeof *ids * (size_t)(count + 1));
     int64_t *back = malloc(sizeof *back * (size_t)(count + 1));
@@ -47,7 +47,7 @@ static void write_and_check(size_t buffer, int64_t count, uint64_t bound)
             assert_memory_equal(ids, back, (size_t)count * sizeof *ids);
     }
     plim__id_spool_destroy(aside);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     free(aside);
     free(ids);
     free(back);

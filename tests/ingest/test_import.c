@@ -105,13 +105,13 @@ static void fits_or_says_so_at_every_line(void **state)
     write_csv_layout(&fixture);
     bool fitted = false;
     for (int64_t line = (int64_t)1 << 20; line < (int64_t)96 << 20; line += (int64_t)1 << 20) {
-        plim_job_t job = {.threads = 2};
-        if (plim_ledger_create(line, &job.ledger) != PLIM_OK)
+        plim_job_t job;
+        if (test_job_try(line, 2, PLIM_IO_AUTO, &job) != PLIM_OK)
             continue;
         plim_status_t status = import_and_remove(&job, &fixture);
         assert_true(status == PLIM_OK || status == PLIM_ERR_BUDGET);
         assert_true(status == PLIM_OK || !fitted);
-        assert_true(plim_ledger_peak(job.ledger) <= line);
+        assert_true(plim__ledger_peak(job.ledger) <= line);
         fitted = status == PLIM_OK;
         test_job_end(&job);
     }

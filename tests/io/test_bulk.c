@@ -53,12 +53,12 @@ static void reads_all(void **state)
         assert_int_equal(write(fd, bytes, (size_t)size + 4096), size + 4096);
         assert_int_equal(close(fd), 0);
         plim_job_t job = test_job_make(PLIM_LINE_NONE, 3, engines[i % 2]);
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         assert_ok(plim__file_open(path, PLIM__FILE_READ, true, &file));
         assert_ok(plim__bulk_read(&job, &file, 4096, to, size, take, &seen));
         assert_memory_equal(to, bytes + 4096, (size_t)size);
         assert_int_equal(seen.sum, size);
-        assert_true(plim_ledger_peak(job.ledger) - before <= (int64_t)plim__bulk_estimate(&job));
+        assert_true(plim__ledger_peak(job.ledger) - before <= (int64_t)plim__bulk_estimate(&job));
         if (size > 0) {
             seen.fail_at = 0;
             assert_int_equal(plim__bulk_read(&job, &file, 4096, to, size, take, &seen),

@@ -86,7 +86,7 @@ static void transfers_at_every_depth(void **state)
     static const int depths[] = {1, 2, 31, 64, 300, 1024};
     for (size_t e = 0; e < 2 * sizeof engines / sizeof engines[0]; e++) {
         plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e / 2]);
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         world_t *world = malloc(sizeof *world);
         assert_non_null(world);
         world_make(world, e % 2 == 0);
@@ -95,14 +95,14 @@ static void transfers_at_every_depth(void **state)
             assert_ok(plim__engine_create(&job, depths[d], &engine));
             plim_io_engine_t kind = plim__engine_kind(engine);
             assert_true(kind != PLIM_IO_AUTO);
-            assert_int_equal(plim_ledger_reserved(job.ledger) - before,
+            assert_int_equal(plim__ledger_reserved(job.ledger) - before,
                              plim__engine_estimate(kind, depths[d]));
             assert_true(plim__engine_estimate(kind, depths[d]) <=
                         plim__engine_estimate(engines[e / 2], depths[d]));
             assert_ok(transfer_all(engine, world));
             assert_true(all_blocks_right(world));
             plim__engine_destroy(engine);
-            assert_int_equal(plim_ledger_reserved(job.ledger), before);
+            assert_int_equal(plim__ledger_reserved(job.ledger), before);
         }
         world_end(world);
         free(world);
@@ -331,13 +331,13 @@ static int without_threads(int error)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
     plim__engine_t *engine = NULL;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     if (!refuse_call(SYS_clone3, error) || !refuse_call(SYS_clone, error))
         return EXIT_SKIP;
     if (plim__engine_create(&job, 8, &engine) != PLIM_ERR_IO || engine != NULL)
         return 1;
     return strstr(plim_last_error(), "ulimit -u") != NULL &&
-                   plim_ledger_reserved(job.ledger) == before
+                   plim__ledger_reserved(job.ledger) == before
                ? 0
                : 2;
 }

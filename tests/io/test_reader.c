@@ -89,14 +89,14 @@ static void equals_pread(void **state)
     };
     for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
         plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, engines[e]);
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         for (size_t p = 0; p < 2 * sizeof params / sizeof params[0]; p++) {
             plim__file_t file;
             plim__reader_t *reader;
             const plim__reader_params_t *param = &params[p / 2];
             assert_ok(plim__file_open(world.path, PLIM__FILE_READ, p % 2 == 0, &file));
             assert_ok(plim__reader_create(&job, param, &reader));
-            assert_true(plim_ledger_reserved(job.ledger) - before <=
+            assert_true(plim__ledger_reserved(job.ledger) - before <=
                         (int64_t)plim__reader_estimate(engines[e], param));
             read_batch(reader, &file, &world, 2 * p, param->max_read, 1, true);
             read_batch(reader, &file, &world, 2 * p + 1, param->max_read, 1, false);
@@ -106,7 +106,7 @@ static void equals_pread(void **state)
             plim__reader_destroy(reader);
             plim__file_close(&file);
         }
-        assert_int_equal(plim_ledger_reserved(job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
         test_job_end(&job);
     }
     world_end(&world);

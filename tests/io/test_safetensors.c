@@ -217,7 +217,7 @@ static void writes_tensors_of_any_size_in_fixed_memory(void **state)
         data[i] = (float)i;
     world_make(&world);
     plim__tensor_t tensor = {"big", PLIM_F32, 1, {COUNT, 0, 0, 0}, data};
-    int64_t before = plim_ledger_reserved(world.job.ledger);
+    int64_t before = plim__ledger_reserved(world.job.ledger);
     assert_ok(plim__safetensors_write(&world.job, world.path, notes, 1, &tensor, 1));
     assert_int_equal(stat(world.path, &about), 0);
     assert_int_equal(about.st_size % 4096, COUNT * sizeof *data % 4096);
@@ -226,8 +226,8 @@ static void writes_tensors_of_any_size_in_fixed_memory(void **state)
     assert_ok(plim__safetensors_read(file, &tensor));
     assert_memory_equal(data, again, COUNT * sizeof *data);
     plim__safetensors_close(file);
-    assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
-    assert_true(plim_ledger_peak(world.job.ledger) - before <=
+    assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
+    assert_true(plim__ledger_peak(world.job.ledger) - before <=
                 (int64_t)plim__safetensors_estimate(PLIM__TENSORS_MAX));
     world_end(&world);
     free(again);
@@ -248,13 +248,13 @@ static void holds_the_most_tensors(void **state)
         (void)snprintf(tensors[i].name, sizeof tensors[i].name, "%0*d", PLIM__TENSOR_NAME_MAX - 1,
                        i);
     }
-    int64_t before = plim_ledger_reserved(world.job.ledger);
+    int64_t before = plim__ledger_reserved(world.job.ledger);
     assert_ok(
         plim__safetensors_write(&world.job, world.path, notes, 2, tensors, PLIM__TENSORS_MAX));
     assert_ok(plim__safetensors_open(&world.job, world.path, &file));
     assert_int_equal(plim__safetensors_count(file), PLIM__TENSORS_MAX);
     plim__safetensors_close(file);
-    assert_true(plim_ledger_peak(world.job.ledger) - before <=
+    assert_true(plim__ledger_peak(world.job.ledger) - before <=
                 (int64_t)plim__safetensors_estimate(PLIM__TENSORS_MAX));
     assert_int_equal(
         plim__safetensors_write(&world.job, world.path, notes, 2, tensors, PLIM__TENSORS_MAX + 1),
@@ -356,7 +356,7 @@ static void refuses_hostile_headers(void **state)
     world_t world;
     plim__safetensors_t *file;
     world_make(&world);
-    int64_t before = plim_ledger_reserved(world.job.ledger);
+    int64_t before = plim__ledger_reserved(world.job.ledger);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_raw(world.path, strlen(cases[i].header), cases[i].header, cases[i].data);
         plim_status_t status = plim__safetensors_open(&world.job, world.path, &file);
@@ -367,7 +367,7 @@ static void refuses_hostile_headers(void **state)
             plim__safetensors_close(file);
         else if (strstr(plim_last_error(), cases[i].words) == NULL)
             fail_msg("'%s' does not say '%s'", plim_last_error(), cases[i].words);
-        assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
     }
     world_end(&world);
 }

@@ -309,7 +309,7 @@ static void refuses_giant_windows(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    int64_t process = plim_ledger_reserved(job.ledger);
+    int64_t process = plim__ledger_reserved(job.ledger);
     test_job_end(&job);
     job = test_job_make(process + ((int64_t)40 << 20), 1, PLIM_IO_AUTO);
     /* magic, no flags, a window of 2^(10+21) and of 2^(10+16), one empty last block */

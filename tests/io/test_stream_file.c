@@ -34,9 +34,9 @@ static void stream_and_check(plim_io_engine_t engine, const char *path, size_t s
     char *back = malloc(size + 100000);
     assert_non_null(back);
     plim__stream_t *stream;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__stream_file(&job, path, buffer, &stream));
-    assert_true(plim_ledger_reserved(job.ledger) - before <=
+    assert_true(plim__ledger_reserved(job.ledger) - before <=
                 (int64_t)plim__stream_file_estimate(engine, buffer));
     assert_int_equal(stream->size, size);
     assert_string_equal(stream->name, path);
@@ -54,7 +54,7 @@ static void stream_and_check(plim_io_engine_t engine, const char *path, size_t s
     assert_ok(stream->read(stream, back, 10, &got));
     assert_int_equal(got, 0);
     stream->close(stream);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     free(bytes);
     free(back);
     test_job_end(&job);

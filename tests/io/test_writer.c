@@ -62,9 +62,9 @@ static void write_and_check(plim_io_engine_t engine, size_t buffer, int64_t size
     (void)snprintf(path, sizeof path, "%s/file", directory);
     char *bytes = random_bytes((size_t)size, (uint64_t)size);
     plim__writer_t *writer;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__writer_create(&job, path, buffer, size, &writer));
-    assert_true(plim_ledger_reserved(job.ledger) - before <=
+    assert_true(plim__ledger_reserved(job.ledger) - before <=
                 (int64_t)plim__writer_estimate(engine, buffer, size));
     uint64_t draw = 0;
     for (int64_t at = 0; at < size;) {
@@ -96,7 +96,7 @@ static void write_and_check(plim_io_engine_t engine, size_t buffer, int64_t size
     assert_int_equal(written, size);
     assert_file_is(path, bytes, size, checksums, num_checksums);
     plim__writer_destroy(writer);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     free(bytes);
     test_directory_remove(directory);
     test_job_end(&job);

@@ -188,14 +188,14 @@ static void reads_a_zip_in_a_zip(void **state)
                  (test_zip_form_t){.zip64 = true});
     test_zip_end(&outer);
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     sum_t sum;
     assert_ok(read_bytes(&job, outer.bytes, outer.size, &sum));
     assert_int_equal(sum.bytes, 2 * (int64_t)size + 1000);
     /* Two zips and one ring: what the ledger was told, and no hidden memory besides. */
-    assert_in_range(plim_ledger_peak(job.ledger) - before, 1,
+    assert_in_range(plim__ledger_peak(job.ledger) - before, 1,
                     2 * PLIM__ZIP_ESTIMATE + plim__stream_ahead_estimate((size_t)1 << 20) + 65536);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
     test_zip_free(&inner);
     test_zip_free(&outer);

@@ -46,7 +46,7 @@ static plim_status_t print_all(const plim_job_t *job, char **argv)
     for (int64_t epoch = 0; epoch < atoll(argv[4]); epoch++)
         PLIM_TRY(print_epoch(loader, epoch));
     plim_loader_destroy(loader);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return PLIM_OK;
 }
 

@@ -36,10 +36,10 @@ static void test_gather_counts(void **state)
         assert_ok(plim__bench_gather_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
         assert_int_equal(plan.rows_in_memory, round % 2 == 0);
         assert_true(plan.total <= plan.line && plan.minimum <= plan.total);
-        int64_t before = plim_ledger_reserved(place.job.ledger);
+        int64_t before = plim__ledger_reserved(place.job.ledger);
         assert_ok(plim__bench_gather(&place.job, place.dataset, &plan, 11, &gather, &bare));
-        assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
-        assert_true(plim_ledger_peak(place.job.ledger) - before <=
+        assert_int_equal(plim__ledger_reserved(place.job.ledger), before);
+        assert_true(plim__ledger_peak(place.job.ledger) - before <=
                     plan.total - plan.accounts[0].bytes);
         assert_int_equal(gather.count, 11 * 700);
         assert_int_equal(bare.count, 11 * 700);
@@ -121,13 +121,13 @@ static void test_copies_stay_inside_the_plan(void **state)
     (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         plim_job_t job = test_job_make(256 * MIB, threads, PLIM_IO_AUTO);
-        const int64_t held = plim_ledger_reserved(job.ledger);
+        const int64_t held = plim__ledger_reserved(job.ledger);
         plim_bench_result_t result;
         assert_ok(plim_bench_copies(&job, held + 8 * MIB, 64 * MIB, 1000, 256, 1, &result));
         assert_int_equal(result.count, 1000);
-        assert_true(plim_ledger_peak(job.ledger) <= held + 8 * MIB);
-        assert_true(plim_ledger_peak(job.ledger) > held + 7 * MIB);
-        assert_int_equal(plim_ledger_reserved(job.ledger), held);
+        assert_true(plim__ledger_peak(job.ledger) <= held + 8 * MIB);
+        assert_true(plim__ledger_peak(job.ledger) > held + 7 * MIB);
+        assert_int_equal(plim__ledger_reserved(job.ledger), held);
         test_job_end(&job);
     }
 }
@@ -155,7 +155,7 @@ static plim_status_t run_one(plim_job_t *job, void *context)
     case 2:
         return plim_bench_reads(job, failing->dataset, "indices.npy", 100, 8, 4, 1, &result);
     case 3:
-        return plim_bench_copies(job, plim_ledger_line(job->ledger), MIB, 100, 8, 1, &result);
+        return plim_bench_copies(job, plim__ledger_line(job->ledger), MIB, 100, 8, 1, &result);
     default:
         sampled.batch_size = 16;
         return plim__load_plan(job, failing->dataset, &sampled, &wishes, &plan);

@@ -134,7 +134,7 @@ static world_t make_world(const way_t *way)
 static void end_world(world_t *world)
 {
     faults_off();
-    plim_dataset_close(world->dataset);
+    plim_dataset_release(world->dataset);
     test_job_end(&world->job);
 }
 

@@ -229,11 +229,11 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
                 plim_batch_release(batch);
             }
             if (epoch == 1) {
-                reserved = plim_ledger_reserved(fixture.job.ledger);
+                reserved = plim__ledger_reserved(fixture.job.ledger);
                 resident = resident_bytes();
             }
         }
-        assert_int_equal(plim_ledger_reserved(fixture.job.ledger), reserved);
+        assert_int_equal(plim__ledger_reserved(fixture.job.ledger), reserved);
         if (TEST_SANITIZED)
             print_message("skipped: resident bytes, which are the sanitizer's too\n");
         else

@@ -65,7 +65,7 @@ static void test_it_lives_as_long_as_it_is_held(void **state)
     static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
     const plim_recipe_t recipe = PLIM_RECIPE_INIT;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    const int64_t before = plim_ledger_reserved(place.job.ledger);
+    const int64_t before = plim__ledger_reserved(place.job.ledger);
     plim_plan_t *plan;
     (void)state;
     assert_ok(plim_load_plan(&place.job, place.dataset, &recipe, NULL, &plan));
@@ -75,7 +75,7 @@ static void test_it_lives_as_long_as_it_is_held(void **state)
     assert_true(plim_plan_peak(plan) > 0);
     plim_plan_release(plan);
     plim_plan_release(NULL);
-    assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(place.job.ledger), before);
     test_place_close(&place);
 }
 

@@ -15,10 +15,10 @@ static void test_sizes_are_plausible(void **state)
     (void)state;
     recipe.fanout[0] = 3;
     recipe.fanout[1] = -1;
-    int64_t before = plim_ledger_reserved(place.job.ledger);
+    int64_t before = plim__ledger_reserved(place.job.ledger);
     assert_ok(plim__probe_run(&place.job, place.dataset, &recipe, &trial));
-    assert_int_equal(plim_ledger_reserved(place.job.ledger), before);
-    assert_true(plim_ledger_peak(place.job.ledger) - before <=
+    assert_int_equal(plim__ledger_reserved(place.job.ledger), before);
+    assert_true(plim__ledger_peak(place.job.ledger) - before <=
                 (int64_t)plim__probe_estimate(&place.job, place.dataset, &recipe) + (4 << 20));
     assert_int_equal(trial.count, PLIM__PROBE_SIZES);
     for (int i = 0; i < trial.count; i++) {

@@ -64,9 +64,9 @@ static void splits_come_as_the_files_say(void **state)
         plim_dataset_t *dataset =
             make(&job, name, &(test_graph_t){.num_nodes = 10000, .num_classes = 9, .seed = 3});
         plim__seeds_t *seeds;
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         assert_ok(plim__seeds_create(&job, dataset, 5, &seeds));
-        assert_true(plim_ledger_peak(job.ledger) - before <=
+        assert_true(plim__ledger_peak(job.ledger) - before <=
                     (int64_t)plim__seeds_estimate(&job, dataset));
         int64_t *labels = read_column(name, "labels.npy", 10000);
         for (int split = 0; split < 3; split++) {
@@ -90,8 +90,8 @@ static void splits_come_as_the_files_say(void **state)
         }
         free(labels);
         plim__seeds_destroy(seeds);
-        assert_int_equal(plim_ledger_reserved(job.ledger), before);
-        plim_dataset_close(dataset);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
+        plim_dataset_release(dataset);
         test_job_end(&job);
     }
 }
@@ -131,7 +131,7 @@ static void targets_come_as_rows(void **state)
     for (int64_t i = 0; i < ROWS; i++)
         assert_memory_equal(got + i * TARGETS, targets + ids[i] * TARGETS, TARGETS * sizeof *got);
     plim__seeds_destroy(seeds);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -161,7 +161,7 @@ static void orders_depend_on_seed_and_epoch_alone(void **state)
     assert_memory_not_equal(a, c, sizeof a);
     plim__seeds_destroy(other);
     plim__seeds_destroy(one);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -193,7 +193,7 @@ static void every_order_is_as_likely(void **state)
     assert_int_equal(occurring, 24);
     assert_true(chi < 49.7); /* 23 degrees of freedom: 0.1 % */
     plim__seeds_destroy(seeds);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
 
     enum { PLACES = 11, MORE = 55000 };
     dataset = make(&job, "eleven", &(test_graph_t){.num_nodes = 33, .num_classes = 2, .seed = 1});
@@ -213,7 +213,7 @@ static void every_order_is_as_likely(void **state)
     }
     assert_true(chi < 149.4); /* 100 degrees of freedom: 0.1 % */
     plim__seeds_destroy(seeds);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -260,7 +260,7 @@ static void large_splits_are_permuted(void **state)
     free(seen);
     free(ids);
     plim__seeds_destroy(seeds);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -294,11 +294,11 @@ static void damaged_files_are_named(void **state)
         plim_dataset_t *dataset =
             make(&job, name, &(test_graph_t){.num_nodes = 300, .num_classes = 5, .seed = 1});
         overwrite(name, damages[i].column, damages[i].index, damages[i].value);
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         assert_int_equal(plim__seeds_create(&job, dataset, 1, &seeds), PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), damages[i].word));
-        assert_int_equal(plim_ledger_reserved(job.ledger), before);
-        plim_dataset_close(dataset);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
+        plim_dataset_release(dataset);
     }
     test_job_end(&job);
 }
@@ -319,7 +319,7 @@ static void survives_each_failing_arena(void **state)
     plim_dataset_t *dataset =
         make(&job, "failing", &(test_graph_t){.num_nodes = 300, .num_classes = 5, .seed = 1});
     test_fail_each_arena(&job, create_once, dataset);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     plim__seeds_destroy(NULL);
     test_job_end(&job);
 }

@@ -285,14 +285,15 @@ static int check(const plim__load_window_params_t *params, int epochs)
     fake_rows_t rows = fake_rows();
     plim__load_window_t *window = NULL;
     int windows = 0;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__load_window_create(&job, params, &graph.source,
                                        params->rows > 0 ? &rows.source : NULL, &window));
     for (int epoch = 0; epoch < epochs; epoch++)
         windows = check_epoch(window, params, epoch);
-    assert_int_equal(plim_ledger_reserved(job.ledger) - before, plim__load_window_estimate(params));
+    assert_int_equal(plim__ledger_reserved(job.ledger) - before,
+                     plim__load_window_estimate(params));
     plim__load_window_destroy(window);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
     return windows;
 }
@@ -534,7 +535,7 @@ static void test_held_rows(void **state)
     plim__load_window_destroy(window);
     plim__rows_destroy(disk);
     plim__rows_destroy(truth);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
     test_directory_remove(directory);
 }

@@ -72,7 +72,7 @@ static void world_end(world_t *world)
         plim__rows_destroy(world->rows[i]);
     }
     plim__offsets_destroy(world->offsets);
-    plim_dataset_close(world->dataset);
+    plim_dataset_release(world->dataset);
     free(world->lines);
     test_job_end(&world->job);
     test_directory_remove(world->directory);

@@ -12,10 +12,10 @@ static void reserves_and_releases(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     plim__arena_t arena;
     assert_ok(plim__arena_create(job.ledger, "thing", 10000, &arena));
-    assert_int_equal(plim_ledger_reserved(job.ledger) - before, 12288);
+    assert_int_equal(plim__ledger_reserved(job.ledger) - before, 12288);
     char *first = plim__arena_carve(&arena, 100, 1, 1);
     char *second = plim__arena_carve(&arena, 1, 8192, 4096);
     assert_non_null(first);
@@ -25,7 +25,7 @@ static void reserves_and_releases(void **state)
     assert_int_equal(plim__arena_check(&arena), PLIM_ERR_BUDGET);
     assert_null(plim__arena_carve(&arena, SIZE_MAX / 2, 4, 1));
     plim__arena_destroy(&arena);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 
@@ -49,12 +49,12 @@ static void lays_an_object_out(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     object_t draft = {.count = 3}, *object = NULL;
     assert_int_equal(plim__object_bytes(lay_out, &draft, sizeof draft), 4 * 4096);
     assert_ok(plim__object_create(job.ledger, "object", lay_out, &draft, sizeof draft, &draft.arena,
                                   &object));
-    assert_int_equal(plim_ledger_reserved(job.ledger) - before, 4 * 4096);
+    assert_int_equal(plim__ledger_reserved(job.ledger) - before, 4 * 4096);
     assert_int_equal(object->count, 3);
     memset(object->pages, 1, 3 * 4096);
     memset(object->numbers, 1, 3 * sizeof(int));
@@ -68,7 +68,7 @@ static void lays_an_object_out(void **state)
     assert_int_equal(plim__object_create(job.ledger, "object", lay_out, &giant, sizeof giant,
                                          &giant.arena, &object),
                      PLIM_ERR_BUDGET);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 
@@ -77,11 +77,11 @@ static void refuses_past_the_line(void **state)
     (void)state;
     plim_job_t job = test_job_make((int64_t)256 << 20, 1, PLIM_IO_AUTO);
     plim__arena_t arena;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_int_equal(plim__arena_create(job.ledger, "giant", (size_t)1 << 40, &arena),
                      PLIM_ERR_BUDGET);
     assert_int_equal(plim__arena_create(job.ledger, "giant", SIZE_MAX, &arena), PLIM_ERR_BUDGET);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 

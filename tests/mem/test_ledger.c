@@ -34,25 +34,25 @@ static int fill(int64_t line, int threads)
     plim_ledger_t *ledger;
     plim__arena_t arenas[PIECES];
     int account;
-    if (plim_ledger_create(line, &ledger) != PLIM_OK)
+    if (plim__ledger_create(line, &ledger) != PLIM_OK)
         return 10;
     size_t stacks = (size_t)threads * PLIM__STACK_BYTES;
     if (plim__ledger_reserve(ledger, "stacks", stacks, &account) != PLIM_OK)
         return 11;
     for (int i = 0; i < PIECES; i++) {
-        size_t size = (size_t)plim_ledger_available(ledger) / (size_t)(PIECES - i) & ~(size_t)4095;
+        size_t size = (size_t)plim__ledger_available(ledger) / (size_t)(PIECES - i) & ~(size_t)4095;
         if (plim__arena_create(ledger, "filling", size, &arenas[i]) != PLIM_OK)
             return 12;
         memset(arenas[i].base, 1, size);
     }
     if (plim__parallel(threads, use_stack, NULL) != PLIM_OK)
         return 13;
-    if (plim_ledger_available(ledger) >= 4096)
+    if (plim__ledger_available(ledger) >= 4096)
         return 14;
     for (int i = 0; i < PIECES; i++)
         plim__arena_destroy(&arenas[i]);
     plim__ledger_release(ledger, account, stacks);
-    plim_ledger_destroy(ledger);
+    plim__ledger_destroy(ledger);
     return 0;
 }
 
@@ -179,7 +179,7 @@ static void an_account_says_what_was_touched(void **state)
     assert_ok(plim__arena_create(job.ledger, "touched", 20 * PLIM__PAGE, &first));
     memset(first.base, 1, 2 * PLIM__PAGE);
     plim__arena_destroy(&first);
-    assert_true(plim_ledger_accounts(job.ledger, 64, infos) > account);
+    assert_true(plim__ledger_accounts(job.ledger, 64, infos) > account);
     assert_int_equal(infos[account].peak, 30 * PLIM__PAGE);
     assert_int_equal(infos[account].touched, 8 * PLIM__PAGE);
     test_job_end(&job);
@@ -189,12 +189,12 @@ static void the_smallest_line_is_refused_with_words(void **state)
 {
     (void)state;
     plim_ledger_t *ledger = NULL;
-    assert_int_equal(plim_ledger_create(4096, &ledger), PLIM_ERR_BUDGET);
-    assert_int_equal(plim_ledger_create(-1, &ledger), PLIM_ERR_BUDGET);
+    assert_int_equal(plim__ledger_create(4096, &ledger), PLIM_ERR_BUDGET);
+    assert_int_equal(plim__ledger_create(-1, &ledger), PLIM_ERR_BUDGET);
     assert_null(ledger);
     assert_non_null(strstr(plim_last_error(), "process"));
     assert_non_null(strstr(plim_last_error(), "--memory"));
-    plim_ledger_destroy(NULL);
+    plim__ledger_destroy(NULL);
 }
 
 static void accounts_add_up(void **state)
@@ -203,25 +203,25 @@ static void accounts_add_up(void **state)
     plim_job_t job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
     plim_account_info_t infos[64];
     int account, other, again;
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__ledger_reserve(job.ledger, "first", 1000, &account));
     assert_ok(plim__ledger_reserve(job.ledger, "second", 2000, &other));
     assert_ok(plim__ledger_reserve(job.ledger, "first", 500, &again));
     assert_int_equal(account, again);
     assert_int_not_equal(account, other);
     plim__ledger_release(job.ledger, other, 2000);
-    int count = plim_ledger_accounts(job.ledger, 64, infos);
+    int count = plim__ledger_accounts(job.ledger, 64, infos);
     int64_t sum = 0;
     for (int i = 0; i < count; i++)
         sum += infos[i].reserved;
-    assert_int_equal(sum, plim_ledger_reserved(job.ledger));
+    assert_int_equal(sum, plim__ledger_reserved(job.ledger));
     assert_int_equal(sum, before + 1500);
-    assert_int_equal(plim_ledger_peak(job.ledger), before + 3500);
-    assert_int_equal(plim_ledger_available(job.ledger), plim_ledger_line(job.ledger) - sum);
+    assert_int_equal(plim__ledger_peak(job.ledger), before + 3500);
+    assert_int_equal(plim__ledger_available(job.ledger), plim__ledger_line(job.ledger) - sum);
     assert_string_equal(infos[0].name, "process");
     assert_string_equal(infos[other].name, "second");
     assert_int_equal(infos[other].peak, 2000);
-    assert_int_equal(plim_ledger_accounts(job.ledger, 0, infos), count);
+    assert_int_equal(plim__ledger_accounts(job.ledger, 0, infos), count);
     test_job_end(&job);
 }
 
@@ -234,36 +234,36 @@ static void code_gives_way(void **state)
     const int64_t line = (int64_t)1 << 30, more = (int64_t)1 << 20;
     plim_ledger_t *ledger;
     int account, last;
-    assert_ok(plim_ledger_create(line, &ledger));
+    assert_ok(plim__ledger_create(line, &ledger));
     const int64_t spare = plim__ledger_spare(ledger);
     plim__ledger_add_spare(ledger, more);
     assert_int_equal(plim__ledger_spare(ledger), spare + more);
-    const size_t all = (size_t)(plim_ledger_available(ledger) + spare + more);
+    const size_t all = (size_t)(plim__ledger_available(ledger) + spare + more);
     assert_ok(plim__ledger_reserve(ledger, "all", all, &account));
-    assert_int_equal(plim_ledger_available(ledger), -spare - more);
-    assert_int_equal(plim_ledger_peak(ledger), line);
+    assert_int_equal(plim__ledger_available(ledger), -spare - more);
+    assert_int_equal(plim__ledger_peak(ledger), line);
     assert_int_equal(plim__ledger_reserve(ledger, "one more", 1, &last), PLIM_ERR_BUDGET);
     plim__ledger_release(ledger, account, all);
     plim__ledger_add_spare(ledger, -more);
     assert_int_equal(plim__ledger_spare(ledger), spare);
-    plim_ledger_destroy(ledger);
+    plim__ledger_destroy(ledger);
 }
 
 static void names_without_end(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make((int64_t)1 << 30, 1, PLIM_IO_AUTO);
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     int accounts[200];
     for (int i = 0; i < 200; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "account %d", i);
         assert_ok(plim__ledger_reserve(job.ledger, name, 4096, &accounts[i]));
     }
-    assert_int_equal(plim_ledger_reserved(job.ledger), before + (int64_t)200 * 4096);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before + (int64_t)200 * 4096);
     for (int i = 0; i < 200; i++)
         plim__ledger_release(job.ledger, accounts[i], 4096);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 

@@ -83,7 +83,7 @@ static void check_machine(const char *machine, const char *root, const plim_limi
 static void finds_what_recorded_machines_have(void **state)
 {
     (void)state;
-    static plim_limits_t limits;
+    static plim_limits_t limits = PLIM_LIMITS_INIT;
     static char text[16384];
     char *environment[128];
     int machines = 0;
@@ -95,7 +95,8 @@ static void finds_what_recorded_machines_have(void **state)
         char root[768];
         (void)snprintf(root, sizeof root, "%s/%s", MACHINES, entry->d_name);
         read_environment(root, text, sizeof text, environment, 128);
-        plim_limit_options_t options = {.root = root, .environment = environment};
+        plim_limit_options_t options = {
+            .size = sizeof options, .root = root, .environment = environment};
         assert_ok(plim_limits_discover(&options, &limits));
         check_machine(entry->d_name, root, &limits);
         machines++;
@@ -107,9 +108,10 @@ static void finds_what_recorded_machines_have(void **state)
 static void wishes_count_as_limits(void **state)
 {
     (void)state;
-    static plim_limits_t limits;
+    static plim_limits_t limits = PLIM_LIMITS_INIT;
     char *environment[] = {NULL};
-    plim_limit_options_t options = {.memory = (int64_t)1 << 30,
+    plim_limit_options_t options = {.size = sizeof options,
+                                    .memory = (int64_t)1 << 30,
                                     .threads = 1,
                                     .root = MACHINES "/v2-docker",
                                     .environment = environment};
@@ -129,11 +131,12 @@ static void wishes_count_as_limits(void **state)
 static void finds_nothing_where_nothing_is(void **state)
 {
     (void)state;
-    static plim_limits_t limits;
+    static plim_limits_t limits = PLIM_LIMITS_INIT;
     char root[512];
     char *environment[] = {NULL};
     test_directory_make(root);
-    plim_limit_options_t options = {.root = root, .environment = environment};
+    plim_limit_options_t options = {
+        .size = sizeof options, .root = root, .environment = environment};
     assert_ok(plim_limits_discover(&options, &limits));
     assert_int_equal(limits.num_memory, 1);
     assert_int_equal(limits.memory[0].value, PLIM_LINE_NONE);
@@ -156,7 +159,8 @@ static void assert_in_child(int (*body)(void))
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static plim_limits_t own; /* large: not on the stack of a child that has little */
+static plim_limits_t own =
+    PLIM_LIMITS_INIT; /* large: not on the stack of a child that has little */
 
 /* The value of the first own limit whose source begins so; -1 when there is none. */
 static int64_t own_limit(const plim_limit_t *list, int count, const char *source)
@@ -169,7 +173,7 @@ static int64_t own_limit(const plim_limit_t *list, int count, const char *source
 
 static int64_t own_memory(const char *source)
 {
-    plim_limit_options_t options = {0};
+    plim_limit_options_t options = PLIM_LIMIT_OPTIONS_INIT;
     return plim_limits_discover(&options, &own) == PLIM_OK
                ? own_limit(own.memory, own.num_memory, source)
                : -1;
@@ -232,11 +236,11 @@ static void finds_what_this_process_has(void **state)
 static void finds_the_limit_of_a_real_group(void **state)
 {
     (void)state;
-    static plim_limits_t limits;
+    static plim_limits_t limits = PLIM_LIMITS_INIT;
     test_cgroup_t group;
     if (!test_cgroup_make(REAL_LIMIT, &group))
         skip();
-    plim_limit_options_t options = {0};
+    plim_limit_options_t options = PLIM_LIMIT_OPTIONS_INIT;
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     pid_t child = fork();

@@ -45,13 +45,13 @@ static void sees_memory_come_and_go(void **state)
         skip();
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_meter_t *meter;
-    plim_sample_t before, full, after;
-    assert_ok(plim_meter_open(job.ledger, &meter));
-    plim_meter_read(meter, &before);
+    plim_sample_t before = PLIM_SAMPLE_INIT, full = before, after = before;
+    assert_ok(plim_meter_open(&job, &meter));
+    assert_ok(plim_meter_read(meter, &before));
     char *piece = touch_piece();
-    plim_meter_read(meter, &full);
+    assert_ok(plim_meter_read(meter, &full));
     assert_int_equal(munmap(piece, PIECE), 0);
-    plim_meter_read(meter, &after);
+    assert_ok(plim_meter_read(meter, &after));
     /* The kernel counts pages in batches a thread and CPU: a few hundred KiB are its right. */
     const int64_t slack = (int64_t)2 << 20;
     assert_near(full.anonymous_bytes - before.anonymous_bytes, (int64_t)PIECE, slack);
@@ -67,15 +67,16 @@ static void sees_memory_come_and_go(void **state)
 /* In a group of its own: what the meter must say, 0 when it does. */
 static int child_in_group(const test_cgroup_t *group)
 {
-    plim_ledger_t *ledger;
+    plim_job_t job;
     plim_meter_t *meter;
-    plim_sample_t sample;
-    if (!test_cgroup_enter(group) || plim_ledger_create(PLIM_LINE_NONE, &ledger) != PLIM_OK ||
-        plim_meter_open(ledger, &meter) != PLIM_OK)
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
+    if (!test_cgroup_enter(group) ||
+        test_job_try(PLIM_LINE_NONE, 1, PLIM_IO_AUTO, &job) != PLIM_OK ||
+        plim_meter_open(&job, &meter) != PLIM_OK)
         return 1;
     char *piece = touch_piece();
     (void)munmap(piece, PIECE);
-    plim_meter_read(meter, &sample);
+    (void)plim_meter_read(meter, &sample);
     if (sample.group_bytes < 0 || sample.group_bytes > (int64_t)PIECE / 2)
         return 2;
     if (sample.group_peak_bytes != -1 &&
@@ -122,9 +123,9 @@ static plim_sample_t read_below(const char *root)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_meter_t *meter;
-    plim_sample_t sample;
-    assert_ok(plim__meter_open_below(job.ledger, root, &meter));
-    plim_meter_read(meter, &sample);
+    plim_sample_t sample = PLIM_SAMPLE_INIT;
+    assert_ok(plim__meter_open_below(&job, root, &meter));
+    assert_ok(plim_meter_read(meter, &sample));
     plim_meter_close(meter);
     test_job_end(&job);
     return sample;
@@ -195,7 +196,7 @@ static plim_status_t open_and_close(plim_job_t *job, void *context)
 {
     plim_meter_t *meter;
     (void)context;
-    plim_status_t status = plim_meter_open(job->ledger, &meter);
+    plim_status_t status = plim_meter_open(job, &meter);
     if (status == PLIM_OK)
         plim_meter_close(meter);
     return status;

@@ -109,9 +109,9 @@ static void bench_run(bench_t *bench)
     const int64_t in = bench->params.in, out = bench->params.out;
     assert_ok(plim__dense_library_begin(job.ledger));
     assert_ok(plim__team_create(job.ledger, bench->params.workers, &team));
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__dense_create(job.ledger, &bench->params, &dense));
-    assert_true(plim_ledger_reserved(job.ledger) - before <=
+    assert_true(plim__ledger_reserved(job.ledger) - before <=
                 (int64_t)plim__dense_estimate(&bench->params));
     const int64_t cut = in / 3;
     float *part = room((size_t)(in * out) * sizeof(float));
@@ -407,13 +407,13 @@ static void the_heap_is_within_the_estimate(void **state)
                 params.out = some[i].out;
                 params.element = (plim__element_t)element;
                 params.workers = workers;
-                const int64_t reserved = plim_ledger_reserved(rig.job.ledger);
+                const int64_t reserved = plim__ledger_reserved(rig.job.ledger);
                 const size_t before = heap_bytes();
                 assert_ok(plim__dense_create(rig.job.ledger, &params, &dense));
                 const size_t taken = heap_bytes() - before;
                 plim__dense_destroy(dense);
-                assert_int_equal(plim_ledger_reserved(rig.job.ledger), reserved);
-                const int count = plim_ledger_accounts(rig.job.ledger, 16, accounts);
+                assert_int_equal(plim__ledger_reserved(rig.job.ledger), reserved);
+                const int count = plim__ledger_accounts(rig.job.ledger, 16, accounts);
                 int64_t held = 0;
                 for (int a = 0; a < count && a < 16; a++)
                     if (strcmp(accounts[a].name, "oneDNN") == 0)
@@ -467,23 +467,23 @@ static void failures_leave_nothing(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim__dense_destroy(NULL);
     test_fail_each_arena(&job, make_and_end, &params);
-    const int64_t taken = plim_ledger_reserved(job.ledger);
+    const int64_t taken = plim__ledger_reserved(job.ledger);
     test_job_end(&job);
     bool refused = false, made = false;
     for (size_t room_bytes = 0; !made; room_bytes += (size_t)256 << 10) {
         job = test_job_make(taken + ((int64_t)64 << 20), 1, PLIM_IO_AUTO);
         int account;
         const int64_t available =
-            plim_ledger_available(job.ledger) + plim__ledger_spare(job.ledger);
+            plim__ledger_available(job.ledger) + plim__ledger_spare(job.ledger);
         assert_true(room_bytes <= plim__dense_estimate(&params) + ((size_t)256 << 10));
         assert_ok(
             plim__ledger_reserve(job.ledger, "taken", (size_t)available - room_bytes, &account));
-        const int64_t before = plim_ledger_reserved(job.ledger);
+        const int64_t before = plim__ledger_reserved(job.ledger);
         plim_status_t status = make_and_end(&job, &params);
         made = status == PLIM_OK;
         refused = refused || status == PLIM_ERR_BUDGET;
         assert_true(made || status == PLIM_ERR_BUDGET);
-        assert_int_equal(plim_ledger_reserved(job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
         plim__ledger_release(job.ledger, account, (size_t)available - room_bytes);
         test_job_end(&job);
     }
@@ -494,15 +494,15 @@ static void the_library_is_held_once(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     const int64_t bytes = (int64_t)plim__dense_library_bytes();
     assert_ok(plim__dense_library_begin(job.ledger));
     assert_ok(plim__dense_library_begin(job.ledger));
-    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before + bytes);
     plim__dense_library_end(job.ledger);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before + bytes);
     plim__dense_library_end(job.ledger);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
     assert_non_null(strstr(plim__dense_library_version(), "oneDNN "));
 }

@@ -362,14 +362,14 @@ static void test_a_step_allocates_nothing(void **state)
             (void)run_step(&bed, &bed.batch.batch, 0);
             plim__model_gather_gradients(bed.model);
         }
-        const int64_t reserved = plim_ledger_reserved(bed.job.ledger);
+        const int64_t reserved = plim__ledger_reserved(bed.job.ledger);
         const size_t heap = mallinfo2().uordblks;
         for (int step = 0; step < 20; step++) {
             (void)run_step(&bed, &bed.batch.batch, 0);
             plim__model_gather_gradients(bed.model);
             plim__model_changed(bed.model);
         }
-        assert_int_equal(plim_ledger_reserved(bed.job.ledger), reserved);
+        assert_int_equal(plim__ledger_reserved(bed.job.ledger), reserved);
         assert_int_equal(mallinfo2().uordblks, heap);
         bed_end(&bed);
     }
@@ -414,9 +414,9 @@ static void test_the_estimate_is_enough(void **state)
             setting.model.precision = variant / 2 != 0 ? PLIM_PRECISION_BF16 : PLIM_PRECISION_F32;
             bed_t bed = bed_make(&setting, 2);
             const plim__model_params_t params = params_of(&setting, &bed.batch.batch, 2);
-            const int64_t with = plim_ledger_reserved(bed.job.ledger);
+            const int64_t with = plim__ledger_reserved(bed.job.ledger);
             plim__model_destroy(bed.model);
-            const int64_t without = plim_ledger_reserved(bed.job.ledger);
+            const int64_t without = plim__ledger_reserved(bed.job.ledger);
             assert_true(with - without <=
                         (int64_t)(plim__model_estimate(&params) + plim__dense_library_bytes()));
             assert_ok(plim__model_create(bed.job.ledger, bed.team, &params, &bed.model));

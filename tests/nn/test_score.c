@@ -13,10 +13,10 @@ static plim__score_t *score_of(plim_metric_t metric, plim_loss_t loss, int64_t r
                                int64_t columns)
 {
     plim__score_t *score = NULL;
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__score_create(job.ledger, metric, loss, rows, columns, &score));
     const size_t estimate = plim__score_estimate(metric, rows, columns);
-    assert_true(plim_ledger_reserved(job.ledger) - before <= (int64_t)(estimate + 4096));
+    assert_true(plim__ledger_reserved(job.ledger) - before <= (int64_t)(estimate + 4096));
     return score;
 }
 

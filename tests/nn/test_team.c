@@ -172,11 +172,11 @@ static plim_status_t make_and_end(plim_job_t *job, void *context)
 {
     (void)context;
     plim__team_t *team;
-    const int64_t before = plim_ledger_reserved(job->ledger);
+    const int64_t before = plim__ledger_reserved(job->ledger);
     plim_status_t status = plim__team_create(job->ledger, 3, &team);
     if (status != PLIM_OK)
         return status;
-    assert_true(plim_ledger_reserved(job->ledger) - before <= (int64_t)plim__team_estimate(3));
+    assert_true(plim__ledger_reserved(job->ledger) - before <= (int64_t)plim__team_estimate(3));
     plim__team_destroy(team);
     return PLIM_OK;
 }

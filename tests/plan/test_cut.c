@@ -49,7 +49,7 @@ static plim_dataset_t *from_shape(const plim_job_t *job, size_t which)
             manifest.files[i].shape[1] = cases[which].targets;
         }
     assert_ok(plim__dataset_from_manifest(job, "targets", &manifest, &targets));
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return targets;
 }
 
@@ -126,7 +126,7 @@ static void the_cut_is_the_largest_that_fits(void **state)
                              seeds);
         }
         assert_true(before > 1);
-        plim_dataset_close(dataset);
+        plim_dataset_release(dataset);
     }
     test_job_end(&job);
 }

@@ -84,8 +84,8 @@ static void degrees_are_as_generated(void **state)
         plim_dataset_t *planned, *made = generate(&job, i, directory);
         assert_ok(plim_dataset_from_shape(&job, &options, &planned));
         check_same(made, planned);
-        plim_dataset_close(planned);
-        plim_dataset_close(made);
+        plim_dataset_release(planned);
+        plim_dataset_release(made);
     }
     test_directory_remove(directory);
     test_job_end(&job);
@@ -124,8 +124,8 @@ static void plans_are_near_the_real_ones(void **state)
             assert_in_range(expected.total, real.total * (100 - percent) / 100,
                             real.total * (100 + percent) / 100);
         }
-        plim_dataset_close(planned);
-        plim_dataset_close(made);
+        plim_dataset_release(planned);
+        plim_dataset_release(made);
     }
     test_directory_remove(directory);
     test_job_end(&job);
@@ -138,11 +138,11 @@ static void nothing_can_be_read(void **state)
     plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = some_training();
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     plim_dataset_t *dataset;
     plim__train_plan_t plan;
     plim_loader_t *loader;
-    plim_dataset_report_t report;
+    plim_dataset_report_t report = PLIM_DATASET_REPORT_INIT;
     options.shape = "papers100M";
     assert_ok(plim_dataset_from_shape(&job, &options, &dataset));
     assert_int_equal(plim_dataset_info(dataset)->num_nodes, 111059956);
@@ -150,10 +150,10 @@ static void nothing_can_be_read(void **state)
     assert_int_equal(plim__loader_create(&job, dataset, &plan.load, &loader), PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "only a shape"));
     assert_int_equal(plim_dataset_inspect(&job, dataset, true, &report), PLIM_ERR_USAGE);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     options.shape = "no such";
     assert_int_equal(plim_dataset_from_shape(&job, &options, &dataset), PLIM_ERR_USAGE);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 
@@ -165,7 +165,7 @@ static plim_status_t from_shape(plim_job_t *job, void *context)
     options.shape = "products";
     plim_status_t status = plim_dataset_from_shape(job, &options, &dataset);
     if (status == PLIM_OK)
-        plim_dataset_close(dataset);
+        plim_dataset_release(dataset);
     return status;
 }
 

@@ -136,14 +136,14 @@ static int64_t run_epoch(const test_place_t *place, const plim__load_plan_t *pla
         plim_batch_release(batch);
     }
     plim_loader_destroy(loader);
-    return plim_ledger_peak(place->job.ledger);
+    return plim__ledger_peak(place->job.ledger);
 }
 
 /* What of the plan stood on the ledger before: accounts of the process and the open dataset. */
 static int64_t held_before(const test_place_t *place, const plim__load_plan_t *plan)
 {
     plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
-    int count = plim_ledger_accounts(place->job.ledger, PLIM__PLAN_ACCOUNTS, infos);
+    int count = plim__ledger_accounts(place->job.ledger, PLIM__PLAN_ACCOUNTS, infos);
     int64_t held = 0;
     for (int i = 0; i < plan->num_accounts; i++)
         for (int j = 0; j < count; j++)
@@ -212,7 +212,7 @@ static void test_runs_stay_inside_their_plans(void **state)
                 plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
             if (status == PLIM_OK) {
                 check_sums(&plan);
-                int64_t before = plim_ledger_reserved(place.job.ledger);
+                int64_t before = plim__ledger_reserved(place.job.ledger);
                 int64_t peak = run_epoch(&place, &plan, &hash);
                 assert_true(peak - before <= plan.total - held_before(&place, &plan));
                 assert_int_equal(hash, wanted);
@@ -220,7 +220,7 @@ static void test_runs_stay_inside_their_plans(void **state)
                 assert_int_equal(status, PLIM_ERR_BUDGET);
                 assert_non_null(strstr(plim_last_error(), "--memory"));
             }
-            plim_dataset_close(place.dataset);
+            plim_dataset_release(place.dataset);
             test_job_end(&place.job);
         }
         test_place_close(&free_place);
@@ -325,7 +325,7 @@ static void test_packed_rows_outlast_the_process(void **state)
         plim__load_plan_t plan;
         int account;
         assert_ok(plim_dataset_open(&job, place.path, &dataset));
-        const int64_t own = plim_ledger_reserved(job.ledger) - plim__footprint_growth(line);
+        const int64_t own = plim__ledger_reserved(job.ledger) - plim__footprint_growth(line);
         assert_ok(plim__ledger_reserve(job.ledger, "others",
                                        (size_t)(held + (starts[i] << 10) - own), &account));
         assert_ok(plim__load_plan(&job, dataset, &recipe, &wishes, &plan));
@@ -336,7 +336,7 @@ static void test_packed_rows_outlast_the_process(void **state)
             plim_loader_destroy(loader);
         }
         assert_true(kept > 0 && plan.row_cache_bytes == kept);
-        plim_dataset_close(dataset);
+        plim_dataset_release(dataset);
         test_job_end(&job);
     }
     test_place_close(&place);

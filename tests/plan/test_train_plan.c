@@ -113,7 +113,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim_loader_t *loader;
     plim_batch_t *batch;
     plim_ledger_t *ledger = place->job.ledger;
-    const int64_t before = plim_ledger_reserved(ledger);
+    const int64_t before = plim__ledger_reserved(ledger);
     assert_ok(plim__team_create(ledger, threads, &team));
     assert_ok(plim__loader_create(&place->job, place->dataset, &plan->load, &loader));
     assert_ok(plim__dense_library_begin(ledger));
@@ -123,7 +123,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
                                  params.num_outputs, &score));
     const bool gives = plan->total + (int64_t)PLIM__PAGE >= plan->line; /* code its way */
     const int64_t most = plan->total + (gives ? plan->load.spare : 0);
-    assert_true(plim_ledger_reserved(ledger) - before <= most);
+    assert_true(plim__ledger_reserved(ledger) - before <= most);
     plim__model_initialise(model, 1);
     plim__model_changed(model);
     if (info->num_graphs == 0) /* the graphs of test_dataset_make are not apart */
@@ -137,13 +137,13 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
         assert_ok(plim__model_forward(model, batch, &pass, &output));
         plim_batch_release(batch);
     }
-    assert_true(plim_ledger_peak(ledger) - before <= most);
+    assert_true(plim__ledger_peak(ledger) - before <= most);
     plim_loader_destroy(loader);
     plim__score_destroy(score);
     plim__model_destroy(model);
     plim__team_destroy(team);
     plim__dense_library_end(ledger);
-    assert_int_equal(plim_ledger_reserved(ledger), before);
+    assert_int_equal(plim__ledger_reserved(ledger), before);
 }
 
 /* Under the least line and under more, whatever is planned can be made and holds every batch. */
@@ -386,7 +386,7 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
     assert_ok(plim__evaluation_plan(&tight, dataset, &training, &plan));
     assert_true(plan.minimum < trained.minimum && plan.load.part_seeds > 0);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&tight);
     tight = test_job_make(plan.minimum - 2 * MIB, 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&tight, place.path, &dataset));
@@ -394,7 +394,7 @@ static void evaluation_has_a_plan_of_its_own(void **state)
     assert_non_null(strstr(plim_last_error(), "evaluation on batches of 1024"));
     assert_non_null(strstr(plim_last_error(), "--exact"));
     assert_null(strstr(plim_last_error(), "smaller"));
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&tight);
     test_place_close(&place);
 }

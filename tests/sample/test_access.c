@@ -60,7 +60,7 @@ static void world_end(world_t *world)
     free(world->after);
     free(world->seeds);
     plim__offsets_destroy(world->offsets);
-    plim_dataset_close(world->dataset);
+    plim_dataset_release(world->dataset);
     test_lists_free(&world->lists);
     test_job_end(&world->job);
     test_directory_remove(world->directory);
@@ -327,14 +327,14 @@ static uint64_t find_with(const world_t *world, int threads, plim_io_engine_t en
 {
     plim_job_t job = test_job_make(LINE, threads, engine);
     plim__access_t worth;
-    int64_t reserved = plim_ledger_reserved(job.ledger);
+    int64_t reserved = plim__ledger_reserved(job.ledger);
     size_t stays = plim__access_estimate(world->lists.num_nodes);
     assert_ok(plim__access_find(&job, world->dataset, world->offsets, params, &worth));
-    assert_true(plim_ledger_peak(job.ledger) - reserved <= (int64_t)(stays + params->work_bytes));
-    assert_int_equal(plim_ledger_reserved(job.ledger) - reserved, stays);
+    assert_true(plim__ledger_peak(job.ledger) - reserved <= (int64_t)(stays + params->work_bytes));
+    assert_int_equal(plim__ledger_reserved(job.ledger) - reserved, stays);
     uint64_t hash = digest(&worth);
     plim__access_free(&worth);
-    assert_int_equal(plim_ledger_reserved(job.ledger), reserved);
+    assert_int_equal(plim__ledger_reserved(job.ledger), reserved);
     test_job_end(&job);
     return hash;
 }
@@ -354,7 +354,9 @@ static void is_the_same_however_it_is_found(void **state)
         uint64_t expected = find_with(&world, 1, PLIM_IO_AUTO, &params);
         for (int t = 0; t < 3; t++)
             for (int e = 0; e < 2; e++) {
-                plim_job_t job = {.threads = threads[t], .io_engine = engines[e]};
+                plim_job_t job = world.job;
+                job.threads = threads[t];
+                job.io_engine = engines[e];
                 size_t least = plim__access_work_minimum(&job, NODES);
                 for (size_t more = 0; more < PLENTY; more = more * 6 + 300000) {
                     params.work_bytes = least + more;
@@ -362,7 +364,6 @@ static void is_the_same_however_it_is_found(void **state)
                 }
                 params.work_bytes = least - 1;
                 plim__access_t worth;
-                job.ledger = world.job.ledger;
                 assert_int_equal(
                     plim__access_find(&job, world.dataset, world.offsets, &params, &worth),
                     PLIM_ERR_BUDGET);

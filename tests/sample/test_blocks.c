@@ -145,7 +145,7 @@ static int teardown(void **state)
     (void)state;
     plim__topology_destroy(fixture.source);
     plim__offsets_destroy(fixture.offsets);
-    plim_dataset_close(fixture.dataset);
+    plim_dataset_release(fixture.dataset);
     test_lists_free(&fixture.lists);
     test_job_end(&fixture.job);
     test_directory_remove(fixture.directory);
@@ -413,9 +413,9 @@ static void scratch_keeps_to_its_estimate(void **state)
     (void)state;
     plim__blocks_t *blocks;
     plim__blocks_params_t params = params_of(2, (const int64_t[]){7, 5});
-    int64_t before = plim_ledger_available(fixture.job.ledger);
+    int64_t before = plim__ledger_available(fixture.job.ledger);
     assert_ok(plim__blocks_create(&fixture.job, &params, &blocks));
-    assert_int_equal(before - plim_ledger_available(fixture.job.ledger),
+    assert_int_equal(before - plim__ledger_available(fixture.job.ledger),
                      plim__blocks_estimate(&params));
     plim__blocks_destroy(blocks);
     plim__blocks_destroy(NULL);

@@ -35,7 +35,7 @@ static void make(test_lists_t lists, int threads, plim_io_engine_t engine)
 static int unmake(void **state)
 {
     (void)state;
-    plim_dataset_close(fixture.dataset);
+    plim_dataset_release(fixture.dataset);
     test_lists_free(&fixture.lists);
     test_job_end(&fixture.job);
     test_directory_remove(fixture.directory);
@@ -68,13 +68,13 @@ static void check_equal(test_lists_t lists, int threads, plim_io_engine_t engine
 {
     plim__offsets_t *offsets;
     make(lists, threads, engine);
-    int64_t before = plim_ledger_available(fixture.job.ledger);
+    int64_t before = plim__ledger_available(fixture.job.ledger);
     assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &offsets));
-    assert_int_equal(before - plim_ledger_available(fixture.job.ledger),
+    assert_int_equal(before - plim__ledger_available(fixture.job.ledger),
                      plim__offsets_estimate(fixture.dataset));
     compare(offsets);
     plim__offsets_destroy(offsets);
-    assert_int_equal(before, plim_ledger_available(fixture.job.ledger));
+    assert_int_equal(before, plim__ledger_available(fixture.job.ledger));
     (void)unmake(NULL);
 }
 
@@ -107,12 +107,12 @@ static void check_refused(int64_t number, int64_t value)
 {
     plim__offsets_t *offsets = NULL;
     int64_t right = fixture.lists.indptr[number];
-    int64_t before = plim_ledger_available(fixture.job.ledger);
+    int64_t before = plim__ledger_available(fixture.job.ledger);
     test_overwrite(fixture.path, "indptr.npy", number, &value, sizeof value);
     assert_int_equal(plim__offsets_create(&fixture.job, fixture.dataset, &offsets), PLIM_ERR_DATA);
     assert_non_null(strstr(plim_last_error(), "indptr.npy"));
     assert_null(offsets);
-    assert_int_equal(before, plim_ledger_available(fixture.job.ledger));
+    assert_int_equal(before, plim__ledger_available(fixture.job.ledger));
     test_overwrite(fixture.path, "indptr.npy", number, &right, sizeof right);
 }
 
@@ -166,7 +166,7 @@ static void read_under_a_low_line(void **state)
         plim__arena_t rest;
         plim_job_t job = test_job_make(LINE, 8, engines[i]);
         size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
-        size_t left = (size_t)plim_ledger_available(job.ledger) - least;
+        size_t left = (size_t)plim__ledger_available(job.ledger) - least;
         left = left / PLIM__PAGE * PLIM__PAGE;
         if (i == 2) /* not even where code gives way */
             left += (size_t)plim__ledger_spare(job.ledger) + 64 * PLIM__PAGE;
@@ -193,9 +193,9 @@ static void few_pieces_take_few_threads(void **state)
     make(test_lists_random(20000, 50, 200, 8), 1, PLIM_IO_AUTO);
     plim_job_t job = test_job_make(LINE, 64, PLIM_IO_AUTO);
     size_t least = plim__offsets_estimate(fixture.dataset) + plim__offsets_work_minimum(&job);
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__offsets_create(&job, fixture.dataset, &offsets));
-    assert_in_range(plim_ledger_peak(job.ledger) - before, 1, (int64_t)least);
+    assert_in_range(plim__ledger_peak(job.ledger) - before, 1, (int64_t)least);
     compare(offsets);
     plim__offsets_destroy(offsets);
     test_job_end(&job);

@@ -40,7 +40,7 @@ static int teardown(void **state)
 {
     (void)state;
     plim__offsets_destroy(fixture.offsets);
-    plim_dataset_close(fixture.dataset);
+    plim_dataset_release(fixture.dataset);
     test_lists_free(&fixture.lists);
     test_job_end(&fixture.job);
     test_directory_remove(fixture.directory);
@@ -149,7 +149,7 @@ static void refuses_entries_that_are_no_nodes(void **state)
         for (size_t j = 0; j < sizeof values / sizeof values[0]; j++) {
             char place[32];
             const int32_t right = (int32_t)fixture.lists.indices[places[i]];
-            int64_t before = plim_ledger_available(fixture.job.ledger);
+            int64_t before = plim__ledger_available(fixture.job.ledger);
             test_overwrite(fixture.path, "indices.npy", places[i], &values[j], sizeof values[j]);
             assert_int_equal(create(&fixture.job, &source), PLIM_ERR_DATA);
             (void)snprintf(place, sizeof place, "entry %lld is %d", (long long)places[i],
@@ -157,7 +157,7 @@ static void refuses_entries_that_are_no_nodes(void **state)
             assert_non_null(strstr(plim_last_error(), "indices.npy"));
             assert_non_null(strstr(plim_last_error(), place));
             assert_null(source);
-            assert_int_equal(before, plim_ledger_available(fixture.job.ledger));
+            assert_int_equal(before, plim__ledger_available(fixture.job.ledger));
             test_overwrite(fixture.path, "indices.npy", places[i], &right, sizeof right);
         }
 }
@@ -182,10 +182,10 @@ static void keeps_to_its_estimate(void **state)
         plim__topology_t *source;
         plim_job_t job = test_job_make(LINE, 2, engines[i]);
         size_t estimate = plim__topology_memory_estimate(&job, fixture.dataset, WORKERS);
-        int64_t before = plim_ledger_peak(job.ledger);
+        int64_t before = plim__ledger_peak(job.ledger);
         assert_ok(create(&job, &source));
         plim__topology_destroy(source);
-        assert_in_range(plim_ledger_peak(job.ledger) - before, 0, estimate);
+        assert_in_range(plim__ledger_peak(job.ledger) - before, 0, estimate);
         test_job_end(&job);
     }
 }

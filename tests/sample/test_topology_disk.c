@@ -107,7 +107,7 @@ static void world_end(world_t *world)
 {
     plim__topology_destroy(world->memory);
     plim__offsets_destroy(world->offsets);
-    plim_dataset_close(world->dataset);
+    plim_dataset_release(world->dataset);
     test_job_end(&world->job);
 }
 
@@ -183,15 +183,15 @@ static void equals_memory(void **state)
         world_make(&world, engines[e]);
         for (size_t p = 0; p < sizeof params / sizeof params[0]; p++) {
             plim__topology_t *source;
-            int64_t before = plim_ledger_reserved(world.job.ledger);
+            int64_t before = plim__ledger_reserved(world.job.ledger);
             assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets,
                                                  &params[p], &source));
-            int64_t reserved = plim_ledger_reserved(world.job.ledger) - before;
+            int64_t reserved = plim__ledger_reserved(world.job.ledger) - before;
             assert_true(reserved <= (int64_t)plim__topology_disk_estimate(&world.job, world.dataset,
                                                                           &params[p]));
             compare_all(&world, source);
             plim__topology_destroy(source);
-            assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+            assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
         }
         world_end(&world);
     }
@@ -247,12 +247,12 @@ static void hot_lists_change_nothing(void **state)
         size_t estimate = plim__topology_disk_estimate(&world.job, world.dataset, &params);
         assert_true(estimate - plim__topology_disk_estimate(&world.job, world.dataset, &bare) <=
                     cases[i].bytes + PLIM__STACK_BYTES);
-        int64_t before = plim_ledger_reserved(world.job.ledger);
+        int64_t before = plim__ledger_reserved(world.job.ledger);
         plim__topology_t *source = open_hot(&world, &hot, cases[i].bytes);
-        assert_true(plim_ledger_reserved(world.job.ledger) - before <= (int64_t)estimate);
+        assert_true(plim__ledger_reserved(world.job.ledger) - before <= (int64_t)estimate);
         compare_all(&world, source);
         plim__topology_destroy(source);
-        assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
         free(hot.lines);
     }
     world_end(&world);
@@ -501,13 +501,13 @@ static void says_which_entry_is_no_node(void **state)
         plim__topology_t *unmade = NULL;
         const plim__topology_disk_params_t params = {
             .workers = 2, .depth = 8, .hot = &hot, .cache_bytes = SIZE_MAX / 2};
-        int64_t before = plim_ledger_reserved(world.job.ledger);
+        int64_t before = plim__ledger_reserved(world.job.ledger);
         assert_int_equal(
             plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params, &unmade),
             PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), expected));
         assert_null(unmade);
-        assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
         free(hot.lines);
     }
     write_entry(last, entry_of(last));

@@ -41,7 +41,7 @@ static plim_status_t open_and_verify(plim_job_t *job, void *context)
     if (status != PLIM_OK)
         return status;
     status = plim_dataset_verify(job, dataset);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     return status;
 }
 
@@ -49,8 +49,7 @@ static void says_what_it_holds(void **state)
 {
     (void)state;
     plim_dataset_t *dataset;
-    plim_dataset_file_t file;
-    plim_dataset_provenance_t provenance;
+    plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     test_graph_t graph = {.num_nodes = 103,
                           .num_features = 6,
@@ -75,9 +74,8 @@ static void says_what_it_holds(void **state)
     assert_int_equal(info->num_split[2], 7);
     assert_true(info->feature_error == 0.1 / 3);
     assert_int_equal(strlen(info->fingerprint), 16);
-    plim_dataset_provenance(dataset, &provenance);
-    assert_string_equal(provenance.source, "test \"quoted\" \xc3\xa9");
-    assert_string_equal(provenance.options, "--of x");
+    assert_string_equal(plim_dataset_info(dataset)->source, "test \"quoted\" \xc3\xa9");
+    assert_string_equal(plim_dataset_info(dataset)->options, "--of x");
     assert_true(plim_dataset_file(dataset, 0, &file));
     assert_string_equal(file.name, "features.npy");
     assert_string_equal(file.type, "<f2");
@@ -85,8 +83,8 @@ static void says_what_it_holds(void **state)
     assert_false(plim_dataset_file(dataset, 9, &file));
     assert_false(plim_dataset_file(dataset, -1, &file));
     assert_ok(plim_dataset_verify(&job, dataset));
-    plim_dataset_close(dataset);
-    plim_dataset_close(NULL);
+    plim_dataset_release(dataset);
+    plim_dataset_release(NULL);
     test_job_end(&job);
 }
 
@@ -111,9 +109,9 @@ static void fingerprint_is_of_the_data_alone(void **state)
                         plim_dataset_info(same)->fingerprint);
     assert_string_not_equal(plim_dataset_info(first)->fingerprint,
                             plim_dataset_info(other)->fingerprint);
-    plim_dataset_close(first);
-    plim_dataset_close(same);
-    plim_dataset_close(other);
+    plim_dataset_release(first);
+    plim_dataset_release(same);
+    plim_dataset_release(other);
     test_job_end(&job);
 }
 
@@ -256,7 +254,7 @@ static void works_under_a_low_line(void **state)
     int64_t least = -1;
     for (int64_t room = 64 << 10; room < (int64_t)64 << 20; room += room / 4) {
         int account;
-        size_t rest = (size_t)(plim_ledger_available(job.ledger) - room);
+        size_t rest = (size_t)(plim__ledger_available(job.ledger) - room);
         assert_ok(plim__ledger_reserve(job.ledger, "the rest", rest, &account));
         plim_status_t status = open_and_verify(&job, path);
         plim__ledger_release(job.ledger, account, rest);
@@ -342,13 +340,13 @@ static void hostile_text_is_refused(void **state)
         assert_non_null(place);
         int length = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(place - text), text,
                               changes[i].to, place + strlen(changes[i].from));
-        int64_t before = plim_ledger_reserved(job.ledger);
+        int64_t before = plim__ledger_reserved(job.ledger);
         plim_status_t status =
             plim__manifest_parse(&job, changed, (size_t)length, "it", &arena, &manifest);
         if (status != PLIM_ERR_DATA)
             fail_msg("%s for %s: %s", changes[i].to, changes[i].from, plim_status_name(status));
         assert_int_equal(plim__manifest_check_seal(changed, (size_t)length, "it"), PLIM_ERR_DATA);
-        assert_int_equal(plim_ledger_reserved(job.ledger), before);
+        assert_int_equal(plim__ledger_reserved(job.ledger), before);
     }
     for (size_t length = 0; length < size; length += 7) {
         assert_int_equal(plim__manifest_parse(&job, text, length, "it", &arena, &manifest),
@@ -455,7 +453,7 @@ static void json_memory_is_reserved_honestly(void **state)
         assert_int_equal(plim__manifest_parse(&job, text, size, "it", &arena, &manifest),
                          PLIM_ERR_DATA);
         assert_int_equal(held, 0);
-        int count = plim_ledger_accounts(job.ledger, 8, accounts);
+        int count = plim__ledger_accounts(job.ledger, 8, accounts);
         for (int j = 0; j < count; j++)
             if (strcmp(accounts[j].name, "json") == 0) {
                 print_message("%-12.12s %zu bytes, %zu held, %lld reserved\n", shapes[i].part, size,

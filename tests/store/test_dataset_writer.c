@@ -239,12 +239,12 @@ static void stays_inside_its_estimate(void **state)
     plim__column_t *column;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
     assert_ok(plim__dataset_begin(&job, path, &writer));
-    int64_t before = plim_ledger_reserved(job.ledger);
+    int64_t before = plim__ledger_reserved(job.ledger);
     assert_ok(plim__column_open(writer, "train", PLIM__NPY_I64, 1, (int64_t[]){-1},
                                 (int64_t)1 << 40, 8192, &column));
     assert_ok(plim__column_write(column, &(int64_t){7}, 8));
     assert_ok(plim__column_close(column));
-    assert_true(plim_ledger_peak(job.ledger) - before <=
+    assert_true(plim__ledger_peak(job.ledger) - before <=
                 (int64_t)plim__column_estimate(PLIM_IO_THREADS, 8192, (int64_t)1 << 40));
     plim__dataset_abandon(writer);
     assert_int_equal(entries(base), 0);

@@ -31,7 +31,7 @@ static void place_make(plim_job_t *job, place_t *place)
 
 static void place_end(place_t *place)
 {
-    plim_dataset_close(place->dataset);
+    plim_dataset_release(place->dataset);
     test_directory_remove(place->directory);
 }
 
@@ -48,7 +48,7 @@ static void test_copy_is_the_dataset(void **state)
     assert_ok(plim_dataset_verify(&job, copy));
     assert_string_equal(plim_dataset_info(copy)->fingerprint,
                         plim_dataset_info(place.dataset)->fingerprint);
-    plim_dataset_close(copy);
+    plim_dataset_release(copy);
     struct stat before, after;
     assert_int_equal(stat(path, &before), 0);
     assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, again));
@@ -179,16 +179,16 @@ static void test_memory_is_charged_as_such(void **state)
     place_make(&job, &place);
     int account;
     const int64_t bytes = plim_dataset_info(place.dataset)->bytes;
-    const int64_t before = plim_ledger_reserved(job.ledger);
-    const size_t most = (size_t)(plim_ledger_available(job.ledger) - bytes + 1);
+    const int64_t before = plim__ledger_reserved(job.ledger);
+    const size_t most = (size_t)(plim__ledger_available(job.ledger) - bytes + 1);
     assert_ok(plim__ledger_reserve(job.ledger, "other", most, &account));
     assert_int_equal(plim_dataset_stage(&job, place.dataset, scratch, path), PLIM_ERR_BUDGET);
     assert_int_equal(rmdir(scratch), 0); /* nothing was left in it */
     assert_int_equal(mkdir(scratch, 0700), 0);
     plim__ledger_release(job.ledger, account, most);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     assert_ok(plim_dataset_stage(&job, place.dataset, scratch, path));
-    assert_int_equal(plim_ledger_reserved(job.ledger), before + bytes);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before + bytes);
     test_directory_remove(scratch);
     place_end(&place);
     test_job_end(&job);

@@ -152,7 +152,7 @@ test_place_t test_place_open(const test_graph_t *graph, int64_t line, int thread
 
 void test_place_close(test_place_t *place)
 {
-    plim_dataset_close(place->dataset);
+    plim_dataset_release(place->dataset);
     test_job_end(&place->job);
     test_directory_remove(place->directory);
 }

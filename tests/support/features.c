@@ -45,7 +45,7 @@ void test_features_make(test_features_t *world, int64_t num_nodes, int64_t num_f
 
 void test_features_end(test_features_t *world)
 {
-    plim_dataset_close(world->dataset);
+    plim_dataset_release(world->dataset);
     test_job_end(&world->job);
     free(world->features);
     test_directory_remove(world->directory);

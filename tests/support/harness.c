@@ -30,17 +30,29 @@ void test_directory_remove(const char *path)
 
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine)
 {
-    plim_job_t job = PLIM_JOB_INIT;
-    assert_ok(plim_ledger_create(line_bytes, &job.ledger));
-    job.threads = threads;
-    job.io_engine = engine;
+    plim_job_t job;
+    assert_ok(test_job_try(line_bytes, threads, engine, &job));
     return job;
+}
+
+plim_status_t test_job_try(int64_t line_bytes, int threads, plim_io_engine_t engine,
+                           plim_job_t *job_out)
+{
+    plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
+    plim_job_t *job;
+    params.line = line_bytes;
+    params.threads = threads;
+    params.io_engine = engine;
+    const plim_status_t status = plim_job_create(&params, &job);
+    if (status == PLIM_OK)
+        *job_out = *job;
+    return status;
 }
 
 void test_job_end(plim_job_t *job)
 {
-    plim_ledger_destroy(job->ledger);
-    job->ledger = NULL;
+    plim_job_release(job);
+    *job = (plim_job_t){0};
 }
 
 void test_assert_ok(plim_status_t status, const char *call, const char *file, int line)
@@ -53,13 +65,13 @@ void test_assert_ok(plim_status_t status, const char *call, const char *file, in
 void test_fail_each_arena(plim_job_t *job, plim_status_t (*body)(plim_job_t *job, void *context),
                           void *context)
 {
-    int64_t before = plim_ledger_reserved(job->ledger);
+    int64_t before = plim__ledger_reserved(job->ledger);
     for (int n = 1;; n++) {
         plim__arena_fail_at(n);
         plim_status_t status = body(job, context);
         bool failed = plim__arena_fail_pending() == 0;
         plim__arena_fail_at(0);
-        assert_int_equal(plim_ledger_reserved(job->ledger), before);
+        assert_int_equal(plim__ledger_reserved(job->ledger), before);
         if (!failed) {
             assert_ok(status);
             return;

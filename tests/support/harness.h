@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include <plimsoll/job.h>
+#include "mem/ledger.h"
 
 /* What a sanitizer's own memory makes meaningless is skipped under it, aloud. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -29,8 +29,11 @@ void test_skip_sanitized(const char *why);
 void test_directory_make(char path_out[512]);
 void test_directory_remove(const char *path);
 
-/* A silent job on a ledger of its own; line_bytes as for plim_ledger_create. */
+/* A silent job, as the library's own copies of one: tests may set its fields. _make fails the test
+ * when there is none, _try returns why. */
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine);
+plim_status_t test_job_try(int64_t line_bytes, int threads, plim_io_engine_t engine,
+                           plim_job_t *job_out);
 void test_job_end(plim_job_t *job);
 
 /* Fails with the library's message when the status is not PLIM_OK. */

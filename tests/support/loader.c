@@ -31,7 +31,7 @@ int test_loader_end(void **state)
 
 static void *read_column(const plim_dataset_t *dataset, const char *path, const char *name)
 {
-    plim_dataset_file_t file;
+    plim_dataset_file_t file = PLIM_DATASET_FILE_INIT;
     char full[700];
     for (int i = 0; plim_dataset_file(dataset, i, &file); i++)
         if (strcmp(file.name, name) == 0) {
@@ -77,7 +77,7 @@ void test_loader_close(test_loader_t *fixture)
     free(fixture->graph_indptr);
     for (int i = 0; i < 3; i++)
         free(fixture->splits[i]);
-    plim_dataset_close(fixture->dataset);
+    plim_dataset_release(fixture->dataset);
     test_job_end(&fixture->job);
 }
 

@@ -86,7 +86,7 @@ plim_status_t test_train(const char *name, const plim_training_t *training, cons
     plim_status_t status = (way->resume ? plim_train_resume : plim_train)(
         &job, dataset, training, plan, path, way->events, way->user, result_out);
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
     return status;
 }

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static void checkpoints_come_back_exactly(void **state)
@@ -317,10 +316,10 @@ static void stays_within_its_estimate(void **state)
     (void)state;
     world_t world;
     world_make(&world);
-    int64_t before = plim_ledger_reserved(world.job.ledger);
+    int64_t before = plim__ledger_reserved(world.job.ledger);
     assert_ok(create_save_and_load(&world.job, &world));
-    assert_int_equal(plim_ledger_reserved(world.job.ledger), before);
-    assert_true(plim_ledger_peak(world.job.ledger) - before <= (int64_t)plim__run_estimate());
+    assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
+    assert_true(plim__ledger_peak(world.job.ledger) - before <= (int64_t)plim__run_estimate());
     world_end(&world);
 }
 
@@ -332,34 +331,30 @@ static void a_full_disk_leaves_the_run_as_it_was(void **state)
     model_t model, again;
     plim__position_t position = {.epoch = 1};
     bool found;
-    int how;
     static float big[20000];
     world_make(&world);
     model_make(&model, 1, 2);
     assert_ok(create_run(&world, &run));
     assert_ok(plim__run_metrics(run, "one"));
     assert_ok(plim__run_save(run, model.parameters, NUM_PARAMETERS, &position));
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        static char line[20000];
-        struct rlimit limit = {16 << 10, 16 << 10};
-        plim__parameter_t large = {
-            .name = "big", .num_dims = 1, .shape = {20000}, .count = 20000, .value = big};
-        memset(line, 'x', sizeof line - 1);
-        (void)signal(SIGXFSZ, SIG_IGN);
-        if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
-            _exit(9);
-        position.epoch = 2;
-        if (plim__run_metrics(run, line) != PLIM_ERR_DISK)
-            _exit(1);
-        if (plim__run_save(run, &large, 1, &position) != PLIM_ERR_DISK)
-            _exit(2);
-        _exit(plim__run_metrics(run, "two") == PLIM_OK ? 0 : 3);
-    }
-    assert_int_equal(waitpid(child, &how, 0), child);
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 0);
+    static char line[20000];
+    struct rlimit before, limit;
+    plim__parameter_t large = {
+        .name = "big", .num_dims = 1, .shape = {20000}, .count = 20000, .value = big};
+    memset(line, 'x', sizeof line - 1);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 16 << 10;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    position.epoch = 2;
+    const plim_status_t too_long = plim__run_metrics(run, line);
+    const plim_status_t too_large = plim__run_save(run, &large, 1, &position);
+    const plim_status_t short_line = plim__run_metrics(run, "two");
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(too_long, PLIM_ERR_DISK);
+    assert_int_equal(too_large, PLIM_ERR_DISK);
+    assert_ok(short_line);
     plim__run_close(run);
     assert_int_equal(size_of(&world, "metrics.jsonl"), 8); /* nothing of the long line */
     model_make(&again, 7, 2);

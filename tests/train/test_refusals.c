@@ -102,7 +102,7 @@ static void add_piece(void *context, int worker, int64_t piece)
 static void test_a_smaller_team_says_so(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 3, PLIM_IO_AUTO);
-    const int64_t before = plim_ledger_reserved(job.ledger);
+    const int64_t before = plim__ledger_reserved(job.ledger);
     plim__team_t *team;
     char said[256] = "";
     atomic_llong sum = 0;
@@ -120,11 +120,11 @@ static void test_a_smaller_team_says_so(void **state)
     assert_int_equal(plim__team_size(team), 1);
     assert_non_null(strstr(said, "1 of 3 threads"));
     assert_non_null(strstr(said, "ulimit -u"));
-    assert_true(plim_ledger_reserved(job.ledger) - before < (int64_t)plim__team_estimate(2));
+    assert_true(plim__ledger_reserved(job.ledger) - before < (int64_t)plim__team_estimate(2));
     plim__team_run(team, 100, 1000000, add_piece, &sum);
     assert_int_equal(sum, 4950);
     plim__team_destroy(team);
-    assert_int_equal(plim_ledger_reserved(job.ledger), before);
+    assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
 }
 

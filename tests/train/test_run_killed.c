@@ -66,7 +66,8 @@ static void save_for_ever(world_t *world, volatile int64_t *saved)
     plim__run_t *run;
     plim__position_t position;
     bool found;
-    if (open_run(world, &run) != PLIM_OK ||
+    if (test_job_try(PLIM_LINE_NONE, 2, PLIM_IO_AUTO, &world->job) != PLIM_OK ||
+        open_run(world, &run) != PLIM_OK ||
         plim__run_load(run, model.parameters, 2, &position, &found) != PLIM_OK)
         _exit(1);
     for (;;) {

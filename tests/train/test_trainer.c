@@ -206,7 +206,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[14].recipe.fanout[0] = -2;
     for (size_t i = 0; i < 15; i++)
         assert_int_equal(plim__train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -228,7 +228,7 @@ static void test_another_plan_is_refused(void **state)
     assert_non_null(strstr(plim_last_error(), "plan again"));
     assert_int_equal(access(path, F_OK), -1);
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -275,7 +275,7 @@ static void test_every_arena_may_fail(void **state)
     test_fail_each_arena(&job, train_whole, &whole);
     assert_true(whole.tries > 5);
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -296,7 +296,7 @@ static void test_the_least_line_is_enough(void **state)
     assert_ok(plim_train_plan(&job, dataset, &whole.training, NULL, &plan));
     const int64_t minimum = plim_plan_minimum(plan);
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
     job = test_job_make(minimum + (1 << 20), 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
@@ -304,9 +304,9 @@ static void test_the_least_line_is_enough(void **state)
     whole.dataset = dataset;
     whole.plan = plan;
     assert_ok(train_whole(&job, &whole));
-    assert_true(plim_ledger_peak(job.ledger) <= plim_plan_peak(plan));
+    assert_true(plim__ledger_peak(job.ledger) <= plim_plan_peak(plan));
     plim_plan_release(plan);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 
@@ -330,7 +330,7 @@ static void test_evaluation_says_what_training_said(void **state)
     assert_true(isnan(score[PLIM_TEST]) && isnan(loss[PLIM_TEST]));
     assert_int_equal(plim_evaluate(&job, dataset, path, &inference, 0, NULL, NULL, score, loss),
                      PLIM_ERR_USAGE);
-    plim_dataset_close(dataset);
+    plim_dataset_release(dataset);
     test_job_end(&job);
 }
 

@@ -1,0 +1,97 @@
+/* Making and ending jobs. A job is one arena in its own ledger; the ledger ends after it. */
+#include "base/params.h"
+#include "base/process.h"
+#include "mem/arena.h"
+
+#include <unistd.h>
+
+/* What the arena holds: the core first, which all copies of the job point to. */
+typedef struct whole_job {
+    plim__job_core_t core;
+    plim_job_t job; /* the one that the host has */
+    plim__arena_t arena;
+} whole_job_t;
+
+static bool is_here(const plim_job_t *job)
+{
+    return job->core != NULL && plim__process_is(job->core->process);
+}
+
+PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out)
+{
+    plim_job_params_t known = PLIM_JOB_PARAMS_INIT;
+    plim_ledger_t *ledger;
+    plim__arena_t arena;
+    PLIM_TRY(plim__params_take(params, "plim_job_params_t", &known, sizeof known));
+    PLIM_TRY(known.plan_only ? plim__ledger_create_endless(known.line, &ledger)
+                             : plim__ledger_create(known.line, &ledger));
+    plim_status_t status =
+        plim__arena_create(ledger, "job", plim__arena_piece(1, sizeof(whole_job_t), 1), &arena);
+    if (status != PLIM_OK) {
+        plim__ledger_destroy(ledger);
+        return status;
+    }
+    whole_job_t *whole = plim__arena_carve(&arena, 1, sizeof *whole, 1);
+    whole->arena = arena;
+    whole->core.process = getpid();
+    atomic_init(&whole->core.count, 1);
+    pthread_mutex_init(&whole->core.lock, NULL);
+    whole->job = (plim_job_t){.core = &whole->core,
+                              .ledger = ledger,
+                              .threads = known.threads,
+                              .io_engine = known.io_engine,
+                              .log = known.log,
+                              .progress = known.progress,
+                              .user = known.user,
+                              .stop = &whole->core.stop};
+    *job_out = &whole->job;
+    return PLIM_OK;
+}
+
+PLIM_API void plim_job_retain(const plim_job_t *job)
+{
+    if (job != NULL && is_here(job))
+        atomic_fetch_add(&job->core->count, 1);
+}
+
+PLIM_API void plim_job_release(const plim_job_t *job)
+{
+    if (job == NULL || !is_here(job) || atomic_fetch_sub(&job->core->count, 1) != 1)
+        return;
+    whole_job_t *whole = (whole_job_t *)job->core;
+    plim_ledger_t *ledger = whole->job.ledger;
+    pthread_mutex_destroy(&whole->core.lock);
+    plim__arena_destroy(&whole->arena);
+    plim__ledger_destroy(ledger);
+}
+
+PLIM_API void plim_job_stop(plim_job_t *job, bool stop)
+{
+    if (is_here(job))
+        __atomic_store_n(&job->core->stop, stop, __ATOMIC_RELAXED);
+}
+
+PLIM_API int64_t plim_job_line(const plim_job_t *job)
+{
+    return is_here(job) ? plim__ledger_line(job->ledger) : -1;
+}
+
+PLIM_API int64_t plim_job_reserved(const plim_job_t *job)
+{
+    return is_here(job) ? plim__ledger_reserved(job->ledger) : -1;
+}
+
+PLIM_API int64_t plim_job_peak(const plim_job_t *job)
+{
+    return is_here(job) ? plim__ledger_peak(job->ledger) : -1;
+}
+
+PLIM_API bool plim_job_account(const plim_job_t *job, int index, plim_account_info_t *info_out)
+{
+    plim_account_info_t infos[PLIM__ACCOUNTS_MAX];
+    if (!is_here(job) || plim__output_check(info_out, "plim_account_info_t") != PLIM_OK ||
+        index < 0 || index >= plim__ledger_accounts(job->ledger, PLIM__ACCOUNTS_MAX, infos))
+        return false;
+    plim__output_give(info_out, &infos[index], sizeof infos[index]);
+    return true;
+}
