@@ -1,7 +1,7 @@
 /*
- * Sums over neighbours, and back: vectorised, the dataset's f16 rows converted on the way,
- * deterministic, without atomics: forward by destination, backward by source along the reversed
- * hop.
+ * Aggregation over neighbours and its gradient. The kernels are vectorised and convert the
+ * dataset's f16 rows as they read them. Results are deterministic without atomics: the forward pass
+ * goes by destination, the backward pass by source along the reversed hop.
  */
 #ifndef PLIM_NN_AGGREGATE_H
 #define PLIM_NN_AGGREGATE_H
@@ -28,7 +28,7 @@ typedef struct plim__reverse {
     int32_t *destinations; /* (num_edges) */
 } plim__reverse_t;
 
-/* Fills the three arrays, which are the caller's. */
+/* Fills the three arrays, which the caller provides. */
 void plim__reverse_make(const plim__edges_t *hop, plim__reverse_t *reverse);
 
 /*
@@ -82,5 +82,23 @@ void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t 
 
 /* dst 1/k_v, 0 for none. */
 void plim__scales_mean(const plim__edges_t *hop, float *dst);
+
+/* Splits the rows of a hop, or of a reversed one, into pieces of about equally many edges. */
+typedef struct plim__work_split {
+    const int32_t *indptr; /* (rows + 1) */
+    int64_t rows;
+    int64_t weight; /* of a piece: edges and rows */
+    int64_t pieces;
+    int64_t cost; /* of a piece, in nanoseconds */
+} plim__work_split_t;
+
+/* Time of an edge, in nanoseconds, if it reads so many bytes. */
+double plim__work_split_cost(size_t bytes);
+
+/* `unit`: time of an edge, in nanoseconds. */
+plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit);
+
+/* The first row of a piece; for the piece after the last, the number of rows. */
+int64_t plim__work_split_row(const plim__work_split_t *split, int64_t piece);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * GAT's weighted sums: for each head h, e(u,v) = LeakyReLU_0.2(att_src·z_u + att_dst·z_v), a =
- * softmax of e over v's neighbours and v itself (edges from v to itself are left out: it is there
+ * softmax of e over v's neighbours and v itself (edges from v to itself are skipped: v counts
  * once), and out[v] = sum of a(u,v) z_u. Attention dropout is keyed by the nodes' ids, so splitting
  * a batch does not change it.
  */
@@ -19,7 +19,7 @@ typedef struct plim__attention {
     const int32_t *nodes; /* (num_src) ids in the dataset, for the dropout */
 } plim__attention_t;
 
-/* What forward leaves for backward; the arrays are the caller's. */
+/* Results of forward that backward needs; the caller provides the arrays. */
 typedef struct plim__attention_state {
     float *score_src; /* (num_src, heads) att_src·z */
     float *score_dst; /* (num_dst, heads) */

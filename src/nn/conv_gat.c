@@ -1,6 +1,6 @@
 /*
- * GAT: one product over all sources, then each neighbourhood summed by attention. Heads stand
- * beside each other, or, in the layer that gives the outputs, their mean is taken.
+ * GAT: one product over all sources, then attention sums each neighbourhood. The heads' results are
+ * concatenated; the output layer takes their mean.
  */
 #include "nn/model_internal.h"
 
@@ -28,21 +28,21 @@ static void parameters(const plim__model_t *model, plim__table_t *table, plim__l
                         "lin.weight", out, layer->in, 0);
 }
 
-static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
+static void place(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *workspace)
 {
     const plim__side_t kept = plim__side_kept(model, layer);
     const int64_t num_src = layer->hop.num_src;
     const int64_t width = layer->product[0].out;
     plim__attention_state_t *state = &layer->attention_state;
-    plim__place_rows(model, layer, room);
-    state->score_src = plim__place_floats(room, kept, num_src, layer->heads);
-    state->score_dst = plim__place_floats(room, kept, layer->rows, layer->heads);
+    plim__place_rows(model, layer, workspace);
+    state->score_src = plim__place_floats(workspace, kept, num_src, layer->heads);
+    state->score_dst = plim__place_floats(workspace, kept, layer->rows, layer->heads);
     state->weights = plim__place_floats(
-        room, kept, plim__add_saturating_i64(layer->hop.num_edges, layer->rows), layer->heads);
-    layer->z = plim__place_matrix(room, plim__side_x(model, layer), num_src, width, PLIM__F32);
+        workspace, kept, plim__add_saturating_i64(layer->hop.num_edges, layer->rows), layer->heads);
+    layer->z = plim__place_matrix(workspace, plim__side_x(model, layer), num_src, width, PLIM__F32);
     if (layer->mean_of_heads)
-        layer->heads_out = plim__place_matrix(room, plim__side_temporary(model, layer), layer->rows,
-                                              width, PLIM__F32);
+        layer->heads_out = plim__place_matrix(workspace, plim__side_temporary(model, layer),
+                                              layer->rows, width, PLIM__F32);
 }
 
 static void rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
@@ -141,7 +141,8 @@ static void forward(plim__model_t *model, plim__layer_t *layer)
     plim__model_lap(model, &model->sparse_ns);
 }
 
-static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room)
+static void place_back(const plim__model_t *model, plim__layer_t *layer,
+                       plim__workspace_t *workspace)
 {
     const plim__side_t side = plim__side_back(layer);
     const plim__edges_t *hop = &layer->hop;
@@ -149,26 +150,26 @@ static void place_back(const plim__model_t *model, plim__layer_t *layer, plim__w
     const bool recompute = model->params.model.recompute;
     layer->again = layer->x;
     if (recompute && layer->index == 0)
-        layer->again = plim__place_matrix(room, side, hop->num_src, layer->in, model->element);
+        layer->again = plim__place_matrix(workspace, side, hop->num_src, layer->in, model->element);
     layer->z_again = layer->z;
     if (recompute)
-        layer->z_again = plim__place_matrix(room, side, hop->num_src, width, PLIM__F32);
+        layer->z_again = plim__place_matrix(workspace, side, hop->num_src, width, PLIM__F32);
     if (layer->mean_of_heads)
-        layer->dheads = plim__place_matrix(room, side, layer->rows, width, PLIM__F32);
-    layer->dz = plim__place_matrix(room, side, hop->num_src, width, PLIM__F32);
-    const size_t begin = room->used[side];
-    plim__place_reverse(room, side, layer);
+        layer->dheads = plim__place_matrix(workspace, side, layer->rows, width, PLIM__F32);
+    layer->dz = plim__place_matrix(workspace, side, hop->num_src, width, PLIM__F32);
+    const size_t begin = workspace->used[side];
+    plim__place_reverse(workspace, side, layer);
     layer->attention_scratch =
-        plim__workspace_take(room, side,
+        plim__workspace_take(workspace, side,
                              plim__attention_scratch(hop->num_src, hop->num_dst, hop->num_edges,
                                                      layer->heads, layer->channels));
-    room->used[side] = begin;
+    workspace->used[side] = begin;
     layer->dz_read = layer->dz;
     if (model->element != PLIM__F32)
-        layer->dz_read = plim__place_matrix(room, side, hop->num_src, width, model->element);
+        layer->dz_read = plim__place_matrix(workspace, side, hop->num_src, width, model->element);
     layer->dinput = NULL;
     if (layer->index > 0)
-        layer->dinput = plim__place_matrix(room, plim__workspace_other(side), hop->num_src,
+        layer->dinput = plim__place_matrix(workspace, plim__workspace_other(side), hop->num_src,
                                            layer->in, PLIM__F32)
                             .data;
 }

@@ -24,12 +24,12 @@ typedef struct dropping {
 
 static const float zeros[PLIM__CHUNK];
 
-static dropping_t dropping_of(const plim__epilogue_t *finish)
+static dropping_t dropping_of(const plim__epilogue_t *epilogue)
 {
     dropping_t dropping = {false, 0, 1.0f};
-    if (!finish->training || !(finish->dropout > 0))
+    if (!epilogue->training || !(epilogue->dropout > 0))
         return dropping;
-    dropping.threshold = (uint32_t)lrintf(fminf(finish->dropout, 1.0f) * 65536.0f);
+    dropping.threshold = (uint32_t)lrintf(fminf(epilogue->dropout, 1.0f) * 65536.0f);
     dropping.any = dropping.threshold > 0;
     dropping.scale =
         dropping.threshold < 65536 ? 65536.0f / (float)(65536 - dropping.threshold) : 0.0f;
@@ -37,10 +37,10 @@ static dropping_t dropping_of(const plim__epilogue_t *finish)
 }
 
 /* Draws of columns [first, first + count) of a row; `first` is a multiple of 4. */
-PLIM__KERNEL void draw(const plim__epilogue_t *finish, int64_t row, int64_t first, int64_t count,
+PLIM__KERNEL void draw(const plim__epilogue_t *epilogue, int64_t row, int64_t first, int64_t count,
                        uint64_t *wide)
 {
-    const uint64_t key = plim__rng_key_of(finish->key, (uint64_t)finish->nodes[row]);
+    const uint64_t key = plim__rng_key_of(epilogue->key, (uint64_t)epilogue->nodes[row]);
     const uint64_t counter = (uint64_t)first / 4;
     for (int64_t i = 0; i < (count + 3) / 4; i++)
         wide[i] = plim__rng_u64(key, counter + (uint64_t)i);
@@ -48,16 +48,16 @@ PLIM__KERNEL void draw(const plim__epilogue_t *finish, int64_t row, int64_t firs
 
 /* Of `count` values from column `first` on: of one row, or of whole narrow rows (see rows_at_once).
  */
-PLIM__KERNEL void draw_chunk(const plim__epilogue_t *finish, int64_t row, int64_t first,
+PLIM__KERNEL void draw_chunk(const plim__epilogue_t *epilogue, int64_t row, int64_t first,
                              int64_t count, draws_t *draws)
 {
-    const int64_t width = finish->width;
+    const int64_t width = epilogue->width;
     if (first + count <= width) {
-        draw(finish, row, first, count, draws->wide);
+        draw(epilogue, row, first, count, draws->wide);
         return;
     }
     for (int64_t at = 0; at < count; at += width)
-        draw(finish, row + at / width, 0, width, draws->wide + at / 4);
+        draw(epilogue, row + at / width, 0, width, draws->wide + at / 4);
 }
 
 /* `activation` and `drop` are constants where this is inlined. */
@@ -108,10 +108,10 @@ PLIM__KERNEL void derive(plim_activation_t activation, bool drop, const dropping
 }
 
 /* Narrow rows that lie one behind the other are worked off together, as many as make a chunk. */
-static int64_t rows_at_once(const plim__epilogue_t *finish, bool dense)
+static int64_t rows_at_once(const plim__epilogue_t *epilogue, bool dense)
 {
-    const int64_t width = finish->width;
-    const bool whole = finish->dropout <= 0 || width % 4 == 0; /* draws come by four */
+    const int64_t width = epilogue->width;
+    const bool whole = epilogue->dropout <= 0 || width % 4 == 0; /* draws come by four */
     return dense && whole && width <= PLIM__CHUNK / 2 ? PLIM__CHUNK / width : 1;
 }
 
@@ -169,7 +169,7 @@ PLIM__KERNEL void store(const plim__matrix_t *matrix, int64_t row, int64_t first
 }
 
 typedef struct forward {
-    const plim__epilogue_t *finish;
+    const plim__epilogue_t *epilogue;
     dropping_t dropping;
     float *y; /* row y_row */
     int64_t y_row;
@@ -183,11 +183,11 @@ typedef struct forward {
 PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t first, int64_t count,
                                 const float *bias)
 {
-    const plim__epilogue_t *finish = forward->finish;
+    const plim__epilogue_t *epilogue = forward->epilogue;
     const bool drop = forward->dropping.any;
     draws_t draws;
     float out[PLIM__CHUNK], sum[PLIM__CHUNK], room[PLIM__CHUNK];
-    const float *y = forward->y + (row - forward->y_row) * finish->width + first;
+    const float *y = forward->y + (row - forward->y_row) * epilogue->width + first;
     if (forward->residual != NULL) {
         const float *more = load(forward->residual, row, first, count, room);
         for (int64_t i = 0; i < count; i++)
@@ -195,16 +195,16 @@ PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t f
         bias = sum;
     }
     if (drop)
-        draw_chunk(finish, row, first, count, &draws);
-    SPECIALISED(activate, finish->activation, drop, &forward->dropping, &draws, count, y, bias,
+        draw_chunk(epilogue, row, first, count, &draws);
+    SPECIALISED(activate, epilogue->activation, drop, &forward->dropping, &draws, count, y, bias,
                 out);
     store(forward->h, row, first, count, out);
 }
 
 PLIM__KERNEL void forward_rows_body(const forward_t *forward, int64_t begin, int64_t end)
 {
-    const int64_t width = forward->finish->width, at_once = forward->at_once;
-    const float *bias = forward->finish->norm == PLIM_NORM_NONE ? forward->finish->bias : NULL;
+    const int64_t width = forward->epilogue->width, at_once = forward->at_once;
+    const float *bias = forward->epilogue->norm == PLIM_NORM_NONE ? forward->epilogue->bias : NULL;
     float tiles[PLIM__CHUNK] = {0};
     if (at_once > 1) {
         if (bias != NULL)
@@ -225,9 +225,9 @@ PLIM__VECTORISED(forward_rows, (const forward_t *forward, int64_t begin, int64_t
 
 static void forward_range(const forward_t *forward, int64_t begin, int64_t end)
 {
-    float *y = forward->y + (begin - forward->y_row) * forward->finish->width;
-    if (forward->finish->norm != PLIM_NORM_NONE)
-        plim__norm_rows(forward->finish, forward->h->rows, begin, end, y, forward->kept);
+    float *y = forward->y + (begin - forward->y_row) * forward->epilogue->width;
+    if (forward->epilogue->norm != PLIM_NORM_NONE)
+        plim__norm_rows(forward->epilogue, forward->h->rows, begin, end, y, forward->kept);
     forward_rows(forward, begin, end);
 }
 
@@ -239,63 +239,63 @@ static void forward_piece(void *context, int worker, int64_t piece)
     forward_range(forward, begin, plim__min_i64(forward->h->rows, begin + forward->rows_a_piece));
 }
 
-static forward_t forward_make(const plim__epilogue_t *finish, float *y,
+static forward_t forward_make(const plim__epilogue_t *epilogue, float *y,
                               const plim__matrix_t *residual, plim__matrix_t *h, void *kept)
 {
-    const int64_t width = finish->width;
-    forward_t forward = {finish, dropping_of(finish), y, 0, residual, h, kept, 0, 0};
-    forward.at_once =
-        rows_at_once(finish, h->stride == width && (residual == NULL || residual->stride == width));
+    const int64_t width = epilogue->width;
+    forward_t forward = {epilogue, dropping_of(epilogue), y, 0, residual, h, kept, 0, 0};
+    forward.at_once = rows_at_once(epilogue, h->stride == width &&
+                                                 (residual == NULL || residual->stride == width));
     /* A piece stays in the second-level cache between norm and activation. */
     forward.rows_a_piece = plim__max_i64(1, 32768 / width);
     return forward;
 }
 
-void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *finish, float *y,
+void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *epilogue, float *y,
                             const plim__matrix_t *residual, plim__matrix_t *h, void *kept)
 {
-    if (h->rows == 0 || finish->width == 0)
+    if (h->rows == 0 || epilogue->width == 0)
         return;
-    forward_t forward = forward_make(finish, y, residual, h, kept);
-    if (finish->norm == PLIM_NORM_BATCH && finish->training)
-        plim__norm_statistics(team, finish, h->rows, y, kept);
+    forward_t forward = forward_make(epilogue, y, residual, h, kept);
+    if (epilogue->norm == PLIM_NORM_BATCH && epilogue->training)
+        plim__norm_statistics(team, epilogue, h->rows, y, kept);
     const int64_t pieces = (h->rows - 1) / forward.rows_a_piece + 1;
     const int64_t rows = plim__min_i64(h->rows, forward.rows_a_piece);
-    const int64_t cost = rows * finish->width * (forward.dropping.any ? 2 : 1) / 2;
+    const int64_t cost = rows * epilogue->width * (forward.dropping.any ? 2 : 1) / 2;
     plim__team_run(team, pieces, cost, forward_piece, &forward);
 }
 
-void plim__epilogue_forward_rows(const plim__epilogue_t *finish, float *y,
+void plim__epilogue_forward_rows(const plim__epilogue_t *epilogue, float *y,
                                  const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
                                  int64_t first, int64_t end)
 {
-    forward_t forward = forward_make(finish, y, residual, h, kept);
+    forward_t forward = forward_make(epilogue, y, residual, h, kept);
     forward.y_row = first;
     forward_range(&forward, first, end);
 }
 
-size_t plim__epilogue_kept(const plim__epilogue_t *finish, int64_t rows)
+size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    return finish->norm == PLIM_NORM_NONE ? 0 : plim__norm_kept(finish, rows);
+    return epilogue->norm == PLIM_NORM_NONE ? 0 : plim__norm_kept(epilogue, rows);
 }
 
 /* The lanes' sums, then two rows for batch norm's means. */
-size_t plim__epilogue_scratch(const plim__epilogue_t *finish, int64_t rows)
+size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows)
 {
     (void)rows;
-    const size_t row = plim__mul_saturating_size((size_t)plim__epilogue_pitch(finish->width), 4);
+    const size_t row = plim__mul_saturating_size((size_t)plim__epilogue_pitch(epilogue->width), 4);
     return plim__mul_saturating_size(row, PLIM__LANES * PLIM__LANE_ROWS + 2);
 }
 
 float *plim__epilogue_lane(const plim__epilogue_back_t *back, int64_t lane, int row)
 {
     return back->scratch +
-           (lane * PLIM__LANE_ROWS + row) * plim__epilogue_pitch(back->finish->width);
+           (lane * PLIM__LANE_ROWS + row) * plim__epilogue_pitch(back->epilogue->width);
 }
 
 void plim__epilogue_clear(const plim__epilogue_back_t *back, int64_t lane, int first, int end)
 {
-    const size_t bytes = (size_t)plim__epilogue_pitch(back->finish->width) * sizeof(float);
+    const size_t bytes = (size_t)plim__epilogue_pitch(back->epilogue->width) * sizeof(float);
     memset(plim__epilogue_lane(back, lane, 2 * first), 0, (size_t)(2 * (end - first)) * bytes);
 }
 
@@ -313,7 +313,7 @@ void plim__epilogue_join(const plim__epilogue_back_t *back, int64_t lane, int fi
 {
     for (int which = first; which < end; which++)
         join_rows(plim__epilogue_lane(back, lane, 2 * which),
-                  plim__epilogue_lane(back, lane, 2 * which + 1), back->finish->width);
+                  plim__epilogue_lane(back, lane, 2 * which + 1), back->epilogue->width);
 }
 
 void plim__epilogue_total(const plim__epilogue_back_t *back, int which, float *to)
@@ -322,32 +322,32 @@ void plim__epilogue_total(const plim__epilogue_back_t *back, int which, float *t
         return;
     float *total = plim__epilogue_lane(back, 0, 2 * which);
     for (int64_t lane = 1; lane < PLIM__LANES; lane++)
-        join_rows(total, plim__epilogue_lane(back, lane, 2 * which), back->finish->width);
-    join_rows(to, total, back->finish->width);
+        join_rows(total, plim__epilogue_lane(back, lane, 2 * which), back->epilogue->width);
+    join_rows(to, total, back->epilogue->width);
 }
 
 PLIM__KERNEL void gradient_chunk(const plim__epilogue_back_t *back, const dropping_t *dropping,
                                  int64_t row, int64_t first, int64_t count, float *g)
 {
-    const plim__epilogue_t *finish = back->finish;
+    const plim__epilogue_t *epilogue = back->epilogue;
     const bool drop = dropping->any;
     draws_t draws;
     float room[PLIM__CHUNK];
-    if (drop && finish->activation != PLIM_RELU)
-        draw_chunk(finish, row, first, count, &draws);
+    if (drop && epilogue->activation != PLIM_RELU)
+        draw_chunk(epilogue, row, first, count, &draws);
     const float *h = load(back->h, row, first, count, room);
-    const float *dh = back->dh + row * finish->width + first;
-    SPECIALISED(derive, finish->activation, drop, dropping, &draws, count, dh, h, g);
+    const float *dh = back->dh + row * epilogue->width + first;
+    SPECIALISED(derive, epilogue->activation, drop, dropping, &draws, count, dh, h, g);
     if (back->dresidual != NULL)
-        memcpy(back->dresidual + row * finish->width + first, g, (size_t)count * sizeof *g);
+        memcpy(back->dresidual + row * epilogue->width + first, g, (size_t)count * sizeof *g);
 }
 
 PLIM__KERNEL void gradient_row_body(const plim__epilogue_back_t *back, const dropping_t *dropping,
                                     int64_t row, float *g)
 {
     float out[PLIM__CHUNK];
-    for (int64_t first = 0; first < back->finish->width; first += PLIM__CHUNK) {
-        const int64_t count = plim__min_i64(back->finish->width - first, PLIM__CHUNK);
+    for (int64_t first = 0; first < back->epilogue->width; first += PLIM__CHUNK) {
+        const int64_t count = plim__min_i64(back->epilogue->width - first, PLIM__CHUNK);
         gradient_chunk(back, dropping, row, first, count, out);
         memcpy(g + first, out, (size_t)count * sizeof *g);
     }
@@ -360,7 +360,7 @@ PLIM__VECTORISED(gradient_row,
 
 void plim__epilogue_gradient(const plim__epilogue_back_t *back, int64_t row, float *g)
 {
-    const dropping_t dropping = dropping_of(back->finish);
+    const dropping_t dropping = dropping_of(back->epilogue);
     gradient_row(back, &dropping, row, g);
 }
 
@@ -390,9 +390,9 @@ PLIM__KERNEL void backward_chunk(const plim__epilogue_back_t *back, const droppi
 PLIM__KERNEL void backward_rows_body(const plim__epilogue_back_t *back, const dropping_t *dropping,
                                      int64_t begin, int64_t end, float *sums)
 {
-    const int64_t width = back->finish->width;
+    const int64_t width = back->epilogue->width;
     const int64_t at_once =
-        rows_at_once(back->finish, back->h->stride == width && back->dy->stride == width);
+        rows_at_once(back->epilogue, back->h->stride == width && back->dy->stride == width);
     if (at_once > 1) {
         float tiles[PLIM__CHUNK] = {0};
         for (int64_t row = begin; row < end; row += at_once)
@@ -418,7 +418,7 @@ static void backward_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
     const plim__epilogue_back_t *back = context;
-    const dropping_t dropping = dropping_of(back->finish);
+    const dropping_t dropping = dropping_of(back->epilogue);
     const int64_t end = plim__lane_begin(back->h->rows, lane + 1);
     plim__epilogue_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     float *sums = plim__epilogue_lane(back, lane, 2 * PLIM__SUM_BIAS + 1);
@@ -428,19 +428,19 @@ static void backward_lane(void *context, int worker, int64_t lane)
     }
 }
 
-void plim__epilogue_backward(plim__team_t *team, const plim__epilogue_t *finish,
+void plim__epilogue_backward(plim__team_t *team, const plim__epilogue_t *epilogue,
                              const plim__matrix_t *h, const void *kept, const float *dh,
                              plim__matrix_t *dy, float *dresidual,
                              const plim__epilogue_gradients_t *gradients, void *scratch)
 {
-    plim__epilogue_back_t back = {finish, h, dh, dy, dresidual, gradients, kept, scratch};
-    if (h->rows == 0 || finish->width == 0)
+    plim__epilogue_back_t back = {epilogue, h, dh, dy, dresidual, gradients, kept, scratch};
+    if (h->rows == 0 || epilogue->width == 0)
         return;
-    if (finish->norm != PLIM_NORM_NONE) {
+    if (epilogue->norm != PLIM_NORM_NONE) {
         plim__norm_backward(team, &back);
         return;
     }
-    const int64_t cost = h->rows / PLIM__LANES * finish->width / 2;
+    const int64_t cost = h->rows / PLIM__LANES * epilogue->width / 2;
     plim__team_run(team, PLIM__LANES, cost, backward_lane, &back);
     plim__epilogue_total(&back, PLIM__SUM_BIAS, gradients->bias);
 }

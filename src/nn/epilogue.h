@@ -37,17 +37,17 @@ typedef struct plim__epilogue_gradients {
 /* Bytes that forward keeps for backward (`kept`): statistics of a norm, the normed values. 0
  * without norm; not needed outside training, where `kept` may be NULL. Of scratch in backward
  * (`scratch`): sums over rows. */
-size_t plim__epilogue_kept(const plim__epilogue_t *finish, int64_t rows);
-size_t plim__epilogue_scratch(const plim__epilogue_t *finish, int64_t rows);
+size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows);
+size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows);
 
 /* y (rows, width) F32, with room to be overwritten → h, F32 or BF16; with `residual` (same shape,
  * F32 or BF16) not NULL it is added after the norm, before the activation. */
-void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *finish, float *y,
+void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *epilogue, float *y,
                             const plim__matrix_t *residual, plim__matrix_t *h, void *kept);
 
 /* Rows [first, end) of the same, by the calling thread; y is row `first`. Not for batch norm in
  * training, which looks at all rows. */
-void plim__epilogue_forward_rows(const plim__epilogue_t *finish, float *y,
+void plim__epilogue_forward_rows(const plim__epilogue_t *epilogue, float *y,
                                  const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
                                  int64_t first, int64_t end);
 
@@ -55,7 +55,7 @@ void plim__epilogue_forward_rows(const plim__epilogue_t *finish, float *y,
  * From dh (rows, width) F32 to dy, F32 or BF16 (may be dh's own memory when F32); dresidual
  * (F32, rows x width) is overwritten when not NULL. h is what forward gave.
  */
-void plim__epilogue_backward(plim__team_t *team, const plim__epilogue_t *finish,
+void plim__epilogue_backward(plim__team_t *team, const plim__epilogue_t *epilogue,
                              const plim__matrix_t *h, const void *kept, const float *dh,
                              plim__matrix_t *dy, float *dresidual,
                              const plim__epilogue_gradients_t *gradients, void *scratch);

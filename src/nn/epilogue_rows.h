@@ -27,7 +27,7 @@ static inline int64_t plim__epilogue_pitch(int64_t width)
 
 /* A backward pass: its arguments, and what they imply. */
 typedef struct plim__epilogue_back {
-    const plim__epilogue_t *finish;
+    const plim__epilogue_t *epilogue;
     const plim__matrix_t *h;
     const float *dh;
     plim__matrix_t *dy;
@@ -62,15 +62,15 @@ void plim__epilogue_store(const plim__epilogue_back_t *back, int64_t row, const 
  * Norms. `kept` is (rows, width) normed values, then 1/deviation of each row (layer norm) or column
  * (batch norm), then (batch norm) the mean of each column and room for lanes' sums.
  */
-size_t plim__norm_kept(const plim__epilogue_t *finish, int64_t rows);
+size_t plim__norm_kept(const plim__epilogue_t *epilogue, int64_t rows);
 
 /* Batch norm's statistics of y + bias: what plim__norm_rows reads; moves the running ones. */
-void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *finish, int64_t rows,
+void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *epilogue, int64_t rows,
                            const float *y, float *kept);
 
 /* Rows [begin, end), of which y is the first, become norm(y + bias). kept may be NULL outside
  * training. */
-void plim__norm_rows(const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+void plim__norm_rows(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin, int64_t end,
                      float *y, float *kept);
 
 void plim__norm_backward(plim__team_t *team, const plim__epilogue_back_t *back);

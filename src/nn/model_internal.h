@@ -1,17 +1,17 @@
 /*
  * A model's inside, shared by its layers' files.
  *
- * A layer is an input (the sum over neighbours, or rows as they are), one or two products, and a
- * finish (bias, norm, activation, dropout):
+ * A layer is an input (the sum over neighbours, or rows as they are), one or two products, and an
+ * epilogue (bias, norm, activation, dropout):
  *
- *     input ─► x ─► product ─► y ─► finish ─► h      forward
- *     dinput ◄── dx ◄── dy ◄───────── dh             backward
+ *     input ─► x ─► product ─► y ─► epilogue ─► h    forward
+ *     dinput ◄── dx ◄── dy ◄────────── dh            backward
  *
- * Where everything lies is decided by plim__model_place before a pass starts, from the part's
- * sizes alone; the estimate asks it about the largest part. In training, what backward needs is
- * taken from the front, layer upon layer, each layer's h last. Gradients dh alternate: of even
- * layers at the back, of odd layers in front, so that a layer's dh and the one it makes never meet.
- * Outside training the h of two neighbouring layers lie at the two ends and nothing else is kept.
+ * plim__model_place decides before a pass where everything is, from the part's sizes alone; the
+ * estimate calls it for the largest part. In training, what backward needs is taken from the front,
+ * layer after layer, each layer's h last. Gradients dh alternate, those of even layers at the back,
+ * those of odd layers in front, so that a layer's dh and dinput never overlap. Outside training the
+ * h of two adjacent layers are at the two ends, and nothing else is kept.
  */
 #ifndef PLIM_NN_MODEL_INTERNAL_H
 #define PLIM_NN_MODEL_INTERNAL_H
@@ -51,7 +51,7 @@ typedef struct plim__linear {
     plim__parameter_t *weight[2];
 } plim__linear_t;
 
-/* The learnt part of a finish; entries are NULL where there is none. */
+/* The parameters of an epilogue; NULL where there is none. */
 typedef struct plim__epilogue_parameters {
     int64_t width;
     plim__parameter_t *bias, *gamma, *beta, *mean, *variance;
@@ -168,12 +168,13 @@ struct plim__model {
  */
 struct plim__conv {
     void (*parameters)(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer);
-    void (*place)(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
+    void (*place)(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *workspace);
     void (*prepare)(plim__model_t *model, plim__layer_t *layer);
     void (*rows)(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x, int64_t first,
                  int64_t end);
     void (*forward)(plim__model_t *model, plim__layer_t *layer);
-    void (*place_back)(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
+    void (*place_back)(const plim__model_t *model, plim__layer_t *layer,
+                       plim__workspace_t *workspace);
     void (*backward)(plim__model_t *model, plim__layer_t *layer);
 };
 
@@ -190,9 +191,9 @@ extern const plim__conv_t plim__conv_gin;
 plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial, const char *list,
                                    int index, const char *name, int64_t shape0, int64_t shape1,
                                    int64_t shape2);
-/* Of the norm "list.index.name…", into the finishing. */
+/* Adds the parameters of the norm "list.index.name…" to the epilogue. */
 void plim__table_norm(plim__table_t *table, plim_norm_t norm, const char *list, int index,
-                      const char *name, plim__epilogue_parameters_t *finishing);
+                      const char *name, plim__epilogue_parameters_t *parameters);
 /* All of the model's, linked to its layers; widths of layers are set. */
 void plim__model_describe(plim__model_t *model, plim__table_t *table);
 plim__initial_t plim__initial_glorot(int64_t rows, int64_t columns);
@@ -201,40 +202,42 @@ plim__initial_t plim__initial_linear(int64_t in);
 /* model_place.c */
 
 /* Sizes of layers are set; decides where everything of this pass lies. */
-void plim__model_place(plim__model_t *model, plim__workspace_t *room);
+void plim__model_place(plim__model_t *model, plim__workspace_t *workspace);
 size_t plim__model_workspace_bytes(plim__model_t *model);
 
-/* A matrix with its spare rows, on a side of the room. */
-plim__matrix_t plim__place_matrix(plim__workspace_t *room, plim__side_t side, int64_t rows,
+/* A matrix with its spare rows, on a side of the workspace. */
+plim__matrix_t plim__place_matrix(plim__workspace_t *workspace, plim__side_t side, int64_t rows,
                                   int64_t width, plim__element_t element);
-float *plim__place_floats(plim__workspace_t *room, plim__side_t side, int64_t rows, int64_t width);
-/* What a finish keeps for backward; nothing outside training. */
-void *plim__place_kept(plim__workspace_t *room, plim__side_t side, const plim__epilogue_t *finish,
-                       int64_t rows);
-void plim__place_reverse(plim__workspace_t *room, plim__side_t side, plim__layer_t *layer);
+float *plim__place_floats(plim__workspace_t *workspace, plim__side_t side, int64_t rows,
+                          int64_t width);
+/* Memory for what an epilogue keeps for backward; none outside training. */
+void *plim__place_kept(plim__workspace_t *workspace, plim__side_t side,
+                       const plim__epilogue_t *epilogue, int64_t rows);
+void plim__place_reverse(plim__workspace_t *workspace, plim__side_t side, plim__layer_t *layer);
 /* Rows of the input as products read them: a copy in layer 0, the input itself behind it. */
-void plim__place_rows(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
-/* x in backward: where it was kept, or room to compute it again. */
-void plim__place_again(const plim__model_t *model, plim__layer_t *layer, plim__workspace_t *room);
+void plim__place_rows(const plim__model_t *model, plim__layer_t *layer,
+                      plim__workspace_t *workspace);
+/* x in backward: where it was kept, or memory to compute it again. */
+void plim__place_again(const plim__model_t *model, plim__layer_t *layer,
+                       plim__workspace_t *workspace);
 /* Backward of a layer that sums over neighbours: x again, dx, and the way to the input's. */
 void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer,
-                          plim__workspace_t *room);
+                          plim__workspace_t *workspace);
 
-/* Where a layer's things go: what backward needs; what the layer alone needs; and in backward. */
+/* Sides of a layer's matrices: what backward needs; what only the layer needs; and in backward. */
 plim__side_t plim__side_kept(const plim__model_t *model, const plim__layer_t *layer);
 plim__side_t plim__side_temporary(const plim__model_t *model, const plim__layer_t *layer);
 plim__side_t plim__side_back(const plim__layer_t *layer);
-/* Where x goes: computed again in backward, it need not be kept. */
+/* The side of x, which need not be kept if backward computes it again. */
 plim__side_t plim__side_x(const plim__model_t *model, const plim__layer_t *layer);
 
-/* model_epilogue.c */
 plim__epilogue_t plim__model_epilogue(const plim__model_t *model,
-                                      const plim__epilogue_parameters_t *finishing, bool plain,
+                                      const plim__epilogue_parameters_t *parameters, bool plain,
                                       bool dropout, int layer);
 plim__epilogue_t plim__layer_epilogue(const plim__model_t *model, const plim__layer_t *layer);
 plim__epilogue_t plim__layer_inner(const plim__model_t *model, const plim__layer_t *layer);
 plim__epilogue_gradients_t
-plim__model_epilogue_gradients(const plim__epilogue_parameters_t *finishing);
+plim__model_epilogue_gradients(const plim__epilogue_parameters_t *parameters);
 /* Of a dropout: kind 0 behind a layer, 1 of its attention. */
 uint64_t plim__model_key(const plim__model_t *model, int layer, int kind);
 

@@ -1,4 +1,4 @@
-/* A part's way forward and back. */
+/* A part's forward and backward pass. */
 #include "nn/model_internal.h"
 
 #include "base/fail.h"
@@ -51,11 +51,11 @@ void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer)
 static plim_status_t too_large(const char *what, int64_t count, int64_t most)
 {
     return plim__fail(PLIM_ERR_DATA,
-                      "a part of %lld %s is larger than the %lld that the model was made for",
+                      "a part of %lld %s is larger than the %lld that the model was created for",
                       (long long)count, what, (long long)most);
 }
 
-/* The hop of a layer, as the batch has it; an MLP has none. */
+/* Sets a layer's hop from the batch; an MLP has none. */
 static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, plim__layer_t *layer)
 {
     const plim__model_params_t *params = &model->params;
@@ -113,7 +113,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
     return PLIM_OK;
 }
 
-/* One thing after the other, each over all rows. */
+/* Step by step, each over all rows. */
 static void forward_steps(plim__model_t *model, plim__layer_t *layer,
                           const plim__matrix_t *residual)
 {
@@ -131,8 +131,8 @@ static void forward_steps(plim__model_t *model, plim__layer_t *layer,
             plim__linear_forward(model, &layer->product[1], &layer->inner_h, layer->y);
         }
     }
-    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
-    plim__epilogue_forward(model->team, &finish, layer->y, layer->residual ? residual : NULL,
+    const plim__epilogue_t epilogue = plim__layer_epilogue(model, layer);
+    plim__epilogue_forward(model->team, &epilogue, layer->y, layer->residual ? residual : NULL,
                            &layer->h, layer->kept);
     plim__model_lap(model, &model->finish_ns);
 }
@@ -166,12 +166,12 @@ static void forward_head(plim__model_t *model, const plim_batch_t *batch)
     }
     plim__model_lap(model, &model->sparse_ns);
     plim__linear_forward(model, &head->product, &head->x, head->y);
-    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
-    plim__epilogue_forward(model->team, &finish, head->y, NULL, &head->h, head->kept);
+    const plim__epilogue_t epilogue = plim__model_epilogue(model, &head->after, true, false, 0);
+    plim__epilogue_forward(model->team, &epilogue, head->y, NULL, &head->h, head->kept);
     plim__model_lap(model, &model->finish_ns);
 }
 
-/* What the last layer, or the head, read, as floats. */
+/* The input of the last layer, or of the head, as floats. */
 static const float *embeddings_of(plim__model_t *model)
 {
     if (model->params.graph_level)
@@ -193,11 +193,12 @@ plim_status_t plim__model_forward(plim__model_t *model, const plim_batch_t *batc
     if (status != PLIM_OK)
         return status;
     model->pass = *pass;
-    plim__workspace_t *room = &model->workspace;
-    room->used[PLIM__FRONT] = room->used[PLIM__BACK] = room->peak = 0;
-    plim__model_place(model, room);
-    if (room->peak > room->size)
-        return too_large("bytes of activations", (int64_t)room->peak, (int64_t)room->size);
+    plim__workspace_t *workspace = &model->workspace;
+    workspace->used[PLIM__FRONT] = workspace->used[PLIM__BACK] = workspace->peak = 0;
+    plim__model_place(model, workspace);
+    if (workspace->peak > workspace->size)
+        return too_large("bytes of activations", (int64_t)workspace->peak,
+                         (int64_t)workspace->size);
     model->lap_ns = plim__clock_ns();
     for (int i = 0; i < count; i++)
         forward_layer(model, &model->layers[i]);
@@ -214,9 +215,9 @@ static void backward_head(plim__model_t *model, const plim_batch_t *batch, const
 {
     plim__head_t *head = &model->head;
     const plim__layer_t *last = &model->layers[model->params.model.num_layers - 1];
-    const plim__epilogue_t finish = plim__model_epilogue(model, &head->after, true, false, 0);
+    const plim__epilogue_t epilogue = plim__model_epilogue(model, &head->after, true, false, 0);
     const plim__epilogue_gradients_t gradients = plim__model_epilogue_gradients(&head->after);
-    plim__epilogue_backward(model->team, &finish, &head->h, head->kept, doutputs, &head->dy, NULL,
+    plim__epilogue_backward(model->team, &epilogue, &head->h, head->kept, doutputs, &head->dy, NULL,
                             &gradients, head->scratch);
     plim__model_lap(model, &model->finish_ns);
     plim__linear_backward(model, &head->product, &head->dy, &head->x, head->dpooled);
@@ -228,9 +229,9 @@ static void backward_head(plim__model_t *model, const plim_batch_t *batch, const
 
 static void backward_layer(plim__model_t *model, plim__layer_t *layer, const float *dh)
 {
-    const plim__epilogue_t finish = plim__layer_epilogue(model, layer);
+    const plim__epilogue_t epilogue = plim__layer_epilogue(model, layer);
     const plim__epilogue_gradients_t gradients = plim__model_epilogue_gradients(&layer->after);
-    plim__epilogue_backward(model->team, &finish, &layer->h, layer->kept, dh, &layer->dy,
+    plim__epilogue_backward(model->team, &epilogue, &layer->h, layer->kept, dh, &layer->dy,
                             layer->dresidual, &gradients, layer->scratch);
     plim__model_lap(model, &model->finish_ns);
     model->conv->backward(model, layer);

@@ -1,17 +1,17 @@
 /*
- * A layer forward, tile by tile: the rows of x, the product and the finish of a tile follow each
- * other while they are in the cache of the thread that does them.
+ * A layer forward, tile by tile: one thread computes the rows of x, the product and the epilogue of
+ * a tile while they are in its cache.
  */
 #include "nn/model_internal.h"
 
 typedef struct forward {
     plim__model_t *model;
     plim__layer_t *layer;
-    plim__epilogue_t inner, finish;
+    plim__epilogue_t inner, epilogue;
     plim__matrix_t residual;
 } forward_t;
 
-/* Batch norm wants statistics of all rows before it changes one. */
+/* Batch norm needs statistics of all rows before it changes one. */
 bool plim__layer_tiled(const plim__model_t *model)
 {
     return model->conv->forward == NULL &&
@@ -25,7 +25,7 @@ static void lap(int64_t *since, int64_t *part)
     *since = now;
 }
 
-/* Where a product's rows from `first` on go: where they stay, or the worker's own room. */
+/* Memory for a product's rows from `first` on: their final place, or the worker's tile. */
 static float *tile_of(const forward_t *forward, int worker, const plim__matrix_t *h, int64_t first)
 {
     if (h->element == PLIM__F32)
@@ -59,12 +59,12 @@ static void forward_tile(void *context, int worker, int64_t tile)
     float *y = tile_of(forward, worker, &layer->h, first);
     plim__dense_forward_tile(linear->dense, worker, x, tile, y);
     lap(&since, &times->dense_ns);
-    plim__epilogue_forward_rows(&forward->finish, y, layer->residual ? &forward->residual : NULL,
+    plim__epilogue_forward_rows(&forward->epilogue, y, layer->residual ? &forward->residual : NULL,
                                 &layer->h, layer->kept, first, end);
     lap(&since, &times->finish_ns);
 }
 
-/* The time that passed, shared out as the workers' was. */
+/* Divides the elapsed time in the proportions of the workers' times. */
 static void share_time(plim__model_t *model)
 {
     plim__worker_times_t sum = {0};
@@ -89,7 +89,7 @@ void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
     const int64_t rows = layer->rows;
     const int64_t tiles = plim__dense_tiles(rows);
     forward_t forward = {.model = model, .layer = layer, .residual = *residual};
-    forward.finish = plim__layer_epilogue(model, layer);
+    forward.epilogue = plim__layer_epilogue(model, layer);
     double flops = 0;
     for (int i = 0; i < 2; i++) {
         const plim__linear_t *linear = &layer->product[i];

@@ -9,39 +9,39 @@
 #define MOMENTUM 0.1
 
 /* Floats of `kept` before each piece. */
-static int64_t inverse_at(const plim__epilogue_t *finish, int64_t rows)
+static int64_t inverse_at(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    return plim__epilogue_pitch(rows * finish->width);
+    return plim__epilogue_pitch(rows * epilogue->width);
 }
 
-static int64_t mean_at(const plim__epilogue_t *finish, int64_t rows)
+static int64_t mean_at(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    return inverse_at(finish, rows) + plim__epilogue_pitch(finish->width);
+    return inverse_at(epilogue, rows) + plim__epilogue_pitch(epilogue->width);
 }
 
-static int64_t lanes_at(const plim__epilogue_t *finish, int64_t rows)
+static int64_t lanes_at(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    return mean_at(finish, rows) + plim__epilogue_pitch(finish->width);
+    return mean_at(epilogue, rows) + plim__epilogue_pitch(epilogue->width);
 }
 
-size_t plim__norm_kept(const plim__epilogue_t *finish, int64_t rows)
+size_t plim__norm_kept(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    const size_t values = plim__mul_saturating_size((size_t)rows, (size_t)finish->width);
-    const size_t width = (size_t)plim__epilogue_pitch(finish->width);
+    const size_t values = plim__mul_saturating_size((size_t)rows, (size_t)epilogue->width);
+    const size_t width = (size_t)plim__epilogue_pitch(epilogue->width);
     const size_t more =
-        finish->norm == PLIM_NORM_LAYER ? (size_t)rows : width * (2 + 2 * (2 + PLIM__LANES));
+        epilogue->norm == PLIM_NORM_LAYER ? (size_t)rows : width * (2 + 2 * (2 + PLIM__LANES));
     return plim__mul_saturating_size(
         plim__add_saturating_size(plim__round_up(values, 16), plim__round_up(more, 16)), 4);
 }
 
 /* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
-PLIM__KERNEL float layer_row(const plim__epilogue_t *finish, float *restrict y,
+PLIM__KERNEL float layer_row(const plim__epilogue_t *epilogue, float *restrict y,
                              float *restrict normed)
 {
-    const int64_t width = finish->width;
-    if (finish->bias != NULL)
+    const int64_t width = epilogue->width;
+    if (epilogue->bias != NULL)
         for (int64_t i = 0; i < width; i++)
-            y[i] += finish->bias[i];
+            y[i] += epilogue->bias[i];
     const float mean = plim__sum(y, width) / (float)width;
     for (int64_t i = 0; i < width; i++)
         y[i] -= mean;
@@ -52,86 +52,86 @@ PLIM__KERNEL float layer_row(const plim__epilogue_t *finish, float *restrict y,
     if (normed != NULL)
         memcpy(normed, y, (size_t)width * sizeof *y);
     for (int64_t i = 0; i < width; i++)
-        y[i] = y[i] * finish->gamma[i] + finish->beta[i];
+        y[i] = y[i] * epilogue->gamma[i] + epilogue->beta[i];
     return inverse;
 }
 
-PLIM__KERNEL void layer_rows_body(const plim__epilogue_t *finish, int64_t rows, int64_t begin,
+PLIM__KERNEL void layer_rows_body(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin,
                                   int64_t end, float *y, float *kept)
 {
     for (int64_t row = begin; row < end; row++) {
-        float *normed = kept != NULL ? kept + row * finish->width : NULL;
-        const float inverse = layer_row(finish, y + (row - begin) * finish->width, normed);
+        float *normed = kept != NULL ? kept + row * epilogue->width : NULL;
+        const float inverse = layer_row(epilogue, y + (row - begin) * epilogue->width, normed);
         if (kept != NULL)
-            kept[inverse_at(finish, rows) + row] = inverse;
+            kept[inverse_at(epilogue, rows) + row] = inverse;
     }
 }
 
 PLIM__VECTORISED(layer_rows,
-                 (const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+                 (const plim__epilogue_t *epilogue, int64_t rows, int64_t begin, int64_t end,
                   float *y, float *kept),
-                 (finish, rows, begin, end, y, kept))
+                 (epilogue, rows, begin, end, y, kept))
 
 /* In training: by the batch's own statistics, in kept. */
-PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *finish, int64_t rows, int64_t begin,
+PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin,
                                   int64_t end, float *restrict y, float *restrict kept)
 {
-    const int64_t width = finish->width;
-    const float *mean = kept + mean_at(finish, rows);
-    const float *inverse = kept + inverse_at(finish, rows);
+    const int64_t width = epilogue->width;
+    const float *mean = kept + mean_at(epilogue, rows);
+    const float *inverse = kept + inverse_at(epilogue, rows);
     for (int64_t row = begin; row < end; row++) {
         float *values = y + (row - begin) * width;
         float *normed = kept + row * width;
-        if (finish->bias != NULL)
+        if (epilogue->bias != NULL)
             for (int64_t i = 0; i < width; i++)
-                values[i] += finish->bias[i];
+                values[i] += epilogue->bias[i];
         for (int64_t i = 0; i < width; i++)
             normed[i] = (values[i] - mean[i]) * inverse[i];
         for (int64_t i = 0; i < width; i++)
-            values[i] = normed[i] * finish->gamma[i] + finish->beta[i];
+            values[i] = normed[i] * epilogue->gamma[i] + epilogue->beta[i];
     }
 }
 
 PLIM__VECTORISED(batch_rows,
-                 (const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+                 (const plim__epilogue_t *epilogue, int64_t rows, int64_t begin, int64_t end,
                   float *y, float *kept),
-                 (finish, rows, begin, end, y, kept))
+                 (epilogue, rows, begin, end, y, kept))
 
 /* Outside training: by the statistics gathered in it. */
-PLIM__KERNEL void running_rows_body(const plim__epilogue_t *finish, int64_t begin, int64_t end,
+PLIM__KERNEL void running_rows_body(const plim__epilogue_t *epilogue, int64_t begin, int64_t end,
                                     float *restrict y)
 {
-    const int64_t width = finish->width;
+    const int64_t width = epilogue->width;
     for (int64_t row = begin; row < end; row++) {
         float *values = y + (row - begin) * width;
-        if (finish->bias != NULL)
+        if (epilogue->bias != NULL)
             for (int64_t i = 0; i < width; i++)
-                values[i] += finish->bias[i];
+                values[i] += epilogue->bias[i];
         for (int64_t i = 0; i < width; i++) {
-            const float inverse = 1.0f / sqrtf(finish->running_var[i] + EPSILON);
-            const float normed = (values[i] - finish->running_mean[i]) * inverse;
-            values[i] = normed * finish->gamma[i] + finish->beta[i];
+            const float inverse = 1.0f / sqrtf(epilogue->running_var[i] + EPSILON);
+            const float normed = (values[i] - epilogue->running_mean[i]) * inverse;
+            values[i] = normed * epilogue->gamma[i] + epilogue->beta[i];
         }
     }
 }
 
 PLIM__VECTORISED(running_rows,
-                 (const plim__epilogue_t *finish, int64_t begin, int64_t end, float *y),
-                 (finish, begin, end, y))
+                 (const plim__epilogue_t *epilogue, int64_t begin, int64_t end, float *y),
+                 (epilogue, begin, end, y))
 
-void plim__norm_rows(const plim__epilogue_t *finish, int64_t rows, int64_t begin, int64_t end,
+void plim__norm_rows(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin, int64_t end,
                      float *y, float *kept)
 {
-    if (finish->norm == PLIM_NORM_LAYER)
-        layer_rows(finish, rows, begin, end, y, finish->training ? kept : NULL);
-    else if (finish->training)
-        batch_rows(finish, rows, begin, end, y, kept);
+    if (epilogue->norm == PLIM_NORM_LAYER)
+        layer_rows(epilogue, rows, begin, end, y, epilogue->training ? kept : NULL);
+    else if (epilogue->training)
+        batch_rows(epilogue, rows, begin, end, y, kept);
     else
-        running_rows(finish, begin, end, y);
+        running_rows(epilogue, begin, end, y);
 }
 
 typedef struct statistics {
-    const plim__epilogue_t *finish;
+    const plim__epilogue_t *epilogue;
     int64_t rows;
     const float *y;
     const double *mean; /* NULL: sums of values are wanted, else of squared distances from it */
@@ -141,8 +141,8 @@ typedef struct statistics {
 PLIM__KERNEL void statistics_rows_body(const statistics_t *statistics, int64_t begin, int64_t end,
                                        double *restrict sums)
 {
-    const int64_t width = statistics->finish->width;
-    const float *bias = statistics->finish->bias;
+    const int64_t width = statistics->epilogue->width;
+    const float *bias = statistics->epilogue->bias;
     const double *mean = statistics->mean;
     for (int64_t row = begin; row < end; row++) {
         const float *values = statistics->y + row * width;
@@ -174,7 +174,7 @@ static void statistics_lane(void *context, int worker, int64_t lane)
 {
     (void)worker;
     const statistics_t *statistics = context;
-    const int64_t pitch = plim__epilogue_pitch(statistics->finish->width);
+    const int64_t pitch = plim__epilogue_pitch(statistics->epilogue->width);
     double *sums = statistics->lanes + lane * pitch;
     memset(sums, 0, (size_t)pitch * sizeof *sums);
     statistics_rows(statistics, plim__lane_begin(statistics->rows, lane),
@@ -184,7 +184,7 @@ static void statistics_lane(void *context, int worker, int64_t lane)
 /* Means over all rows of what the lanes summed, in `to` (width). */
 static void statistics_means(plim__team_t *team, statistics_t *statistics, double *to)
 {
-    const int64_t width = statistics->finish->width;
+    const int64_t width = statistics->epilogue->width;
     const int64_t cost = statistics->rows / PLIM__LANES * width / 2;
     plim__team_run(team, PLIM__LANES, cost, statistics_lane, statistics);
     for (int64_t i = 0; i < width; i++) {
@@ -195,39 +195,39 @@ static void statistics_means(plim__team_t *team, statistics_t *statistics, doubl
     }
 }
 
-void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *finish, int64_t rows,
+void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *epilogue, int64_t rows,
                            const float *y, float *kept)
 {
-    float *inverse = kept + inverse_at(finish, rows);
-    float *mean = kept + mean_at(finish, rows);
-    const int64_t pitch = plim__epilogue_pitch(finish->width);
-    double *sums = (double *)(void *)(kept + lanes_at(finish, rows));
+    float *inverse = kept + inverse_at(epilogue, rows);
+    float *mean = kept + mean_at(epilogue, rows);
+    const int64_t pitch = plim__epilogue_pitch(epilogue->width);
+    double *sums = (double *)(void *)(kept + lanes_at(epilogue, rows));
     double *exact_mean = sums, *variance = sums + pitch;
-    statistics_t statistics = {finish, rows, y, NULL, sums + 2 * pitch};
+    statistics_t statistics = {epilogue, rows, y, NULL, sums + 2 * pitch};
     statistics_means(team, &statistics, exact_mean);
     statistics.mean = exact_mean;
     statistics_means(team, &statistics, variance);
     /* PyTorch's running variance is the unbiased one. */
     const double unbiased = rows > 1 ? (double)rows / (double)(rows - 1) : 1.0;
-    for (int64_t i = 0; i < finish->width; i++) {
+    for (int64_t i = 0; i < epilogue->width; i++) {
         mean[i] = (float)exact_mean[i];
         inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
-        float *running_mean = &finish->running_mean[i], *running_var = &finish->running_var[i];
+        float *running_mean = &epilogue->running_mean[i], *running_var = &epilogue->running_var[i];
         *running_mean = (float)(*running_mean * (1 - MOMENTUM) + exact_mean[i] * MOMENTUM);
         *running_var = (float)(*running_var * (1 - MOMENTUM) + variance[i] * unbiased * MOMENTUM);
     }
 }
 
 /* g (width), the gradient behind the norm, becomes the gradient before it; sums are added to. */
-PLIM__KERNEL void layer_back_body(const plim__epilogue_t *finish, const float *restrict normed,
+PLIM__KERNEL void layer_back_body(const plim__epilogue_t *epilogue, const float *restrict normed,
                                   float inverse, float *restrict g, float *restrict bias,
                                   float *restrict gamma, float *restrict beta)
 {
-    const int64_t width = finish->width;
+    const int64_t width = epilogue->width;
     for (int64_t i = 0; i < width; i++) {
         gamma[i] += g[i] * normed[i];
         beta[i] += g[i];
-        g[i] *= finish->gamma[i];
+        g[i] *= epilogue->gamma[i];
     }
     const float along = plim__sum(g, width) / (float)width;
     const float across = plim__sum_products(g, normed, width) / (float)width;
@@ -238,9 +238,9 @@ PLIM__KERNEL void layer_back_body(const plim__epilogue_t *finish, const float *r
 }
 
 PLIM__VECTORISED(layer_back,
-                 (const plim__epilogue_t *finish, const float *normed, float inverse, float *g,
+                 (const plim__epilogue_t *epilogue, const float *normed, float inverse, float *g,
                   float *bias, float *gamma, float *beta),
-                 (finish, normed, inverse, g, bias, gamma, beta))
+                 (epilogue, normed, inverse, g, bias, gamma, beta))
 
 /* The rows not yet joined of a sum. */
 static float *fresh(const plim__epilogue_back_t *back, int64_t lane, int which)
@@ -254,12 +254,12 @@ static void layer_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = back->kept + inverse_at(back->finish, rows);
+    const float *inverse = back->kept + inverse_at(back->epilogue, rows);
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, 0, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
         plim__epilogue_gradient(back, row, g);
-        layer_back(back->finish, back->kept + row * back->finish->width, inverse[row], g,
+        layer_back(back->epilogue, back->kept + row * back->epilogue->width, inverse[row], g,
                    fresh(back, lane, PLIM__SUM_BIAS), fresh(back, lane, PLIM__SUM_GAMMA),
                    fresh(back, lane, PLIM__SUM_BETA));
         plim__epilogue_store(back, row, g);
@@ -286,7 +286,7 @@ static void batch_sums_lane(void *context, int worker, int64_t lane)
     (void)worker;
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
-    const int64_t end = plim__lane_begin(rows, lane + 1), width = back->finish->width;
+    const int64_t end = plim__lane_begin(rows, lane + 1), width = back->epilogue->width;
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, PLIM__SUM_GAMMA, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
@@ -299,22 +299,22 @@ static void batch_sums_lane(void *context, int worker, int64_t lane)
 }
 
 /* `means` is (2, pitch): of g times the normed values, of g. */
-PLIM__KERNEL void batch_back_body(const plim__epilogue_t *finish, const float *restrict normed,
+PLIM__KERNEL void batch_back_body(const plim__epilogue_t *epilogue, const float *restrict normed,
                                   const float *restrict inverse, const float *restrict means,
                                   float *restrict g, float *restrict bias)
 {
-    const int64_t width = finish->width;
+    const int64_t width = epilogue->width;
     const float *along = means + plim__epilogue_pitch(width);
     for (int64_t i = 0; i < width; i++) {
-        g[i] = (g[i] - along[i] - normed[i] * means[i]) * (finish->gamma[i] * inverse[i]);
+        g[i] = (g[i] - along[i] - normed[i] * means[i]) * (epilogue->gamma[i] * inverse[i]);
         bias[i] += g[i];
     }
 }
 
 PLIM__VECTORISED(batch_back,
-                 (const plim__epilogue_t *finish, const float *normed, const float *inverse,
+                 (const plim__epilogue_t *epilogue, const float *normed, const float *inverse,
                   const float *means, float *g, float *bias),
-                 (finish, normed, inverse, means, g, bias))
+                 (epilogue, normed, inverse, means, g, bias))
 
 static float *batch_means(const plim__epilogue_back_t *back)
 {
@@ -327,13 +327,13 @@ static void batch_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = back->kept + inverse_at(back->finish, rows);
+    const float *inverse = back->kept + inverse_at(back->epilogue, rows);
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     for (int64_t row = begin; row < end; row++) {
         plim__epilogue_gradient(back, row, g);
-        batch_back(back->finish, back->kept + row * back->finish->width, inverse, batch_means(back),
-                   g, fresh(back, lane, PLIM__SUM_BIAS));
+        batch_back(back->epilogue, back->kept + row * back->epilogue->width, inverse,
+                   batch_means(back), g, fresh(back, lane, PLIM__SUM_BIAS));
         plim__epilogue_store(back, row, g);
         if ((row - begin) % PLIM__SUM_ROWS == PLIM__SUM_ROWS - 1 || row == end - 1)
             plim__epilogue_join(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
@@ -342,7 +342,7 @@ static void batch_lane(void *context, int worker, int64_t lane)
 
 static void batch_backward(plim__team_t *team, plim__epilogue_back_t *back, int64_t cost)
 {
-    const int64_t width = back->finish->width, pitch = plim__epilogue_pitch(width);
+    const int64_t width = back->epilogue->width, pitch = plim__epilogue_pitch(width);
     float *means = batch_means(back);
     plim__team_run(team, PLIM__LANES, cost, batch_sums_lane, back);
     memset(means, 0, (size_t)(2 * pitch) * sizeof *means);
@@ -360,8 +360,8 @@ static void batch_backward(plim__team_t *team, plim__epilogue_back_t *back, int6
 void plim__norm_backward(plim__team_t *team, const plim__epilogue_back_t *back)
 {
     plim__epilogue_back_t whole = *back;
-    const int64_t cost = back->h->rows / PLIM__LANES * back->finish->width;
-    if (back->finish->norm == PLIM_NORM_BATCH) {
+    const int64_t cost = back->h->rows / PLIM__LANES * back->epilogue->width;
+    if (back->epilogue->norm == PLIM_NORM_BATCH) {
         batch_backward(team, &whole, cost);
     } else {
         plim__team_run(team, PLIM__LANES, cost, layer_lane, &whole);

@@ -1,10 +1,12 @@
 /*
- * ROC-AUC is exact: every score is kept, in a key that sorts as the score does and ends in the
- * label; ties are found as neighbours. A key a value, and room to sort one column.
+ * ROC-AUC is exact: it keeps every score in a 64-bit key that sorts like the score and ends in the
+ * label, so that ties are adjacent. Memory: one key a value, and a second copy of one column for
+ * sorting.
  */
 #include "nn/score.h"
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "base/radix.h"
 #include "mem/arena.h"
 #include "nn/loss.h"
@@ -30,61 +32,45 @@ struct plim__score {
     int64_t *counts;     /* (columns) keys so far */
 };
 
-static size_t estimate_of(plim_metric_t metric, int64_t max_rows, int64_t columns)
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    size_t bytes = plim__arena_piece(1, sizeof(plim__score_t), PLIM__LINE);
-    if (metric != PLIM_METRIC_ROC_AUC)
-        return bytes;
-    const size_t rows = (size_t)plim__max_i64(max_rows, 1);
-    const size_t keys = plim__mul_saturating_size(rows, (size_t)columns);
-    bytes = plim__add_saturating_size(bytes, plim__arena_piece(keys, 8, PLIM__LINE));
-    bytes = plim__add_saturating_size(bytes, plim__arena_piece(rows, 8, PLIM__LINE));
-    return plim__add_saturating_size(bytes, plim__arena_piece((size_t)columns, 8, PLIM__LINE));
-}
-
-/* The difference of two logits is one column. */
-static int64_t columns_of(plim_loss_t loss, int64_t columns)
-{
-    return loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : plim__max_i64(columns, 1);
+    plim__score_t *score = object;
+    const size_t rows = (size_t)plim__max_i64(score->max_rows, 1);
+    const size_t columns = (size_t)score->columns;
+    if (score->metric != PLIM_METRIC_ROC_AUC)
+        return;
+    score->keys =
+        plim__arena_carve(arena, plim__mul_saturating_size(rows, columns), sizeof *score->keys, 1);
+    score->spare = plim__arena_carve(arena, rows, sizeof *score->spare, 1);
+    score->counts = plim__arena_carve(arena, columns, sizeof *score->counts, 1);
 }
 
 size_t plim__score_estimate(plim_metric_t metric, int64_t max_rows, int64_t columns)
 {
-    return estimate_of(metric, max_rows, plim__max_i64(columns, 1));
+    plim__score_t draft = {
+        .metric = metric, .max_rows = max_rows, .columns = plim__max_i64(columns, 1)};
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, plim_loss_t loss,
                                  int64_t max_rows, int64_t columns, plim__score_t **score_out)
 {
-    plim__arena_t arena;
-    columns = columns_of(loss, columns);
-    plim_status_t status =
-        plim__arena_create(ledger, "metrics", estimate_of(metric, max_rows, columns), &arena);
-    if (status != PLIM_OK)
-        return status;
-    plim__score_t *score = plim__arena_carve(&arena, 1, sizeof *score, PLIM__LINE);
-    score->metric = metric;
-    score->loss = loss;
-    score->max_rows = max_rows;
-    score->columns = columns;
-    if (metric == PLIM_METRIC_ROC_AUC) {
-        const size_t rows = (size_t)plim__max_i64(max_rows, 1);
-        score->keys = plim__arena_carve(&arena, rows * (size_t)columns, 8, PLIM__LINE);
-        score->spare = plim__arena_carve(&arena, rows, 8, PLIM__LINE);
-        score->counts = plim__arena_carve(&arena, (size_t)columns, 8, PLIM__LINE);
-    }
-    plim__arena_touch(&arena);
-    score->arena = arena;
-    *score_out = score;
+    /* Cross entropy ranks by the difference of two logits, which is one column. */
+    plim__score_t draft = {.metric = metric,
+                           .loss = loss,
+                           .max_rows = max_rows,
+                           .columns =
+                               loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : plim__max_i64(columns, 1)};
+    PLIM_TRY(plim__object_create(ledger, "metrics", lay_out, &draft, sizeof draft, &draft.arena,
+                                 score_out));
+    plim__arena_touch(&(*score_out)->arena);
     return PLIM_OK;
 }
 
 void plim__score_destroy(plim__score_t *score)
 {
-    if (score == NULL)
-        return;
-    plim__arena_t arena = score->arena;
-    plim__arena_destroy(&arena);
+    if (score != NULL)
+        plim__arena_destroy(&score->arena);
 }
 
 void plim__score_reset(plim__score_t *score)
@@ -95,6 +81,7 @@ void plim__score_reset(plim__score_t *score)
         memset(score->counts, 0, (size_t)score->columns * sizeof *score->counts);
 }
 
+/* Adds a key. */
 static void keep(plim__score_t *score, int64_t column, float value, bool positive)
 {
     uint32_t bits;
@@ -138,7 +125,7 @@ static void add_value(plim__score_t *score, int64_t column, float output, float 
         if (column < score->columns)
             keep(score, column, output, label > 0.5f);
         break;
-    case PLIM_METRIC_ACCURACY: /* of yes and no, as BCE's logits say it */
+    case PLIM_METRIC_ACCURACY: /* of yes and no: the sign of BCE's logit */
         score->right += (output > 0.0f) == (label > 0.5f);
         break;
     case PLIM_METRIC_MAE:
@@ -171,7 +158,8 @@ void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int
         add_values(score, rows, width, outputs, labels);
 }
 
-/* Pairs of a positive and a negative in which the positive is above, ties for half; of all. */
+/* The share of pairs of a positive and a negative in which the positive is higher; ties count half.
+ */
 static double area(plim__score_t *score, int64_t column)
 {
     uint64_t *keys = score->keys + column * score->max_rows;

@@ -1,4 +1,4 @@
-/* Metrics over a split, gathered part by part: accuracy, ROC-AUC, MAE, RMSE, and the loss. */
+/* Metrics of a split, added up part by part: accuracy, ROC-AUC, MAE, RMSE, and the loss. */
 #ifndef PLIM_NN_SCORE_H
 #define PLIM_NN_SCORE_H
 
@@ -9,17 +9,17 @@
 
 typedef struct plim__score plim__score_t;
 
-/* ROC-AUC keeps a number for each of max_rows x columns; the others nothing of size. */
+/* ROC-AUC keeps 8 bytes for each of max_rows x columns values; the other metrics need no arrays. */
 size_t plim__score_estimate(plim_metric_t metric, int64_t max_rows, int64_t columns);
 plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, plim_loss_t loss,
                                  int64_t max_rows, int64_t columns, plim__score_t **score_out);
 void plim__score_destroy(plim__score_t *score);
 
-/* Empty again. */
+/* Starts again from zero. */
 void plim__score_reset(plim__score_t *score);
 
-/* `outputs` (rows, width) and the rows' labels as plim__loss takes them. More rows than max_rows in
- * all are a bug: they count for nothing. */
+/* `outputs` (rows, width) and the rows' labels as plim__loss takes them. Rows beyond
+ * max_rows in all are ignored (a bug of the caller). */
 void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int64_t width,
                      const float *outputs, const void *labels);
 
@@ -30,7 +30,7 @@ double plim__score_loss(const plim__score_t *score);
 /* Whether a is a better value of the metric than b; anything is better than NAN. */
 bool plim__score_better(plim_metric_t metric, double a, double b);
 
-/* Where the first of the largest values is. */
+/* Index of the largest value, the first of equals. */
 int64_t plim__largest_at(const float *values, int64_t width);
 
 #endif

@@ -3,14 +3,14 @@
  *
  *     | number of the run (32 bits) | threads inside (31 bits) | open (1 bit) |
  *
- * The caller writes what there is to do, then opens a run of a new number. A worker that finds it
- * open counts itself in, works off pieces and counts itself out. The caller works too; when no
- * piece is left it closes the door and waits for those inside, never for a worker that did not come
- * in: it may not get a processor for milliseconds while a loader has them all.
+ * The caller writes the work, then opens a run with a new number. A worker that finds it open
+ * counts itself in, processes pieces and counts itself out. The caller works too. When no piece is
+ * left it closes the door and waits for the workers inside, never for a worker that did not come
+ * in: while a loader uses all processors, that worker may not run for milliseconds.
  *
- * Workers that find nothing to do look at the door for a while, then sleep. `sleepers` is raised
- * before the last look at the door, and the door is opened before the caller looks at `sleepers`,
- * so no one sleeps through a run unless it does not need him.
+ * A worker without work polls the door for a while, then sleeps. It raises `sleepers` before its
+ * last look at the door, and the caller opens the door before it looks at `sleepers`: a worker can
+ * miss a run only if every piece was already taken.
  */
 #include "nn/team.h"
 
@@ -28,11 +28,11 @@
 #include <immintrin.h>
 #endif
 
-/* Less work than this is done sooner than a thread wakes up. */
+/* A thread takes longer to wake up than the caller takes for less work than this. */
 #define WORTH_WAKING_NS 30000
-/* How long a worker looks for the next run, and the caller for the last worker, before sleeping. */
+/* How long a worker polls for the next run, and the caller for the last worker, before sleeping. */
 #define LOOK_NS 10000
-/* Pieces are taken in handfuls of about this much work. */
+/* A worker takes several pieces at once, about this much work. */
 #define HANDFUL_NS 4000
 
 #define OPEN ((uint64_t)1)
@@ -59,7 +59,7 @@ struct plim__team {
     void *context;
 
     _Alignas(PLIM__LINE) atomic_uint_fast64_t state;
-    _Alignas(PLIM__LINE) atomic_int_fast64_t next; /* the first piece that nobody has taken */
+    _Alignas(PLIM__LINE) atomic_int_fast64_t next; /* the first piece that is not taken */
     _Alignas(PLIM__LINE) atomic_int sleepers;
     atomic_bool caller_sleeps;
     atomic_bool ended;
@@ -75,10 +75,10 @@ static inline void relax(void)
 #endif
 }
 
-static size_t arena_bytes(int threads)
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    return plim__arena_piece(1, sizeof(plim__team_t), 1) +
-           plim__arena_piece((size_t)threads, sizeof(member_t), 1);
+    plim__team_t *team = object;
+    team->members = plim__arena_carve(arena, (size_t)team->size, sizeof *team->members, 1);
 }
 
 static size_t stack_bytes(int threads)
@@ -93,8 +93,8 @@ static int clamp_threads(int threads)
 
 size_t plim__team_estimate(int threads)
 {
-    threads = clamp_threads(threads);
-    return plim__round_up(arena_bytes(threads), PLIM__PAGE) + stack_bytes(threads);
+    plim__team_t draft = {.size = clamp_threads(threads)};
+    return plim__object_bytes(lay_out, &draft, sizeof draft) + stack_bytes(draft.size);
 }
 
 static void take_pieces(plim__team_t *team, int worker)
@@ -111,7 +111,7 @@ static void take_pieces(plim__team_t *team, int worker)
     }
 }
 
-/* Whether a run is open that is not number `last`; its state, then. */
+/* Whether a run other than number `last` is open, and its state. */
 static bool is_open(plim__team_t *team, uint64_t last, uint64_t *state_out)
 {
     *state_out = atomic_load(&team->state);
@@ -168,7 +168,7 @@ static plim_status_t member_body(void *argument)
     return PLIM_OK;
 }
 
-/* Waits until nobody is inside; the door is closed. */
+/* Waits until no worker is inside; the door is closed. */
 static void wait_for_others(plim__team_t *team)
 {
     const int64_t start = plim__clock_ns();
@@ -212,7 +212,7 @@ void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
     team->handful = plim__max_i64(
         1, plim__min_i64(HANDFUL_NS / plim__max_i64(cost, 1), pieces / ((int64_t)4 * team->size)));
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
-    /* Nobody is inside: the run before has been waited for. */
+    /* No worker is inside: the run before was waited for. */
     atomic_store(&team->state, (atomic_load(&team->state) / RUN + 1) * RUN + OPEN);
     wake(team, pieces - 1);
     take_pieces(team, 0);
@@ -220,7 +220,7 @@ void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
         wait_for_others(team);
 }
 
-/* As many pieces as threads; no one takes a second before all have one. */
+/* As many pieces as threads; the barrier keeps a thread from taking a second one. */
 typedef struct each {
     void (*work)(void *context, int worker, int64_t piece);
     void *context;
@@ -251,20 +251,17 @@ int plim__team_size(const plim__team_t *team)
 
 plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out)
 {
-    threads = clamp_threads(threads);
-    plim__arena_t arena;
-    int account;
-    PLIM_TRY(plim__ledger_reserve(ledger, "team", stack_bytes(threads), &account));
-    plim_status_t status = plim__arena_create(ledger, "team", arena_bytes(threads), &arena);
+    plim__team_t draft = {.size = clamp_threads(threads)}, *team;
+    draft.stacks = stack_bytes(draft.size);
+    PLIM_TRY(plim__ledger_reserve(ledger, "team", draft.stacks, &draft.stacks_account));
+    plim_status_t status =
+        plim__object_create(ledger, "team", lay_out, &draft, sizeof draft, &draft.arena, &team);
     if (status != PLIM_OK) {
-        plim__ledger_release(ledger, account, stack_bytes(threads));
+        plim__ledger_release(ledger, draft.stacks_account, draft.stacks);
         return status;
     }
-    plim__team_t *team = plim__arena_carve(&arena, 1, sizeof *team, 1);
-    team->members = plim__arena_carve(&arena, (size_t)threads, sizeof *team->members, 1);
-    team->arena = arena;
-    team->stacks = stack_bytes(threads);
-    team->stacks_account = account;
+    const int account = draft.stacks_account;
+    threads = draft.size;
     (void)pthread_mutex_init(&team->lock, NULL);
     (void)pthread_cond_init(&team->opened, NULL);
     (void)pthread_cond_init(&team->left, NULL);
@@ -275,7 +272,7 @@ plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t
         if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
             break;
     }
-    /* The stacks of those that could not be started are nobody's. */
+    /* Give back the stacks of threads that could not be started. */
     plim__ledger_release(ledger, account, team->stacks - stack_bytes(team->size));
     team->stacks = stack_bytes(team->size);
     *team_out = team;

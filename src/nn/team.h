@@ -1,11 +1,10 @@
 /*
- * The threads that compute: started once, asleep between pieces of work, so that a loader's threads
- * have the processors meanwhile. The caller is one of them. Work that is not worth a wake-up is
- * done by the caller alone.
+ * The threads that compute. They start once and sleep between runs, so that a loader's threads can
+ * use the processors. The caller is one of them; it does short work alone.
  *
- * Results may not depend on who does a piece: a sum over rows is cut into pieces by the number of
- * rows alone, and the pieces are added in their order. So any number of threads gives the same
- * bits.
+ * Results must not depend on which thread does a piece: a sum over rows is split into pieces by the
+ * number of rows alone, and the pieces are added in their order. Any number of threads gives the
+ * same bits.
  */
 #ifndef PLIM_NN_TEAM_H
 #define PLIM_NN_TEAM_H
@@ -21,11 +20,11 @@ typedef struct plim__team plim__team_t;
 size_t plim__team_estimate(int threads);
 
 /* `threads` in all, the caller's included; at least 1, at most PLIM__THREADS_MAX. PLIM_ERR_BUDGET,
- * PLIM_ERR_NOMEM. Where not all can be started there are fewer. */
+ * PLIM_ERR_NOMEM. The team is smaller if not all threads can be started. */
 plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out);
 void plim__team_destroy(plim__team_t *team);
 
-/* The same on a job's ledger; a team that is smaller than asked for is logged. */
+/* The same on a job's ledger; logs when fewer threads could be started. */
 plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__team_t **team_out);
 
 /* Workers are numbered from 0 (the caller) to this less one. */
@@ -33,8 +32,8 @@ int plim__team_size(const plim__team_t *team);
 
 /*
  * work(context, worker, piece) once for each piece 0 … pieces-1, in any order, at once; returns
- * when all are done. `cost` is what one piece takes, in nanoseconds, roughly: too little in all,
- * and the caller does everything. One caller at a time; `work` must not call it.
+ * when all are done. `cost` is the rough time of one piece in nanoseconds: if all pieces together
+ * are short, the caller does everything. One caller at a time; `work` must not call it.
  */
 void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
                     void (*work)(void *context, int worker, int64_t piece), void *context);

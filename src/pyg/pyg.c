@@ -1,5 +1,6 @@
 /* The public call: checks the settings, measures batches, estimates, and writes JSON. */
 #include "base/fail.h"
+#include "base/params.h"
 #include "plan/plan_settings.h"
 #include "plan/statistics.h"
 #include "pyg/pyg_internal.h"
@@ -116,11 +117,8 @@ plim_status_t plim_pyg_estimate(const plim_job_t *job, const plim_dataset_t *dat
 {
     plim_pyg_params_t known = PLIM_PYG_PARAMS_INIT;
     plim__pyg_plan_t plan;
-    if (params != NULL && params->size != sizeof known)
-        return plim__fail(PLIM_ERR_USAGE, "plim_pyg_params_t: its size is not set; initialise it "
-                                          "with PLIM_PYG_PARAMS_INIT");
     if (params != NULL)
-        known = *params;
+        PLIM_TRY(plim__params_take(params, "plim_pyg_params_t", &known, sizeof known));
     PLIM_TRY(plim__pyg_plan(job, dataset, training, &known, &plan));
     json_t *object = json_plan(&plan, &known);
     if (object == NULL)

@@ -1,0 +1,178 @@
+/* Sums and maxima over the neighbours of a hop, and their gradients: the kernels of nn/kernels.h
+ * divided among the team's threads. */
+#include "nn/aggregate.h"
+
+#include "base/check.h"
+#include "nn/kernels.h"
+
+#include <string.h>
+
+/* Time of a piece: long beside handing it out, short beside the whole. */
+#define PIECE_NANOSECONDS 40000.0
+
+#define BYTES_PER_NANOSECOND 20.0
+#define EDGE_NANOSECONDS 3.0
+
+double plim__work_split_cost(size_t bytes)
+{
+    return EDGE_NANOSECONDS + (double)bytes / BYTES_PER_NANOSECOND;
+}
+
+plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit)
+{
+    const int64_t total = indptr[rows] + rows;
+    const int64_t weight = plim__max_i64(1, (int64_t)(PIECE_NANOSECONDS / unit));
+    const int64_t pieces = plim__max_i64(1, total / weight);
+    const int64_t even = (total + pieces - 1) / pieces;
+    return (plim__work_split_t){indptr, rows, even, pieces, (int64_t)((double)even * unit) + 1};
+}
+
+int64_t plim__work_split_row(const plim__work_split_t *split, int64_t piece)
+{
+    if (piece >= split->pieces)
+        return split->rows;
+    const int64_t wanted = piece * split->weight;
+    int64_t low = 0, high = split->rows;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (split->indptr[middle] + middle < wanted)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/*
+ * A counting sort. The offsets start as the ends of the sources' lists and are counted down while
+ * the edges are placed, from the last to the first. In the end they are the beginnings, and each
+ * list ascends.
+ */
+void plim__reverse_make(const plim__edges_t *hop, plim__reverse_t *reverse)
+{
+    int32_t *indptr = reverse->indptr;
+    memset(indptr, 0, ((size_t)hop->num_src + 1) * sizeof indptr[0]);
+    for (int64_t e = 0; e < hop->num_edges; e++)
+        indptr[hop->indices[e]]++;
+    int32_t total = 0;
+    for (int64_t u = 0; u <= hop->num_src; u++) {
+        total += indptr[u];
+        indptr[u] = total;
+    }
+    for (int64_t v = hop->num_dst - 1; v >= 0; v--) {
+        for (int64_t e = (int64_t)hop->indptr[v + 1] - 1; e >= hop->indptr[v]; e--) {
+            const int32_t at = --indptr[hop->indices[e]];
+            reverse->edges[at] = (int32_t)e;
+            reverse->destinations[at] = (int32_t)v;
+        }
+    }
+}
+
+void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t fanout, float *src,
+                      float *dst, float *self)
+{
+    plim__kernels()->scales_gcn(hop->indptr, degrees, fanout > 0 ? fanout : INT32_MAX, hop->num_dst,
+                                hop->num_src, src, dst, self);
+}
+
+void plim__scales_mean(const plim__edges_t *hop, float *dst)
+{
+    plim__kernels()->scales_mean(hop->indptr, hop->num_dst, dst);
+}
+
+void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t *scales,
+                                  const plim__matrix_t *x, plim__matrix_t *out,
+                                  plim__matrix_t *root, int64_t first, int64_t end)
+{
+    const plim__row_sums_t sums = {.indptr = hop->indptr,
+                                   .indices = hop->indices,
+                                   .num_edges = hop->num_edges,
+                                   .num_self = hop->num_dst,
+                                   .inner = scales->src,
+                                   .outer = scales->dst,
+                                   .self = scales->self,
+                                   .x = x,
+                                   .out = out,
+                                   .root = root};
+    plim__kernels()->sum(&sums, first, end);
+}
+
+/* A backward pass, by source along the reversed hop: of sums, or of maxima. */
+typedef struct backward {
+    plim__work_split_t split;
+    plim__row_sums_t sums;
+    plim__row_max_back_t max;
+    const plim__kernels_t *kernels;
+} backward_t;
+
+static void sum_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const backward_t *backward = context;
+    backward->kernels->sum(&backward->sums, plim__work_split_row(&backward->split, piece),
+                           plim__work_split_row(&backward->split, piece + 1));
+}
+
+static void max_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const backward_t *backward = context;
+    backward->kernels->max_back(&backward->max, plim__work_split_row(&backward->split, piece),
+                                plim__work_split_row(&backward->split, piece + 1));
+}
+
+void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
+                              const plim__reverse_t *reverse, const plim__scales_t *scales,
+                              const plim__matrix_t *dout, const plim__matrix_t *droot,
+                              plim__matrix_t *dx)
+{
+    const size_t bytes = (size_t)dout->width * sizeof(float);
+    backward_t backward = {
+        .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
+        .sums = {.indptr = reverse->indptr,
+                 .indices = reverse->destinations,
+                 .num_edges = hop->num_edges,
+                 .num_self = hop->num_dst,
+                 .inner = scales->dst,
+                 .outer = scales->src,
+                 .self = scales->self,
+                 .x = dout,
+                 .extra = droot,
+                 .out = dx},
+        .kernels = plim__kernels()};
+    plim__team_run(team, backward.split.pieces, backward.split.cost, sum_piece, &backward);
+}
+
+void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
+                                      plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
+                                      int64_t first, int64_t end)
+{
+    const plim__row_max_t max = {.indptr = hop->indptr,
+                                 .indices = hop->indices,
+                                 .num_edges = hop->num_edges,
+                                 .x = x,
+                                 .out = out,
+                                 .chosen = chosen,
+                                 .root = root};
+    plim__kernels()->max(&max, first, end);
+}
+
+void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
+                                  const plim__reverse_t *reverse, const int32_t *chosen,
+                                  const plim__matrix_t *dout, const plim__matrix_t *droot,
+                                  plim__matrix_t *dx)
+{
+    const size_t bytes = (size_t)dout->width * (sizeof(float) + sizeof chosen[0]);
+    backward_t backward = {
+        .split = plim__work_split_make(reverse->indptr, hop->num_src, plim__work_split_cost(bytes)),
+        .max = {.indptr = reverse->indptr,
+                .edges = reverse->edges,
+                .destinations = reverse->destinations,
+                .num_self = hop->num_dst,
+                .chosen = chosen,
+                .dout = dout,
+                .droot = droot,
+                .dx = dx},
+        .kernels = plim__kernels()};
+    plim__team_run(team, backward.split.pieces, backward.split.cost, max_piece, &backward);
+}

@@ -1,0 +1,410 @@
+/* Attention, forward and back. */
+#include "nn/attention.h"
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "nn/exp.h"
+#include "nn/kernels.h"
+#include "nn/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LEAK 0.2f
+#define EDGES_AHEAD 4    /* edges before its turn that a row is prefetched */
+#define SCORE_ROWS 256   /* rows of one piece of the scores */
+#define HEADS_AT_ONCE 32 /* of dropout */
+
+/* A sum over rows consists of at most RANGES_MAX partial sums, of at least RANGE_ROWS rows each. */
+#define RANGES_MAX 64
+#define RANGE_ROWS 64
+#define ALIGNMENT 64
+
+static inline const float *float_row(const plim__matrix_t *matrix, int64_t row)
+{
+    return (const float *)matrix->data + row * matrix->stride;
+}
+
+static inline void prefetch_row(const plim__matrix_t *matrix, int64_t row)
+{
+    const float *at = float_row(matrix, row);
+    for (int64_t c = 0; c < matrix->width; c += 16)
+        __builtin_prefetch(at + c);
+}
+
+/* Multiplies values[h] by the factor that dropout gives the weight of the edge from u to v. */
+static void drop_weights(const plim__attention_t *attention, int64_t v, int64_t u, int first,
+                         int count, float *values)
+{
+    const uint64_t key = plim__rng_prefix(attention->key, (uint64_t)attention->nodes[v],
+                                          (uint64_t)attention->nodes[u]);
+    const float scale = 1.0f / (1.0f - attention->dropout);
+    for (int i = 0; i < count; i++) {
+        const bool dropped =
+            plim__rng_double(key, (uint64_t)first + (uint64_t)i) < (double)attention->dropout;
+        values[i] = dropped ? 0.0f : values[i] * scale;
+    }
+}
+
+/* Adds kept[h] row[h] to sum[h] for each head h; kept are the weights of the edge from u to v after
+ * dropout. */
+static void add_weighted(const plim__kernels_t *kernels, const plim__attention_t *attention,
+                         int64_t v, int64_t u, const float *weights, const float *row, float *sum)
+{
+    const int64_t channels = attention->channels;
+    if (!(attention->dropout > 0)) {
+        kernels->add_scaled(attention->heads, channels, weights, row, sum);
+        return;
+    }
+    for (int first = 0; first < attention->heads; first += HEADS_AT_ONCE) {
+        float kept[HEADS_AT_ONCE];
+        const int count = (int)plim__min_i64(HEADS_AT_ONCE, attention->heads - first);
+        memcpy(kept, weights + first, (size_t)count * sizeof kept[0]);
+        drop_weights(attention, v, u, first, count, kept);
+        kernels->add_scaled(count, channels, kept, row + first * channels, sum + first * channels);
+    }
+}
+
+typedef struct forward {
+    const plim__edges_t *hop;
+    const plim__attention_t *attention;
+    const plim__matrix_t *z;
+    const plim__attention_state_t *state;
+    plim__matrix_t *out;
+    const plim__kernels_t *kernels;
+    plim__work_split_t split;
+} forward_t;
+
+PLIM__KERNEL void exponentials_body(float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        values[i] = plim__expf(values[i]);
+}
+
+PLIM__VECTORISED(exponentials, (float *values, int64_t count), (values, count))
+
+static void score_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const forward_t *forward = context;
+    const plim__attention_t *attention = forward->attention;
+    const int64_t heads = attention->heads;
+    const int64_t end = plim__min_i64((piece + 1) * SCORE_ROWS, forward->hop->num_src);
+    for (int64_t u = piece * SCORE_ROWS; u < end; u++) {
+        const float *z = float_row(forward->z, u);
+        forward->kernels->dots(heads, attention->channels, attention->att_src, z,
+                               forward->state->score_src + u * heads);
+        if (u < forward->hop->num_dst)
+            forward->kernels->dots(heads, attention->channels, attention->att_dst, z,
+                                   forward->state->score_dst + u * heads);
+    }
+}
+
+/* Logits of one destination: of its edges (count, heads) and of itself (heads). */
+static void logits(const forward_t *forward, int64_t v, float *edges, float *self)
+{
+    const int64_t heads = forward->attention->heads;
+    const plim__edges_t *hop = forward->hop;
+    const float *dst = forward->state->score_dst + v * heads;
+    const float *own = forward->state->score_src + v * heads;
+    for (int64_t h = 0; h < heads; h++) {
+        const float sum = own[h] + dst[h];
+        self[h] = sum > 0 ? sum : sum * LEAK;
+    }
+    for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
+        const int64_t u = hop->indices[e];
+        const float *src = forward->state->score_src + u * heads;
+        for (int64_t h = 0; h < heads; h++) {
+            const float sum = src[h] + dst[h];
+            edges[h] = u == v ? -INFINITY : sum > 0 ? sum : sum * LEAK;
+        }
+    }
+}
+
+/* For each head, over (count, heads) edges and the self entry. */
+static void softmax(int64_t count, int64_t heads, float *edges, float *self)
+{
+    for (int64_t h = 0; h < heads; h++) {
+        float largest = self[h];
+        for (int64_t i = h; i < count * heads; i += heads)
+            largest = edges[i] > largest ? edges[i] : largest;
+        self[h] -= largest;
+        for (int64_t i = h; i < count * heads; i += heads)
+            edges[i] -= largest;
+    }
+    exponentials(self, heads);
+    exponentials(edges, count * heads);
+    for (int64_t h = 0; h < heads; h++) {
+        float total = self[h];
+        for (int64_t i = h; i < count * heads; i += heads)
+            total += edges[i];
+        self[h] /= total;
+        for (int64_t i = h; i < count * heads; i += heads)
+            edges[i] /= total;
+    }
+}
+
+static void attend_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const forward_t *forward = context;
+    const plim__edges_t *hop = forward->hop;
+    const plim__attention_t *attention = forward->attention;
+    const int64_t heads = attention->heads;
+    const int64_t end = plim__work_split_row(&forward->split, piece + 1);
+    for (int64_t v = plim__work_split_row(&forward->split, piece); v < end; v++) {
+        float *edges = forward->state->weights + hop->indptr[v] * heads;
+        float *self = forward->state->weights + (hop->num_edges + v) * heads;
+        float *out = (float *)forward->out->data + v * forward->out->stride;
+        logits(forward, v, edges, self);
+        softmax(hop->indptr[v + 1] - hop->indptr[v], heads, edges, self);
+        memset(out, 0, (size_t)(heads * attention->channels) * sizeof out[0]);
+        for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++, edges += heads) {
+            if (e + EDGES_AHEAD < hop->num_edges)
+                prefetch_row(forward->z, hop->indices[e + EDGES_AHEAD]);
+            const int64_t u = hop->indices[e];
+            if (u != v)
+                add_weighted(forward->kernels, attention, v, u, edges, float_row(forward->z, u),
+                             out);
+        }
+        add_weighted(forward->kernels, attention, v, v, self, float_row(forward->z, v), out);
+    }
+}
+
+void plim__attention_forward(plim__team_t *team, const plim__edges_t *hop,
+                             const plim__attention_t *attention, const plim__matrix_t *z,
+                             plim__attention_state_t *state, plim__matrix_t *out)
+{
+    const size_t bytes = (size_t)z->width * sizeof(float);
+    const double unit = plim__work_split_cost(bytes);
+    forward_t forward = {.hop = hop,
+                         .attention = attention,
+                         .z = z,
+                         .state = state,
+                         .out = out,
+                         .kernels = plim__kernels(),
+                         .split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit)};
+    plim__team_run(team, (hop->num_src + SCORE_ROWS - 1) / SCORE_ROWS, (int64_t)(unit * SCORE_ROWS),
+                   score_piece, &forward);
+    plim__team_run(team, forward.split.pieces, forward.split.cost, attend_piece, &forward);
+}
+
+typedef struct backward {
+    const plim__edges_t *hop;
+    const plim__reverse_t *reverse;
+    const plim__attention_t *attention;
+    const plim__matrix_t *z;
+    const plim__attention_state_t *state;
+    const plim__matrix_t *dout;
+    plim__matrix_t *dz;
+    const plim__kernels_t *kernels;
+    plim__work_split_t split;
+    int64_t range_rows;
+    /* In the caller's scratch. */
+    float *logits;   /* (num_edges + num_dst, heads) gradients of score_src + score_dst */
+    float *src;      /* (num_src, heads) gradients of score_src */
+    float *dst;      /* (num_dst, heads) gradients of score_dst */
+    float *partials; /* (ranges, 2, width) */
+} backward_t;
+
+static int64_t count_ranges(int64_t rows)
+{
+    return plim__min_i64(RANGES_MAX, (rows + RANGE_ROWS - 1) / RANGE_ROWS);
+}
+
+/* Takes an array of floats from scratch at *used; NULL, and only counted, without scratch. */
+static float *take_floats(void *scratch, size_t *used, int64_t rows, int64_t columns)
+{
+    char *at = scratch == NULL ? NULL : (char *)scratch + *used;
+    const size_t floats = plim__mul_saturating_size((size_t)rows, (size_t)columns);
+    *used = plim__add_saturating_size(
+        *used, plim__round_up(plim__mul_saturating_size(floats, sizeof(float)), ALIGNMENT));
+    return (float *)(void *)at;
+}
+
+/* Lays the arrays out in scratch; returns its bytes. */
+static size_t lay_out(backward_t *backward, int64_t num_src, int64_t num_dst, int64_t num_edges,
+                      int64_t heads, int64_t channels, void *scratch)
+{
+    size_t used = 0;
+    backward->logits =
+        take_floats(scratch, &used, plim__add_saturating_i64(num_edges, num_dst), heads);
+    backward->src = take_floats(scratch, &used, num_src, heads);
+    backward->dst = take_floats(scratch, &used, num_dst, heads);
+    backward->partials = take_floats(scratch, &used, 2 * count_ranges(num_src),
+                                     plim__mul_saturating_i64(heads, channels));
+    return used;
+}
+
+size_t plim__attention_scratch(int64_t num_src, int64_t num_dst, int64_t num_edges, int heads,
+                               int64_t channels)
+{
+    backward_t counted;
+    return lay_out(&counted, num_src, num_dst, num_edges, heads, channels, NULL);
+}
+
+/* Gradients of the weights of the edge from u to v. */
+static void weight_gradients(const backward_t *backward, int64_t v, int64_t u, float *out)
+{
+    const plim__attention_t *attention = backward->attention;
+    backward->kernels->dots(attention->heads, attention->channels, float_row(backward->dout, v),
+                            float_row(backward->z, u), out);
+    if (attention->dropout > 0)
+        drop_weights(attention, v, u, 0, attention->heads, out);
+}
+
+/* The derivative of LeakyReLU. */
+static float slope(float score)
+{
+    return score > 0 ? 1.0f : LEAK;
+}
+
+/* Through the softmax and LeakyReLU of one destination and head, in place; returns the sum. */
+static float through_softmax(const backward_t *backward, int64_t v, int64_t h)
+{
+    const plim__edges_t *hop = backward->hop;
+    const int64_t heads = backward->attention->heads;
+    const float *weights = backward->state->weights;
+    const float *src = backward->state->score_src;
+    const float dst = backward->state->score_dst[v * heads + h];
+    float *logits = backward->logits;
+    const int64_t self = (hop->num_edges + v) * heads + h;
+    const int64_t begin = hop->indptr[v], end = hop->indptr[v + 1];
+    float mean = weights[self] * logits[self];
+    for (int64_t e = begin; e < end; e++)
+        mean += weights[e * heads + h] * logits[e * heads + h];
+    logits[self] = weights[self] * (logits[self] - mean) * slope(src[v * heads + h] + dst);
+    float total = logits[self];
+    for (int64_t e = begin; e < end; e++) {
+        const int64_t at = e * heads + h;
+        logits[at] =
+            weights[at] * (logits[at] - mean) * slope(src[hop->indices[e] * heads + h] + dst);
+        total += logits[at];
+    }
+    return total;
+}
+
+static void destinations_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const backward_t *backward = context;
+    const plim__edges_t *hop = backward->hop;
+    const int64_t heads = backward->attention->heads;
+    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
+    for (int64_t v = plim__work_split_row(&backward->split, piece); v < last; v++) {
+        for (int64_t e = hop->indptr[v]; e < hop->indptr[v + 1]; e++) {
+            if (e + EDGES_AHEAD < hop->num_edges)
+                prefetch_row(backward->z, hop->indices[e + EDGES_AHEAD]);
+            float *out = backward->logits + e * heads;
+            if (hop->indices[e] == v)
+                memset(out, 0, (size_t)heads * sizeof out[0]);
+            else
+                weight_gradients(backward, v, hop->indices[e], out);
+        }
+        weight_gradients(backward, v, v, backward->logits + (hop->num_edges + v) * heads);
+        for (int64_t h = 0; h < heads; h++)
+            backward->dst[v * heads + h] = through_softmax(backward, v, h);
+    }
+}
+
+static void add_heads(int64_t heads, const float *values, float *sums)
+{
+    for (int64_t h = 0; h < heads; h++)
+        sums[h] += values[h];
+}
+
+/* Computes dz[u] and the gradient of u's score. */
+static void source_row(const backward_t *backward, int64_t u)
+{
+    const plim__edges_t *hop = backward->hop;
+    const plim__reverse_t *reverse = backward->reverse;
+    const plim__attention_t *attention = backward->attention;
+    const int64_t heads = attention->heads;
+    const float *weights = backward->state->weights;
+    float *dz = (float *)backward->dz->data + u * backward->dz->stride;
+    float *src = backward->src + u * heads;
+    memset(dz, 0, (size_t)(heads * attention->channels) * sizeof dz[0]);
+    memset(src, 0, (size_t)heads * sizeof src[0]);
+    for (int64_t i = reverse->indptr[u]; i < reverse->indptr[u + 1]; i++) {
+        if (i + EDGES_AHEAD < hop->num_edges)
+            prefetch_row(backward->dout, reverse->destinations[i + EDGES_AHEAD]);
+        const int64_t e = reverse->edges[i], v = reverse->destinations[i];
+        if (u == v)
+            continue;
+        add_weighted(backward->kernels, attention, v, u, weights + e * heads,
+                     float_row(backward->dout, v), dz);
+        add_heads(heads, backward->logits + e * heads, src);
+    }
+    if (u < hop->num_dst) {
+        const int64_t self = (hop->num_edges + u) * heads;
+        add_weighted(backward->kernels, attention, u, u, weights + self,
+                     float_row(backward->dout, u), dz);
+        add_heads(heads, backward->logits + self, src);
+        backward->kernels->add_scaled(heads, attention->channels, backward->dst + u * heads,
+                                      attention->att_dst, dz);
+    }
+    backward->kernels->add_scaled(heads, attention->channels, src, attention->att_src, dz);
+}
+
+static void sources_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const backward_t *backward = context;
+    const int64_t last = plim__work_split_row(&backward->split, piece + 1);
+    for (int64_t u = plim__work_split_row(&backward->split, piece); u < last; u++)
+        source_row(backward, u);
+}
+
+/* The range's share of the gradients of att_src and att_dst. */
+static void range_piece(void *context, int worker, int64_t piece)
+{
+    (void)worker;
+    const backward_t *backward = context;
+    const plim__edges_t *hop = backward->hop;
+    const int64_t heads = backward->attention->heads, channels = backward->attention->channels;
+    const int64_t width = heads * channels;
+    float *partial = backward->partials + 2 * piece * width;
+    memset(partial, 0, (size_t)(2 * width) * sizeof partial[0]);
+    const int64_t last = plim__min_i64((piece + 1) * backward->range_rows, hop->num_src);
+    for (int64_t u = piece * backward->range_rows; u < last; u++) {
+        const float *z = float_row(backward->z, u);
+        backward->kernels->add_scaled(heads, channels, backward->src + u * heads, z, partial);
+        if (u < hop->num_dst)
+            backward->kernels->add_scaled(heads, channels, backward->dst + u * heads, z,
+                                          partial + width);
+    }
+}
+
+void plim__attention_backward(plim__team_t *team, const plim__edges_t *hop,
+                              const plim__reverse_t *reverse, const plim__attention_t *attention,
+                              const plim__matrix_t *z, const plim__attention_state_t *state,
+                              const plim__matrix_t *dout, plim__matrix_t *dz, float *datt_src,
+                              float *datt_dst, void *scratch)
+{
+    const int64_t width = attention->heads * attention->channels;
+    const int64_t ranges = count_ranges(hop->num_src);
+    const double unit = plim__work_split_cost((size_t)width * sizeof(float));
+    backward_t backward = {.hop = hop,
+                           .reverse = reverse,
+                           .attention = attention,
+                           .z = z,
+                           .state = state,
+                           .dout = dout,
+                           .dz = dz,
+                           .kernels = plim__kernels()};
+    (void)lay_out(&backward, hop->num_src, hop->num_dst, hop->num_edges, attention->heads,
+                  attention->channels, scratch);
+    backward.split = plim__work_split_make(hop->indptr, hop->num_dst, 2 * unit);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, destinations_piece, &backward);
+    backward.split = plim__work_split_make(reverse->indptr, hop->num_src, 2 * unit);
+    plim__team_run(team, backward.split.pieces, backward.split.cost, sources_piece, &backward);
+    if (ranges == 0)
+        return;
+    backward.range_rows = (hop->num_src + ranges - 1) / ranges;
+    plim__team_run(team, ranges, (int64_t)(unit * (double)backward.range_rows), range_piece,
+                   &backward);
+    for (int64_t i = 0; i < ranges; i++) {
+        add_heads(width, backward.partials + 2 * i * width, datt_src);
+        add_heads(width, backward.partials + (2 * i + 1) * width, datt_dst);
+    }
+}
