@@ -1,13 +1,15 @@
 /*
- * Measures matrix products of training beside oneDNN's own over the whole height at once, and what
- * a call costs.
+ * Measures the matrix products of training beside one oneDNN product over the whole height, and the
+ * cost of a call.
  *
  *     cmake --build --preset release --target bench_dense
  *     build/release/bench_dense [THREADS] [ROUNDS]
  *
- * One JSON object a line: shape, kind, GFLOP/s of ours and of oneDNN alone (with as many OpenMP
- * threads), and microseconds. Both are measured in turns; the best of ROUNDS counts.
+ * Prints one JSON object a line: shape, kind, GFLOP/s of ours and of oneDNN alone (with as many
+ * OpenMP threads), and microseconds. Measures both in turns and takes the best of ROUNDS.
  */
+#include "bench_job.h"
+
 #include "base/clock.h"
 #include "nn/dense.h"
 #include "nn/onednn.h"
@@ -51,7 +53,7 @@ static void check(plim_status_t status)
     exit(1);
 }
 
-static void *room(size_t bytes)
+static void *zeros(size_t bytes)
 {
     void *data = aligned_alloc(4096, plim__round_up(bytes + 1, 4096));
     if (data == NULL)
@@ -84,7 +86,8 @@ static plim__product_t bare_product(bench_t *bench, int kind)
         target = (plim__view_t){out, in, in, 1, PLIM__F32};
     }
     plim__product_t product;
-    check(plim__product_make(bench->engine, &source, &weights, &target, NULL, false, &product));
+    check(plim__product_make(bench->engine, &source, &weights, &target, NULL, false, PLIM__TO_CALL,
+                             &product));
     return product;
 }
 
@@ -95,8 +98,9 @@ static void measure(bench_t *bench, int kind, int rounds)
         omp_set_num_threads(bench->threads);
     plim__product_t product = bare_product(bench, kind);
     plim__call_t call;
-    check(plim__call_make(bench->engine, &product, false, &call));
-    void *weights = room(product.weights), *scratch = room(product.scratch);
+    atomic_bool failed = false;
+    check(plim__call_make(bench->engine, &product, false, &failed, &call));
+    void *weights = zeros(product.weights), *scratch = zeros(product.scratch);
     plim__call_set(&call, PLIM__SOURCE, kind == 0 ? bench->x.data : bench->dy.data);
     plim__call_set(&call, PLIM__WEIGHTS, kind == 2 ? bench->x.data : weights);
     plim__call_set(&call, PLIM__TARGET,
@@ -127,7 +131,7 @@ static void measure(bench_t *bench, int kind, int rounds)
     free(scratch);
 }
 
-/* What a step does besides: packing both ways (with a product of one row), adding up the lanes. */
+/* The rest of a step: packing both ways (with a product of one row), adding up the lanes. */
 static void measure_rest(bench_t *bench, int rounds)
 {
     int64_t pack = INT64_MAX, collect = INT64_MAX;
@@ -165,14 +169,14 @@ static void run(plim_ledger_t *ledger, const shape_t *shape, plim__element_t ele
     check(plim__dense_create(ledger, &params, &bench.dense));
     check(plim__onednn_engine(&bench.engine));
     const size_t weight = (size_t)(shape->in * shape->out) * sizeof(float);
-    bench.x = (plim__matrix_t){room(plim__matrix_bytes(shape->rows, shape->in, element)),
+    bench.x = (plim__matrix_t){zeros(plim__matrix_bytes(shape->rows, shape->in, element)),
                                shape->rows, shape->in, shape->in, element};
-    bench.dy = (plim__matrix_t){room(plim__matrix_bytes(shape->rows, shape->out, element)),
+    bench.dy = (plim__matrix_t){zeros(plim__matrix_bytes(shape->rows, shape->out, element)),
                                 shape->rows, shape->out, shape->out, element};
-    bench.y = room(plim__matrix_bytes(shape->rows, shape->out, PLIM__F32));
-    bench.dx = room(plim__matrix_bytes(shape->rows, shape->in, PLIM__F32));
-    bench.weight = room(weight);
-    bench.gradient = room(weight);
+    bench.y = zeros(plim__matrix_bytes(shape->rows, shape->out, PLIM__F32));
+    bench.dx = zeros(plim__matrix_bytes(shape->rows, shape->in, PLIM__F32));
+    bench.weight = zeros(weight);
+    bench.gradient = zeros(weight);
     plim__dense_set_weight(bench.dense, bench.team, 0, shape->in, bench.weight);
     if (shape->rows < 4096)
         rounds *= 100;
@@ -195,14 +199,13 @@ int main(int argc, char **argv)
 {
     const int most = argc > 1 ? atoi(argv[1]) : 2;
     const int rounds = argc > 2 ? atoi(argv[2]) : 10;
-    plim_ledger_t *ledger;
-    check(plim__ledger_create(PLIM_LINE_NONE, &ledger));
-    check(plim__dense_library_begin(ledger));
+    plim_job_t job = {.threads = most};
+    check(bench_job_make(PLIM_LINE_NONE, &job));
+    check(plim__dense_library_begin(job.ledger));
     for (int element = PLIM__F32; element <= PLIM__BF16; element++)
         for (int threads = 1; threads <= most; threads++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-                run(ledger, &shapes[i], (plim__element_t)element, threads, rounds);
-    plim__dense_library_end(ledger);
-    plim__ledger_destroy(ledger);
+                run(job.ledger, &shapes[i], (plim__element_t)element, threads, rounds);
+    plim__dense_library_end(job.ledger);
     return 0;
 }
