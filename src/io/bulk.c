@@ -1,6 +1,6 @@
 /*
- * Several threads, each with an engine: the pages that are read into are made (and zeroed) by
- * whoever hands the read over, and one thread would spend its time on that.
+ * Several threads, each with an engine: the thread that submits a read also faults in and zeroes
+ * its pages, which would keep a single thread busy.
  */
 #include "io/bulk.h"
 
@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#define DEPTH 8 /* chunks in flight, for each thread */
+#define DEPTH 8 /* chunks in flight a thread */
 #define THREADS_MAX 8
 
 typedef struct bulk {
@@ -24,7 +24,7 @@ typedef struct bulk {
     int64_t bytes;
     plim__bulk_take_fn take;
     void *context;
-    _Atomic int64_t next; /* where the next chunk begins in the range */
+    _Atomic int64_t next; /* offset of the next chunk in the range */
 } bulk_t;
 
 static int threads_at_most(const plim_job_t *job)
@@ -39,7 +39,7 @@ size_t plim__bulk_estimate(const plim_job_t *job)
            (threads - 1) * PLIM__STACK_BYTES;
 }
 
-/* The next chunk that nobody has taken; false when none is left. */
+/* Takes the next chunk. False when none is left. */
 static bool next_chunk(bulk_t *bulk, plim__op_t *op)
 {
     int64_t at = atomic_fetch_add(&bulk->next, (int64_t)PLIM__BULK_CHUNK);
@@ -60,7 +60,7 @@ static plim_status_t take_chunk(const bulk_t *bulk, plim__engine_t *engine, plim
     int64_t at = op->offset - bulk->offset;
     int64_t size = plim__min_i64(bulk->bytes - at, (int64_t)PLIM__BULK_CHUNK);
     if (op->moved < (size_t)size)
-        return plim__fail(PLIM_ERR_DATA, "%s: truncated at %lld; fetch or make the file again",
+        return plim__fail(PLIM_ERR_DATA, "%s is truncated at byte %lld; download or make it again",
                           bulk->file->path, (long long)(op->offset + (int64_t)op->moved));
     return bulk->take == NULL ? PLIM_OK : bulk->take(bulk->context, at, op->data, (size_t)size);
 }
@@ -83,7 +83,7 @@ static plim_status_t read_chunks(bulk_t *bulk, plim__engine_t *engine)
         if (status == PLIM_OK) {
             status = take_chunk(bulk, engine, op);
         } else {
-            char message[PLIM_MESSAGE_MAX]; /* the first one's, whatever becomes of the rest */
+            char message[PLIM_MESSAGE_MAX]; /* keep the message of the first error */
             plim__fail_save(message, sizeof message);
             (void)plim__engine_wait(engine, op);
             (void)plim__fail_restore(status, message);

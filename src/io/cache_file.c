@@ -1,5 +1,7 @@
 #include "io/cache_file.h"
 
+#include "io/seal.h"
+
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -8,12 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#define SEAL_DIGITS PLIM__SEAL_DIGITS
 
-#define SEAL_DIGITS 16
-
-/* The directory; false where the user has none. */
+/* The cache directory. False when the user has none. */
 static bool find_directory(char path_out[PATH_MAX])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -34,13 +33,7 @@ static bool find_path(const char *name, const char *end, char path_out[PATH_MAX]
     return length > 0 && length < PATH_MAX;
 }
 
-static void seal_of(const char *text, size_t size, char seal_out[SEAL_DIGITS + 1])
-{
-    (void)snprintf(seal_out, SEAL_DIGITS + 1, "%016llx",
-                   (unsigned long long)XXH3_64bits(text, size));
-}
-
-/* The file begins with its seal on a line of its own. */
+/* The first line of the file is the checksum of the rest. */
 bool plim__cache_read(const char *name, char text_out[PLIM__CACHE_TEXT])
 {
     char path[PATH_MAX], whole[PLIM__CACHE_TEXT + SEAL_DIGITS + 2], seal[SEAL_DIGITS + 1];
@@ -58,7 +51,7 @@ bool plim__cache_read(const char *name, char text_out[PLIM__CACHE_TEXT])
         return false;
     const char *text = whole + SEAL_DIGITS + 1;
     const size_t length = (size_t)size - SEAL_DIGITS - 1;
-    seal_of(text, length, seal);
+    plim__seal_digits(text, length, seal);
     if (memcmp(seal, whole, SEAL_DIGITS) != 0 || length >= PLIM__CACHE_TEXT ||
         memchr(text, '\0', length) != NULL)
         return false;
@@ -67,7 +60,7 @@ bool plim__cache_read(const char *name, char text_out[PLIM__CACHE_TEXT])
     return true;
 }
 
-/* The directory with the one above it, where they are not there. */
+/* Creates the directory and its parent if they are missing. */
 static bool make_directory(void)
 {
     char path[PATH_MAX];
@@ -87,7 +80,7 @@ void plim__cache_write(const char *name, const char *text)
     char seal[SEAL_DIGITS + 1], end[32];
     if (strlen(text) >= PLIM__CACHE_TEXT || !make_directory())
         return;
-    seal_of(text, strlen(text), seal);
+    plim__seal_digits(text, strlen(text), seal);
     (void)snprintf(end, sizeof end, ".%ld", (long)getpid());
     const int size = snprintf(whole, sizeof whole, "%s\n%s", seal, text);
     if (!find_path(name, "", path) || !find_path(name, end, draft))

@@ -1,13 +1,14 @@
 /*
- * Staging directories and atomic files. The staging directory's lock is the proof of life of its
- * writer: it is held until the rename is done, so whoever gets it may remove what lies there.
+ * Staging directories and atomic files. The writer of a staging directory holds its lock until the
+ * rename is done. A process that gets the lock knows that the writer is dead, and may remove the
+ * files there.
  */
 #include "io/commit.h"
 
 #include "base/fail.h"
 #include "io/file.h"
-#include "io/remove_tree.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <plimsoll/limit.h>
@@ -23,13 +24,13 @@
 #define SUFFIX ".partial"
 #define LOCK_FILE ".lock"
 #define ATTEMPTS 16
-#define PARTIAL_MAX (PATH_MAX + 32) /* of a place's partial, with a process's number */
+#define PARTIAL_MAX (PATH_MAX + 32) /* a partial path with a process id */
 
 #ifndef RENAME_NOREPLACE
 #define RENAME_NOREPLACE 1
 #endif
 
-/* A path taken apart: the directory (never empty) and the last name in it. */
+/* A path split into its directory (never empty) and its last name. */
 typedef struct place {
     char parent[PATH_MAX];
     char name[NAME_MAX + 1];
@@ -48,11 +49,11 @@ static plim_status_t place_of(const char *path, place_t *place_out)
     size_t name_length = length - start;
     if (name_length == 0 || strcmp(path, ".") == 0 ||
         (path[start] == '.' && (name_length == 1 || (name_length == 2 && path[start + 1] == '.'))))
-        return plim__fail(PLIM_ERR_USAGE, "'%s' names no new file or directory; give it a name",
+        return plim__fail(PLIM_ERR_USAGE, "'%s' cannot name a new file or directory; choose a name",
                           path);
     if (name_length + strlen(PREFIX SUFFIX) > NAME_MAX ||
         length + strlen(PREFIX SUFFIX) + 1 >= PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "'%s' is too long a name; choose a shorter one", path);
+        return plim__fail(PLIM_ERR_USAGE, "the name '%s' is too long; choose a shorter one", path);
     size_t parent_length = start > 1 ? start - 1 : start;
     (void)snprintf(place_out->parent, PATH_MAX, "%.*s", (int)parent_length, path);
     if (parent_length == 0)
@@ -68,7 +69,7 @@ static plim_status_t sync_fd(int fd, const char *path)
 {
     while (fsync(fd) != 0) {
         if (errno != EINTR)
-            return plim__fail_errno(errno, "%s: cannot be made durable", path);
+            return plim__fail_errno(errno, "cannot sync %s", path);
     }
     return PLIM_OK;
 }
@@ -77,7 +78,7 @@ plim_status_t plim__sync_directory(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return plim__fail_errno(errno, "%s: cannot open the directory to make it durable", path);
+        return plim__fail_errno(errno, "cannot open the directory %s to sync it", path);
     plim_status_t status = sync_fd(fd, path);
     (void)close(fd);
     return status;
@@ -98,7 +99,7 @@ static plim_status_t write_whole(int fd, const char *path, const char *from, siz
     return sync_fd(fd, path);
 }
 
-/* Removes a temporary file of ours that a killed process left; what is no file is not ours. */
+/* Removes the temporary file of a killed process; anything but a regular file is not ours. */
 static void remove_partial(const char *path)
 {
     struct stat about;
@@ -111,11 +112,11 @@ static plim_status_t refuse_existing(const char *path)
     struct stat about;
     if (lstat(path, &about) == 0)
         return plim__fail(PLIM_ERR_USAGE,
-                          "%s exists already; remove it first or choose another name", path);
-    return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot look at %s", path);
+                          "%s already exists; remove it first or choose another name", path);
+    return errno == ENOENT ? PLIM_OK : plim__fail_errno(errno, "cannot stat %s", path);
 }
 
-/* rename that never replaces, also where the file system lacks RENAME_NOREPLACE. */
+/* Renames without replacing, also on file systems without RENAME_NOREPLACE. */
 static plim_status_t rename_fresh(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
@@ -126,7 +127,7 @@ static plim_status_t rename_fresh(const char *from, const char *to)
             return PLIM_OK;
     }
     if (errno == EEXIST || errno == ENOTEMPTY)
-        return plim__fail(PLIM_ERR_USAGE, "%s exists already: another process made it meanwhile",
+        return plim__fail(PLIM_ERR_USAGE, "%s already exists: another process created it meanwhile",
                           to);
     return plim__fail_errno(errno, "cannot rename %s to %s", from, to);
 }
@@ -141,7 +142,7 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size,
         return plim__fail_errno(errno, "cannot create %s", place.partial);
     plim_status_t status = write_whole(fd, place.partial, from, size);
     if (close(fd) != 0 && status == PLIM_OK)
-        status = plim__fail_errno(errno, "%s: cannot be closed", place.partial);
+        status = plim__fail_errno(errno, "cannot close %s", place.partial);
     if (status == PLIM_OK && fresh)
         status = rename_fresh(place.partial, place.path);
     else if (status == PLIM_OK && rename(place.partial, place.path) != 0)
@@ -164,13 +165,13 @@ static plim_status_t rename_over(const char *partial, const place_t *place)
     return plim__sync_directory(place->parent);
 }
 
-/* Names a nameless file .NAME.partial-PID; false with errno. */
-static bool name_it(int fd, const place_t *place, char partial_out[PARTIAL_MAX])
+/* Links a nameless file as .NAME.partial-PID. False with errno. */
+static bool link_partial(int fd, const place_t *place, char partial_out[PARTIAL_MAX])
 {
     char source[64];
     (void)snprintf(source, sizeof source, "/proc/self/fd/%d", fd);
     (void)snprintf(partial_out, PARTIAL_MAX, "%s-%ld", place->partial, (long)getpid());
-    remove_partial(partial_out); /* of a process of the same number, long gone */
+    remove_partial(partial_out); /* left by a dead process with this id */
     return linkat(AT_FDCWD, source, AT_FDCWD, partial_out, AT_SYMLINK_FOLLOW) == 0;
 }
 
@@ -180,27 +181,27 @@ plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
     char partial[PARTIAL_MAX];
     PLIM_TRY(place_of(path, &place));
     PLIM_TRY(plim__file_sync(file));
-    if (!name_it(file->fd, &place, partial))
-        return plim__fail_errno(errno, "cannot give a nameless file the name %s", partial);
+    if (!link_partial(file->fd, &place, partial))
+        return plim__fail_errno(errno, "cannot link a nameless file as %s", partial);
     return rename_over(partial, &place);
 }
 
-/* Whether a nameless file can be made in the directory and be named later. Tried on an empty one:
- * what is going to be written may take hours, and nothing could be done about a refusal then. */
+/* Whether a nameless file can be created in the directory and linked later. Tried on an empty file
+ * first, since writing the real one may take hours. */
 static bool nameless_possible(const place_t *place)
 {
     char partial[PARTIAL_MAX];
     int fd = open(place->parent, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
     if (fd < 0)
         return false;
-    const bool possible = name_it(fd, place, partial);
+    const bool possible = link_partial(fd, place, partial);
     if (possible)
         (void)unlink(partial);
     (void)close(fd);
     return possible;
 }
 
-/* The process's umask, which umask() itself cannot tell without changing it for all threads. */
+/* The umask of the process. umask() cannot read it without changing it for all threads. */
 static mode_t own_umask(void)
 {
     char text[256];
@@ -216,26 +217,28 @@ static mode_t own_umask(void)
     return mask & 0777;
 }
 
-/* What can be said before anything is written. */
+/* Checks that need no file: name, ulimit -f, free disk space. */
 static plim_status_t check_draft(const char *path, const place_t *place, int64_t bytes)
 {
     struct stat about;
     char need[24], have[24];
     int64_t space;
     if (path[strlen(path) - 1] == '/' || (stat(place->path, &about) == 0 && S_ISDIR(about.st_mode)))
-        return plim__fail_errno(EISDIR, "%s cannot be written: give the name of a file", path);
+        return plim__fail_errno(
+            EISDIR, "cannot write %s: it names a directory; choose the name of a file", path);
     PLIM_TRY(plim__file_size_allowed(path, bytes));
     PLIM_TRY(plim__file_space(place->parent, &space));
     if (space < bytes)
-        return plim__fail(PLIM_ERR_SPACE,
-                          "%s would take %s, but its file system has room for %s; free some, or "
-                          "write it elsewhere",
-                          path, plim_size_text(bytes, need), plim_size_text(space, have));
+        return plim__fail(
+            PLIM_ERR_SPACE,
+            "%s needs %s of disk space, but its file system has %s free; free some or "
+            "write it elsewhere",
+            path, plim_size_text(bytes, need), plim_size_text(space, have));
     return PLIM_OK;
 }
 
-/* Reserves disk space with fallocate. Where the file system has none (NFS before 4.2, some in user
- * space), check_draft has compared the free space, and that has to do. */
+/* Reserves disk space with fallocate. On file systems without it (NFS before 4.2, some FUSE ones)
+ * only check_draft has compared the free space. */
 static plim_status_t reserve_space(const plim__draft_t *draft, int64_t bytes)
 {
     char need[24];
@@ -259,7 +262,7 @@ plim_status_t plim__draft_open(const char *path, bool direct, int64_t bytes,
     draft->partial[0] = '\0';
     PLIM_TRY(place_of(path, &place));
     if (stat(place.parent, &about) != 0)
-        return plim__fail_errno(errno, "%s: cannot look at its directory", place.path);
+        return plim__fail_errno(errno, "%s: cannot stat its directory", place.path);
     PLIM_TRY(check_draft(path, &place, bytes));
     draft->permissions = about.st_mode & 0666 & ~own_umask();
     memcpy(draft->path, place.path, sizeof place.path);
@@ -298,6 +301,105 @@ void plim__draft_close(plim__draft_t *draft)
     plim__file_close(&draft->file);
 }
 
+/* Lists directories with getdents64 into a buffer on the stack: opendir would allocate. */
+#define LEVELS_MAX 8 /* our directories have at most two */
+
+/* What to do with each entry of a directory. */
+typedef struct visit {
+    plim_status_t (*entry)(const struct visit *visit, int fd, const char *path, const char *name);
+    bool (*ours)(const char *name);
+    int level;
+} visit_t;
+
+static plim_status_t empty(int fd, const char *path, const char *keep, int level);
+
+static plim_status_t remove_entry(const visit_t *visit, int fd, const char *path, const char *name)
+{
+    if (unlinkat(fd, name, 0) == 0 || errno == ENOENT)
+        return PLIM_OK;
+    if (errno != EISDIR && errno != EPERM)
+        return plim__fail_errno(errno, "cannot remove %s/%s", path, name);
+    int below = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (below < 0)
+        return plim__fail_errno(errno, "cannot remove %s/%s", path, name);
+    plim_status_t status = empty(below, path, NULL, visit->level + 1);
+    (void)close(below);
+    if (status == PLIM_OK && unlinkat(fd, name, AT_REMOVEDIR) != 0)
+        status = plim__fail_errno(errno, "cannot remove %s/%s", path, name);
+    return status;
+}
+
+static plim_status_t judge_entry(const visit_t *visit, int fd, const char *path, const char *name)
+{
+    struct stat about;
+    if (fstatat(fd, name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(about.st_mode) &&
+        visit->ours(name))
+        return PLIM_OK;
+    return plim__fail(
+        PLIM_ERR_USAGE,
+        "%s has the entry '%s', so it was not left by an interrupted command; it is not "
+        "emptied. Move it away or choose another name",
+        path, name);
+}
+
+/* Visits all entries of a directory once. *found_out: whether there were any. */
+static plim_status_t pass(const visit_t *visit, int fd, const char *path, const char *keep,
+                          bool *found_out)
+{
+    _Alignas(struct dirent64) char entries[2048];
+    *found_out = false;
+    if (lseek(fd, 0, SEEK_SET) < 0)
+        return plim__fail_errno(errno, "cannot list %s", path);
+    for (;;) {
+        ssize_t size = getdents64(fd, entries, sizeof entries);
+        if (size < 0)
+            return plim__fail_errno(errno, "cannot list %s", path);
+        if (size == 0)
+            return PLIM_OK;
+        for (ssize_t at = 0; at < size;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(const void *)(entries + at);
+            const char *name = entry->d_name;
+            at += entry->d_reclen;
+            if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+                (keep != NULL && strcmp(name, keep) == 0))
+                continue;
+            *found_out = true;
+            PLIM_TRY(visit->entry(visit, fd, path, name));
+        }
+    }
+}
+
+/* Removes the entries of a directory, recursively. Some file systems skip entries while others are
+ * removed, so it repeats until a pass finds none. */
+static plim_status_t empty(int fd, const char *path, const char *keep, int level)
+{
+    const visit_t visit = {.entry = remove_entry, .level = level};
+    bool found = true;
+    if (level == LEVELS_MAX)
+        return plim__fail(
+            PLIM_ERR_IO,
+            "%s has directories %d levels deep, which are not ours; remove it yourself", path,
+            LEVELS_MAX);
+    while (found)
+        PLIM_TRY(pass(&visit, fd, path, keep, &found));
+    return PLIM_OK;
+}
+
+/* Removes all entries of the open directory `fd` except `keep` (NULL: none). Symbolic links are
+ * removed, not followed. */
+static plim_status_t remove_inside(int fd, const char *path, const char *keep)
+{
+    return empty(fd, path, keep, 0);
+}
+
+/* PLIM_ERR_USAGE when an entry is not a regular file or `ours` refuses its name. */
+static plim_status_t look_inside(int fd, const char *path, bool (*ours)(const char *name))
+{
+    const visit_t visit = {.entry = judge_entry, .ours = ours};
+    bool found;
+    return pass(&visit, fd, path, NULL, &found);
+}
+
 static plim_status_t refuse_busy(const char *path)
 {
     return plim__fail(PLIM_ERR_USAGE,
@@ -305,8 +407,8 @@ static plim_status_t refuse_busy(const char *path)
 }
 
 /*
- * Network file systems show a directory's flock to one node only; a file's lock is the server's
- * affair, so there a file in the directory is locked too. -1 when the file system has no locks.
+ * On network file systems the flock of a directory is local to a node, while that of a file is kept
+ * by the server. So a file in the directory is locked too. -1 when the file system has no locks.
  */
 static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *fd_out)
 {
@@ -327,7 +429,7 @@ static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *
     return error == EWOULDBLOCK ? refuse_busy(path) : PLIM_OK;
 }
 
-/* Is what we locked still what stands under the name? Its writer may have renamed it meanwhile. */
+/* Whether the locked directory still has its name. Its writer may have renamed it meanwhile. */
 static bool still_there(int fd, const char *path)
 {
     struct stat ours, named;
@@ -335,7 +437,7 @@ static bool still_there(int fd, const char *path)
            ours.st_ino == named.st_ino;
 }
 
-/* Makes the directory or takes over what a killed run left; *fd_out is -1 when it moved away. */
+/* Creates the directory or takes over that of a killed run. *fd_out is -1 when it was renamed. */
 static plim_status_t take_directory(const char *path, int *fd_out)
 {
     *fd_out = -1;
@@ -363,8 +465,8 @@ static plim_status_t take_directory(const char *path, int *fd_out)
     return PLIM_OK;
 }
 
-/* Names of files in a staging directory. NFS renames an open file that is unlinked to .nfsXXXX, and
- * a node that crashes leaves it. */
+/* Whether a file in a staging directory may be ours. NFS renames an open unlinked file to .nfsXXXX,
+ * and a node that crashes leaves it. */
 static bool is_staged(const char *name)
 {
     static const char *const ends[] = {".npy", ".json", SUFFIX, LOCK_FILE};
@@ -383,7 +485,7 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
     int fd = -1, file_fd = -1;
     PLIM_TRY(place_of(target, &place));
     if (stat(place.parent, &about) != 0)
-        return plim__fail_errno(errno, "%s: its directory %s cannot be used; create that first",
+        return plim__fail_errno(errno, "%s: cannot use its directory %s; create that first",
                                 place.path, place.parent);
     if (!S_ISDIR(about.st_mode))
         return plim__fail(PLIM_ERR_USAGE, "%s: %s is not a directory; choose another target",
@@ -394,12 +496,12 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
             return refuse_busy(place.partial);
         PLIM_TRY(take_directory(place.partial, &fd));
     }
-    plim_status_t status = plim__look_inside(fd, place.partial, is_staged);
+    plim_status_t status = look_inside(fd, place.partial, is_staged);
     if (status == PLIM_OK)
         status = lock_across_nodes(fd, place.partial, &file_fd);
     if (status == PLIM_OK)
-        status = plim__remove_inside(fd, place.partial, file_fd >= 0 ? LOCK_FILE : NULL);
-    /* Somebody may have finished the target between the look above and our lock. */
+        status = remove_inside(fd, place.partial, file_fd >= 0 ? LOCK_FILE : NULL);
+    /* Another process may have finished the target before we got the lock. */
     if (status == PLIM_OK) {
         status = refuse_existing(place.path);
         if (status != PLIM_OK)
@@ -418,8 +520,7 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
     return PLIM_OK;
 }
 
-/* Removes the lock file. Closed first: NFS keeps an open file that is unlinked, under another name.
- */
+/* Removes the lock file. It is closed first: NFS would keep it under another name. */
 static void unlock_file(plim__staging_t *staging)
 {
     if (staging->file_lock_fd < 0)
@@ -442,7 +543,7 @@ plim_status_t plim__staging_commit(plim__staging_t *staging)
     PLIM_TRY(place_of(staging->target, &place));
     PLIM_TRY(sync_fd(staging->lock_fd, staging->path));
     PLIM_TRY(rename_fresh(staging->path, staging->target));
-    unlock_file(staging); /* after the rename, so that nobody can come in between */
+    unlock_file(staging); /* after the rename, so that no other process gets in between */
     unlock(staging);
     return plim__sync_directory(place.parent);
 }
@@ -451,9 +552,9 @@ void plim__staging_abandon(plim__staging_t *staging)
 {
     if (staging->path[0] == '\0')
         return;
-    char saved[PLIM_MESSAGE_MAX]; /* why it was abandoned matters more than what removing met */
+    char saved[PLIM_MESSAGE_MAX]; /* keep the error for which it was abandoned */
     plim__fail_save(saved, sizeof saved);
-    (void)plim__remove_inside(staging->lock_fd, staging->path, LOCK_FILE);
+    (void)remove_inside(staging->lock_fd, staging->path, LOCK_FILE);
     unlock_file(staging);
     (void)rmdir(staging->path);
     (void)plim__fail_restore(PLIM_OK, saved);

@@ -1,6 +1,6 @@
 /*
- * The input buffer of a decoder: what a stream gives, looked at in place, with a few bytes already
- * passed kept before it, because inflating reads some bytes too many and hands them back.
+ * The input buffer of a decoder. The decoder reads the stream's bytes in place. The last few bytes
+ * before `begin` are kept too, since igzip reads some bytes too many and hands them back.
  *
  *     buffer:  │ margin │ passed │ begin … end │ free │
  */
@@ -10,39 +10,38 @@
 #include "io/stream.h"
 #include "mem/arena.h"
 
-#define PLIM__FEED_BYTES ((size_t)256 << 10)
-#define PLIM__FEED_MARGIN ((size_t)64)
+#define PLIM__INPUT_BYTES ((size_t)256 << 10)
+#define PLIM__INPUT_MARGIN ((size_t)64)
 
 typedef struct plim__decoder_input {
     plim__stream_t *inner; /* borrowed */
     unsigned char *buffer;
     unsigned char *begin;
     unsigned char *end;
-    bool ended; /* the stream gives no more */
+    bool ended; /* the stream has ended */
 } plim__decoder_input_t;
 
-/* Carves the buffer: PLIM__FEED_PIECE bytes of the arena at most. */
-#define PLIM__FEED_PIECE (PLIM__FEED_MARGIN + PLIM__FEED_BYTES + PLIM__PAGE)
-void plim__decoder_input_init(plim__decoder_input_t *feed, plim__arena_t *arena,
+/* Carves the buffer. */
+void plim__decoder_input_init(plim__decoder_input_t *input, plim__arena_t *arena,
                               plim__stream_t *inner);
 
-/* Makes `size` (at most PLIM__FEED_BYTES) bytes stand at `begin`; fewer only when the stream ended.
- */
-plim_status_t plim__decoder_input_need(plim__decoder_input_t *feed, size_t size);
+/* Reads until `size` (at most PLIM__INPUT_BYTES) bytes are at `begin`; fewer only at the end of the
+ * stream. */
+plim_status_t plim__decoder_input_need(plim__decoder_input_t *input, size_t size);
 
-static inline size_t plim__decoder_input_have(const plim__decoder_input_t *feed)
+static inline size_t plim__decoder_input_have(const plim__decoder_input_t *input)
 {
-    return (size_t)(feed->end - feed->begin);
+    return (size_t)(input->end - input->begin);
 }
 
-/* Where `begin` is in the stream. */
-static inline int64_t plim__decoder_input_position(const plim__decoder_input_t *feed)
+/* The position of `begin` in the stream. */
+static inline int64_t plim__decoder_input_position(const plim__decoder_input_t *input)
 {
-    return feed->inner->position - (feed->end - feed->begin);
+    return input->inner->position - (input->end - input->begin);
 }
 
-/* Passes `size` bytes; *passed_out is less when the stream ended. */
-plim_status_t plim__decoder_input_skip(plim__decoder_input_t *feed, int64_t size,
+/* Skips `size` bytes; *passed_out is less at the end of the stream. */
+plim_status_t plim__decoder_input_skip(plim__decoder_input_t *input, int64_t size,
                                        int64_t *passed_out);
 
 static inline uint32_t plim__decoder_input_u16(const unsigned char *p)

@@ -1,7 +1,7 @@
 /*
- * The face of both engines. Operations wait in a list of the owner's until it is worth handing them
- * over; `in_flight` counts them too. Only the owner sets op->done, inside its own calls, so it may
- * look at it without a lock.
+ * The interface of both engines. Submitted operations are queued and handed over several at a time;
+ * `in_flight` counts the queued ones too. Only the caller's thread sets op->done, inside calls to
+ * the engine, so reading it needs no lock.
  */
 #include "io/engine.h"
 
@@ -19,20 +19,20 @@
 
 #define DEPTH_MAX 1024
 #define OP_BYTES_MAX ((size_t)1 << 30)
-#define LOCKED_ENOUGH ((rlim_t)8 << 20) /* what kernels since 5.16 allow everybody */
-#define HELD_MAX 16                     /* more than these are handed over at once */
+#define LOCKED_ENOUGH ((rlim_t)8 << 20) /* the default limit since Linux 5.16 */
+#define QUEUED_MAX 16                   /* a queue of this length is handed over at once */
 
 struct plim__engine {
     plim__arena_t arena;
     plim_io_engine_t kind;
     int depth;
-    int in_flight; /* handed over or held back, not yet done */
-    int num_held;
-    plim__op_t *held;
-    plim__op_t *held_last;
+    int in_flight; /* submitted, not yet done */
+    int num_queued;
+    plim__op_t *queued;
+    plim__op_t *queued_last;
     plim__pread_pool_t *pool;
     plim__ring_t ring;
-    size_t ring_bytes; /* reserved beside the arena: the kernel's */
+    size_t ring_bytes; /* of kernel memory, reserved beside the arena */
     int ring_account;
 };
 
@@ -41,16 +41,22 @@ static int pool_threads(int depth)
     return depth < PLIM__PREAD_POOL_THREADS_MAX ? depth : PLIM__PREAD_POOL_THREADS_MAX;
 }
 
-static size_t arena_bytes(plim_io_engine_t kind, int depth)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    size_t bytes = plim__arena_piece(1, sizeof(plim__engine_t), 1);
-    if (kind == PLIM_IO_THREADS)
-        bytes += plim__pread_pool_estimate(pool_threads(depth));
-    return plim__round_up(bytes, PLIM__PAGE);
+    plim__engine_t *engine = draft;
+    if (engine->kind == PLIM_IO_THREADS)
+        engine->pool = plim__arena_carve(
+            arena, 1, plim__pread_pool_bytes(pool_threads(engine->depth)), PLIM__PAGE);
 }
 
-/* Whether every ring will be had: the kernel has them, and before Linux 5.12 no low limit on locked
- * memory, which they count against there, ends them half-way. Found out once. */
+static size_t arena_bytes(plim_io_engine_t kind, int depth)
+{
+    plim__engine_t engine = {.kind = kind, .depth = depth};
+    return plim__object_bytes(lay_out, &engine, sizeof engine);
+}
+
+/* Whether io_uring is certain to work. The kernel must offer it, and the limit on locked memory,
+ * which rings count against before Linux 5.12, must be high. Tried once a process. */
 static bool rings_are_sure(void)
 {
     enum { UNKNOWN, NO, YES };
@@ -78,66 +84,58 @@ size_t plim__engine_estimate(plim_io_engine_t kind, int depth)
 
 static plim_status_t create_ring(const plim_job_t *job, int depth, plim__engine_t **engine_out)
 {
-    plim__arena_t arena;
-    int account;
-    size_t bytes = plim__ring_bytes(depth);
-    PLIM_TRY(plim__ledger_reserve(job->ledger, "i/o engine", bytes, &account));
-    plim_status_t status =
-        plim__arena_create(job->ledger, "i/o engine", arena_bytes(PLIM_IO_URING, depth), &arena);
+    plim__engine_t draft = {
+        .kind = PLIM_IO_URING, .depth = depth, .ring_bytes = plim__ring_bytes(depth)};
+    plim__engine_t *engine;
+    PLIM_TRY(
+        plim__ledger_reserve(job->ledger, "i/o engine", draft.ring_bytes, &draft.ring_account));
+    plim_status_t status = plim__object_create(job->ledger, "i/o engine", lay_out, &draft,
+                                               sizeof draft, &draft.arena, &engine);
     if (status != PLIM_OK)
         goto release;
-    plim__engine_t *engine = plim__arena_carve(&arena, 1, sizeof *engine, 1);
     int error = plim__ring_start(&engine->ring, depth);
     if (error != 0) {
-        plim__arena_destroy(&arena);
-        status = plim__fail(PLIM_ERR_UNSUPPORTED,
-                            "the kernel refuses io_uring: %s (errno %d); use the thread engine",
-                            strerror(error), error);
+        plim__arena_destroy(&engine->arena);
+        status = plim__fail(PLIM_ERR_UNSUPPORTED, "io_uring is unavailable: %s (errno %d); %s",
+                            strerror(error), error,
+                            job->io_engine == PLIM_IO_URING ? "use --io threads"
+                                                            : "using the thread engine");
         goto release;
     }
-    engine->arena = arena;
-    engine->kind = PLIM_IO_URING;
-    engine->depth = depth;
-    engine->ring_bytes = bytes;
-    engine->ring_account = account;
     *engine_out = engine;
     return PLIM_OK;
 release:
-    plim__ledger_release(job->ledger, account, bytes);
+    plim__ledger_release(job->ledger, draft.ring_account, draft.ring_bytes);
     return status;
 }
 
 static plim_status_t create_pool(const plim_job_t *job, int depth, plim__engine_t **engine_out)
 {
-    plim__arena_t arena;
-    PLIM_TRY(
-        plim__arena_create(job->ledger, "i/o engine", arena_bytes(PLIM_IO_THREADS, depth), &arena));
-    plim__engine_t *engine = plim__arena_carve(&arena, 1, sizeof *engine, 1);
-    plim_status_t status = plim__pread_pool_start(&arena, pool_threads(depth), &engine->pool);
-    if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
-        return status;
-    }
-    engine->arena = arena;
-    engine->kind = PLIM_IO_THREADS;
-    engine->depth = depth;
-    *engine_out = engine;
-    return PLIM_OK;
+    plim__engine_t draft = {.kind = PLIM_IO_THREADS, .depth = depth};
+    plim__engine_t *engine;
+    PLIM_TRY(plim__object_create(job->ledger, "i/o engine", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &engine));
+    plim_status_t status = plim__pread_pool_start(engine->pool, pool_threads(depth));
+    if (status != PLIM_OK)
+        plim__arena_destroy(&engine->arena);
+    else
+        *engine_out = engine;
+    return status;
 }
 
 plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine_t **engine_out)
 {
-    static atomic_flag said = ATOMIC_FLAG_INIT;
+    static atomic_flag logged = ATOMIC_FLAG_INIT;
     if (depth < 1 || depth > DEPTH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "an I/O depth of %d is not within 1 and %d", depth,
+        return plim__fail(PLIM_ERR_USAGE, "an I/O depth of %d; it must be between 1 and %d", depth,
                           DEPTH_MAX);
     if (job->io_engine == PLIM_IO_THREADS)
         return create_pool(job, depth, engine_out);
     plim_status_t status = create_ring(job, depth, engine_out);
     if (status != PLIM_ERR_UNSUPPORTED || job->io_engine == PLIM_IO_URING)
         return status;
-    if (job->log != NULL && !atomic_flag_test_and_set(&said))
-        plim__log(job, PLIM_LOG_INFO, "%s instead, which is as good", plim_last_error());
+    if (job->log != NULL && !atomic_flag_test_and_set(&logged))
+        plim__log(job, PLIM_LOG_INFO, "%s", plim_last_error());
     return create_pool(job, depth, engine_out);
 }
 
@@ -146,14 +144,14 @@ plim_io_engine_t plim__engine_kind(const plim__engine_t *engine)
     return engine->kind;
 }
 
-/* Passes on what was held back, without yet entering the kernel for a ring. */
+/* Hands the queued operations over; a ring does not enter the kernel yet. */
 static void hand_over(plim__engine_t *engine)
 {
-    plim__op_t *op = engine->held;
+    plim__op_t *op = engine->queued;
     if (op == NULL)
         return;
     if (engine->kind == PLIM_IO_THREADS) {
-        plim__pread_pool_hand(engine->pool, op, engine->held_last, engine->num_held);
+        plim__pread_pool_hand(engine->pool, op, engine->queued_last, engine->num_queued);
     } else {
         while (op != NULL) {
             plim__op_t *next = op->next;
@@ -161,8 +159,8 @@ static void hand_over(plim__engine_t *engine)
             op = next;
         }
     }
-    engine->held = NULL;
-    engine->num_held = 0;
+    engine->queued = NULL;
+    engine->num_queued = 0;
 }
 
 void plim__engine_flush(plim__engine_t *engine)
@@ -199,13 +197,13 @@ void plim__engine_submit(plim__engine_t *engine, plim__op_t *op)
     }
     while (engine->in_flight >= engine->depth)
         (void)plim__engine_progress(engine);
-    if (engine->held == NULL)
-        engine->held = op;
+    if (engine->queued == NULL)
+        engine->queued = op;
     else
-        engine->held_last->next = op;
-    engine->held_last = op;
+        engine->queued_last->next = op;
+    engine->queued_last = op;
     engine->in_flight++;
-    if (++engine->num_held >= HELD_MAX)
+    if (++engine->num_queued >= QUEUED_MAX)
         plim__engine_flush(engine);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Opening, aligning and closing files. O_DIRECT is switched on after the open, by fcntl, so that
- * one open decides about existence and permission, and a refusal of O_DIRECT costs nothing.
+ * Opening, aligning and closing files. O_DIRECT is set by fcntl after the open, so that one open
+ * decides about existence and permission, and a refusal of O_DIRECT needs no second open.
  */
 #include "io/file.h"
 
@@ -19,14 +19,15 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
-/* Linux 6.1's, by number and place: older headers do not name them. */
+/* From Linux 6.1, by value and offset: older headers do not name them. */
 #define STATX_DIOALIGN_MASK 0x2000u
 #define STATX_DIO_MEM_ALIGN_AT 0x98
 #define STATX_DIO_OFFSET_ALIGN_AT 0x9c
 
-/* A file without a name where the file system cannot make one: a named file, unlinked at once. */
+/* For file systems without O_TMPFILE: a named file, unlinked at once. */
 static int open_unlinked(const char *directory)
 {
     char path[PATH_MAX];
@@ -44,7 +45,7 @@ static int open_mode(const char *path, plim__file_mode_t mode)
 {
     switch (mode) {
     case PLIM__FILE_READ:
-        /* O_NONBLOCK: a named pipe would hold us here for ever; it is cleared below. */
+        /* O_NONBLOCK, cleared below: opening a named pipe would block. */
         return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     case PLIM__FILE_CREATE:
         return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -57,7 +58,7 @@ static int open_mode(const char *path, plim__file_mode_t mode)
     return fd;
 }
 
-/* What statx says: the alignment, 0 when direct I/O is refused, -1 when it does not say. */
+/* The alignment that statx reports; 0 when direct I/O is refused, -1 when unknown. */
 static int64_t asked_align(int fd)
 {
     struct statx answer;
@@ -70,7 +71,7 @@ static int64_t asked_align(int fd)
     return memory > offset ? memory : offset;
 }
 
-/* Tries one transfer of `align` bytes at an address that is aligned to `align` and no better. */
+/* Tries one transfer of `align` bytes at an address aligned to `align` only. */
 static bool works_at(int fd, bool writable, size_t align)
 {
     _Alignas(4096) char page[2 * 4096] = {0};
@@ -82,15 +83,14 @@ static bool works_at(int fd, bool writable, size_t align)
     return moved >= 0;
 }
 
-/* A new file is tried with a write, which is then taken back: reading nothing would prove nothing.
- */
+/* Probes a new file with a write, which is undone: reading an empty file would prove nothing. */
 static int64_t probed_align(int fd, bool writable)
 {
     int64_t align = works_at(fd, writable, 512) ? 512 : works_at(fd, writable, 4096) ? 4096 : 0;
     return writable && ftruncate(fd, 0) != 0 ? 0 : align;
 }
 
-/* Switches to direct I/O where that works; else the file stays buffered. */
+/* Switches to direct I/O if it works; otherwise the file stays buffered. */
 static void try_direct(plim__file_t *file, int flags, bool writable)
 {
     int64_t align = asked_align(file->fd);
@@ -121,7 +121,7 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
     if (fstat(file.fd, &about) != 0 || flags < 0) {
         int error = errno;
         (void)close(file.fd);
-        return plim__fail_errno(error, "%s: cannot ask for its size", path);
+        return plim__fail_errno(error, "cannot stat %s", path);
     }
     if (!S_ISREG(about.st_mode)) {
         (void)close(file.fd);
@@ -133,8 +133,7 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
     (void)fcntl(file.fd, F_SETFL, flags);
     if (direct)
         try_direct(&file, flags, mode != PLIM__FILE_READ);
-    if (!file.direct) /* no read-ahead of the kernel's: pages nobody asked for would not be dropped
-                       */
+    if (!file.direct) /* no read-ahead: its pages would not be dropped */
         (void)posix_fadvise(file.fd, 0, 0, POSIX_FADV_RANDOM);
     *file_out = file;
     return PLIM_OK;
@@ -163,7 +162,7 @@ void plim__file_drop(const plim__file_t *file, int64_t offset, int64_t size)
 {
     if (file->direct || size <= 0)
         return;
-    /* The kernel drops whole pages only: a page that is needed again is read again. */
+    /* The kernel drops whole pages only; a page that is needed again is read again. */
     int64_t page = (int64_t)PLIM__PAGE;
     int64_t first = offset & ~(page - 1);
     int64_t length = (int64_t)plim__round_up((size_t)(offset - first + size), PLIM__PAGE);
@@ -177,7 +176,7 @@ plim_status_t plim__file_sync(const plim__file_t *file)
 {
     while (fsync(file->fd) != 0) {
         if (errno != EINTR)
-            return plim__fail_errno(errno, "%s: cannot be made durable", file->path);
+            return plim__fail_errno(errno, "cannot sync %s", file->path);
     }
     return PLIM_OK;
 }
@@ -201,7 +200,7 @@ plim_status_t plim__file_space(const char *path, int64_t *bytes_out)
     struct statvfs about;
     int64_t bytes;
     if (statvfs(path, &about) != 0)
-        return plim__fail_errno(errno, "%s: cannot ask for the free space", path);
+        return plim__fail_errno(errno, "%s: cannot find the free disk space", path);
     if (about.f_bavail > INT64_MAX ||
         !plim__mul_i64((int64_t)about.f_bavail, (int64_t)about.f_frsize, &bytes))
         bytes = INT64_MAX;
@@ -216,8 +215,52 @@ plim_status_t plim__file_size_allowed(const char *path, int64_t bytes)
     if (bytes <= 0 || getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur >= (rlim_t)bytes)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_SPACE,
-                      "%s: a file of %s is needed, and no file of this process may pass %s; raise "
+                      "%s needs a file of %s, but this process may write at most %s a file; raise "
                       "ulimit -f",
                       path, plim__size_text(bytes, need),
                       plim__size_text((int64_t)most.rlim_cur, have));
+}
+
+/* File systems by the magic number of statfs. */
+static const struct {
+    uint32_t magic;
+    plim__file_system_t system;
+} known[] = {
+    {0x0000ef53, {"ext4", false, false}},     {0x58465342, {"xfs", false, false}},
+    {0x9123683e, {"btrfs", false, false}},    {0x2fc12fc1, {"zfs", false, false}},
+    {0xca451a4e, {"bcachefs", false, false}}, {0xf2f52010, {"f2fs", false, false}},
+    {0x794c7630, {"overlay", false, false}},  {0x65735546, {"fuse", false, false}},
+    {0x73717368, {"squashfs", false, false}}, {0x00009660, {"iso9660", false, false}},
+    {0x00004d44, {"fat", false, false}},      {0x2011bab0, {"exfat", false, false}},
+    {0x01021994, {"tmpfs", false, true}},     {0x858458f6, {"ramfs", false, true}},
+    {0x958458f6, {"hugetlbfs", false, true}}, {0x0bd00bd0, {"lustre", true, false}},
+    {0x47504653, {"gpfs", true, false}},      {0x00006969, {"nfs", true, false}},
+    {0x19830326, {"beegfs", true, false}},    {0x00c36400, {"cephfs", true, false}},
+    {0xff534d42, {"cifs", true, false}},      {0xfe534d42, {"smb", true, false}},
+    {0x0000517b, {"smb", true, false}},       {0x01021997, {"9p", true, false}},
+    {0xaad7aaea, {"panfs", true, false}},     {0x5346414f, {"afs", true, false}},
+    {0x6b414653, {"afs", true, false}},       {0x7461636f, {"ocfs2", true, false}},
+    {0x01161970, {"gfs2", true, false}},
+};
+
+plim__file_system_t plim__file_system_of(uint32_t magic)
+{
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        if (known[i].magic == magic)
+            return known[i].system;
+    }
+    return (plim__file_system_t){"unknown", false, false};
+}
+
+plim_status_t plim__file_system(const char *path, plim__file_system_t *system_out)
+{
+    struct statfs about;
+    int result;
+    do {
+        result = statfs(path, &about);
+    } while (result != 0 && errno == EINTR);
+    if (result != 0)
+        return plim__fail_errno(errno, "%s: cannot find its file system", path);
+    *system_out = plim__file_system_of((uint32_t)about.f_type);
+    return PLIM_OK;
 }

@@ -1,5 +1,4 @@
-/* Raw deflate (RFC 1951) from a feed, by ISA-L's igzip: no memory of its own besides this object.
- */
+/* Raw deflate (RFC 1951), decoded by ISA-L's igzip, which needs no memory besides this object. */
 #ifndef PLIM_IO_INFLATE_H
 #define PLIM_IO_INFLATE_H
 
@@ -9,20 +8,20 @@
 
 typedef struct plim__inflate {
     struct inflate_state state;
-    int64_t taken; /* bytes of the feed used so far */
+    int64_t taken; /* input bytes used so far */
 } plim__inflate_t;
 
-/* Output pieces below this are decoded slowly: keep them in a buffer of one's own. */
+/* igzip is slow for output pieces below this size; callers that read less buffer the output. */
 #define PLIM__INFLATE_PIECE ((size_t)256 << 10)
 
 void plim__inflate_begin(plim__inflate_t *inflate);
 
 /*
- * The next bytes, at most `capacity`; *got_out = 0 means that the deflate stream ended, the feed
- * then standing behind it. Takes at most `limit` bytes of the feed in all. The status is the
- * feed's; what is wrong with the data itself, or NULL, is in *complaint_out.
+ * Decodes the next bytes, at most `capacity`. *got_out = 0 means that the deflate stream has ended;
+ * the input is then at the byte after it. Takes at most `limit` input bytes in all. The status is
+ * that of reading the input. *complaint_out says what is wrong with the data, or is NULL.
  */
-plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__decoder_input_t *feed,
+plim_status_t plim__inflate_read(plim__inflate_t *inflate, plim__decoder_input_t *input,
                                  int64_t limit, void *to, size_t capacity, size_t *got_out,
                                  const char **complaint_out);
 

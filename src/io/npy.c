@@ -3,8 +3,8 @@
  *
  *     \x93NUMPY  major minor  length (u16 for 1.0, u32 from 2.0 on)  a Python dict  padding  '\n'
  *
- * The dict is read as NumPy reads it (any order of keys, either quote, any blanks, a comma at the
- * end), but only with the three keys it must have.
+ * The dict is parsed as NumPy parses it (any order of keys, either quote, any blanks, a trailing
+ * comma), but with exactly the three keys that NumPy writes.
  */
 #include "io/npy.h"
 
@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* NumPy's own reader takes 10,000 bytes at most unless told otherwise. */
+/* NumPy's own reader accepts 10,000 bytes by default. */
 #define HEADER_MAX 16384
 
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -41,7 +41,7 @@ const char *plim__dtype_name(plim__dtype_t type)
     return dtypes[type].name;
 }
 
-/* What is left of the dict's text; `at` never passes `end`. */
+/* The rest of the text of the dict. */
 typedef struct cursor {
     const char *at;
     const char *end;
@@ -53,7 +53,7 @@ static plim_status_t bad_header(const cursor_t *cursor, const char *what)
     return plim__fail(PLIM_ERR_DATA, "%s: not a NumPy header: %s", cursor->stream_name, what);
 }
 
-/* The next character that is no blank, -1 at the end. */
+/* The next character that is not blank, -1 at the end. */
 static int peek(cursor_t *cursor)
 {
     while (cursor->at < cursor->end && (*cursor->at == ' ' || *cursor->at == '\t' ||
@@ -80,7 +80,7 @@ static bool take_word(cursor_t *cursor, const char *word)
     return true;
 }
 
-/* A quoted string without escapes, which no name in a header needs. */
+/* Takes a quoted string. Escapes are not supported: no name in a header needs them. */
 static bool take_string(cursor_t *cursor, const char **text_out, size_t *size_out)
 {
     int quote = peek(cursor);
@@ -96,7 +96,7 @@ static bool take_string(cursor_t *cursor, const char **text_out, size_t *size_ou
     return true;
 }
 
-/* A dimension: digits, with the L that Python 2 left behind. */
+/* Takes a dimension: digits, with an optional L from Python 2. */
 static bool take_dimension(cursor_t *cursor, int64_t *value_out)
 {
     int64_t value = 0;
@@ -128,7 +128,7 @@ static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size
         remedy = "it is big-endian; save it as array.astype(array.dtype.newbyteorder('<'))";
     else if (memchr(text, 'O', size) != NULL)
         remedy = "it holds Python objects; save it as an array of numbers";
-    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' cannot be read: %s", cursor->stream_name,
+    return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' is not supported: %s", cursor->stream_name,
                       shown, remedy);
 }
 
@@ -137,11 +137,12 @@ static plim_status_t read_dtype(cursor_t *cursor, plim__dtype_t *type_out)
     const char *text;
     size_t size;
     if (peek(cursor) == '[')
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: a structured array cannot be read; save each field by itself",
-                          cursor->stream_name);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: structured arrays are not supported; save each field as an array of its own",
+            cursor->stream_name);
     if (!take_string(cursor, &text, &size))
-        return bad_header(cursor, "'descr' is no string");
+        return bad_header(cursor, "'descr' is not a string");
     const char *code = text;
     size_t code_size = size;
     bool swapped = size > 0 && text[0] == '>';
@@ -162,21 +163,21 @@ static plim_status_t read_dtype(cursor_t *cursor, plim__dtype_t *type_out)
 static plim_status_t read_shape(cursor_t *cursor, plim__npy_t *npy)
 {
     if (!take(cursor, '('))
-        return bad_header(cursor, "'shape' is no tuple");
+        return bad_header(cursor, "'shape' is not a tuple");
     npy->num_dims = 0;
     while (!take(cursor, ')')) {
         if (npy->num_dims == PLIM__NPY_DIMS)
             return plim__fail(PLIM_ERR_DATA, "%s: has more than %d dimensions", cursor->stream_name,
                               PLIM__NPY_DIMS);
         if (!take_dimension(cursor, &npy->shape[npy->num_dims++]))
-            return bad_header(cursor, "a dimension is no number in 0 … 2^63-1");
+            return bad_header(cursor, "a dimension is not a number from 0 to 2^63-1");
         if (!take(cursor, ',') && peek(cursor) != ')')
-            return bad_header(cursor, "'shape' is no tuple");
+            return bad_header(cursor, "'shape' is not a tuple");
     }
     return PLIM_OK;
 }
 
-/* The product of the shape; a dimension of 0 does not excuse others that overflow. */
+/* Computes the number of elements. The other dimensions may not overflow even when one is 0. */
 static plim_status_t count_elements(const cursor_t *cursor, plim__npy_t *npy)
 {
     int64_t product = (int64_t)dtypes[npy->type].size;
@@ -217,7 +218,7 @@ static plim_status_t read_key(cursor_t *cursor, plim__npy_t *npy, int *key_out)
     case KEY_SHAPE:
         return read_shape(cursor, npy);
     default:
-        return bad_header(cursor, "it has a key besides descr, fortran_order and shape");
+        return bad_header(cursor, "it has a key other than descr, fortran_order and shape");
     }
 }
 
@@ -225,7 +226,7 @@ static plim_status_t read_dict(cursor_t *cursor, plim__npy_t *npy)
 {
     int seen = 0;
     if (!take(cursor, '{'))
-        return bad_header(cursor, "no dict");
+        return bad_header(cursor, "it is not a dict");
     while (!take(cursor, '}')) {
         int key = 0;
         PLIM_TRY(read_key(cursor, npy, &key));
@@ -238,11 +239,11 @@ static plim_status_t read_dict(cursor_t *cursor, plim__npy_t *npy)
     if (seen != KEYS_ALL)
         return bad_header(cursor, "descr, fortran_order or shape is missing");
     if (peek(cursor) != -1)
-        return bad_header(cursor, "something follows the dict");
+        return bad_header(cursor, "data follows the dict");
     return count_elements(cursor, npy);
 }
 
-/* Magic, version and length: how many bytes of dict follow. */
+/* Reads magic number, version and length. *size_out: bytes of the dict. */
 static plim_status_t read_preamble(plim__stream_t *stream, size_t *size_out)
 {
     unsigned char bytes[12];
@@ -251,7 +252,8 @@ static plim_status_t read_preamble(plim__stream_t *stream, size_t *size_out)
         return plim__fail(PLIM_ERR_DATA, "%s: not a .npy file: it does not begin with \\x93NUMPY",
                           stream->name);
     if (bytes[6] < 1 || bytes[6] > 3 || bytes[7] != 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: .npy format %d.%d is not known (1.0, 2.0, 3.0 are)",
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: .npy format %d.%d is not supported (1.0, 2.0, 3.0 are)",
                           stream->name, bytes[6], bytes[7]);
     size_t size = (size_t)bytes[8] | (size_t)bytes[9] << 8;
     if (bytes[6] > 1) {
@@ -259,21 +261,21 @@ static plim_status_t read_preamble(plim__stream_t *stream, size_t *size_out)
         size |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     }
     if (size > HEADER_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: its header of %zu bytes is longer than %d",
+        return plim__fail(PLIM_ERR_DATA, "%s: its header has %zu bytes; at most %d are supported",
                           stream->name, size, HEADER_MAX);
     *size_out = size;
     return PLIM_OK;
 }
 
-/* When the stream knows its size, data that is missing or left over is found before it is read. */
+/* Compares the size of the data with the header, if the stream knows its size. */
 static plim_status_t check_size(const plim__stream_t *stream, const plim__npy_t *npy)
 {
     int64_t bytes = npy->count * (int64_t)dtypes[npy->type].size;
     if (stream->size < 0 || stream->size - stream->position == bytes)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: holds %" PRId64 " bytes of data, but its header says %" PRId64
-                      "; it is damaged or was not written to its end",
+                      "%s has %" PRId64 " bytes of data, but its header says %" PRId64
+                      "; it is damaged or incomplete",
                       stream->name, stream->size - stream->position, bytes);
 }
 

@@ -1,4 +1,4 @@
-/* NumPy's .npy header, both ways. */
+/* Reads and writes NumPy's .npy header. */
 #ifndef PLIM_IO_NPY_H
 #define PLIM_IO_NPY_H
 
@@ -27,21 +27,20 @@ size_t plim__dtype_size(plim__dtype_t type);
 const char *plim__dtype_name(plim__dtype_t type);
 
 #define PLIM__NPY_DIMS 4
-#define PLIM__NPY_HEADER                                                                           \
-    4096 /* what we write: the header padded to a page, so that data is aligned */
+#define PLIM__NPY_HEADER 4096 /* bytes of a header that we write, so that the data is aligned */
 
 typedef struct plim__npy {
     plim__dtype_t type;
-    bool fortran; /* column-major; never with less than two dimensions of more than one */
+    bool fortran; /* column-major; false when at most one dimension is larger than 1 */
     int num_dims; /* 0 … PLIM__NPY_DIMS */
     int64_t shape[PLIM__NPY_DIMS];
     int64_t count;       /* product of the shape, checked */
-    int64_t header_size; /* where the data begins */
+    int64_t header_size; /* offset of the data */
 } plim__npy_t;
 
 /*
  * Reads a header (format 1.0, 2.0, 3.0; little-endian or single bytes) and leaves the stream at the
- * data. PLIM_ERR_DATA names what is wrong: magic, dtype, shape that overflows, object arrays …
+ * data. PLIM_ERR_DATA for a wrong magic number, dtype or shape.
  */
 plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out);
 

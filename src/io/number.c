@@ -42,7 +42,7 @@ static const double powers_of_ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6, 
                                        1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
                                        1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 
-/* value * 2^exponent, value of at least 54 bits, `inexact` when a little more was cut off. */
+/* Rounds value * 2^exponent. `value` has at least 54 bits; `inexact`: nonzero bits were cut off. */
 static double round_to_double(uint64_t value, bool inexact, int exponent)
 {
     int drop = 64 - __builtin_clzll(value) - 53;
@@ -54,7 +54,7 @@ static double round_to_double(uint64_t value, bool inexact, int exponent)
     return ldexp((double)kept, exponent + drop);
 }
 
-/* digits * 10^power for 0 < digits and |power| < POWERS, exactly and then rounded once. */
+/* digits * 10^power for digits > 0 and |power| < POWERS: exact, then rounded once. */
 static double scale(uint64_t digits, int power)
 {
     int shift = __builtin_clzll(digits);
@@ -63,8 +63,8 @@ static double scale(uint64_t digits, int power)
         wide *= powers_of_five[power];
         int high_bits = 64 - __builtin_clzll(powers_of_five[power]);
         uint64_t top = (uint64_t)(wide >> high_bits);
-        /* The product of a 64-bit and a high_bits-bit number has one bit less than their sum, or
-         * none. */
+        /* The product of a 64-bit and a high_bits-bit number has 63 + high_bits bits or one more.
+         */
         bool inexact = (wide & (((unsigned __int128)1 << high_bits) - 1)) != 0;
         return round_to_double(top, inexact, power - shift + high_bits);
     }
@@ -75,11 +75,11 @@ static double scale(uint64_t digits, int power)
     return round_to_double(quotient, wide % divisor != 0, power - shift - widen);
 }
 
-/* The decimal's digits as an integer and a power of ten. */
+/* A decimal number: digits * 10^power. */
 typedef struct decimal {
     uint64_t digits;
     int64_t power;
-    int64_t num_digits; /* significant ones; more than 19 do not fit `digits` */
+    int64_t num_digits; /* significant digits; only the first 19 are in `digits` */
 } decimal_t;
 
 static const char *take_digits(const char *p, decimal_t *decimal, bool fraction)
@@ -109,7 +109,7 @@ static const char *take_exponent(const char *p, decimal_t *decimal)
 
 static bool take_word(const char **at, bool negative, double *value_out)
 {
-    /* strncasecmp would read past the mark only if the word matched it, which no mark does. */
+    /* strncasecmp stops at the byte that ends the field, since no word contains it. */
     static const struct {
         const char *text;
         int size;

@@ -1,7 +1,7 @@
 /*
- * Decimal numbers in text whose end is marked by a byte that belongs to no number (the text reader
- * keeps a newline there). Each function moves *at past what it took and returns false, with *at
- * unchanged, when there is no such number.
+ * Parses decimal numbers in text that ends with a byte which is not part of a number (the text
+ * reader keeps a newline there). Each function moves *at past the number, or returns false and
+ * leaves *at unchanged when there is none.
  */
 #ifndef PLIM_IO_NUMBER_H
 #define PLIM_IO_NUMBER_H
@@ -19,7 +19,7 @@ static inline bool plim__number_i64(const char **at, int64_t *value_out)
     const char *digits = p;
     uint64_t value = 0;
     for (unsigned digit; (digit = (unsigned)(unsigned char)*p - '0') <= 9; p++) {
-        /* 18 digits fit whatever they are. */
+        /* 18 digits always fit. */
         if (p - digits >= 18 && (__builtin_mul_overflow(value, 10, &value) ||
                                  __builtin_add_overflow(value, digit, &value)))
             return false;

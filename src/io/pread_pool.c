@@ -1,5 +1,6 @@
 #include "io/pread_pool.h"
 
+#include "base/check.h"
 #include "base/delay.h"
 #include "base/fail.h"
 #include "base/threads.h"
@@ -9,7 +10,7 @@
 #include <pthread.h>
 #include <time.h>
 
-/* pread needs little; ThreadSanitizer keeps its own state of a thread on the stack too. */
+/* pread needs little stack; ThreadSanitizer also keeps its state of a thread there. */
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define __SANITIZE_THREAD__ 1
@@ -20,23 +21,23 @@
 #else
 #define STACK_BYTES ((size_t)32 << 10)
 #endif
-/* A thread takes about 30 KiB of the kernel, more than it leaves of its stack: on the ledger with
- * it, though it lies elsewhere. */
+/* A thread takes about 30 KiB of kernel memory; this much is more than its unused stack. It is
+ * counted with the stack, though it is elsewhere. */
 #define KERNEL_BYTES ((size_t)8 << 10)
 
 #define ENOUGH_FINISHED 16
 
-/* glibc before 2.41 may lose a signal to a condition that several wait for (its bug 25847): who
- * waits for them looks again after this long. */
+/* glibc before 2.41 may lose a signal to a condition that several threads wait for (its bug 25847):
+ * the collector wakes idle threads again after this long. */
 #define LOOK_AGAIN_NS 20000000
 
 struct plim__pread_pool {
     pthread_mutex_t lock; /* guards everything below but the handles */
     pthread_cond_t handed;
     pthread_cond_t ended;
-    plim__op_t *first; /* to be done, oldest first */
+    plim__op_t *first; /* to run, oldest first */
     plim__op_t *last;
-    plim__op_t *finished; /* done, not yet collected */
+    plim__op_t *finished; /* ended, not yet collected */
     int num_finished;
     int idle;        /* threads that wait for `handed` */
     bool collecting; /* the owner waits for `ended` */
@@ -46,10 +47,10 @@ struct plim__pread_pool {
 };
 
 /*
- * Is it worth waking the owner? Not while the threads have enough to do without it: a context
- * switch for every small read would cost more than the read.
+ * Whether to wake the owner. Not while the threads have enough to do: a context switch for every
+ * small read would cost more than the read.
  */
-static bool worth_collecting(const plim__pread_pool_t *pool)
+static bool ready_to_collect(const plim__pread_pool_t *pool)
 {
     return pool->num_finished >= ENOUGH_FINISHED || (pool->num_finished > 0 && pool->first == NULL);
 }
@@ -75,17 +76,17 @@ static void *pool_main(void *argument)
         op->next = pool->finished;
         pool->finished = op;
         pool->num_finished++;
-        if (pool->collecting && worth_collecting(pool))
+        if (pool->collecting && ready_to_collect(pool))
             pthread_cond_signal(&pool->ended);
     }
     pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
-size_t plim__pread_pool_estimate(int threads)
+size_t plim__pread_pool_bytes(int threads)
 {
-    return plim__arena_piece(1, sizeof(plim__pread_pool_t), 1) +
-           plim__arena_piece((size_t)threads, STACK_BYTES + KERNEL_BYTES, PLIM__PAGE);
+    return plim__round_up(sizeof(plim__pread_pool_t), PLIM__PAGE) +
+           (size_t)threads * (STACK_BYTES + KERNEL_BYTES);
 }
 
 /* The stack is the arena's, so that it is counted exactly. */
@@ -105,14 +106,9 @@ static int start_one(plim__pread_pool_t *pool, char *stack)
     return error;
 }
 
-plim_status_t plim__pread_pool_start(plim__arena_t *arena, int threads,
-                                     plim__pread_pool_t **pool_out)
+plim_status_t plim__pread_pool_start(plim__pread_pool_t *pool, int threads)
 {
-    plim__pread_pool_t *pool = plim__arena_carve(arena, 1, sizeof *pool, 1);
-    char *stacks = plim__arena_carve(arena, (size_t)threads, STACK_BYTES, PLIM__PAGE);
-    if (pool == NULL || stacks == NULL || threads > PLIM__PREAD_POOL_THREADS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "a pool of %d threads is not what was estimated",
-                          threads);
+    char *stacks = (char *)pool + plim__round_up(sizeof *pool, PLIM__PAGE);
     pthread_condattr_t attributes;
     int error = 0;
     pthread_mutex_init(&pool->lock, NULL);
@@ -125,9 +121,8 @@ plim_status_t plim__pread_pool_start(plim__arena_t *arena, int threads,
         error = start_one(pool, stacks + (size_t)i * STACK_BYTES);
     if (pool->num_threads == 0) {
         plim__pread_pool_stop(pool);
-        return plim__fail_errno(error, "cannot start a thread for I/O (ulimit -u may be too low)");
+        return plim__fail_errno(error, "cannot start a thread for I/O; ulimit -u may be too low");
     }
-    *pool_out = pool;
     return PLIM_OK;
 }
 
@@ -157,7 +152,7 @@ void plim__pread_pool_hand(plim__pread_pool_t *pool, plim__op_t *first, plim__op
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Waits for `ended`, not for ever; wakes those who may have been missed. */
+/* Waits for `ended`; after a timeout, wakes idle threads again. */
 static void wait_for_some(plim__pread_pool_t *pool)
 {
     struct timespec until;
@@ -176,7 +171,7 @@ plim__op_t *plim__pread_pool_collect(plim__pread_pool_t *pool)
 {
     pthread_mutex_lock(&pool->lock);
     pool->collecting = true;
-    while (!worth_collecting(pool))
+    while (!ready_to_collect(pool))
         wait_for_some(pool);
     pool->collecting = false;
     plim__op_t *list = pool->finished;

@@ -1,11 +1,11 @@
 /*
- * A batch is cut into transfers, `depth` of them in flight, each in a slot with a bounce buffer:
+ * A batch becomes transfers, `depth` of them in flight, each in a slot with a bounce buffer:
  *
  *     reads        [a]  [b][c]     [d]              [e]
  *     transfers  ├ a … b c … d ─┤                 ├ e ─┤    on multiples of the alignment
  *
- * A read that is alone in its transfer and aligned by itself goes straight to its destination.
- * Slots are refilled in whatever order they end, so the queue stays full.
+ * An aligned read that is alone in its transfer goes straight to its destination. Slots are
+ * refilled in the order in which they end, so the queue stays full.
  */
 #include "io/reader.h"
 
@@ -16,13 +16,13 @@
 
 #include <string.h>
 
-#define JOINED_BYTES                                                                               \
-    ((size_t)64 << 10) /* joining goes on up to this size, or max_read if larger                   \
+#define MERGED_BYTES                                                                               \
+    ((size_t)64 << 10) /* most bytes of a merged transfer, or max_read if larger                   \
                         */
 #define READ_MAX ((size_t)1 << 29)
 
 typedef struct slot {
-    plim__op_t op; /* first: the engine gives it back, and we go from it to the slot */
+    plim__op_t op; /* first member: the engine returns it, and it is cast to the slot */
     char *bounce;
     int64_t first; /* reads [first, first + count) of the batch */
     int64_t count;
@@ -33,66 +33,63 @@ struct plim__reader {
     plim__engine_t *engine;
     plim_job_t job;
     plim__reader_params_t params;
-    size_t capacity; /* of a bounce buffer */
+    size_t capacity; /* bytes of a bounce buffer */
     int busy;
-    int64_t failed; /* the least read of the batch whose transfer failed, or -1 */
+    int64_t failed; /* the first read of the batch whose transfer failed, or -1 */
     plim__op_t failed_op;
     slot_t *slots; /* (depth) */
+    char *bounce;  /* (depth, capacity) */
     int *free;     /* (depth - busy) numbers of free slots */
     int64_t transfers;
     int64_t bytes;
 };
 
-/* Widening may add less than a page at either end. */
+/* Alignment may add less than a page at either end. */
 static size_t bounce_bytes(const plim__reader_params_t *params)
 {
-    size_t most = params->max_read > JOINED_BYTES ? params->max_read : JOINED_BYTES;
+    size_t most = params->max_read > MERGED_BYTES ? params->max_read : MERGED_BYTES;
     return plim__round_up(most, PLIM__PAGE) + 2 * PLIM__PAGE;
 }
 
-static size_t arena_bytes(const plim__reader_params_t *params)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    size_t depth = (size_t)params->depth;
-    return plim__arena_piece(1, sizeof(plim__reader_t), 1) +
-           plim__arena_piece(depth, sizeof(slot_t), 1) + plim__arena_piece(depth, sizeof(int), 1) +
-           plim__arena_piece(depth, bounce_bytes(params), PLIM__PAGE);
+    plim__reader_t *reader = draft;
+    const size_t depth = (size_t)reader->params.depth;
+    reader->slots = plim__arena_carve(arena, depth, sizeof(slot_t), 1);
+    reader->free = plim__arena_carve(arena, depth, sizeof(int), 1);
+    reader->bounce = plim__arena_carve(arena, depth, reader->capacity, PLIM__PAGE);
 }
 
 size_t plim__reader_estimate(plim_io_engine_t kind, const plim__reader_params_t *params)
 {
-    return plim__round_up(arena_bytes(params), PLIM__PAGE) +
+    plim__reader_t reader = {.params = *params, .capacity = bounce_bytes(params)};
+    return plim__object_bytes(lay_out, &reader, sizeof reader) +
            plim__engine_estimate(kind, params->depth);
 }
 
 plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_params_t *params,
                                   plim__reader_t **reader_out)
 {
-    plim__arena_t arena;
+    plim__reader_t draft = {.job = *job, .params = *params, .capacity = bounce_bytes(params)};
+    plim__reader_t *reader;
     if (params->depth < 1 || params->max_read < 1 || params->max_read > READ_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "a reader of depth %d for reads of %zu bytes",
+        return plim__fail(PLIM_ERR_USAGE,
+                          "a reader of depth %d for reads of %zu bytes cannot be made",
                           params->depth, params->max_read);
-    PLIM_TRY(plim__arena_create(job->ledger, "reader", arena_bytes(params), &arena));
-    plim__reader_t *reader = plim__arena_carve(&arena, 1, sizeof *reader, 1);
-    size_t depth = (size_t)params->depth;
-    reader->job = *job;
-    reader->params = *params;
-    if (reader->params.gap > READ_MAX)
-        reader->params.gap = READ_MAX;
-    reader->capacity = bounce_bytes(params);
-    reader->slots = plim__arena_carve(&arena, depth, sizeof(slot_t), 1);
-    reader->free = plim__arena_carve(&arena, depth, sizeof(int), 1);
-    char *bounce = plim__arena_carve(&arena, depth, reader->capacity, PLIM__PAGE);
+    if (params->gap > READ_MAX)
+        draft.params.gap = READ_MAX;
+    PLIM_TRY(plim__object_create(job->ledger, "reader", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &reader));
     for (int i = 0; i < params->depth; i++) {
-        reader->slots[i].bounce = bounce + (size_t)i * reader->capacity;
+        reader->slots[i].bounce = reader->bounce + (size_t)i * reader->capacity;
         reader->free[i] = i;
     }
     plim_status_t status = plim__engine_create(job, params->depth, &reader->engine);
     if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
+        plim__arena_destroy(&reader->arena);
         return status;
     }
-    plim__arena_touch(&arena);
-    reader->arena = arena;
+    plim__arena_touch(&reader->arena);
     *reader_out = reader;
     return PLIM_OK;
 }
@@ -115,16 +112,15 @@ static plim_status_t check_read(const plim__reader_t *reader, const plim__file_t
                                 const plim__read_t *read)
 {
     if (read->size > reader->params.max_read)
-        return plim__fail(PLIM_ERR_USAGE, "%s: a read of %zu bytes, the reader was made for %zu",
+        return plim__fail(PLIM_ERR_USAGE, "%s: a read of %zu bytes is larger than the reader's %zu",
                           file->path, read->size, reader->params.max_read);
     if (read->offset < 0 || read->offset > INT64_MAX - (int64_t)READ_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%s: a read at offset %lld", file->path,
+        return plim__fail(PLIM_ERR_USAGE, "%s: a read at the impossible offset %lld", file->path,
                           (long long)read->offset);
     return PLIM_OK;
 }
 
-/* The reads from `first` on that one transfer takes: [*start_out, *end_out) of the file, aligned.
- */
+/* Merges reads from `first` on into one aligned transfer. */
 static plim_status_t gather(const plim__reader_t *reader, const plim__file_t *file,
                             const plim__read_t *reads, int64_t first, int64_t count,
                             plim__op_t *op_out, int64_t *taken_out)
@@ -173,7 +169,7 @@ static void start(plim__reader_t *reader, const plim__read_t *reads, int64_t fir
     plim__engine_submit(reader->engine, &slot->op);
 }
 
-/* Copies a finished transfer to its destinations. False when it failed or holds less than all. */
+/* Copies an ended transfer to its destinations. False when it failed or is too short. */
 static bool deliver(const slot_t *slot, const plim__read_t *reads)
 {
     const plim__op_t *op = &slot->op;
@@ -190,7 +186,7 @@ static bool deliver(const slot_t *slot, const plim__read_t *reads)
     return true;
 }
 
-/* Waits for some of the transfers in flight and frees their slots. */
+/* Waits for at least one transfer and frees the slots of those that ended. */
 static void retire(plim__reader_t *reader, const plim__read_t *reads)
 {
     for (plim__op_t *op = plim__engine_progress(reader->engine); op != NULL; op = op->next) {
@@ -211,7 +207,7 @@ plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file
     plim__op_t op;
     reader->failed = -1;
     for (int64_t first = 0, taken; first < count && reader->failed < 0; first += taken) {
-        /* A batch may be thousands of reads, each a seek of a slow disk. */
+        /* A batch may be thousands of reads on a slow disk: check for a stop before each. */
         status = plim__job_check(&reader->job);
         if (status == PLIM_OK)
             status = gather(reader, file, reads, first, count, &op, &taken);
@@ -230,7 +226,7 @@ plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file
     long long end = failed->offset + (int64_t)failed->moved;
     return plim__fail(
         PLIM_ERR_DATA,
-        "%s: truncated: it ends at %lld, before the end of the read at %lld; fetch or "
-        "make the file again",
+        "%s is truncated: it ends at byte %lld, inside the read at byte %lld; download or make "
+        "it again",
         file->path, end, (long long)reads[reader->failed].offset);
 }

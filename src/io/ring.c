@@ -8,14 +8,14 @@
 #include <string.h>
 #include <time.h>
 
-/* READ and WRITE came with Linux 5.6, whose mark is the first one; completions are never dropped.
- */
+/* The first feature tells Linux 5.6, which brought READ and WRITE. The second one: completions are
+ * never dropped. */
 #define FEATURES_NEEDED (IORING_FEAT_RW_CUR_POS | IORING_FEAT_NODROP)
 
-/* A request and its bios in the kernel, generously. */
+/* Upper bound for a request and its bios in the kernel. */
 #define REQUEST_BYTES ((size_t)1024)
 
-/* So often, 100 microseconds apart, the kernel may lack memory for requests before we give up. */
+/* Retries, 100 microseconds apart, while the kernel lacks memory for requests. */
 #define STARVED_MAX 1000
 
 size_t plim__ring_bytes(int depth)
@@ -59,7 +59,7 @@ void plim__ring_put(plim__ring_t *ring, plim__op_t *op)
     ring->unsent_last = op;
     if (ring->refused != 0)
         return;
-    /* Never NULL: the queue has as many places as there may be operations. */
+    /* Never NULL: the queue has an entry for every operation. */
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->uring);
     char *data = (char *)op->data + op->moved;
     unsigned size = (unsigned)(op->size - op->moved);
@@ -77,7 +77,7 @@ static void pause_shortly(void)
     (void)nanosleep(&pause, NULL);
 }
 
-/* Submits, and waits for `wanted` completions; what the kernel took leaves the unsent list. */
+/* Submits and waits for `wanted` completions; removes what the kernel took from the unsent list. */
 static void enter(plim__ring_t *ring, unsigned wanted)
 {
     if (ring->refused != 0) {
@@ -95,7 +95,7 @@ static void enter(plim__ring_t *ring, unsigned wanted)
         ring->unsent = ring->unsent->next;
 }
 
-/* Takes in every completion; those operations that need more are put again. */
+/* Handles every completion; incomplete operations are queued again. */
 static plim__op_t *reap(plim__ring_t *ring)
 {
     struct io_uring_cqe *cqe;
@@ -116,8 +116,8 @@ static plim__op_t *reap(plim__ring_t *ring)
     return finished;
 }
 
-/* A kernel that took the ring but refuses to enter it (a filter installed later): what it has not
- * taken is done here, one by one. */
+/* For a kernel that created the ring but refuses to enter it (a seccomp filter installed later):
+ * runs the unsent operations here, one by one. */
 static plim__op_t *do_unsent(plim__ring_t *ring, plim__op_t *finished)
 {
     while (ring->unsent != NULL) {

@@ -1,32 +1,32 @@
-/* Reading safetensors as what they are: a stranger's files. */
+/* Reads safetensors files, which are untrusted. */
 #include "io/safetensors.h"
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "io/json_memory.h"
 #include "io/safetensors_format.h"
+#include "io/seal.h"
 #include "mem/arena.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-/* A piece of a read, so that the page cache holds no more of the file at a time. */
+/* Bytes of one read, which bounds the page cache in use. */
 #define PIECE ((size_t)1 << 20)
 
 typedef struct entry {
     plim__tensor_t tensor; /* its data is NULL */
-    int64_t begin;         /* in the part of the file behind the header */
+    int64_t begin;         /* offset from the end of the header */
     int64_t end;
 } entry_t;
 
 struct plim__safetensors {
     plim__arena_t arena;
     plim__file_t file;
-    int64_t data_offset; /* of the first tensor in the file */
+    int64_t data_offset; /* of the data in the file */
     int num_entries;
     entry_t *entries; /* (PLIM__TENSORS_MAX), ascending in the file */
-    char *header;     /* the header's text; once parsed, its notes: key, NUL, text, NUL, … */
+    char *header;     /* text of the header; after parsing, its notes: key, NUL, text, NUL, … */
     size_t notes_size;
     const char *checksums; /* (num_entries, PLIM__TENSORS_DIGITS) digits; NULL without a seal */
     char path[PLIM_PATH_MAX];
@@ -83,12 +83,12 @@ static plim_status_t damaged(const plim__safetensors_t *file, const char *where)
 {
     return plim__fail(
         PLIM_ERR_DATA,
-        "%s: damaged in %s: its bytes are not those that were saved (their checksum "
-        "is another); put a copy back, name other weights with --weights, or train the run again",
+        "%s is damaged in %s: the checksum does not match; restore a copy, choose other "
+        "weights with --weights, or train again",
         file->path, where);
 }
 
-/* Shapes of messages: "[3, 4]". */
+/* A shape for messages: "[3, 4]". */
 static const char *shape_text(const plim__tensor_t *tensor, char text_out[96])
 {
     int used = snprintf(text_out, 96, "[");
@@ -117,16 +117,17 @@ static plim_status_t parse_type(const char *path, const char *name, const json_t
 {
     static const plim_dtype_t types[] = {PLIM_F32, PLIM_F16, PLIM_I64, PLIM_I32};
     if (!json_is_string(value))
-        return wrong(path, name, "\"dtype\" is missing or not a text");
+        return wrong(path, name, "\"dtype\" is missing or not a string");
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(json_string_value(value), plim__tensor_type_name(types[i])) == 0) {
             *type_out = types[i];
             return PLIM_OK;
         }
-    return plim__fail(PLIM_ERR_UNSUPPORTED,
-                      "%s: tensor '%.100s' is of type '%.20s', of which nothing is known here; "
-                      "save it as F32",
-                      path, name, json_string_value(value));
+    return plim__fail(
+        PLIM_ERR_UNSUPPORTED,
+        "%s: tensor '%.100s' has the type '%.20s', which is not supported; save it as "
+        "F32",
+        path, name, json_string_value(value));
 }
 
 static plim_status_t parse_shape(const char *path, const char *name, const json_t *value,
@@ -155,22 +156,22 @@ static plim_status_t parse_entry(const char *path, const char *name, const json_
                           length);
     memcpy(entry_out->tensor.name, name, length + 1);
     if (!json_is_object(value))
-        return wrong(path, name, "described by something else than an object");
+        return wrong(path, name, "its description is not an object");
     PLIM_TRY(parse_type(path, name, json_object_get(value, "dtype"), &entry_out->tensor.type));
     PLIM_TRY(parse_shape(path, name, json_object_get(value, "shape"), &entry_out->tensor));
     if (!json_is_array(offsets) || json_array_size(offsets) != 2 ||
         !get_number(json_array_get(offsets, 0), &entry_out->begin) ||
         !get_number(json_array_get(offsets, 1), &entry_out->end) ||
         entry_out->begin > entry_out->end)
-        return wrong(path, name, "\"data_offsets\" is not a beginning and an end");
+        return wrong(path, name, "\"data_offsets\" is not a pair of ascending offsets");
     if (!plim__tensor_bytes(&entry_out->tensor, &bytes) ||
         bytes != entry_out->end - entry_out->begin)
-        return wrong(path, name, "its type and shape do not take as many bytes as its offsets say");
+        return wrong(path, name, "its type and shape do not match its offsets");
     return PLIM_OK;
 }
 
-/* Keeps the entries ascending by their place, empty ones before what begins where they lie. Files
- * are written in that order, so this seldom moves anything. */
+/* Keeps the entries sorted by offset, empty ones first. Files are written in that order, so entries
+ * seldom move. */
 static void insert_entry(plim__safetensors_t *file, const entry_t *entry)
 {
     int at = file->num_entries++;
@@ -184,18 +185,18 @@ static void insert_entry(plim__safetensors_t *file, const entry_t *entry)
     file->entries[at] = *entry;
 }
 
-/* Moves the notes' keys and texts to where the header's text was: decoded and without their quotes
- * they never need more room. */
+/* Stores the notes' keys and texts over the text of the header: decoded and without quotes they are
+ * never longer. */
 static plim_status_t keep_notes(plim__safetensors_t *file, json_t *notes)
 {
     const char *key;
     json_t *value;
     if (!json_is_object(notes))
-        return plim__fail(PLIM_ERR_DATA, "%s: its metadata are not an object", file->path);
+        return plim__fail(PLIM_ERR_DATA, "%s: \"__metadata__\" is not an object", file->path);
     json_object_foreach(notes, key, value)
     {
         if (!json_is_string(value))
-            return plim__fail(PLIM_ERR_DATA, "%s: its note '%.100s' is not a text", file->path,
+            return plim__fail(PLIM_ERR_DATA, "%s: its note '%.100s' is not a string", file->path,
                               key);
         const char *texts[] = {key, json_string_value(value)};
         for (int i = 0; i < 2; i++) {
@@ -231,16 +232,16 @@ static plim_status_t take_header(plim__safetensors_t *file, json_t *root)
         const entry_t *entry = &file->entries[i];
         if (entry->begin != end)
             return wrong(file->path, entry->tensor.name,
-                         entry->begin > end ? "a hole lies before it"
-                                            : "it overlaps the one before it");
+                         entry->begin > end ? "there is a hole before it"
+                                            : "it overlaps the tensor before it");
         end = entry->end;
     }
     if (end != file->file.size - file->data_offset)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: %lld bytes of data, but its header describes %lld; it was cut off "
-                          "or is no safetensors file",
-                          file->path, (long long)(file->file.size - file->data_offset),
-                          (long long)end);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s has %lld bytes of data, but its header describes %lld; it is truncated "
+            "or not a safetensors file",
+            file->path, (long long)(file->file.size - file->data_offset), (long long)end);
     return PLIM_OK;
 }
 
@@ -250,26 +251,27 @@ static plim_status_t parse_header(const plim_job_t *job, plim__safetensors_t *fi
     int account;
     size_t memory = plim__json_memory(file->header, length);
     if (memory > PLIM__TENSORS_JSON)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: reading its header would take %zu bytes of memory, at most %zu are "
-                          "allowed; it describes too many tensors",
-                          file->path, memory, PLIM__TENSORS_JSON);
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s: its header describes too many tensors: reading it needs %zu bytes of "
+            "memory, at most %zu are allowed",
+            file->path, memory, PLIM__TENSORS_JSON);
     PLIM_TRY(plim__ledger_reserve(job->ledger, PLIM__TENSORS_ACCOUNT, memory, &account));
     json_t *root = json_loadb(file->header, length, JSON_REJECT_DUPLICATES, &error);
     plim_status_t status;
     if (root != NULL)
         status = take_header(file, root);
     else if (json_error_code(&error) == json_error_out_of_memory)
-        status = plim__fail(PLIM_ERR_NOMEM, "%s: the system refused memory to read it", file->path);
+        status = plim__fail(PLIM_ERR_NOMEM, "%s: out of memory while reading it", file->path);
     else
-        status = plim__fail(PLIM_ERR_DATA, "%s: its header is no JSON: column %d: %s", file->path,
+        status = plim__fail(PLIM_ERR_DATA, "%s: its header is not JSON: column %d: %s", file->path,
                             error.column, error.text);
     json_decref(root);
     plim__ledger_release(job->ledger, account, memory);
     return status;
 }
 
-/* Whether the front, as far as it was read, begins as ours do. */
+/* Whether the file begins with the seal that we write. */
 static bool has_seal(const char *front, size_t size)
 {
     return size >= PLIM__TENSORS_SEAL_AT + PLIM__TENSORS_DIGITS &&
@@ -286,7 +288,7 @@ static plim_status_t check_front(const plim__safetensors_t *file, char *front, s
                                                               : damaged(file, "its header");
 }
 
-/* The front of the file, in one read; its seal is checked before it is parsed. */
+/* Reads length and header at once, and checks their seal before parsing. */
 static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *file)
 {
     char *front = file->header;
@@ -301,12 +303,12 @@ static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *fil
     memcpy(&length, front, sizeof length);
     if (length < 2 || length > (uint64_t)file->file.size - PLIM__TENSORS_FRONT)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: a header of %llu bytes in a file of %lld; it was cut off or is no "
+                          "%s: its header has %llu bytes, the file %lld; it is truncated or not a "
                           "safetensors file",
                           file->path, (unsigned long long)length, (long long)file->file.size);
     if (length > PLIM__TENSORS_HEADER && !sealed)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: its header is %llu bytes long, at most %zu are read", file->path,
+                          "%s: its header has %llu bytes; at most %zu are supported", file->path,
                           (unsigned long long)length, PLIM__TENSORS_HEADER);
     if (length > PLIM__TENSORS_HEADER)
         return damaged(file, "its header's length");
@@ -315,8 +317,7 @@ static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *fil
     memmove(front, front + PLIM__TENSORS_FRONT, (size_t)length);
     if (file->header[0] != '{')
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: no safetensors file: its header does not begin "
-                          "with '{'",
+                          "%s: not a safetensors file: its header does not begin with '{'",
                           file->path);
     file->data_offset = PLIM__TENSORS_FRONT + (int64_t)length;
     PLIM_TRY(parse_header(job, file, (size_t)length));
@@ -329,11 +330,11 @@ static plim_status_t read_header(const plim_job_t *job, plim__safetensors_t *fil
     return PLIM_OK;
 }
 
-size_t plim__safetensors_open_estimate(void)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    return plim__arena_piece(1, sizeof(plim__safetensors_t), 1) +
-           plim__arena_piece(PLIM__TENSORS_MAX, sizeof(entry_t), 1) +
-           plim__arena_piece(PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER, 1, 1);
+    plim__safetensors_t *file = draft;
+    file->entries = plim__arena_carve(arena, PLIM__TENSORS_MAX, sizeof *file->entries, 1);
+    file->header = plim__arena_carve(arena, PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER, 1, 1);
 }
 
 size_t plim__safetensors_estimate(int num_tensors)
@@ -342,35 +343,27 @@ size_t plim__safetensors_estimate(int num_tensors)
     if (num_tensors == PLIM__TENSORS_MAX || json > PLIM__TENSORS_JSON)
         json = PLIM__TENSORS_JSON;
     size_t write = plim__safetensors_write_estimate();
-    size_t read = plim__safetensors_open_estimate() + json;
+    plim__safetensors_t file = {.num_entries = 0};
+    size_t read = plim__object_bytes(lay_out, &file, sizeof file) + json;
     return plim__round_up(write > read ? write : read, PLIM__PAGE);
 }
 
 plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
                                      plim__safetensors_t **file_out)
 {
-    plim__arena_t arena;
+    plim__safetensors_t draft = {.file = {.fd = -1}}, *file;
     if (strlen(path) >= PLIM_PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "'%.100s…' is too long a path", path);
-    PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
-                                plim__safetensors_open_estimate(), &arena));
-    plim__safetensors_t *file = plim__arena_carve(&arena, 1, sizeof *file, 1);
-    file->entries = plim__arena_carve(&arena, PLIM__TENSORS_MAX, sizeof *file->entries, 1);
-    file->header = plim__arena_carve(&arena, PLIM__TENSORS_FRONT + PLIM__TENSORS_HEADER, 1, 1);
-    memcpy(file->path, path, strlen(path) + 1);
+        return plim__fail(PLIM_ERR_USAGE, "the path '%.100s…' is too long", path);
+    memcpy(draft.path, path, strlen(path) + 1);
+    PLIM_TRY(plim__object_create(job->ledger, PLIM__TENSORS_ACCOUNT, lay_out, &draft, sizeof draft,
+                                 &draft.arena, &file));
     plim_status_t status = plim__file_open(file->path, PLIM__FILE_READ, false, &file->file);
+    if (status == PLIM_OK)
+        status = read_header(job, file);
     if (status != PLIM_OK)
-        goto destroy_arena;
-    file->arena = arena;
-    status = read_header(job, file);
-    if (status != PLIM_OK)
-        goto close_file;
-    *file_out = file;
-    return PLIM_OK;
-close_file:
-    plim__file_close(&file->file);
-destroy_arena:
-    plim__arena_destroy(&arena);
+        plim__safetensors_close(file);
+    else
+        *file_out = file;
     return status;
 }
 
@@ -379,8 +372,7 @@ void plim__safetensors_close(plim__safetensors_t *file)
     if (file == NULL)
         return;
     plim__file_close(&file->file);
-    plim__arena_t arena = file->arena;
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&file->arena);
 }
 
 const char *plim__safetensors_note(const plim__safetensors_t *file, const char *key)
@@ -426,9 +418,9 @@ plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tens
         if (strcmp(file->entries[i].tensor.name, tensor->name) == 0)
             entry = &file->entries[i];
     if (entry == NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s: it has no tensor '%s'", file->path, tensor->name);
+        return plim__fail(PLIM_ERR_DATA, "%s has no tensor '%s'", file->path, tensor->name);
     if (!same_form(&entry->tensor, tensor))
-        return plim__fail(PLIM_ERR_DATA, "%s: tensor '%s' is %s %s, but %s %s is wanted",
+        return plim__fail(PLIM_ERR_DATA, "%s: tensor '%s' is %s %s, but %s %s is expected",
                           file->path, tensor->name, plim__tensor_type_name(entry->tensor.type),
                           shape_text(&entry->tensor, found), plim__tensor_type_name(tensor->type),
                           shape_text(tensor, wanted));

@@ -1,13 +1,13 @@
 /*
- * safetensors: eight bytes of header length (little endian), a JSON header (name → dtype, shape,
- * data_offsets; "__metadata__" → text by name), padded with spaces so that data begin on a page,
- * then the tensors one after the other, without holes.
+ * safetensors files: eight bytes with the length of the header (little endian), a JSON header (name
+ * → dtype, shape, data_offsets; "__metadata__" → texts by name), padded with spaces so that the
+ * data is page-aligned, then the tensors one after another, without holes.
  *
  *     | length N | {"__metadata__": {…},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  |…
  *     0          8                                                                            8 + N
  *
- * What is written here carries two notes of checksums, "checksum" and "checksums", by which reading
- * finds any change of a byte. Other programs pass over them.
+ * Our files have two notes, "checksum" and "checksums", by which reading detects any changed byte.
+ * Other programs ignore them.
  */
 #ifndef PLIM_IO_SAFETENSORS_H
 #define PLIM_IO_SAFETENSORS_H
@@ -35,26 +35,24 @@ typedef struct plim__note {
     const char *text;
 } plim__note_t;
 
-/* The most that writing or reading a file takes: the header's text, a buffer or a table, and what
- * jansson needs for so many tensors with names of some dozen letters; PLIM__TENSORS_MAX: whatever
- * is in it. In the account "checkpoint". */
+/* Most memory for writing or reading a file, in the account "checkpoint": the header, a buffer or a
+ * table, and jansson's memory for so many tensors with names of some dozen letters.
+ * PLIM__TENSORS_MAX: for any file. */
 size_t plim__safetensors_estimate(int num_tensors);
 
 /*
- * Writes the file whole and durable under its name, or not at all (a plim__draft_t). A kill at any
- * instant leaves the old file or the new one, and so does any error. PLIM_ERR_SPACE before anything
- * is written, PLIM_ERR_IO, PLIM_ERR_DISK; PLIM_ERR_USAGE for names or shapes that a file cannot
- * hold.
+ * Writes the file atomically (as a plim__draft_t): after a kill or an error the file is the old one
+ * or the new one. PLIM_ERR_SPACE before anything is written, PLIM_ERR_IO, PLIM_ERR_DISK;
+ * PLIM_ERR_USAGE for names or shapes that a file cannot hold.
  */
 plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
                                       const plim__note_t *notes, int num_notes,
                                       const plim__tensor_t *tensors, int num_tensors);
 
-/* Bytes of a file of these tensors at most, whatever its notes. */
+/* Upper bound for the bytes of a file of these tensors, with any notes. */
 int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors);
 
-/* The same into a draft that is open already, for plim__safetensors_most bytes; it is still to be
- * closed. */
+/* The same into a draft opened for plim__safetensors_most bytes. The caller closes it. */
 plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
                                             const plim__note_t *notes, int num_notes,
                                             const plim__tensor_t *tensors, int num_tensors);
@@ -62,9 +60,9 @@ plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t
 typedef struct plim__safetensors plim__safetensors_t;
 
 /*
- * Opens and checks a hostile file: header, offsets, overlaps, holes, sizes. PLIM_ERR_DATA,
- * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a tensor that is none of F16, F32, I32, I64, has more than
- * 4 dimensions or is one too many.
+ * Opens and checks an untrusted file: header, offsets, overlaps, holes, sizes. PLIM_ERR_DATA,
+ * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a tensor that is not F16, F32, I32 or I64 or has more than
+ * 4 dimensions, and for more than PLIM__TENSORS_MAX tensors.
  */
 plim_status_t plim__safetensors_open(const plim_job_t *job, const char *path,
                                      plim__safetensors_t **file_out);
@@ -73,17 +71,17 @@ void plim__safetensors_close(plim__safetensors_t *file);
 /* The text of a note; NULL when there is none. Lives as long as the file. */
 const char *plim__safetensors_note(const plim__safetensors_t *file, const char *key);
 
-/* Whether the file carries checksums of ours, by which it and every tensor that is read are
- * checked: one of an older version, of another program, or saved again by one, does not. */
+/* Whether the file has our checksums, by which header and tensors are checked. Files of older
+ * versions and of other programs do not. */
 bool plim__safetensors_sealed(const plim__safetensors_t *file);
 
-/* How many tensors there are, and the index-th one's name, type and shape. */
+/* The number of tensors; name, type and shape of one. */
 int plim__safetensors_count(const plim__safetensors_t *file);
 void plim__safetensors_describe(const plim__safetensors_t *file, int index,
                                 plim__tensor_t *tensor_out);
 
-/* Fills tensor->data from the tensor of that name, which must have its type and shape:
- * PLIM_ERR_DATA, naming both; also when its bytes are not those that were saved. */
+/* Reads the tensor of that name into tensor->data. PLIM_ERR_DATA when its type or shape differs, or
+ * its checksum does not match. */
 plim_status_t plim__safetensors_read(plim__safetensors_t *file, const plim__tensor_t *tensor);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Writing safetensors. Data go from the caller's memory through one aligned buffer, direct where
- * the file system allows it, so a checkpoint of any size takes the same memory and leaves the page
- * cache alone.
+ * Writes safetensors files. Data goes from the caller's memory through one aligned buffer, by
+ * direct I/O where the file system allows it, so a checkpoint of any size needs the same memory and
+ * no page cache.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -14,9 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "tensors are written as they are in memory");
 
-/* The header's text as it grows; `full` once something did not fit. */
+/* The text of the header; `full` when it did not fit. */
 typedef struct page {
     char *text;
     size_t used;
@@ -68,9 +69,9 @@ static void put_quoted(page_t *page, const char *text)
 #define NO_DIGITS "0000000000000000"
 #define SECOND_NOTE "\",\"" PLIM__TENSORS_CHECKSUMS "\":\""
 
-_Static_assert(sizeof NO_DIGITS - 1 == PLIM__TENSORS_DIGITS, "room for the digits");
+_Static_assert(sizeof NO_DIGITS - 1 == PLIM__TENSORS_DIGITS, "as many zeros as digits");
 
-/* The checksums first, as zeros: seal fills them in. */
+/* The checksums come first, as zeros; seal fills them in. */
 static void put_notes(page_t *page, const plim__note_t *notes, int num_notes, int num_tensors)
 {
     put_text(page, PLIM__TENSORS_SEAL NO_DIGITS SECOND_NOTE);
@@ -117,7 +118,7 @@ static plim_status_t check_names(const char *path, const plim__note_t *notes, in
     for (int i = 0; i < num_tensors; i++) {
         const char *name = tensors[i].name;
         if (name[0] == '\0' || strcmp(name, PLIM__TENSORS_METADATA) == 0)
-            return plim__fail(PLIM_ERR_USAGE, "%s: '%s' cannot be the name of tensor %d", path,
+            return plim__fail(PLIM_ERR_USAGE, "%s: '%s' is not a possible name of tensor %d", path,
                               name, i);
         for (int j = 0; j < i; j++)
             if (strcmp(name, tensors[j].name) == 0)
@@ -126,14 +127,15 @@ static plim_status_t check_names(const char *path, const plim__note_t *notes, in
     return PLIM_OK;
 }
 
-/* The front of the file, up to where the data begin. */
+/* Renders the front of the file, up to the data. */
 static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
                             const plim__tensor_t *tensors, int num_tensors, page_t *page)
 {
     int64_t offset = 0;
     if (num_tensors > PLIM__TENSORS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%s: %d tensors, more than the %d that are read back",
-                          path, num_tensors, PLIM__TENSORS_MAX);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: %d tensors are more than the %d that can be read back", path,
+                          num_tensors, PLIM__TENSORS_MAX);
     PLIM_TRY(check_names(path, notes, num_notes, tensors, num_tensors));
     page->used = PLIM__TENSORS_FRONT;
     put_notes(page, notes, num_notes, num_tensors);
@@ -150,15 +152,16 @@ static plim_status_t render(const char *path, const plim__note_t *notes, int num
     while (page->used % PLIM__PAGE != 0 && !page->full)
         put_text(page, " ");
     if (page->full)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: names and notes of %d tensors do not fit a header of %zu bytes",
-                          path, num_tensors, page->size);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: the names and notes of %d tensors do not fit in a header of %zu bytes", path,
+            num_tensors, page->size);
     uint64_t length = page->used - PLIM__TENSORS_FRONT;
     memcpy(page->text, &length, sizeof length);
     return PLIM_OK;
 }
 
-/* The tensors' checksums, then that of the front with them in it. */
+/* Fills in the tensors' checksums, then the checksum of the front. */
 static void seal(const page_t *page, const plim__tensor_t *tensors, int num_tensors)
 {
     char digits[PLIM__TENSORS_DIGITS + 1];
@@ -173,10 +176,10 @@ static void seal(const page_t *page, const plim__tensor_t *tensors, int num_tens
     memcpy(page->text + PLIM__TENSORS_SEAL_AT, digits, PLIM__TENSORS_DIGITS);
 }
 
-/* A file being filled from its front, one buffer at a time. */
+/* A file written front to back, one buffer at a time. */
 typedef struct sink {
     plim__draft_t *draft;
-    char *buffer; /* PLIM__TENSORS_BUFFER, on a page's boundary */
+    char *buffer; /* PLIM__TENSORS_BUFFER bytes, page-aligned */
     size_t used;
     int64_t offset; /* in the file, of the buffer's first byte */
 } sink_t;
@@ -197,8 +200,8 @@ static plim_status_t flush(sink_t *sink)
 static plim_status_t pour(sink_t *sink, const char *from, size_t size)
 {
     while (size > 0) {
-        size_t room = PLIM__TENSORS_BUFFER - sink->used;
-        size_t part = size < room ? size : room;
+        size_t space = PLIM__TENSORS_BUFFER - sink->used;
+        size_t part = size < space ? size : space;
         memcpy(sink->buffer + sink->used, from, part);
         sink->used += part;
         from += part;
@@ -209,7 +212,7 @@ static plim_status_t pour(sink_t *sink, const char *from, size_t size)
     return PLIM_OK;
 }
 
-/* All of it, of its exact length, under its name. */
+/* Writes the whole file and commits it. */
 static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
                           int num_tensors)
 {
@@ -224,17 +227,24 @@ static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t
     return plim__draft_commit(sink->draft, sink->offset);
 }
 
+static void lay_out(plim__arena_t *arena, page_t *page, sink_t *sink)
+{
+    page->text = plim__arena_carve(arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
+    sink->buffer = plim__arena_carve(arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
+}
+
 size_t plim__safetensors_write_estimate(void)
 {
-    return plim__arena_piece(PLIM__TENSORS_HEADER, 1, PLIM__PAGE) +
-           plim__arena_piece(PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
+    plim__arena_t arena = plim__arena_counting();
+    lay_out(&arena, &(page_t){.used = 0}, &(sink_t){.used = 0});
+    return arena.used;
 }
 
 int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors)
 {
     int64_t sum = (int64_t)PLIM__TENSORS_HEADER + (int64_t)PLIM__PAGE, bytes;
     for (int i = 0; i < num_tensors; i++)
-        if (plim__tensor_bytes(&tensors[i], &bytes)) /* what is impossible is refused later */
+        if (plim__tensor_bytes(&tensors[i], &bytes)) /* impossible shapes are refused later */
             sum = plim__add_saturating_i64(sum, bytes);
     return sum;
 }
@@ -261,9 +271,10 @@ plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t
                                 plim__safetensors_write_estimate(), &arena));
     page_t page = {.size = PLIM__TENSORS_HEADER};
     sink_t sink = {.draft = draft};
-    page.text = plim__arena_carve(&arena, PLIM__TENSORS_HEADER, 1, PLIM__PAGE);
-    sink.buffer = plim__arena_carve(&arena, PLIM__TENSORS_BUFFER, 1, PLIM__PAGE);
-    plim_status_t status = render(draft->path, notes, num_notes, tensors, num_tensors, &page);
+    lay_out(&arena, &page, &sink);
+    plim_status_t status = plim__arena_check(&arena);
+    if (status == PLIM_OK)
+        status = render(draft->path, notes, num_notes, tensors, num_tensors, &page);
     if (status == PLIM_OK)
         status = fill(&sink, &page, tensors, num_tensors);
     plim__arena_destroy(&arena);

@@ -1,11 +1,17 @@
-/* What all streams share, and the stream over memory. */
+/*
+ * What all streams share, and the streams over memory, over a file, and over a thread of its own
+ * that reads ahead.
+ */
 #include "io/stream.h"
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/threads.h"
+#include "io/engine.h"
 #include "mem/arena.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,8 +37,8 @@ plim_status_t plim__stream_read_all(plim__stream_t *stream, void *to, size_t siz
     if (got == size)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: ends after %" PRId64 " bytes, at least %" PRId64
-                      " expected; the file is truncated, fetch it again",
+                      "%s is truncated: it ends after %" PRId64 " bytes, at least %" PRId64
+                      " expected; download it again",
                       stream->name, stream->position, begin + (int64_t)size);
 }
 
@@ -55,7 +61,7 @@ plim_status_t plim__stream_end(plim__stream_t *stream)
     PLIM_TRY(stream->read(stream, &byte, 1, &got));
     if (got == 0)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s: has more than the %" PRId64 " bytes expected",
+    return plim__fail(PLIM_ERR_DATA, "%s is longer than the %" PRId64 " bytes expected",
                       stream->name, expected);
 }
 
@@ -65,17 +71,26 @@ void plim__stream_close(plim__stream_t *stream)
         stream->close(stream);
 }
 
+plim__stream_t plim__stream_over(const plim__stream_t *inner, plim__stream_read_fn read,
+                                 void (*close)(plim__stream_t *stream))
+{
+    plim__stream_t stream = *inner;
+    stream.read = read;
+    stream.close = close;
+    return stream;
+}
+
 typedef struct memory {
     plim__stream_t stream;
     plim__arena_t arena;
     const char *data;
-    size_t held; /* bytes at `data`; the stream's size may be more, of a file's front */
+    size_t data_size; /* may be less than the stream's size, for the first bytes of a file */
 } memory_t;
 
 static plim_status_t memory_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
 {
     memory_t *memory = (memory_t *)stream;
-    size_t left = memory->held - (size_t)stream->position;
+    size_t left = memory->data_size - (size_t)stream->position;
     size_t got = capacity < left ? capacity : left;
     if (got > 0)
         memcpy(to, memory->data + stream->position, got);
@@ -97,11 +112,326 @@ plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const
     memory_t *memory = plim__arena_carve(&arena, 1, sizeof *memory, 1);
     memory->arena = arena;
     memory->data = data;
-    memory->held = size;
+    memory->data_size = size;
     memory->stream.read = memory_read;
     memory->stream.close = memory_close;
     memory->stream.size = (int64_t)size;
     (void)snprintf(memory->stream.name, sizeof memory->stream.name, "%s", name);
     *stream_out = &memory->stream;
+    return PLIM_OK;
+}
+
+/* A file as a stream: while the caller consumes one buffer, the next one is being read. */
+#define BUFFERS 2
+#define BUFFER_MAX ((size_t)1 << 30)
+
+typedef struct file_stream {
+    plim__stream_t stream;
+    plim__arena_t arena;
+    plim__engine_t *engine;
+    plim__file_t file;
+    char *path;
+    size_t capacity; /* of a buffer */
+    int64_t asked;   /* file bytes requested so far */
+    int current;     /* the buffer being consumed */
+    size_t consumed; /* bytes of it that were delivered */
+    char *data[BUFFERS];
+    size_t valid[BUFFERS]; /* file bytes in it, or being read into it; 0 past the end */
+    plim__op_t ops[BUFFERS];
+} file_stream_t;
+
+static void lay_out_file(plim__arena_t *arena, void *draft)
+{
+    file_stream_t *self = draft;
+    self->path = plim__arena_carve(arena, 1, PATH_MAX, 1);
+    for (int i = 0; i < BUFFERS; i++)
+        self->data[i] = plim__arena_carve(arena, 1, self->capacity, PLIM__PAGE);
+}
+
+size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer)
+{
+    file_stream_t self = {.capacity = plim__round_up(buffer, PLIM__PAGE)};
+    return plim__object_bytes(lay_out_file, &self, sizeof self) +
+           plim__engine_estimate(kind, BUFFERS);
+}
+
+/* Starts reading the next piece of the file into buffer i, unless the file has ended. */
+static void ask(file_stream_t *self, int i)
+{
+    int64_t left = self->file.size - self->asked;
+    self->valid[i] = (size_t)plim__min_i64(left, (int64_t)self->capacity);
+    if (self->valid[i] == 0)
+        return;
+    self->ops[i] = (plim__op_t){.file = &self->file,
+                                .offset = self->asked,
+                                .data = self->data[i],
+                                .size = plim__round_up(self->valid[i], self->file.align)};
+    self->asked += (int64_t)self->valid[i];
+    plim__engine_submit(self->engine, &self->ops[i]);
+    plim__engine_flush(self->engine);
+}
+
+static plim_status_t file_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+{
+    file_stream_t *self = (file_stream_t *)stream;
+    int i = self->current;
+    if (self->valid[i] > 0 && self->consumed == 0)
+        PLIM_TRY(plim__engine_wait(self->engine, &self->ops[i]));
+    size_t left = self->valid[i] - self->consumed;
+    size_t piece = capacity < left ? capacity : left;
+    memcpy(to, self->data[i] + self->consumed, piece);
+    self->consumed += piece;
+    stream->position += (int64_t)piece;
+    if (self->consumed == self->valid[i] && piece > 0) {
+        ask(self, i);
+        self->current = (i + 1) % BUFFERS;
+        self->consumed = 0;
+    }
+    *got_out = piece;
+    return PLIM_OK;
+}
+
+static void file_close(plim__stream_t *stream)
+{
+    file_stream_t *self = (file_stream_t *)stream;
+    plim__engine_destroy(self->engine);
+    plim__file_close(&self->file);
+    plim__arena_destroy(&self->arena);
+}
+
+/* Opens the file at `begin`, a multiple of a page. */
+static plim_status_t open_at(const plim_job_t *job, const char *path, size_t buffer, int64_t begin,
+                             plim__stream_t **stream_out)
+{
+    if (buffer == 0 || buffer > BUFFER_MAX || strlen(path) >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%.64s: cannot be read with a buffer of %zu bytes", path,
+                          buffer);
+    file_stream_t draft = {.stream = {.read = file_read, .close = file_close},
+                           .file = {.fd = -1},
+                           .capacity = plim__round_up(buffer, PLIM__PAGE)};
+    file_stream_t *self;
+    PLIM_TRY(plim__object_create(job->ledger, "file stream", lay_out_file, &draft, sizeof draft,
+                                 &draft.arena, &self));
+    memcpy(self->path, path, strlen(path) + 1);
+    (void)snprintf(self->stream.name, sizeof self->stream.name, "%s", path);
+    plim_status_t status = plim__engine_create(job, BUFFERS, &self->engine);
+    if (status == PLIM_OK)
+        status = plim__file_open(self->path, PLIM__FILE_READ, true, &self->file);
+    if (status != PLIM_OK) {
+        file_close(&self->stream);
+        return status;
+    }
+    self->stream.size = self->file.size;
+    self->asked = self->stream.position = plim__min_i64(begin, self->file.size);
+    for (int i = 0; i < BUFFERS; i++)
+        ask(self, i);
+    *stream_out = &self->stream;
+    return PLIM_OK;
+}
+
+plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
+                                plim__stream_t **stream_out)
+{
+    return open_at(job, path, buffer, 0, stream_out);
+}
+
+plim_status_t plim__stream_file_at(const plim_job_t *job, const char *path, size_t buffer,
+                                   int64_t offset, plim__stream_t **stream_out)
+{
+    plim__stream_t *stream;
+    int64_t begin = offset & ~((int64_t)PLIM__PAGE - 1);
+    PLIM_TRY(open_at(job, path, buffer, begin, &stream));
+    plim_status_t status = plim__stream_skip(stream, offset - begin);
+    if (status != PLIM_OK) {
+        plim__stream_close(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return PLIM_OK;
+}
+
+/*
+ * A thread reads the inner stream ahead, through a ring of bytes:
+ *
+ *     ring:  │ free │ filled, `head` … `tail` │ free │      positions count up, modulo the capacity
+ *
+ * The puller (the thread) owns [tail, head + capacity), the reader [head, tail). Each publishes in
+ * pieces of a quarter of the ring, so that a wakeup moves many bytes.
+ */
+typedef struct ahead {
+    plim__stream_t stream;
+    plim__arena_t arena;
+    plim__stream_t *inner; /* used by the puller only, until it is joined */
+    char *ring;
+    size_t capacity;
+    size_t piece;
+    plim__thread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t filled;
+    pthread_cond_t emptied;
+    uint64_t head;
+    uint64_t tail;
+    bool reader_waits;
+    bool puller_waits;
+    bool ended;  /* nothing comes after `tail` */
+    bool closed; /* the reader has closed the stream */
+    plim_status_t status;
+    char message[PLIM_MESSAGE_MAX];
+    /* Used by the reader only. It caches `tail`, so that most reads take no lock. */
+    uint64_t taken;
+    uint64_t known;
+} ahead_t;
+
+/* Waits until the ring has space for a piece. False when the reader has closed the stream. */
+static bool puller_wait(ahead_t *ahead, uint64_t tail)
+{
+    pthread_mutex_lock(&ahead->lock);
+    while (!ahead->closed && ahead->capacity - (size_t)(tail - ahead->head) < ahead->piece) {
+        ahead->puller_waits = true;
+        pthread_cond_wait(&ahead->emptied, &ahead->lock);
+        ahead->puller_waits = false;
+    }
+    bool open = !ahead->closed;
+    pthread_mutex_unlock(&ahead->lock);
+    return open;
+}
+
+static void puller_publish(ahead_t *ahead, uint64_t tail, bool ended, plim_status_t status)
+{
+    pthread_mutex_lock(&ahead->lock);
+    ahead->tail = tail;
+    ahead->ended = ended;
+    if (status != PLIM_OK) {
+        ahead->status = status;
+        plim__fail_save(ahead->message, sizeof ahead->message);
+    }
+    if (ahead->reader_waits)
+        pthread_cond_signal(&ahead->filled);
+    pthread_mutex_unlock(&ahead->lock);
+}
+
+static plim_status_t puller_body(void *context)
+{
+    ahead_t *ahead = context;
+    uint64_t tail = 0;
+    while (puller_wait(ahead, tail)) {
+        size_t want = ahead->piece;
+        bool ended = false;
+        plim_status_t status = PLIM_OK;
+        while (want > 0 && !ended) {
+            size_t at = (size_t)(tail % ahead->capacity);
+            size_t edge = ahead->capacity - at;
+            size_t got = 0;
+            status =
+                ahead->inner->read(ahead->inner, ahead->ring + at, want < edge ? want : edge, &got);
+            ended = status != PLIM_OK || got == 0;
+            tail += status == PLIM_OK ? got : 0;
+            want -= status == PLIM_OK ? got : 0;
+        }
+        puller_publish(ahead, tail, ended, status);
+        if (ended)
+            break;
+    }
+    return PLIM_OK;
+}
+
+/* Publishes `head` and reads `tail`; with `wait`, waits until there are bytes or the end. */
+static plim_status_t reader_exchange(ahead_t *ahead, bool wait)
+{
+    plim_status_t status = PLIM_OK;
+    pthread_mutex_lock(&ahead->lock);
+    ahead->head = ahead->taken;
+    if (ahead->puller_waits &&
+        ahead->capacity - (size_t)(ahead->tail - ahead->head) >= ahead->piece)
+        pthread_cond_signal(&ahead->emptied);
+    while (wait && ahead->tail == ahead->taken && !ahead->ended) {
+        ahead->reader_waits = true;
+        pthread_cond_wait(&ahead->filled, &ahead->lock);
+        ahead->reader_waits = false;
+    }
+    ahead->known = ahead->tail;
+    if (wait && ahead->tail == ahead->taken)
+        status = ahead->status;
+    pthread_mutex_unlock(&ahead->lock);
+    return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, ahead->message);
+}
+
+static plim_status_t ahead_read(plim__stream_t *stream, void *to, size_t capacity, size_t *got_out)
+{
+    ahead_t *ahead = (ahead_t *)stream;
+    if (ahead->known == ahead->taken)
+        PLIM_TRY(reader_exchange(ahead, true));
+    size_t at = (size_t)(ahead->taken % ahead->capacity);
+    size_t got = (size_t)(ahead->known - ahead->taken);
+    if (got > ahead->capacity - at)
+        got = ahead->capacity - at;
+    if (got > capacity)
+        got = capacity;
+    memcpy(to, ahead->ring + at, got);
+    ahead->taken += got;
+    stream->position += (int64_t)got;
+    *got_out = got;
+    /* `head` is only written here, by this thread. */
+    if (ahead->taken - ahead->head >= ahead->piece)
+        (void)reader_exchange(ahead, false);
+    return PLIM_OK;
+}
+
+static void ahead_free(ahead_t *ahead)
+{
+    pthread_cond_destroy(&ahead->emptied);
+    pthread_cond_destroy(&ahead->filled);
+    pthread_mutex_destroy(&ahead->lock);
+    plim__stream_close(ahead->inner);
+    plim__arena_destroy(&ahead->arena);
+}
+
+static void ahead_close(plim__stream_t *stream)
+{
+    ahead_t *ahead = (ahead_t *)stream;
+    pthread_mutex_lock(&ahead->lock);
+    ahead->closed = true;
+    pthread_cond_signal(&ahead->emptied);
+    pthread_mutex_unlock(&ahead->lock);
+    (void)plim__thread_join(&ahead->thread);
+    ahead_free(ahead);
+}
+
+static void lay_out_ahead(plim__arena_t *arena, void *draft)
+{
+    ahead_t *ahead = draft;
+    ahead->ring = plim__arena_carve(arena, 1, ahead->capacity, PLIM__PAGE);
+    (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* counts the thread's stack */
+}
+
+size_t plim__stream_ahead_estimate(size_t buffer)
+{
+    ahead_t ahead = {.capacity = buffer};
+    return plim__object_bytes(lay_out_ahead, &ahead, sizeof ahead);
+}
+
+plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
+                                 plim__stream_t **stream_out)
+{
+    ahead_t draft = {.stream = plim__stream_over(inner, ahead_read, ahead_close),
+                     .inner = inner,
+                     .capacity = buffer,
+                     .piece = buffer / 4 > 0 ? buffer / 4 : 1};
+    ahead_t *ahead;
+    plim_status_t status = plim__object_create(job->ledger, "streams", lay_out_ahead, &draft,
+                                               sizeof draft, &draft.arena, &ahead);
+    if (status != PLIM_OK) {
+        plim__stream_close(inner);
+        return status;
+    }
+    pthread_mutex_init(&ahead->lock, NULL);
+    pthread_cond_init(&ahead->filled, NULL);
+    pthread_cond_init(&ahead->emptied, NULL);
+    status = plim__thread_start(&ahead->thread, puller_body, ahead, NULL);
+    if (status != PLIM_OK) {
+        ahead_free(ahead);
+        return status;
+    }
+    *stream_out = &ahead->stream;
     return PLIM_OK;
 }

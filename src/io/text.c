@@ -1,8 +1,8 @@
 /*
- * Lines are parsed inside the buffer, each whole and with its newline before its first field is
- * looked at, so that no field needs a bound: the newline ends every number.
+ * Lines are parsed in the buffer. A line is parsed once all of it, with its newline, is there, so
+ * that fields need no bound: the newline ends every number.
  *
- *     buffer:  │ parsed │ line … \n │ filled … │ free │ room for the newline a last line may lack
+ *     buffer:  │ parsed │ line … \n │ filled … │ free │ one byte for the newline of the last line
  *                         at     line_end      filled
  */
 #include "io/text.h"
@@ -23,52 +23,55 @@ struct plim__text {
     plim__arena_t arena;
     const plim_job_t *job;
     plim__stream_t *inner;
-    const char *remedy; /* for a field that is no integer, or NULL */
+    const char *remedy; /* appended to the error for a field that is not an integer, or NULL */
     locale_t c_locale;
     char *buffer;
-    char *limit;  /* the buffer's end, without the room for the newline */
-    char *filled; /* the end of what was read */
+    char *limit;  /* end of the buffer, without the byte for the newline */
+    char *filled; /* end of the bytes read */
     char *next;   /* where the next line begins */
-    bool ended;   /* the stream has */
-    /* The line begun, when there is one: */
+    bool ended;   /* the stream has ended */
+    /* The line in progress: */
     bool begun;
-    bool expects; /* a separator was passed: a field must follow, if only an empty one */
+    bool expects; /* a separator was passed: a field must follow, possibly empty */
     const char *at;
     const char *line_end;
-    int64_t line;   /* its number, the first being 1 */
-    int64_t column; /* fields passed */
+    int64_t line;    /* its number, from 1 */
+    int64_t column;  /* fields passed */
+    size_t capacity; /* bytes of the longest line */
     plim__text_lines_t lines;
 };
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim__text_t *text = draft;
+    text->buffer = plim__arena_carve(arena, 1, text->capacity + 1, PLIM__PAGE);
+}
+
 size_t plim__text_estimate(size_t buffer)
 {
-    return plim__arena_piece(1, sizeof(plim__text_t), 1) +
-           plim__arena_piece(1, buffer + 1, PLIM__PAGE);
+    plim__text_t text = {.capacity = buffer};
+    return plim__object_bytes(lay_out, &text, sizeof text);
 }
 
 plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
                               plim__text_t **text_out)
 {
-    plim__arena_t arena;
-    plim_status_t status =
-        plim__arena_create(job->ledger, "text", plim__text_estimate(buffer), &arena);
+    plim__text_t draft = {.job = job, .inner = inner, .capacity = buffer};
+    plim__text_t *text;
+    plim_status_t status = plim__object_create(job->ledger, "text", lay_out, &draft, sizeof draft,
+                                               &draft.arena, &text);
     if (status != PLIM_OK) {
         plim__stream_close(inner);
         return status;
     }
-    plim__text_t *text = plim__arena_carve(&arena, 1, sizeof *text, 1);
-    text->buffer = plim__arena_carve(&arena, 1, buffer + 1, PLIM__PAGE);
-    text->arena = arena;
-    text->job = job;
-    text->inner = inner;
     text->limit = text->buffer + buffer;
     text->filled = text->buffer;
     text->next = text->buffer;
-    /* glibc's "C" is a constant: this takes no memory. */
+    /* glibc's "C" locale is a constant: no memory is allocated. */
     text->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
     if (text->c_locale == (locale_t)0) {
         plim__text_close(text);
-        return plim__fail(PLIM_ERR_NOMEM, "the C locale cannot be had");
+        return plim__fail(PLIM_ERR_NOMEM, "newlocale cannot create the C locale");
     }
     *text_out = text;
     return PLIM_OK;
@@ -124,7 +127,7 @@ static const char *pass_blanks(const char *p)
     return p;
 }
 
-/* The field that begins at `field`, for a message: printable, and not too long. */
+/* Reports the field at `field`, shortened and with unprintable bytes replaced. */
 static plim_status_t refuse_field(const plim__text_t *text, const char *field, const char *what)
 {
     char shown[33];
@@ -136,7 +139,7 @@ static plim_status_t refuse_field(const plim__text_t *text, const char *field, c
         size++;
     }
     shown[size] = '\0';
-    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is no %s%s%s",
+    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": '%s' is not %s%s%s",
                       text->inner->name, text->line, text->column + 1, shown, what,
                       text->remedy != NULL ? "; " : "", text->remedy != NULL ? text->remedy : "");
 }
@@ -146,28 +149,28 @@ void plim__text_set_remedy(plim__text_t *text, const char *remedy)
     text->remedy = remedy;
 }
 
-/* Moves what is not parsed to the front and fills the rest. */
+/* Moves the unparsed bytes to the front and fills the rest of the buffer. */
 static plim_status_t refill(plim__text_t *text)
 {
     size_t left = (size_t)(text->filled - text->next);
     if (left == (size_t)(text->limit - text->buffer))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: line %" PRId64 " is longer than %zu bytes: is this a text file?",
+                          "%s: line %" PRId64 " is longer than %zu bytes; is this a text file?",
                           text->inner->name, text->line + 1, left);
     memmove(text->buffer, text->next, left);
     text->next = text->buffer;
     text->filled = text->buffer + left;
-    size_t room = (size_t)(text->limit - text->filled), got;
-    PLIM_TRY(plim__stream_read_some(text->inner, text->filled, room, &got));
+    size_t space = (size_t)(text->limit - text->filled), got;
+    PLIM_TRY(plim__stream_read_some(text->inner, text->filled, space, &got));
     bool first = text->line == 0 && left == 0;
     text->filled += got;
-    text->ended = got < room;
+    text->ended = got < space;
     if (first && got >= 3 && memcmp(text->buffer, "\xef\xbb\xbf", 3) == 0)
-        text->next += 3; /* the byte order mark that Windows programs begin a file with */
+        text->next += 3; /* UTF-8 byte order mark */
     return PLIM_OK;
 }
 
-/* Finds the end of the line that begins at `next`; NULL at the end of the text. */
+/* Finds the end of the line at `next`; NULL at the end of the text. */
 static plim_status_t find_line(plim__text_t *text, char **end_out)
 {
     for (;;) {
@@ -199,7 +202,7 @@ int64_t plim__text_line_of(const plim__text_lines_t *lines, int64_t row)
     return gap < 0 ? row + 1 : lines->gaps[gap].line + row - lines->gaps[gap].row;
 }
 
-/* A row begins on `line`. Once a gap was not noted, nothing behind it is known. */
+/* Records that a row begins on `line`. After the first gap without space, lines are unknown. */
 static inline void note_row(plim__text_lines_t *lines, int64_t line)
 {
     int64_t row = lines->rows++;
@@ -217,7 +220,7 @@ static inline void note_row(plim__text_lines_t *lines, int64_t line)
     }
 }
 
-/* The row begun last is none. */
+/* Discards the row in progress. */
 static void forget_row(plim__text_lines_t *lines)
 {
     lines->rows--;
@@ -226,7 +229,8 @@ static void forget_row(plim__text_lines_t *lines)
         lines->num_gaps--;
 }
 
-/* Begins the next line that has something to say, unless one is begun; false at the end. */
+/* Begins the next line that is neither empty nor a comment, unless one is in progress. False at
+ * the end. */
 static plim_status_t begin_line(plim__text_t *text, bool *more_out)
 {
     while (!text->begun) {
@@ -248,7 +252,7 @@ static plim_status_t begin_line(plim__text_t *text, bool *more_out)
     return PLIM_OK;
 }
 
-/* After a field that ended at `p`: what separates it from the next one. */
+/* Passes the separator after a field that ends at `p`. */
 static inline void pass_separator(plim__text_t *text, const char *p)
 {
     p = pass_blanks(p);
@@ -267,18 +271,18 @@ static inline bool at_line_end(const plim__text_t *text)
 static plim_status_t too_short(const plim__text_t *text, int64_t columns)
 {
     return plim__fail(
-        PLIM_ERR_DATA, "%s: line %" PRId64 " has %" PRId64 " field%s, %" PRId64 " are needed",
+        PLIM_ERR_DATA, "%s: line %" PRId64 " has %" PRId64 " field%s instead of %" PRId64,
         text->inner->name, text->line, text->column, text->column == 1 ? "" : "s", columns);
 }
 
-/* The next of `columns` fields. */
+/* Reads the next of `columns` fields. */
 static inline plim_status_t take_i64(plim__text_t *text, int64_t columns, int64_t *value_out)
 {
     const char *p = text->at;
     if (at_line_end(text))
         return too_short(text, columns);
     if (!plim__number_i64(&p, value_out) || !ends_field(*p))
-        return refuse_field(text, text->at, "integer of 64 bits");
+        return refuse_field(text, text->at, "a 64-bit integer");
     pass_separator(text, p);
     return PLIM_OK;
 }
@@ -291,7 +295,7 @@ static inline plim_status_t take_f64(plim__text_t *text, int64_t columns, double
     if (is_separator(*p) || *p == '\n')
         *value_out = NAN;
     else if (!plim__number_f64(&p, text->c_locale, value_out) || !ends_field(*p))
-        return refuse_field(text, text->at, "number");
+        return refuse_field(text, text->at, "a number");
     pass_separator(text, p);
     return PLIM_OK;
 }
@@ -308,7 +312,7 @@ plim_status_t plim__text_finish_line(plim__text_t *text)
 {
     if (text->begun && !at_line_end(text))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: line %" PRId64 " goes on after the %" PRId64 " fields expected",
+                          "%s: line %" PRId64 " has more than the %" PRId64 " fields expected",
                           text->inner->name, text->line, text->column);
     text->begun = false;
     return PLIM_OK;
@@ -352,7 +356,7 @@ plim_status_t plim__text_skip(plim__text_t *text)
     return PLIM_OK;
 }
 
-/* The line begun, for people: printable, and not too long. */
+/* Copies the line in progress, shortened and with unprintable bytes replaced. */
 static void show_line(const plim__text_t *text, char shown[65])
 {
     size_t size = 0;
@@ -368,7 +372,7 @@ plim_status_t plim__text_heading(plim__text_t *text, plim__text_line_t *line_out
     if (line_out->columns == 0 || !line_out->heading)
         return PLIM_OK;
     show_line(text, shown);
-    plim__log(text->job, PLIM_LOG_INFO, "%s: line %" PRId64 " taken as a heading: '%s'",
+    plim__log(text->job, PLIM_LOG_INFO, "%s: line %" PRId64 " is skipped as a heading: '%s'",
               text->inner->name, line_out->number, shown);
     PLIM_TRY(plim__text_skip(text));
     return plim__text_peek(text, line_out);
@@ -380,7 +384,7 @@ static plim_status_t must_begin(plim__text_t *text)
     PLIM_TRY(begin_line(text, &more));
     if (more)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s: ends after line %" PRId64 ", more was expected",
+    return plim__fail(PLIM_ERR_DATA, "%s ends after line %" PRId64 "; more lines are expected",
                       text->inner->name, text->line);
 }
 
@@ -396,7 +400,7 @@ plim_status_t plim__text_f64(plim__text_t *text, double *value_out)
     return take_f64(text, text->column + 1, value_out);
 }
 
-/* The end of a row: passes over the fields that are not kept and checks their number. */
+/* Ends a row: skips the fields that are not kept and checks their number. */
 static plim_status_t end_row(plim__text_t *text, int64_t columns)
 {
     while (text->column < columns && !at_line_end(text))

@@ -16,8 +16,9 @@ static bool finish(plim__op_t *op, int error)
 }
 
 /*
- * A read came back short. At the end of the file that is all there is; elsewhere it is asked again,
- * from a multiple of the alignment. A direct read that moved less than one unit met the end too.
+ * A read returned less than requested. At the end of the file the read is complete; elsewhere the
+ * rest is requested again, from a multiple of the alignment. A direct read of less than one unit
+ * has reached the end too.
  */
 static bool take_short_read(plim__op_t *op, size_t moved)
 {
@@ -72,8 +73,8 @@ void plim__transfer_run(plim__op_t *op)
     } while (!plim__transfer_take(op, result));
 }
 
-/* The error to report. ulimit -f cuts a write short, and direct I/O refuses the unaligned rest with
- * EINVAL, where EFBIG is meant. */
+/* The error to report. ulimit -f makes a write short, and the kernel then refuses the unaligned
+ * rest of a direct write with EINVAL instead of EFBIG. */
 static int cause(const plim__op_t *op)
 {
     struct rlimit most;
@@ -90,8 +91,8 @@ plim_status_t plim__transfer_status(const plim__op_t *op)
     if (op->error == PLIM__TRANSFER_TRUNCATED)
         return plim__fail(
             PLIM_ERR_DATA,
-            "%s: truncated: it ends inside the %zu bytes at offset %lld, after %zu of "
-            "them; fetch or make the file again",
+            "%s is truncated: it ends inside the %zu bytes at offset %lld, after %zu of them; "
+            "download or make it again",
             op->file->path, op->size, (long long)op->offset, op->moved);
     return plim__fail_errno(cause(op), "%s: cannot %s %zu bytes at offset %lld", op->file->path,
                             op->write ? "write" : "read", op->size, (long long)op->offset);

@@ -1,13 +1,13 @@
 /*
- * The caller fills one buffer while the other one is on its way to disk.
+ * The caller fills one buffer while the other one is being written.
  *
  *     file   ├ written ───┤├ being written ┤├ being filled … ┤
  *                           buffers[1]       buffers[0]
  *
- * A direct file is written in multiples of its alignment: the last buffer is padded with zeros and
- * the file cut to its size afterwards.
+ * A direct file is written in multiples of its alignment: the last buffer is padded with zeros, and
+ * the file is truncated to its size afterwards.
  */
-#define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t, which lies in our arena */
+#define XXH_STATIC_LINKING_ONLY /* for the size of XXH3_state_t */
 #include "io/writer.h"
 
 #include "base/check.h"
@@ -34,18 +34,18 @@ struct plim__writer {
     plim__engine_t *engine;
     plim__file_t file;
     char *path;
-    size_t capacity; /* of a buffer */
+    size_t capacity; /* bytes of a buffer */
     int64_t max_bytes;
-    int64_t flushed; /* file bytes handed over for writing */
+    int64_t flushed; /* file bytes submitted for writing */
     size_t filled;   /* bytes in the current buffer */
     int current;
     buffer_t buffers[BUFFERS];
-    plim_status_t status; /* the first failure: everything after it fails too */
-    char *front;          /* one page; its first front_size bytes replace the file's at the end */
+    plim_status_t status; /* the first failure; every later call fails too */
+    char *front; /* one page; its first front_size bytes replace those of the file at the end */
     size_t front_size;
     uint64_t *checksums;
     int64_t num_checksums; /* complete ones */
-    int64_t hashed;        /* bytes in the state, less than PLIM__CHECKSUM_BYTES */
+    int64_t hashed;        /* bytes in `state`, less than PLIM__CHECKSUM_BYTES */
     XXH3_state_t *state;
 };
 
@@ -54,64 +54,49 @@ static int64_t checksum_count(int64_t bytes)
     return bytes / PLIM__CHECKSUM_BYTES + (bytes % PLIM__CHECKSUM_BYTES != 0);
 }
 
-static size_t arena_bytes(size_t buffer, int64_t max_bytes)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    return plim__arena_piece(1, sizeof(plim__writer_t), 1) + plim__arena_piece(1, PATH_MAX, 1) +
-           plim__arena_piece(1, sizeof(XXH3_state_t), 64) +
-           plim__arena_piece(1, PLIM__PAGE, PLIM__PAGE) +
-           plim__arena_piece((size_t)checksum_count(max_bytes), sizeof(uint64_t), 1) +
-           BUFFERS * plim__arena_piece(1, buffer, PLIM__PAGE);
-}
-
-size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes)
-{
-    return plim__round_up(arena_bytes(buffer, max_bytes), PLIM__PAGE) +
-           plim__engine_estimate(kind, BUFFERS);
-}
-
-static plim__writer_t *carve(plim__arena_t *arena, size_t buffer, int64_t max_bytes)
-{
-    plim__writer_t *writer = plim__arena_carve(arena, 1, sizeof *writer, 1);
+    plim__writer_t *writer = draft;
     writer->path = plim__arena_carve(arena, 1, PATH_MAX, 1);
     writer->state = plim__arena_carve(arena, 1, sizeof(XXH3_state_t), 64);
     writer->front = plim__arena_carve(arena, 1, PLIM__PAGE, PLIM__PAGE);
     writer->checksums =
-        plim__arena_carve(arena, (size_t)checksum_count(max_bytes), sizeof(uint64_t), 1);
+        plim__arena_carve(arena, (size_t)checksum_count(writer->max_bytes), sizeof(uint64_t), 1);
     for (int i = 0; i < BUFFERS; i++)
-        writer->buffers[i].data = plim__arena_carve(arena, 1, buffer, PLIM__PAGE);
-    writer->capacity = buffer;
-    writer->max_bytes = max_bytes;
-    XXH3_INITSTATE(writer->state);
-    (void)XXH3_64bits_reset(writer->state);
-    return writer;
+        writer->buffers[i].data = plim__arena_carve(arena, 1, writer->capacity, PLIM__PAGE);
+}
+
+size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes)
+{
+    plim__writer_t writer = {.capacity = buffer, .max_bytes = max_bytes};
+    return plim__object_bytes(lay_out, &writer, sizeof writer) +
+           plim__engine_estimate(kind, BUFFERS);
 }
 
 plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
                                   int64_t max_bytes, plim__writer_t **writer_out)
 {
-    plim__arena_t arena;
     if (buffer == 0 || buffer % PLIM__PAGE != 0 || buffer > BUFFER_MAX || max_bytes < 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: a buffer of %zu bytes for %lld; it must be a multiple of %zu", path,
-                          buffer, (long long)max_bytes, PLIM__PAGE);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: a buffer of %zu bytes for a file of %lld; it must be a multiple of %zu", path,
+            buffer, (long long)max_bytes, PLIM__PAGE);
     if (strlen(path) >= PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "'%.64s…' is too long a path", path);
-    PLIM_TRY(plim__arena_create(job->ledger, "writer", arena_bytes(buffer, max_bytes), &arena));
-    plim__writer_t *writer = carve(&arena, buffer, max_bytes);
+        return plim__fail(PLIM_ERR_USAGE, "the path '%.64s…' is too long", path);
+    plim__writer_t draft = {.file = {.fd = -1}, .capacity = buffer, .max_bytes = max_bytes};
+    plim__writer_t *writer;
+    PLIM_TRY(plim__object_create(job->ledger, "writer", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &writer));
+    XXH3_INITSTATE(writer->state);
+    (void)XXH3_64bits_reset(writer->state);
     memcpy(writer->path, path, strlen(path) + 1);
     plim_status_t status = plim__engine_create(job, BUFFERS, &writer->engine);
+    if (status == PLIM_OK)
+        status = plim__file_open(writer->path, PLIM__FILE_CREATE, true, &writer->file);
     if (status != PLIM_OK)
-        goto destroy_arena;
-    status = plim__file_open(writer->path, PLIM__FILE_CREATE, true, &writer->file);
-    if (status != PLIM_OK)
-        goto destroy_engine;
-    writer->arena = arena;
-    *writer_out = writer;
-    return PLIM_OK;
-destroy_engine:
-    plim__engine_destroy(writer->engine);
-destroy_arena:
-    plim__arena_destroy(&arena);
+        plim__writer_destroy(writer);
+    else
+        *writer_out = writer;
     return status;
 }
 
@@ -156,7 +141,7 @@ static plim_status_t wait_for(plim__writer_t *writer, buffer_t *buffer)
     return fail_with(writer, plim__engine_wait(writer->engine, &buffer->op));
 }
 
-/* Sends the current buffer on its way and turns to the next one, which may still be on its own. */
+/* Starts writing the current buffer and waits until the next one is free. */
 static plim_status_t flush(plim__writer_t *writer)
 {
     buffer_t *buffer = &writer->buffers[writer->current];
@@ -190,7 +175,7 @@ plim_status_t plim__writer_advance(plim__writer_t *writer, size_t size)
     PLIM_TRY(check_usable(writer));
     if (size > writer->capacity - writer->filled ||
         (int64_t)size > writer->max_bytes - writer->flushed - (int64_t)writer->filled)
-        return plim__fail(PLIM_ERR_USAGE, "%s: more than the %lld bytes it was made for",
+        return plim__fail(PLIM_ERR_USAGE, "%s: longer than the %lld bytes it was created for",
                           writer->path, (long long)writer->max_bytes);
     writer->filled += size;
     return writer->filled == writer->capacity ? flush(writer) : PLIM_OK;
@@ -216,14 +201,14 @@ plim_status_t plim__writer_set_front(plim__writer_t *writer, const void *front, 
 {
     PLIM_TRY(check_usable(writer));
     if (size > PLIM__PAGE)
-        return plim__fail(PLIM_ERR_USAGE, "%s: a front of %zu bytes is more than a page",
+        return plim__fail(PLIM_ERR_USAGE, "%s: a front of %zu bytes is longer than a page",
                           writer->path, size);
     memcpy(writer->front, front, size);
     writer->front_size = size;
     return PLIM_OK;
 }
 
-/* Puts the front into the first page of the file and makes the first checksum anew from disk. */
+/* Writes the front into the first page and computes the first checksum again from disk. */
 static plim_status_t write_front(plim__writer_t *writer, int64_t size)
 {
     plim__file_t *file = &writer->file;
@@ -244,7 +229,7 @@ static plim_status_t write_front(plim__writer_t *writer, int64_t size)
     return PLIM_OK;
 }
 
-static plim_status_t cut(plim__writer_t *writer, int64_t size)
+static plim_status_t truncate_file(plim__writer_t *writer, int64_t size)
 {
     while (ftruncate(writer->file.fd, size) != 0) {
         if (errno != EINTR)
@@ -264,12 +249,12 @@ static plim_status_t finish(plim__writer_t *writer, int64_t size)
         PLIM_TRY(flush(writer));
     for (int i = 0; i < BUFFERS; i++)
         PLIM_TRY(wait_for(writer, &writer->buffers[i]));
-    PLIM_TRY(cut(writer, size));
+    PLIM_TRY(truncate_file(writer, size));
     if (writer->hashed > 0)
         writer->checksums[writer->num_checksums++] = XXH3_64bits_digest(writer->state);
     if (writer->front_size > 0) {
         PLIM_TRY(write_front(writer, size));
-        PLIM_TRY(cut(writer, size)); /* a padded front may have made it longer */
+        PLIM_TRY(truncate_file(writer, size)); /* a padded front may have extended it */
     }
     return plim__file_sync(&writer->file);
 }

@@ -3,13 +3,13 @@
  *
  *     [local header │ data │ descriptor?] …  [central header] …  [ZIP64 end │ locator]?  [end]
  *
- * A member's sizes and CRC stand in its local header (a ZIP64 extra field when 32 bits do not do)
- * or, when the writer could not go back, in the descriptor behind the data. Whatever is said is
- * compared with what was found; at the end, the names, sizes and CRCs that the central directory
- * lists are compared with those of the members, by the sum of a hash of each, so that neither the
- * number of members nor their order matters.
+ * A member's sizes and CRC are in its local header (in a ZIP64 extra field when 32 bits are too
+ * few) or, when the writer could not seek back, in the descriptor after the data. They are compared
+ * with the data. At the end, the names, sizes and CRCs in the central directory are compared with
+ * those of the members: each entry is hashed and the hashes are added up, so that the comparison
+ * needs no memory and the order of entries does not matter.
  *
- * Forward-only reading is what lets a zip inside a zip be consumed without being stored.
+ * Since it reads forward only, a zip inside a zip is consumed without being stored.
  */
 #include "io/zip_format.h"
 
@@ -33,32 +33,28 @@ struct plim__zip {
     plim__decoder_input_t input;
     int64_t members;    /* local headers passed, directories too */
     uint64_t name_hash; /* of the current member's name */
-    uint64_t hash_sum;  /* over the members passed: see hash_member */
+    uint64_t hash_sum;  /* sum of hash_member over the members passed */
     bool ended;         /* the central directory was reached */
     bool broken;        /* an error was returned: nothing more is read */
-    bool inside;        /* of the current member: its end was not reached */
+    bool inside;        /* the current member has not ended yet */
     plim__zip_entry_t entry;
-    int64_t stored;   /* bytes of data passed, of a member that is not compressed */
-    int64_t produced; /* bytes of the member, uncompressed */
-    uint32_t crc;     /* of those */
-    plim__inflate_t inflate;
-    unsigned char *buffer; /* [PLIM__INFLATE_PIECE], for readers who take little at a time */
+    int64_t stored;   /* data bytes passed, of a member that is not compressed */
+    int64_t produced; /* uncompressed bytes of the member so far */
+    uint32_t crc;     /* of the produced bytes */
+    plim__inflate_t *inflate;
+    unsigned char *buffer; /* [PLIM__INFLATE_PIECE], for callers that read in small pieces */
     unsigned char *buffer_begin;
     unsigned char *buffer_end;
     char name[PLIM__STREAM_NAME];
     member_t member;
 };
 
-_Static_assert(sizeof(plim__zip_t) + PLIM__FEED_PIECE + PLIM__INFLATE_PIECE + 2 * PLIM__PAGE <=
-                   PLIM__ZIP_ESTIMATE,
-               "PLIM__ZIP_ESTIMATE holds a zip");
-
-/* A refusal of the zip at the feed's place, and the last thing it says. */
+/* Fails at the current byte of the zip. Every later call fails too. */
 static plim_status_t zip_fail(plim__zip_t *zip, const char *what)
 {
     zip->broken = true;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: damaged zip at byte %" PRId64 ": %s; fetch or pack it again",
+                      "%s: damaged zip at byte %" PRId64 ": %s; download or pack it again",
                       zip->input.inner->name, plim__decoder_input_position(&zip->input), what);
 }
 
@@ -66,26 +62,34 @@ static plim_status_t member_fail(plim__zip_t *zip, const char *what)
 {
     zip->broken = true;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: damaged at byte %" PRId64 " of it (byte %" PRId64
-                      " of the zip): %s; fetch or pack it again",
+                      "%s: damaged at byte %" PRId64 " (byte %" PRId64
+                      " of the zip): %s; download or pack it again",
                       zip->member.stream.name, zip->produced,
                       plim__decoder_input_position(&zip->input), what);
 }
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim__zip_t *zip = draft;
+    plim__decoder_input_init(&zip->input, arena, zip->input.inner);
+    zip->inflate = plim__arena_carve(arena, 1, sizeof *zip->inflate, 1);
+    zip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
+}
+
+size_t plim__zip_estimate(void)
+{
+    plim__zip_t zip = {.members = 0};
+    return plim__object_bytes(lay_out, &zip, sizeof zip);
+}
+
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
 {
-    plim__arena_t arena;
-    plim_status_t status = plim__arena_create(job->ledger, "zip", PLIM__ZIP_ESTIMATE, &arena);
-    if (status != PLIM_OK) {
+    plim__zip_t draft = {.input = {.inner = inner}};
+    plim_status_t status = plim__object_create(job->ledger, "zip", lay_out, &draft, sizeof draft,
+                                               &draft.arena, zip_out);
+    if (status != PLIM_OK)
         plim__stream_close(inner);
-        return status;
-    }
-    plim__zip_t *zip = plim__arena_carve(&arena, 1, sizeof *zip, 1);
-    plim__decoder_input_init(&zip->input, &arena, inner);
-    zip->buffer = plim__arena_carve(&arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
-    zip->arena = arena;
-    *zip_out = zip;
-    return PLIM_OK;
+    return status;
 }
 
 void plim__zip_close(plim__zip_t *zip)
@@ -96,7 +100,7 @@ void plim__zip_close(plim__zip_t *zip)
     plim__arena_destroy(&zip->arena);
 }
 
-/* A member by its name, sizes and CRC. */
+/* Hashes a member's name, sizes and CRC. */
 static uint64_t hash_member(uint64_t name_hash, const plim__zip_totals_t *totals)
 {
     const uint64_t parts[] = {name_hash, (uint64_t)totals->packed_size, (uint64_t)totals->size,
@@ -110,26 +114,26 @@ static void leave_member(plim__zip_t *zip, const plim__zip_totals_t *totals)
     zip->inside = false;
 }
 
-/* After the last byte of data: the descriptor, then everything that was said against what was
- * found. */
+/* After the last byte of data: reads the descriptor and compares the recorded sizes and CRC with
+ * those of the data. */
 static plim_status_t end_member(plim__zip_t *zip)
 {
     plim__zip_entry_t *entry = &zip->entry;
-    int64_t packed = entry->deflated ? zip->inflate.taken : zip->stored;
+    int64_t packed = entry->deflated ? zip->inflate->taken : zip->stored;
     const plim__zip_totals_t found = {packed, zip->produced, zip->crc};
     if (entry->descriptor) {
         PLIM_TRY(plim__decoder_input_need(&zip->input, PLIM__ZIP_DESCRIPTOR_MAX));
         size_t size = plim__zip_descriptor(zip->input.begin, plim__decoder_input_have(&zip->input),
                                            &found, entry->zip64);
         if (size == 0)
-            return member_fail(zip, "its CRC or size differs from the one recorded behind it");
+            return member_fail(zip, "its CRC or size does not match its descriptor");
         zip->input.begin += size;
     } else if (zip->crc != entry->crc) {
-        return member_fail(zip, "its CRC differs from the one recorded");
+        return member_fail(zip, "its CRC does not match the recorded one");
     }
     if ((entry->packed_size >= 0 && packed != entry->packed_size) ||
         (entry->size >= 0 && zip->produced != entry->size))
-        return member_fail(zip, "its size differs from the one recorded");
+        return member_fail(zip, "its size does not match the recorded one");
     leave_member(zip, &found);
     return PLIM_OK;
 }
@@ -139,28 +143,28 @@ static plim_status_t produce_inflated(plim__zip_t *zip, void *to, size_t capacit
     int64_t limit = zip->entry.packed_size >= 0 ? zip->entry.packed_size : INT64_MAX;
     const char *complaint;
     PLIM_TRY(
-        plim__inflate_read(&zip->inflate, &zip->input, limit, to, capacity, got_out, &complaint));
+        plim__inflate_read(zip->inflate, &zip->input, limit, to, capacity, got_out, &complaint));
     return complaint == NULL ? PLIM_OK : member_fail(zip, complaint);
 }
 
 /*
- * Stored without a size: the data ends where a descriptor stands that fits it. All before the next
- * place where one could begin is data.
+ * A stored member without a size: the data ends at a descriptor that matches it. Everything before
+ * the next possible descriptor is data.
  */
 static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 {
-    plim__decoder_input_t *feed = &zip->input;
-    PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_DESCRIPTOR_MAX));
+    plim__decoder_input_t *input = &zip->input;
+    PLIM_TRY(plim__decoder_input_need(input, PLIM__ZIP_DESCRIPTOR_MAX));
     plim__zip_totals_t found = {zip->produced, zip->produced, zip->crc};
-    size_t have = plim__decoder_input_have(feed);
-    unsigned char *mark = memmem(feed->begin, have, PLIM__ZIP_DESCRIPTOR_MARK, 4);
-    if (mark == feed->begin && plim__zip_descriptor(mark, have, &found, zip->entry.zip64) != 0)
+    size_t have = plim__decoder_input_have(input);
+    unsigned char *mark = memmem(input->begin, have, PLIM__ZIP_DESCRIPTOR_MARK, 4);
+    if (mark == input->begin && plim__zip_descriptor(mark, have, &found, zip->entry.zip64) != 0)
         *size_out = 0;
-    else if (mark == feed->begin)
+    else if (mark == input->begin)
         *size_out = 1;
     else if (mark != NULL)
-        *size_out = (size_t)(mark - feed->begin);
-    else if (feed->ended)
+        *size_out = (size_t)(mark - input->begin);
+    else if (input->ended)
         return member_fail(zip, "it ends without its descriptor");
     else
         *size_out = have - 3;
@@ -169,21 +173,21 @@ static plim_status_t size_unsized(plim__zip_t *zip, size_t *size_out)
 
 static plim_status_t produce_stored(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
-    plim__decoder_input_t *feed = &zip->input;
+    plim__decoder_input_t *input = &zip->input;
     size_t size = 0;
     if (zip->entry.packed_size >= 0) {
         int64_t left = zip->entry.packed_size - zip->stored;
         if (left > 0)
-            PLIM_TRY(plim__decoder_input_need(feed, 1));
-        if (left > 0 && plim__decoder_input_have(feed) == 0)
+            PLIM_TRY(plim__decoder_input_need(input, 1));
+        if (left > 0 && plim__decoder_input_have(input) == 0)
             return member_fail(zip, "the zip ends inside it");
-        size = (size_t)plim__min_i64(left, (int64_t)plim__decoder_input_have(feed));
+        size = (size_t)plim__min_i64(left, (int64_t)plim__decoder_input_have(input));
     } else {
         PLIM_TRY(size_unsized(zip, &size));
     }
     size = size < capacity ? size : capacity;
-    memcpy(to, feed->begin, size);
-    feed->begin += size;
+    memcpy(to, input->begin, size);
+    input->begin += size;
     zip->stored += (int64_t)size;
     *got_out = size;
     return PLIM_OK;
@@ -211,18 +215,19 @@ static plim_status_t produce_or_fail(plim__zip_t *zip, void *to, size_t capacity
     return end_member(zip);
 }
 
-/* The member's next bytes, none at its end, which is checked as soon as the last byte is there. */
+/* Produces the member's next bytes, none at its end. Sizes and CRC are checked with the last byte.
+ */
 static plim_status_t produce(plim__zip_t *zip, void *to, size_t capacity, size_t *got_out)
 {
     plim_status_t status = produce_or_fail(zip, to, capacity, got_out);
-    /* Also when the stream below failed: what was taken of it is lost. */
+    /* Also when the inner stream failed: bytes already taken from it are lost. */
     zip->broken = zip->broken || status != PLIM_OK;
     return status;
 }
 
 static plim_status_t broken_already(const plim__zip_t *zip)
 {
-    return plim__fail(PLIM_ERR_DATA, "%s: nothing can be read behind damage",
+    return plim__fail(PLIM_ERR_DATA, "%s: it was damaged at an earlier byte",
                       zip->input.inner->name);
 }
 
@@ -290,7 +295,7 @@ static plim_status_t pass_member(plim__zip_t *zip)
     const plim__zip_entry_t *entry = &zip->entry;
     size_t got = 1;
     if (entry->packed_size >= 0 && !entry->descriptor) {
-        int64_t left = entry->packed_size - (entry->deflated ? zip->inflate.taken : zip->stored);
+        int64_t left = entry->packed_size - (entry->deflated ? zip->inflate->taken : zip->stored);
         int64_t passed;
         const plim__zip_totals_t said = {entry->packed_size, entry->size, entry->crc};
         PLIM_TRY(plim__decoder_input_skip(&zip->input, left, &passed));
@@ -304,68 +309,68 @@ static plim_status_t pass_member(plim__zip_t *zip)
     return PLIM_OK;
 }
 
-/* The local header at the feed's begin. */
+/* The local header at the input's begin. */
 static plim_status_t begin_member(plim__zip_t *zip)
 {
-    plim__decoder_input_t *feed = &zip->input;
+    plim__decoder_input_t *input = &zip->input;
     const char *complaint = NULL;
-    PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_LOCAL_BYTES));
-    if (plim__decoder_input_have(feed) >= PLIM__ZIP_LOCAL_BYTES)
-        PLIM_TRY(plim__decoder_input_need(feed, plim__zip_local_size(feed->begin)));
-    if (plim__decoder_input_have(feed) < PLIM__ZIP_LOCAL_BYTES ||
-        plim__decoder_input_have(feed) < plim__zip_local_size(feed->begin))
+    PLIM_TRY(plim__decoder_input_need(input, PLIM__ZIP_LOCAL_BYTES));
+    if (plim__decoder_input_have(input) >= PLIM__ZIP_LOCAL_BYTES)
+        PLIM_TRY(plim__decoder_input_need(input, plim__zip_local_size(input->begin)));
+    if (plim__decoder_input_have(input) < PLIM__ZIP_LOCAL_BYTES ||
+        plim__decoder_input_have(input) < plim__zip_local_size(input->begin))
         return zip_fail(zip, "it ends inside a member's header");
-    if (!plim__zip_local_parse(feed->begin, &zip->entry, &complaint))
+    if (!plim__zip_local_parse(input->begin, &zip->entry, &complaint))
         return zip_fail(zip, complaint);
-    zip->name_hash = XXH3_64bits(feed->begin + PLIM__ZIP_LOCAL_BYTES, zip->entry.name_size);
+    zip->name_hash = XXH3_64bits(input->begin + PLIM__ZIP_LOCAL_BYTES, zip->entry.name_size);
     size_t size = zip->entry.name_size < sizeof zip->name ? zip->entry.name_size : 0;
-    memcpy(zip->name, feed->begin + PLIM__ZIP_LOCAL_BYTES, size);
+    memcpy(zip->name, input->begin + PLIM__ZIP_LOCAL_BYTES, size);
     zip->name[size] = '\0';
-    feed->begin += plim__zip_local_size(feed->begin);
+    input->begin += plim__zip_local_size(input->begin);
     zip->members++;
     zip->inside = true;
     zip->stored = 0;
     zip->produced = 0;
     zip->crc = 0;
     zip->buffer_begin = zip->buffer_end = zip->buffer;
-    plim__inflate_begin(&zip->inflate);
+    plim__inflate_begin(zip->inflate);
     name_member(zip);
     return PLIM_OK;
 }
 
-/* The central header of `size` bytes at the feed's begin; its member's hash. */
+/* Reads the central header of `size` bytes and hashes its entry. */
 static plim_status_t read_central(plim__zip_t *zip, int64_t size, uint64_t *hash_out)
 {
-    plim__decoder_input_t *feed = &zip->input;
+    plim__decoder_input_t *input = &zip->input;
     plim__zip_totals_t totals;
-    PLIM_TRY(plim__decoder_input_need(feed, (size_t)size));
-    if (plim__decoder_input_have(feed) < (size_t)size)
+    PLIM_TRY(plim__decoder_input_need(input, (size_t)size));
+    if (plim__decoder_input_have(input) < (size_t)size)
         return zip_fail(zip, "it ends inside its central directory");
-    if (!plim__zip_central_parse(feed->begin, &totals))
+    if (!plim__zip_central_parse(input->begin, &totals))
         return zip_fail(zip, "its central directory has impossible sizes");
     *hash_out = hash_member(
-        XXH3_64bits(feed->begin + PLIM__ZIP_CENTRAL_BYTES, plim__zip_central_name(feed->begin)),
+        XXH3_64bits(input->begin + PLIM__ZIP_CENTRAL_BYTES, plim__zip_central_name(input->begin)),
         &totals);
     return PLIM_OK;
 }
 
-/* The central directory: present to its end, and listing the members that were met. */
+/* Reads the central directory to its end and compares it with the members that were read. */
 static plim_status_t end_zip(plim__zip_t *zip)
 {
-    plim__decoder_input_t *feed = &zip->input;
+    plim__decoder_input_t *input = &zip->input;
     int64_t listed = 0, passed = 0;
     uint64_t sum = 0, hash = 0;
     for (;;) {
-        PLIM_TRY(plim__decoder_input_need(feed, PLIM__ZIP_RECORD_MAX));
+        PLIM_TRY(plim__decoder_input_need(input, PLIM__ZIP_RECORD_MAX));
         plim__zip_record_t record;
-        if (!plim__zip_record(feed->begin, plim__decoder_input_have(feed), &record))
+        if (!plim__zip_record(input->begin, plim__decoder_input_have(input), &record))
             return zip_fail(zip, "its central directory is damaged or cut off");
         if (record.kind == PLIM__ZIP_CENTRAL) {
             PLIM_TRY(read_central(zip, record.size, &hash));
             sum += hash;
             listed++;
         }
-        PLIM_TRY(plim__decoder_input_skip(feed, record.size, &passed));
+        PLIM_TRY(plim__decoder_input_skip(input, record.size, &passed));
         if (passed < record.size)
             return zip_fail(zip, "it ends inside its central directory");
         if (record.kind == PLIM__ZIP_END)
@@ -379,7 +384,7 @@ static plim_status_t end_zip(plim__zip_t *zip)
     return PLIM_OK;
 }
 
-/* A member that no caller can want: a directory, or a name that is no C string of sane length. */
+/* A member to skip: a directory, or one whose name has a NUL or is too long. */
 static bool nameless(const plim__zip_t *zip)
 {
     size_t size = strlen(zip->name);
@@ -402,12 +407,12 @@ plim_status_t plim__zip_next(plim__zip_t *zip, const char **name_out, int64_t *s
             zip->input.begin +=
                 plim__zip_marker(zip->input.begin, plim__decoder_input_have(&zip->input));
         if (plim__decoder_input_have(&zip->input) < 4)
-            return zip_fail(zip, zip->members == 0 ? "it is too short to be one"
+            return zip_fail(zip, zip->members == 0 ? "it is too short for a zip"
                                                    : "it ends without its central directory");
         if (memcmp(zip->input.begin, "PK\x03\x04", 4) == 0)
             PLIM_TRY(begin_member(zip));
         else if (zip->members == 0 && memcmp(zip->input.begin, "PK", 2) != 0)
-            return zip_fail(zip, "it does not begin like one");
+            return zip_fail(zip, "it does not begin like a zip");
         else
             PLIM_TRY(end_zip(zip));
     } while (!zip->ended && nameless(zip));

@@ -12,13 +12,13 @@ size_t plim__zip_local_size(const unsigned char *p)
            plim__decoder_input_u16(p + 28);
 }
 
-/* Finds the ZIP64 field among the extra fields; false when they are not well formed. */
+/* Finds the ZIP64 field among the extra fields. False when these are malformed. */
 static bool find_zip64(const unsigned char *p, size_t size, const unsigned char **field_out,
                        size_t *field_size_out)
 {
     *field_out = NULL;
     *field_size_out = 0;
-    /* Writers that align data (Android's, some Java ones) leave up to three bytes of padding. */
+    /* Writers that align data (on Android, some in Java) leave up to three bytes of padding. */
     while (size >= 4) {
         size_t field_size = plim__decoder_input_u16(p + 2);
         if (field_size > size - 4)
@@ -34,8 +34,8 @@ static bool find_zip64(const unsigned char *p, size_t size, const unsigned char 
 }
 
 /*
- * CRC and sizes, which stand at `sums` of a local or a central header: in 32 bits, or where those
- * are all ones, in the ZIP64 field, size before packed size.
+ * Reads CRC and sizes, at `sums` in a local or central header. A size whose 32 bits are all ones is
+ * in the ZIP64 field instead, the uncompressed one first.
  */
 static bool read_totals(const unsigned char *sums, const unsigned char *extra, size_t extra_size,
                         plim__zip_totals_t *totals_out, bool *zip64_out)
@@ -86,7 +86,7 @@ bool plim__zip_local_parse(const unsigned char *p, plim__zip_entry_t *entry_out,
     entry.size = totals.size;
     entry.crc = totals.crc;
     entry.descriptor = (flags & FLAG_DESCRIPTOR) != 0;
-    /* A writer that cannot go back leaves 0 or all ones; some know the size before it is packed. */
+    /* A writer that cannot seek back writes 0 or all ones; some know the uncompressed size. */
     if (entry.descriptor && (entry.packed_size == 0 || entry.packed_size == UINT32_MAX)) {
         entry.packed_size = -1;
         if (entry.size == 0 || entry.size == UINT32_MAX)
@@ -106,7 +106,7 @@ bool plim__zip_local_parse(const unsigned char *p, plim__zip_entry_t *entry_out,
     return true;
 }
 
-/* One form of a descriptor: 0 when it does not say what was found. */
+/* Size of the descriptor if it has this form and matches `found`, else 0. */
 static size_t descriptor_form(const unsigned char *p, size_t have, const plim__zip_totals_t *found,
                               size_t mark, size_t width)
 {
@@ -147,8 +147,8 @@ bool plim__zip_record(const unsigned char *p, size_t have, plim__zip_record_t *r
     static const struct {
         char mark[5];
         plim__zip_kind_t kind;
-        size_t fixed;    /* bytes before the parts whose sizes follow */
-        size_t sizes[3]; /* where 16-bit sizes of further parts stand, 0 for none */
+        size_t fixed;    /* bytes before the parts of variable size */
+        size_t sizes[3]; /* offsets of the 16-bit sizes of those parts, 0 for none */
     } records[] = {
         {"PK\x01\x02", PLIM__ZIP_CENTRAL, PLIM__ZIP_CENTRAL_BYTES, {28, 30, 32}},
         {"PK\x06\x07", PLIM__ZIP_OTHER, 20, {0, 0, 0}}, /* the ZIP64 end's locator */
@@ -164,7 +164,7 @@ bool plim__zip_record(const unsigned char *p, size_t have, plim__zip_record_t *r
             record_out->size += plim__decoder_input_u16(p + records[i].sizes[k]);
         return true;
     }
-    /* The ZIP64 end tells its size in 64 bits. */
+    /* The ZIP64 end record gives its size in 64 bits. */
     if (have < 12 || memcmp(p, "PK\x06\x06", 4) != 0 ||
         plim__decoder_input_u64(p + 4) > INT64_MAX - 12)
         return false;

@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "io/json_memory.h"
 #include "io/seal.h"
 
 #include <jansson.h>

@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "io/commit.h"
-#include "io/json_memory.h"
 #include "io/seal.h"
 #include "mem/arena.h"
 #include "train/run_settings.h"

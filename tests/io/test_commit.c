@@ -184,7 +184,6 @@ static void refuses_what_is_in_use(void **state)
     assert_int_equal(entries(place.target), 0);
     plim__staging_abandon(&first);
     assert_int_equal(plim__staging_begin(place.target, &first), PLIM_ERR_USAGE);
-    assert_non_null(strstr(plim_last_error(), "exists already"));
     assert_non_null(strstr(plim_last_error(), place.target));
     assert_int_equal(entries(place.directory), 1);
     test_directory_remove(place.directory);
@@ -244,7 +243,7 @@ static void refuses_impossible_targets(void **state)
         assert_int_equal(plim__staging_begin(nameless[i], &staging), PLIM_ERR_USAGE);
     (void)snprintf(path, sizeof path, "%s/missing/data", place.directory);
     assert_int_equal(plim__staging_begin(path, &staging), PLIM_ERR_IO);
-    assert_non_null(strstr(plim_last_error(), "/missing cannot be used; create that first"));
+    assert_non_null(strstr(plim_last_error(), "/missing"));
     put(place.directory, "plain", "1");
     (void)snprintf(path, sizeof path, "%s/plain/data", place.directory);
     assert_int_equal(plim__staging_begin(path, &staging), PLIM_ERR_USAGE);

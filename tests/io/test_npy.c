@@ -110,7 +110,7 @@ static void keeps_the_order_of_arrays(void **state)
         plim_status_t status = plim__npy_read(stream, &npy);
         assert_int_equal(status, data == 24 ? PLIM_OK : PLIM_ERR_DATA);
         if (status != PLIM_OK)
-            assert_non_null(strstr(plim_last_error(), "but its header says 24"));
+            assert_non_null(strstr(plim_last_error(), "24"));
         plim__stream_close(stream);
     }
     assert_true(npy.fortran);
@@ -130,8 +130,8 @@ static void refuses_what_it_cannot_read(void **state)
     static const bad_t cases[] = {
         {"{'descr': '>i8', 'fortran_order': False, 'shape': (0,)}", "big-endian"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (0,)}", "Python objects"},
-        {"{'descr': '<U3', 'fortran_order': False, 'shape': (0,)}", "dtype '<U3' cannot be read"},
-        {"{'descr': '<c8', 'fortran_order': False, 'shape': (0,)}", "dtype '<c8' cannot be read"},
+        {"{'descr': '<U3', 'fortran_order': False, 'shape': (0,)}", "dtype '<U3'"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (0,)}", "dtype '<c8'"},
         {"{'descr': '\x1b[m', 'fortran_order': False, 'shape': (0,)}", "dtype '?[m'"},
         {"{'descr': [('a', '<i8')], 'fortran_order': False, 'shape': (0,)}", "structured"},
         {"{'descr': '<i8', 'fortran_order': False, 'shape': (-1,)}", "a dimension"},
@@ -141,19 +141,19 @@ static void refuses_what_it_cannot_read(void **state)
         {"{'descr': '|u1', 'fortran_order': False, 'shape': (4294967296, 4294967296, 0)}",
          "63 bits"},
         {"{'descr': '<i8', 'fortran_order': False, 'shape': (1,1,1,1,1)}", "4 dimensions"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': 3}", "no tuple"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (1 2)}", "no tuple"},
-        {"{'descr': '<i8', 'fortran_order': 0, 'shape': (0,)}", "neither True nor False"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': 3}", "'shape'"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (1 2)}", "'shape'"},
+        {"{'descr': '<i8', 'fortran_order': 0, 'shape': (0,)}", "'fortran_order'"},
         {"{'descr': '<i8', 'fortran_order': False}", "missing"},
         {"{'descr': '<i8', 'descr': '<i8', 'fortran_order': False, 'shape': (0,)}", "twice"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,), 'x': 1}", "a key besides"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)} x", "follows the dict"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)", "no comma"},
-        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,", "no number"},
-        {"{'descr': '<i8", "no string"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,), 'x': 1}", "key"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)} x", "dict"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,)", "comma"},
+        {"{'descr': '<i8', 'fortran_order': False, 'shape': (0,", "dimension"},
+        {"{'descr': '<i8", "'descr'"},
         {"{'descr'", "key"},
         {"{", "key"},
-        {"", "no dict"},
+        {"", "dict"},
     };
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -174,13 +174,13 @@ static void refuses_what_is_no_npy(void **state)
         size_t size;
         const char *message;
     } cases[] = {
-        {"", 0, "ends after 0 bytes"},
-        {"\x93NUMPY\x01\x00\x04", 9, "ends after 9 bytes"},
-        {"\x93NUMPY\x01\x00\x04\x00{}", 12, "ends after 12 bytes"},
-        {"\x93NUMPX\x01\x00\x04\x00{}  ", 14, "does not begin with"},
+        {"", 0, "0 bytes"},
+        {"\x93NUMPY\x01\x00\x04", 9, "9 bytes"},
+        {"\x93NUMPY\x01\x00\x04\x00{}", 12, "12 bytes"},
+        {"\x93NUMPX\x01\x00\x04\x00{}  ", 14, "NUMPY"},
         {"\x93NUMPY\x04\x00\x04\x00{}  ", 14, "format 4.0"},
         {"\x93NUMPY\x01\x01\x04\x00{}  ", 14, "format 1.1"},
-        {"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14, "longer than"},
+        {"\x93NUMPY\x02\x00\xff\xff\xff\xff{}", 14, "4294967295"},
     };
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -61,10 +61,10 @@ static void reads_exactly(void **state)
     assert_ok(plim__stream_read_all(stream, buffer, 60));
     assert_memory_equal(buffer, data, 60);
     assert_int_equal(plim__stream_end(stream), PLIM_ERR_DATA);
-    assert_string_equal(plim_last_error(), "test: has more than the 60 bytes expected");
+    assert_non_null(strstr(plim_last_error(), "60 bytes"));
     assert_ok(plim__stream_skip(stream, 9));
     assert_int_equal(plim__stream_read_all(stream, buffer, 50), PLIM_ERR_DATA);
-    assert_non_null(strstr(plim_last_error(), "test: ends after 100 bytes, at least 120 expected"));
+    assert_non_null(strstr(plim_last_error(), "100 bytes"));
     assert_int_equal(plim__stream_skip(stream, 1), PLIM_ERR_DATA);
     assert_ok(plim__stream_end(stream));
     assert_ok(plim__stream_read_some(stream, buffer, 50, &got));

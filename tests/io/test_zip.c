@@ -194,7 +194,8 @@ static void reads_a_zip_in_a_zip(void **state)
     assert_int_equal(sum.bytes, 2 * (int64_t)size + 1000);
     /* Two zips and one ring: what the ledger was told, and no hidden memory besides. */
     assert_in_range(plim__ledger_peak(job.ledger) - before, 1,
-                    2 * PLIM__ZIP_ESTIMATE + plim__stream_ahead_estimate((size_t)1 << 20) + 65536);
+                    2 * plim__zip_estimate() + plim__stream_ahead_estimate((size_t)1 << 20) +
+                        65536);
     assert_int_equal(plim__ledger_reserved(job.ledger), before);
     test_job_end(&job);
     test_zip_free(&inner);
@@ -300,13 +301,13 @@ static void says_what_is_wrong(void **state)
     expect_refusal(&job, &made, "test.zip: a?[31m.npy: it is encrypted");
     made.bytes[6] = 0;
     made.bytes[8] = 12;
-    expect_refusal(&job, &made, "by a method other than deflate");
+    expect_refusal(&job, &made, "deflate");
     made.bytes[8] = 0;
     made.bytes[member] = 'X';
-    expect_refusal(&job, &made, "central directory is damaged");
+    expect_refusal(&job, &made, "central directory");
     made.bytes[member] = 'P';
     made.bytes[0] = 'X';
-    expect_refusal(&job, &made, "does not begin like one");
+    expect_refusal(&job, &made, "test.zip: damaged zip at byte 0");
     made.bytes[0] = 'P';
     made.bytes[30 + 10] ^= 1;
     expect_refusal(&job, &made, "test.zip: a?[31m.npy: damaged at byte");
@@ -314,7 +315,7 @@ static void says_what_is_wrong(void **state)
     made.bytes[30 + 10] ^= 1;
     memmove(made.bytes + member, made.bytes + member + made.central_size, 98);
     made.size -= made.central_size;
-    expect_refusal(&job, &made, "more or fewer members");
+    expect_refusal(&job, &made, "central directory");
     test_zip_free(&made);
     test_job_end(&job);
 }

@@ -225,7 +225,7 @@ static void another_model_s_tensors_are_refused(void **state)
     model.parameters[0].shape[1] = 2;
     assert_int_equal(plim__run_load(run, model.parameters, NUM_PARAMETERS, &position, &found),
                      PLIM_ERR_DATA);
-    assert_says("tensor 'convs.0.lin.weight' is F32 [3, 4], but F32 [6, 2] is wanted");
+    assert_says("tensor 'convs.0.lin.weight' is F32 [3, 4], but F32 [6, 2]");
     plim__run_close(run);
     world_end(&world);
 }

@@ -71,4 +71,4 @@ def test_a_cut_file_is_refused(run, tmp_path):
     (tmp_path / 'cut').write_bytes(data[:-1])
     done = subprocess.run([PROBE, 'load', tmp_path, tmp_path / 'cut'], check=False, capture_output=True, text=True)
     assert done.returncode == 1
-    assert 'cut off' in done.stderr
+    assert 'truncated' in done.stderr
