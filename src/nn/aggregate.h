@@ -21,7 +21,7 @@ typedef struct plim__edges {
     const int32_t *indices; /* (num_edges) */
 } plim__edges_t;
 
-/* The same edges by source: edge edges[indptr[u]] … leads from u to destinations[…], ascending. */
+/* The same edges by source: edge edges[indptr[u]] … goes from u to destinations[…], ascending. */
 typedef struct plim__reverse {
     int32_t *indptr;       /* (num_src + 1) */
     int32_t *edges;        /* (num_edges) */
@@ -60,9 +60,9 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                               plim__matrix_t *dx);
 
 /*
- * The largest of each column over the neighbours, rows as above; 0 where there are none. `chosen`
- * (num_dst, width) is the edge that gave it, the first of equals, or -1; NULL when no backward pass
- * follows. A NaN is larger than all.
+ * The maximum of each column over the neighbours, rows as above; 0 without neighbours. `chosen`
+ * (num_dst, width) is the edge of the maximum, the first of equals, or -1; NULL when no backward
+ * pass follows. A NaN is larger than everything.
  */
 void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
                                       plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
@@ -73,14 +73,14 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                                   plim__matrix_t *dx);
 
 /*
- * GCN's scales by degrees of the whole graph, which count up to the fan-out (0 or less: all):
- * src 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), k_v being the edges drawn; self the
- * product of the two. With whole neighbourhoods these are GCN's own.
+ * GCN's scales from degrees of the whole graph, which count up to the fan-out (0 or less: no
+ * bound): src 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), k_v being the edges drawn; self
+ * the product of the two. With whole neighbourhoods these are the original GCN's.
  */
 void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t fanout, float *src,
                       float *dst, float *self);
 
-/* dst 1/k_v, 0 for none. */
+/* dst 1/k_v, 0 without edges. */
 void plim__scales_mean(const plim__edges_t *hop, float *dst);
 
 /* Splits the rows of a hop, or of a reversed one, into pieces of about equally many edges. */

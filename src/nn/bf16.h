@@ -1,5 +1,5 @@
-/* bfloat16, the upper half of a float: rounded to nearest, ties to even; a NaN stays one, made
- * quiet. Without branches, so that loops over it are vectorised. */
+/* bfloat16, the upper half of a float: rounded to nearest, ties to even; a NaN becomes a
+ * quiet NaN. Without branches, so that loops over it are vectorised. */
 #ifndef PLIM_NN_BF16_H
 #define PLIM_NN_BF16_H
 

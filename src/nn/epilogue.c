@@ -15,11 +15,11 @@ typedef union draws {
     uint16_t of[PLIM__CHUNK];
 } draws_t;
 
-/* Dropout as it is done: a value is kept when its draw is not below the threshold. */
+/* Dropout keeps a value when its draw is not below the threshold. */
 typedef struct dropping {
     bool any;
     uint32_t threshold; /* of 65536 */
-    float scale;        /* of what is kept */
+    float scale;        /* of kept values */
 } dropping_t;
 
 static const float zeros[PLIM__CHUNK];
@@ -46,8 +46,7 @@ PLIM__KERNEL void draw(const plim__epilogue_t *epilogue, int64_t row, int64_t fi
         wide[i] = plim__rng_u64(key, counter + (uint64_t)i);
 }
 
-/* Of `count` values from column `first` on: of one row, or of whole narrow rows (see rows_at_once).
- */
+/* For `count` values from column `first` on: of one row, or of whole narrow rows (rows_at_once). */
 PLIM__KERNEL void draw_chunk(const plim__epilogue_t *epilogue, int64_t row, int64_t first,
                              int64_t count, draws_t *draws)
 {
@@ -70,7 +69,7 @@ PLIM__KERNEL void activate(plim_activation_t activation, bool drop, const droppi
     for (int64_t i = 0; i < count; i++) {
         float v = y[i] + bias[i];
         if (activation == PLIM_RELU)
-            v = v <= 0.0f ? 0.0f : v; /* a NaN stays one: a diverged model must not look well */
+            v = v <= 0.0f ? 0.0f : v; /* a NaN stays NaN: a diverged model must not look healthy */
         if (activation == PLIM_ELU) {
             const float below = plim__expf(v > 0.0f ? 0.0f : v) - 1.0f;
             v = v > 0.0f ? v : below;
@@ -83,7 +82,7 @@ PLIM__KERNEL void activate(plim_activation_t activation, bool drop, const droppi
     }
 }
 
-/* The gradient before dropout and activation; h tells which side of 0 a value was on. */
+/* The gradient before dropout and activation; h shows on which side of 0 a value was. */
 PLIM__KERNEL void derive(plim_activation_t activation, bool drop, const dropping_t *dropping,
                          const draws_t *draws, int64_t count, const float *dh, const float *h,
                          float *out)
@@ -107,7 +106,7 @@ PLIM__KERNEL void derive(plim_activation_t activation, bool drop, const dropping
     }
 }
 
-/* Narrow rows that lie one behind the other are worked off together, as many as make a chunk. */
+/* Narrow adjacent rows are processed together, as many as make a chunk. */
 static int64_t rows_at_once(const plim__epilogue_t *epilogue, bool dense)
 {
     const int64_t width = epilogue->width;
@@ -115,7 +114,7 @@ static int64_t rows_at_once(const plim__epilogue_t *epilogue, bool dense)
     return dense && whole && width <= PLIM__CHUNK / 2 ? PLIM__CHUNK / width : 1;
 }
 
-/* `row` (count) over and over again. */
+/* `row` (count), repeated. */
 PLIM__KERNEL void tile(const float *row, int64_t count, float *tiles)
 {
     for (int64_t at = 0; at + count <= PLIM__CHUNK; at += count)
@@ -140,17 +139,17 @@ PLIM__KERNEL void tile(const float *row, int64_t count, float *tiles)
             kernel(PLIM_ACTIVATION_NONE, false, __VA_ARGS__);                                      \
     } while (0)
 
-/* Columns [first, first + count) of a row, as floats: where they lie, or in `room`. */
+/* Columns [first, first + count) of a row as floats: in place, or converted to `copy`. */
 PLIM__KERNEL const float *load(const plim__matrix_t *matrix, int64_t row, int64_t first,
-                               int64_t count, float *room)
+                               int64_t count, float *copy)
 {
     const int64_t at = row * matrix->stride + first;
     if (matrix->element == PLIM__F32)
         return (const float *)matrix->data + at;
     const uint16_t *from = (const uint16_t *)matrix->data + at;
     for (int64_t i = 0; i < count; i++)
-        room[i] = plim__f32_from_bf16(from[i]);
-    return room;
+        copy[i] = plim__f32_from_bf16(from[i]);
+    return copy;
 }
 
 PLIM__KERNEL void store(const plim__matrix_t *matrix, int64_t row, int64_t first, int64_t count,
@@ -179,17 +178,17 @@ typedef struct forward {
     int64_t rows_a_piece, at_once;
 } forward_t;
 
-/* `count` values of y, past the norm if there is one, to h. */
+/* `count` values of y, after the norm if there is one, to h. */
 PLIM__KERNEL void forward_chunk(const forward_t *forward, int64_t row, int64_t first, int64_t count,
                                 const float *bias)
 {
     const plim__epilogue_t *epilogue = forward->epilogue;
     const bool drop = forward->dropping.any;
     draws_t draws;
-    float out[PLIM__CHUNK], sum[PLIM__CHUNK], room[PLIM__CHUNK];
+    float out[PLIM__CHUNK], sum[PLIM__CHUNK], copy[PLIM__CHUNK];
     const float *y = forward->y + (row - forward->y_row) * epilogue->width + first;
     if (forward->residual != NULL) {
-        const float *more = load(forward->residual, row, first, count, room);
+        const float *more = load(forward->residual, row, first, count, copy);
         for (int64_t i = 0; i < count; i++)
             sum[i] = bias[i] + more[i];
         bias = sum;
@@ -279,7 +278,7 @@ size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows)
     return epilogue->norm == PLIM_NORM_NONE ? 0 : plim__norm_kept(epilogue, rows);
 }
 
-/* The lanes' sums, then two rows for batch norm's means. */
+/* The lanes' scratch, then two rows for batch norm's means. */
 size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows)
 {
     (void)rows;
@@ -332,10 +331,10 @@ PLIM__KERNEL void gradient_chunk(const plim__epilogue_back_t *back, const droppi
     const plim__epilogue_t *epilogue = back->epilogue;
     const bool drop = dropping->any;
     draws_t draws;
-    float room[PLIM__CHUNK];
+    float copy[PLIM__CHUNK];
     if (drop && epilogue->activation != PLIM_RELU)
         draw_chunk(epilogue, row, first, count, &draws);
-    const float *h = load(back->h, row, first, count, room);
+    const float *h = load(back->h, row, first, count, copy);
     const float *dh = back->dh + row * epilogue->width + first;
     SPECIALISED(derive, epilogue->activation, drop, dropping, &draws, count, dh, h, g);
     if (back->dresidual != NULL)
@@ -386,7 +385,7 @@ PLIM__KERNEL void backward_chunk(const plim__epilogue_back_t *back, const droppi
         sums[i] += g[i];
 }
 
-/* Rows [begin, end) without norm: dy, and the bias's sum of rows not yet joined. */
+/* Rows [begin, end) without norm: dy, and the bias's sum of rows that are not joined yet. */
 PLIM__KERNEL void backward_rows_body(const plim__epilogue_back_t *back, const dropping_t *dropping,
                                      int64_t begin, int64_t end, float *sums)
 {

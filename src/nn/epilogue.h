@@ -1,7 +1,7 @@
 /*
- * What follows a product, row by row: bias, norm, activation, dropout; and back. Dropout is keyed
- * by (seed, epoch, step, layer) and the node's id in the dataset, so it does not depend on how a
- * batch was split, and no mask is kept.
+ * The epilogue of a product, row by row: bias, norm, activation, dropout; and its gradient. Dropout
+ * is keyed by (seed, epoch, step, layer) and the node's id in the dataset: it does not depend on
+ * how a batch is split, and no mask is kept.
  */
 #ifndef PLIM_NN_EPILOGUE_H
 #define PLIM_NN_EPILOGUE_H
@@ -12,24 +12,25 @@
 #include <plimsoll/train.h>
 #include <stdbool.h>
 
-/* Sums over rows (of gradients of a bias, say) are taken over this many ranges of rows and then
- * added in order, whatever the threads. */
+/* A sum over rows (a bias's gradient, for example) is the sum of so many ranges of rows, added in
+ * order, whatever the number of threads. */
 #define PLIM__LANES 8
 
 typedef struct plim__epilogue {
     int64_t width;
     const float *bias; /* (width) or NULL */
     plim_norm_t norm;
-    const float *gamma, *beta;         /* (width) of the norm */
-    float *running_mean, *running_var; /* (width) of batch norm: moved in training, used outside */
+    const float *gamma, *beta; /* (width) of the norm */
+    float *running_mean,
+        *running_var; /* (width) of batch norm: updated in training, used outside */
     plim_activation_t activation;
-    float dropout;        /* share of values that become 0, the others are divided by the rest */
-    bool training;        /* dropout, and batch norm by the batch's own statistics */
-    uint64_t key;         /* of the dropout */
+    float dropout; /* share of values that become 0; the others are divided by (1 - dropout) */
+    bool training; /* dropout, and batch norm by the batch's own statistics */
+    uint64_t key;  /* of the dropout */
     const int32_t *nodes; /* (rows) ids in the dataset; NULL without dropout */
 } plim__epilogue_t;
 
-/* Gradients of what is learnt: added to; NULL where there is none. */
+/* Gradients of the parameters: added to; NULL where there is no parameter. */
 typedef struct plim__epilogue_gradients {
     float *bias, *gamma, *beta;
 } plim__epilogue_gradients_t;

@@ -1,7 +1,7 @@
 /*
- * e to the x in single precision, without branches and without fused arithmetic: vectorised where
- * it stands in a loop, the same bits everywhere, at most 2 units in the last place from the true
- * value (1 in normal numbers, mostly). Overflow gives infinity, a NaN stays one.
+ * e to the x in single precision, without branches and without fused arithmetic: vectorised in a
+ * loop, the same bits everywhere, at most 2 units in the last place from the true
+ * value (1 in normal numbers, mostly). Overflow gives infinity, NaN gives NaN.
  */
 #ifndef PLIM_NN_EXP_H
 #define PLIM_NN_EXP_H
@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) float plim__expf(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = (p * (r * r) + r) + 1.0f;
-    /* Times 2^n in two steps, so that subnormal results and overflow come out of themselves. */
+    /* Times 2^n in two steps, so that subnormal results and overflow need no special case. */
     uint32_t whole;
     memcpy(&whole, &shifted, sizeof whole);
     whole -= 0x4b400000u;

@@ -12,7 +12,7 @@
 /*
  * out[r] = outer[r] * (sum over edges e of r of inner[indices[e]] x[indices[e]])
  *        + self[r] x[r] + extra[r], and root[r] = x[r]; the latter three for r < num_self only.
- * Any of outer, inner, self, extra and root may be NULL: 1, 1, 0, 0, not wanted.
+ * Any of outer, inner, self, extra and root may be NULL: 1, 1, 0, 0, none.
  */
 typedef struct plim__row_sums {
     const int32_t *indptr;
@@ -28,8 +28,8 @@ typedef struct plim__row_sums {
     plim__matrix_t *root;        /* F32 or BF16 */
 } plim__row_sums_t;
 
-/* out[r] is the largest of x[indices[e]] over the edges e of r, 0 where there are none; chosen
- * (NULL: not wanted) the first such edge, or -1; root[r] = x[r]. */
+/* out[r] is the maximum of x[indices[e]] over the edges e of r, 0 without edges; chosen (may be
+ * NULL) is the first edge of the maximum, or -1; root[r] = x[r]. */
 typedef struct plim__row_max {
     const int32_t *indptr;
     const int32_t *indices;
@@ -61,7 +61,7 @@ typedef struct plim__kernels {
     void (*scales_gcn)(const int32_t *indptr, const int32_t *degrees, int64_t most, int64_t num_dst,
                        int64_t num_src, float *src, float *dst, float *self);
     void (*scales_mean)(const int32_t *indptr, int64_t num_dst, float *dst);
-    /* Of a, b, x and y (heads, channels): out[h] = a[h]·b[h]; y[h] += scales[h] x[h]. */
+    /* a, b, x and y are (heads, channels): out[h] = a[h]·b[h]; y[h] += scales[h] x[h]. */
     void (*dots)(int64_t heads, int64_t channels, const float *a, const float *b, float *out);
     void (*add_scaled)(int64_t heads, int64_t channels, const float *scales, const float *x,
                        float *y);

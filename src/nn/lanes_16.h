@@ -73,7 +73,7 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
     return _mm512_cvtepi32_ps(_mm512_loadu_si512(from));
 }
 
-/* Where values are positive `then`, else 0. */
+/* `then` where values are positive, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ), then);
@@ -94,7 +94,7 @@ LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
     _mm512_storeu_si512(to, values);
 }
 
-/* Where a is larger than b, or a NaN and b is not. */
+/* True where a is larger than b, or a is NaN and b is not. */
 LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
 {
     return _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(b, b, _CMP_ORD_Q), a, b, _CMP_NLE_UQ);
@@ -110,13 +110,13 @@ LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, la
     return _mm512_mask_blend_epi32(mask, no, yes);
 }
 
-/* Where a equals b `then`, else 0. */
+/* `then` where a equals b, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
 {
     return _mm512_maskz_mov_ps(_mm512_cmpeq_epi32_mask(a, b), then);
 }
 
-/* `count` floats, fewer than LANES, the others 0. */
+/* `count` floats, fewer than LANES; the other lanes are 0. */
 LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
 {
     return _mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);

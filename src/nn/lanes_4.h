@@ -78,7 +78,7 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
     return _mm_cvtepi32_ps(_mm_loadu_si128((const __m128i *)from));
 }
 
-/* Where values are positive `then`, else 0. */
+/* `then` where values are positive, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm_and_ps(_mm_cmpgt_ps(values, _mm_setzero_ps()), then);
@@ -99,7 +99,7 @@ LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
     _mm_storeu_si128((__m128i *)to, values);
 }
 
-/* Where a is larger than b, or a NaN and b is not. */
+/* True where a is larger than b, or a is NaN and b is not. */
 LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
 {
     return _mm_and_ps(_mm_cmpord_ps(b, b), _mm_cmpnle_ps(a, b));
@@ -115,13 +115,13 @@ LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, la
     return _mm_blendv_epi8(no, yes, _mm_castps_si128(mask));
 }
 
-/* Where a equals b `then`, else 0. */
+/* `then` where a equals b, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
 {
     return _mm_and_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(a, b)), then);
 }
 
-/* `count` floats, fewer than LANES, the others 0. */
+/* `count` floats, fewer than LANES; the other lanes are 0. */
 LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
 {
     return _mm_setr_ps(count > 0 ? from[0] : 0, count > 1 ? from[1] : 0, count > 2 ? from[2] : 0,

@@ -74,7 +74,7 @@ LANES_INLINE lanes_t lanes_from_int32(const int32_t *from)
     return _mm256_cvtepi32_ps(_mm256_loadu_si256((const __m256i *)from));
 }
 
-/* Where values are positive `then`, else 0. */
+/* `then` where values are positive, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_positive(lanes_t values, lanes_t then)
 {
     return _mm256_and_ps(_mm256_cmp_ps(values, _mm256_setzero_ps(), _CMP_GT_OQ), then);
@@ -95,7 +95,7 @@ LANES_INLINE void lanes_store_int(int32_t *to, lanes_int_t values)
     _mm256_storeu_si256((__m256i *)to, values);
 }
 
-/* Where a is larger than b, or a NaN and b is not. */
+/* True where a is larger than b, or a is NaN and b is not. */
 LANES_INLINE lanes_mask_t lanes_exceeds(lanes_t a, lanes_t b)
 {
     return _mm256_and_ps(_mm256_cmp_ps(b, b, _CMP_ORD_Q), _mm256_cmp_ps(a, b, _CMP_NLE_UQ));
@@ -111,7 +111,7 @@ LANES_INLINE lanes_int_t lanes_choose_int(lanes_mask_t mask, lanes_int_t yes, la
     return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(mask));
 }
 
-/* Where a equals b `then`, else 0. */
+/* `then` where a equals b, otherwise 0. */
 LANES_INLINE lanes_t lanes_where_equal(lanes_int_t a, lanes_int_t b, lanes_t then)
 {
     return _mm256_and_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)), then);
@@ -123,7 +123,7 @@ LANES_INLINE lanes_int_t lanes_some(int64_t count)
                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* `count` floats, fewer than LANES, the others 0. */
+/* `count` floats, fewer than LANES; the other lanes are 0. */
 LANES_INLINE lanes_t lanes_load_some(const float *from, int64_t count)
 {
     return _mm256_maskload_ps(from, lanes_some(count));

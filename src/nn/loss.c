@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows whose losses are summed by themselves; the sums are added in order. Cut by the rows alone.
- */
+/* Rows whose losses are summed separately; the sums are added in order. Depends on the number of
+ * rows alone. */
 #define PIECES 64
 
 /* Columns at a time. */
@@ -27,8 +27,8 @@ typedef struct work {
 } work_t;
 
 /*
- * Sixteen columns at a time; the last sixteen may overlap those before, whose results are simply
- * written again: no loop has a remainder, unless the row is shorter.
+ * Sixteen columns at a time; the last sixteen may overlap those before and write the same results
+ * again. So no loop has a remainder, unless the row is shorter.
  */
 PLIM__KERNEL void exponentials(const float *x, float largest, int64_t count, float *terms)
 {
@@ -154,7 +154,7 @@ double plim__loss(plim__team_t *team, plim_loss_t loss, int64_t rows_, int64_t w
     work_t work = {loss, rows_, width, outputs, labels, scale, doutputs, 1, {0}};
     if (rows_ == 0)
         return 0.0;
-    /* Pieces worth taking, and never more than PIECES. */
+    /* Large enough pieces, and never more than PIECES. */
     work.rows_a_piece = plim__max_i64((rows_ - 1) / PIECES + 1, 4096 / (width + 1) + 1);
     const int64_t pieces = (rows_ - 1) / work.rows_a_piece + 1;
     const int64_t each = loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : 20;

@@ -1,8 +1,8 @@
 /*
- * What layers hand each other: matrices in arena memory, row after row.
+ * Matrices between layers, row after row in arena memory.
  *
- * A matrix that a product reads or writes has room for its rows rounded up to PLIM__ROWS; what lies
- * in the rows behind the last is nobody's and may be overwritten at any time.
+ * A matrix that a product reads or writes has memory for its rows rounded up to PLIM__ROWS. The
+ * rows after the last have no defined values and may be overwritten at any time.
  */
 #ifndef PLIM_NN_MATRIX_H
 #define PLIM_NN_MATRIX_H
@@ -24,7 +24,7 @@ typedef enum plim__element {
 typedef struct plim__matrix {
     void *data; /* (rows, stride) of `element`, on a boundary of PLIM__LINE */
     int64_t rows;
-    int64_t width;  /* columns that count */
+    int64_t width;  /* columns */
     int64_t stride; /* elements from a row to the next, at least width */
     plim__element_t element;
 } plim__matrix_t;

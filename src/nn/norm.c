@@ -1,3 +1,4 @@
+/* Layer norm and batch norm of an epilogue's rows, forward and back. */
 #include "nn/epilogue_rows.h"
 #include "nn/sum.h"
 #include "nn/vector.h"
@@ -8,30 +9,50 @@
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1
 
-/* Floats of `kept` before each piece. */
-static int64_t inverse_at(const plim__epilogue_t *epilogue, int64_t rows)
+/* The parts of `kept`, from its beginning: (rows, width) normed values; then these. */
+typedef struct kept {
+    float *inverse; /* 1/deviation of each row (layer norm) or column (batch norm) */
+    float *mean;    /* batch norm: (width) */
+    double *sums;   /* batch norm: (2 + PLIM__LANES, pitch) while statistics are computed */
+} kept_t;
+
+static float *take(float *base, size_t *used, int64_t rows, int64_t width)
 {
-    return plim__epilogue_pitch(rows * epilogue->width);
+    float *at = base == NULL ? NULL : base + *used;
+    const size_t floats = plim__mul_saturating_size((size_t)rows, (size_t)width);
+    *used = plim__add_saturating_size(*used, plim__round_up(floats, 16));
+    return at;
 }
 
-static int64_t mean_at(const plim__epilogue_t *epilogue, int64_t rows)
+/* Lays the parts out at `base`; counts their floats. */
+static kept_t lay_out(const plim__epilogue_t *epilogue, int64_t rows, const float *base,
+                      size_t *floats_out)
 {
-    return inverse_at(epilogue, rows) + plim__epilogue_pitch(epilogue->width);
+    float *at = (float *)(uintptr_t)base;
+    const int64_t width = epilogue->width;
+    kept_t kept = {NULL, NULL, NULL};
+    *floats_out = 0;
+    (void)take(at, floats_out, rows, width);
+    kept.inverse = take(at, floats_out, epilogue->norm == PLIM_NORM_LAYER ? rows : width, 1);
+    if (epilogue->norm == PLIM_NORM_BATCH) {
+        kept.mean = take(at, floats_out, width, 1);
+        kept.sums = (double *)(void *)take(at, floats_out, 2 * (2 + PLIM__LANES),
+                                           plim__epilogue_pitch(width));
+    }
+    return kept;
 }
 
-static int64_t lanes_at(const plim__epilogue_t *epilogue, int64_t rows)
+static kept_t kept_of(const plim__epilogue_t *epilogue, int64_t rows, const float *base)
 {
-    return mean_at(epilogue, rows) + plim__epilogue_pitch(epilogue->width);
+    size_t floats;
+    return lay_out(epilogue, rows, base, &floats);
 }
 
 size_t plim__norm_kept(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    const size_t values = plim__mul_saturating_size((size_t)rows, (size_t)epilogue->width);
-    const size_t width = (size_t)plim__epilogue_pitch(epilogue->width);
-    const size_t more =
-        epilogue->norm == PLIM_NORM_LAYER ? (size_t)rows : width * (2 + 2 * (2 + PLIM__LANES));
-    return plim__mul_saturating_size(
-        plim__add_saturating_size(plim__round_up(values, 16), plim__round_up(more, 16)), 4);
+    size_t floats;
+    (void)lay_out(epilogue, rows, NULL, &floats);
+    return plim__mul_saturating_size(floats, sizeof(float));
 }
 
 /* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
@@ -59,11 +80,12 @@ PLIM__KERNEL float layer_row(const plim__epilogue_t *epilogue, float *restrict y
 PLIM__KERNEL void layer_rows_body(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin,
                                   int64_t end, float *y, float *kept)
 {
+    float *inverses = kept != NULL ? kept_of(epilogue, rows, kept).inverse : NULL;
     for (int64_t row = begin; row < end; row++) {
         float *normed = kept != NULL ? kept + row * epilogue->width : NULL;
         const float inverse = layer_row(epilogue, y + (row - begin) * epilogue->width, normed);
         if (kept != NULL)
-            kept[inverse_at(epilogue, rows) + row] = inverse;
+            inverses[row] = inverse;
     }
 }
 
@@ -72,13 +94,13 @@ PLIM__VECTORISED(layer_rows,
                   float *y, float *kept),
                  (epilogue, rows, begin, end, y, kept))
 
-/* In training: by the batch's own statistics, in kept. */
+/* In training: with the batch's own statistics, from kept. */
 PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin,
                                   int64_t end, float *restrict y, float *restrict kept)
 {
     const int64_t width = epilogue->width;
-    const float *mean = kept + mean_at(epilogue, rows);
-    const float *inverse = kept + inverse_at(epilogue, rows);
+    const float *mean = kept_of(epilogue, rows, kept).mean;
+    const float *inverse = kept_of(epilogue, rows, kept).inverse;
     for (int64_t row = begin; row < end; row++) {
         float *values = y + (row - begin) * width;
         float *normed = kept + row * width;
@@ -97,7 +119,7 @@ PLIM__VECTORISED(batch_rows,
                   float *y, float *kept),
                  (epilogue, rows, begin, end, y, kept))
 
-/* Outside training: by the statistics gathered in it. */
+/* Outside training: with the running statistics. */
 PLIM__KERNEL void running_rows_body(const plim__epilogue_t *epilogue, int64_t begin, int64_t end,
                                     float *restrict y)
 {
@@ -134,7 +156,7 @@ typedef struct statistics {
     const plim__epilogue_t *epilogue;
     int64_t rows;
     const float *y;
-    const double *mean; /* NULL: sums of values are wanted, else of squared distances from it */
+    const double *mean; /* NULL: sums of values; otherwise of squared distances from it */
     double *lanes;      /* (PLIM__LANES, pitch) */
 } statistics_t;
 
@@ -181,7 +203,7 @@ static void statistics_lane(void *context, int worker, int64_t lane)
                     plim__lane_begin(statistics->rows, lane + 1), sums);
 }
 
-/* Means over all rows of what the lanes summed, in `to` (width). */
+/* Means over all rows of the lanes' sums, to `to` (width). */
 static void statistics_means(plim__team_t *team, statistics_t *statistics, double *to)
 {
     const int64_t width = statistics->epilogue->width;
@@ -198,27 +220,25 @@ static void statistics_means(plim__team_t *team, statistics_t *statistics, doubl
 void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *epilogue, int64_t rows,
                            const float *y, float *kept)
 {
-    float *inverse = kept + inverse_at(epilogue, rows);
-    float *mean = kept + mean_at(epilogue, rows);
+    const kept_t parts = kept_of(epilogue, rows, kept);
     const int64_t pitch = plim__epilogue_pitch(epilogue->width);
-    double *sums = (double *)(void *)(kept + lanes_at(epilogue, rows));
-    double *exact_mean = sums, *variance = sums + pitch;
-    statistics_t statistics = {epilogue, rows, y, NULL, sums + 2 * pitch};
+    double *exact_mean = parts.sums, *variance = parts.sums + pitch;
+    statistics_t statistics = {epilogue, rows, y, NULL, parts.sums + 2 * pitch};
     statistics_means(team, &statistics, exact_mean);
     statistics.mean = exact_mean;
     statistics_means(team, &statistics, variance);
     /* PyTorch's running variance is the unbiased one. */
     const double unbiased = rows > 1 ? (double)rows / (double)(rows - 1) : 1.0;
     for (int64_t i = 0; i < epilogue->width; i++) {
-        mean[i] = (float)exact_mean[i];
-        inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
+        parts.mean[i] = (float)exact_mean[i];
+        parts.inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
         float *running_mean = &epilogue->running_mean[i], *running_var = &epilogue->running_var[i];
         *running_mean = (float)(*running_mean * (1 - MOMENTUM) + exact_mean[i] * MOMENTUM);
         *running_var = (float)(*running_var * (1 - MOMENTUM) + variance[i] * unbiased * MOMENTUM);
     }
 }
 
-/* g (width), the gradient behind the norm, becomes the gradient before it; sums are added to. */
+/* Turns g (width), the gradient after the norm, into the gradient before it; adds to the sums. */
 PLIM__KERNEL void layer_back_body(const plim__epilogue_t *epilogue, const float *restrict normed,
                                   float inverse, float *restrict g, float *restrict bias,
                                   float *restrict gamma, float *restrict beta)
@@ -242,7 +262,7 @@ PLIM__VECTORISED(layer_back,
                   float *bias, float *gamma, float *beta),
                  (epilogue, normed, inverse, g, bias, gamma, beta))
 
-/* The rows not yet joined of a sum. */
+/* The rows of a sum that are not joined yet. */
 static float *fresh(const plim__epilogue_back_t *back, int64_t lane, int which)
 {
     return plim__epilogue_lane(back, lane, 2 * which + 1);
@@ -254,7 +274,7 @@ static void layer_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = back->kept + inverse_at(back->epilogue, rows);
+    const float *inverse = kept_of(back->epilogue, rows, back->kept).inverse;
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, 0, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
@@ -327,7 +347,7 @@ static void batch_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = back->kept + inverse_at(back->epilogue, rows);
+    const float *inverse = kept_of(back->epilogue, rows, back->kept).inverse;
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     for (int64_t row = begin; row < end; row++) {

@@ -1,4 +1,4 @@
-/* Rows in another element, and rows added to rows. */
+/* Conversion of rows to another element type, and addition of rows. */
 #include "nn/model_internal.h"
 
 #include "base/half.h"

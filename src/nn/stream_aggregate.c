@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#define SLOPE 0.2f /* of GAT's leaky rectifier below zero */
+#define SLOPE 0.2f /* of GAT's leaky ReLU below zero */
 
 typedef float v4_t __attribute__((vector_size(16), aligned(4)));
 typedef float v8_t __attribute__((vector_size(32), aligned(4)));
@@ -15,23 +15,23 @@ typedef int32_t m4_t __attribute__((vector_size(16), aligned(4)));
 typedef int32_t m8_t __attribute__((vector_size(32), aligned(4)));
 typedef int32_t m16_t __attribute__((vector_size(64), aligned(4)));
 
-void plim__stream_aggregate_begin(const plim__stream_aggregate_t *fold, int64_t count,
+void plim__stream_aggregate_begin(const plim__stream_aggregate_t *rule, int64_t count,
                                   float *states)
 {
-    const int64_t values = count * fold->width;
-    if (fold->kind == PLIM__STREAM_AGGREGATE_SUM) {
+    const int64_t values = count * rule->width;
+    if (rule->kind == PLIM__STREAM_AGGREGATE_SUM) {
         memset(states, 0, (size_t)values * sizeof *states);
         return;
     }
-    if (fold->kind == PLIM__STREAM_AGGREGATE_MAX) {
+    if (rule->kind == PLIM__STREAM_AGGREGATE_MAX) {
         for (int64_t i = 0; i < values; i++)
             states[i] = -INFINITY;
         return;
     }
     for (int64_t i = 0; i < count; i++) {
-        float *state = states + i * fold->width;
-        memset(state, 0, (size_t)fold->width * sizeof *state);
-        for (int head = 0; head < fold->heads; head++)
+        float *state = states + i * rule->width;
+        memset(state, 0, (size_t)rule->width * sizeof *state);
+        for (int head = 0; head < rule->heads; head++)
             state[(int64_t)2 * head] = -INFINITY;
     }
 }
@@ -48,7 +48,7 @@ void plim__stream_aggregate_begin(const plim__stream_aggregate_t *fold, int64_t 
         memcpy(state + column, &sum, sizeof sum);                                                  \
     } while (0)
 
-/* A NaN among the neighbours is passed over, as by a comparison. */
+/* Skips a NaN among the neighbours, as a comparison does. */
 #define MAX_COLUMNS(vector, mask)                                                                  \
     do {                                                                                           \
         vector most, x;                                                                            \
@@ -100,8 +100,8 @@ PLIM__KERNEL void max_rows(const float *rows, int64_t width, const int64_t *plac
         }
 }
 
-/* One neighbour into one head's columns. When its score is the largest so far, what is there is
- * brought down to it. */
+/* Adds one neighbour to one head's columns. When its score is the largest so far, the state is
+ * rescaled to it. */
 PLIM__KERNEL void attend(float score, int64_t columns, const float *z, float *seen, float *sums)
 {
     float weight = 1;
@@ -119,18 +119,18 @@ PLIM__KERNEL void attend(float score, int64_t columns, const float *z, float *se
         sums[j] += weight * z[j];
 }
 
-PLIM__KERNEL void attend_rows(const plim__stream_aggregate_t *fold, const int64_t *places,
+PLIM__KERNEL void attend_rows(const plim__stream_aggregate_t *rule, const int64_t *places,
                               int64_t count, const float *own, float *state)
 {
-    const int64_t scores = 2 * (int64_t)fold->heads;
-    const int64_t columns = fold->width - scores;
-    const int64_t skipped = fold->first % fold->channels; /* of the first head */
-    for (int head = 0; head < fold->heads; head++) {
-        const int64_t begin = head == 0 ? 0 : head * fold->channels - skipped;
-        const int64_t ahead = (head + 1) * fold->channels - skipped;
+    const int64_t scores = 2 * (int64_t)rule->heads;
+    const int64_t columns = rule->width - scores;
+    const int64_t skipped = rule->first % rule->channels; /* of the first head */
+    for (int head = 0; head < rule->heads; head++) {
+        const int64_t begin = head == 0 ? 0 : head * rule->channels - skipped;
+        const int64_t ahead = (head + 1) * rule->channels - skipped;
         const int64_t end = ahead < columns ? ahead : columns;
         for (int64_t i = 0; i < count; i++) {
-            const float *row = fold->rows + places[i] * fold->width;
+            const float *row = rule->rows + places[i] * rule->width;
             const float sum = row[(int64_t)2 * head] + own[(int64_t)2 * head + 1];
             attend(sum > 0 ? sum : sum * SLOPE, end - begin, row + scores + begin,
                    state + (int64_t)2 * head, state + scores + begin);
@@ -138,33 +138,33 @@ PLIM__KERNEL void attend_rows(const plim__stream_aggregate_t *fold, const int64_
     }
 }
 
-PLIM__KERNEL void fold_all_body(const plim__stream_aggregate_t *fold,
+PLIM__KERNEL void fold_all_body(const plim__stream_aggregate_t *rule,
                                 const plim__stream_aggregate_list_t *lists, int64_t count,
                                 const int64_t *places, float *states)
 {
     int64_t begin = 0;
     for (int64_t i = 0; i < count; i++) {
-        float *state = states + lists[i].state * fold->width;
+        float *state = states + lists[i].state * rule->width;
         const int64_t length = lists[i].end - begin;
-        if (fold->kind == PLIM__STREAM_AGGREGATE_SUM)
-            sum_rows(fold->rows, fold->width, places + begin, length, state);
-        else if (fold->kind == PLIM__STREAM_AGGREGATE_MAX)
-            max_rows(fold->rows, fold->width, places + begin, length, state);
+        if (rule->kind == PLIM__STREAM_AGGREGATE_SUM)
+            sum_rows(rule->rows, rule->width, places + begin, length, state);
+        else if (rule->kind == PLIM__STREAM_AGGREGATE_MAX)
+            max_rows(rule->rows, rule->width, places + begin, length, state);
         else
-            attend_rows(fold, places + begin, length, fold->rows + lists[i].own * fold->width,
+            attend_rows(rule, places + begin, length, rule->rows + lists[i].own * rule->width,
                         state);
         begin = lists[i].end;
     }
 }
 
 PLIM__VECTORISED(fold_all,
-                 (const plim__stream_aggregate_t *fold, const plim__stream_aggregate_list_t *lists,
+                 (const plim__stream_aggregate_t *rule, const plim__stream_aggregate_list_t *lists,
                   int64_t count, const int64_t *places, float *states),
-                 (fold, lists, count, places, states))
+                 (rule, lists, count, places, states))
 
-void plim__stream_aggregate_lists(const plim__stream_aggregate_t *fold,
+void plim__stream_aggregate_lists(const plim__stream_aggregate_t *rule,
                                   const plim__stream_aggregate_list_t *lists, int64_t count,
                                   const int64_t *places, float *states)
 {
-    fold_all(fold, lists, count, places, states);
+    fold_all(rule, lists, count, places, states);
 }

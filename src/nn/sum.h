@@ -1,7 +1,7 @@
 /*
  * Sums over an array in an order that does not depend on the instruction set: sixteen partial sums,
- * each of every sixteenth value, then one fixed tree. Written with vectors of the compiler, which
- * takes plain loops of this kind apart the wrong way.
+ * each of every sixteenth value, then one fixed tree. Written with the compiler's vector types,
+ * since it vectorises plain loops of this kind badly.
  */
 #ifndef PLIM_NN_SUM_H
 #define PLIM_NN_SUM_H
@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) double plim__sum_squares(const floa
     return (all[0] + all[1]) + (all[2] + all[3]);
 }
 
-/* The largest, or -infinity of none; NaNs are passed over. */
+/* The largest value, or -infinity without any; skips NaNs. */
 static inline __attribute__((always_inline)) float plim__largest(const float *x, int64_t count)
 {
     plim__eight_t a, b, v, w;
@@ -103,7 +103,7 @@ static inline __attribute__((always_inline)) float plim__largest(const float *x,
     for (int k = 0; k < 8; k++)
         a[k] = b[k] = -INFINITY;
     for (int64_t i = 0; i < count; i += 16) {
-        const float *from = x + (i < count - 16 ? i : count - 16); /* twice does no harm */
+        const float *from = x + (i < count - 16 ? i : count - 16); /* reads some values twice */
         memcpy(&v, from, sizeof v);
         memcpy(&w, from + 8, sizeof w);
         const plim__eight_bits_t more_a = v > a, more_b = w > b;

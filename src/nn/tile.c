@@ -1,6 +1,6 @@
 /*
- * A block of 8 rows and 16 outputs stays in registers over all inputs: per input, one row of the
- * panel is loaded and 8 values are spread.
+ * A block of 8 rows and 16 outputs stays in registers over all inputs: each input loads one row of
+ * the panel and broadcasts 8 values.
  *
  *     packed: | input 0: 16 weights | input 1: 16 weights | … |   a panel, (in, 16)
  */

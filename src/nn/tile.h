@@ -1,7 +1,8 @@
 /*
- * Products of a few rows with a packed weight, for work that is cut into slices of columns by the
- * memory there is: each value is one chain over the inputs, ascending, nothing fused. So its bits
- * depend neither on the slice it falls into nor on the processor, which no library promises.
+ * Products of a few rows with a packed weight, for exact inference, which computes slices of
+ * columns as memory allows. Each value is one chain of additions over the inputs, ascending,
+ * nothing fused: its bits depend neither on the slice nor on the processor, which no library
+ * promises.
  */
 #ifndef PLIM_NN_TILE_H
 #define PLIM_NN_TILE_H
@@ -15,9 +16,8 @@
 /* Bytes of a packed weight. */
 size_t plim__tile_bytes(int64_t in, int64_t out);
 
-/* Packs outputs first … first+count-1 of `packed` from weight (count, in), row after row. A
- * multiple of PLIM__TILE_PANEL in `first` is not needed; places never packed are zero when the
- * memory was. */
+/* Packs outputs first … first+count-1 of `packed` from weight (count, in), row after row. `first`
+ * need not be a multiple of PLIM__TILE_PANEL; places that are never packed must be zero before. */
 void plim__tile_pack(const float *weight, int64_t in, int64_t first, int64_t count, float *packed);
 
 /* y (rows, out) = x (rows, in) W', or y += with `add`. Strides in floats. */

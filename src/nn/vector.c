@@ -11,7 +11,7 @@ void plim__vector_limit(plim__vector_path_t most)
     atomic_store_explicit(&limit, (int)most, memory_order_relaxed);
 }
 
-/* Asked once: the instruction that says so is slow, and slower in a virtual machine. */
+/* Queried once: cpuid is slow, and slower in a virtual machine. */
 static bool avx2_f16c(void)
 {
     enum { UNKNOWN, NO, YES };

@@ -1,7 +1,7 @@
 /*
  * Plain loops for the compiler to vectorise, compiled three times: for the baseline, for AVX2 and
  * for AVX-512, chosen at run time. Sums are written in a fixed order and nothing is fused, so all
- * three give the same bits. AVX2 is taken where there is F16C as well.
+ * three give the same bits. The AVX2 path also needs F16C.
  *
  *     PLIM__KERNEL void scale_body(float *x, float by, int64_t count) { … }
  *     PLIM__VECTORISED(scale, (float *x, float by, int64_t count), (x, by, count))
@@ -20,7 +20,7 @@ typedef enum plim__vector_path {
 /* The best path that this processor has and plim__vector_limit allows. */
 plim__vector_path_t plim__vector_path(void);
 
-/* For tests: no path beyond `most` from now on. */
+/* For tests: limits the path to at most `most`. */
 void plim__vector_limit(plim__vector_path_t most);
 
 #define PLIM__KERNEL static inline __attribute__((always_inline))
