@@ -255,6 +255,119 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                                          const char *run, plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out);
 
+/*
+ * Training as steps, for callers with a loop of their own: plim_train is such a loop. A trainer
+ * holds the model, its optimiser and the position; batches come from a loader of the same plan:
+ *
+ *     plim_loader_create(…); plim_trainer_create(…);
+ *     for each batch, or part of one, that the loader delivers:
+ *         plim_trainer_backward(trainer, batch, 1, &loss);
+ *         behind a batch's last part:
+ *             plim_trainer_gradient(trainer, gradient);   add gradients of other ranks, …
+ *             plim_trainer_update(trainer, gradient);
+ *
+ * The gradient is divided by the labels of the whole batch, whatever part of its seeds was given:
+ * gradients of the parts, or of shares that several processes compute, sum up to the batch's. A
+ * trainer belongs to one thread at a time. Only plim_trainer_create, plim_trainer_save and
+ * plim_trainer_resume take memory, all of it planned.
+ */
+typedef struct plim_trainer plim_trainer_t;
+
+/*
+ * Creates model, optimiser and scratch memory as planned, with the weights that the recipe's seed
+ * gives. Of the settings it uses model, optimiser, loss, metric, the recipe's seed and, where a
+ * schedule needs it, epochs. Create the loader first: what it takes while it is made is free then.
+ * The trainer retains job and dataset. PLIM_ERR_USAGE for settings that the dataset cannot
+ * serve or a plan of other settings; PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_UNSUPPORTED.
+ */
+PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                           const plim_training_t *training, const plim_plan_t *plan,
+                                           plim_trainer_t **trainer_out);
+
+/* Any thread. The last release destroys the trainer; NULL is harmless. */
+PLIM_API void plim_trainer_retain(plim_trainer_t *trainer);
+PLIM_API void plim_trainer_release(plim_trainer_t *trainer);
+
+/*
+ * Computes a batch, a part or a share of one forward and back, and adds its gradient to the
+ * trainer's sum. `batches` is how many batches the coming update takes together (1: each is an
+ * update): each one's mean loss is divided by as many. *loss_out (NULL: not wanted) is the sum of
+ * the losses of the batch's seeds so far, divided by the labels of the whole batch: behind its last
+ * part the batch's mean loss, or its share of it; NAN where the batch has no label, which adds
+ * nothing. PLIM_ERR_DIVERGED when the loss is not finite. PLIM_ERR_BUDGET for a part of a batch
+ * with batch norm. PLIM_ERR_DATA for a batch of another plan, PLIM_ERR_NOMEM.
+ */
+PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
+                                             int64_t batches, double *loss_out);
+
+/* Writes the sum of gradients since the last update, or the last such call, to gradient_out (as
+ * many values as there are weights) and sets it to zero. The order of additions depends on the
+ * batches alone. PLIM_ERR_USAGE when no batch was computed since the last update. */
+PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gradient_out);
+
+/* sum[i] += addend[i], in the order of the array: so sums of several gradients have the same bits
+ * wherever they are computed. Any thread. */
+PLIM_API void plim_gradient_add(float *sum, const float *addend, int64_t count);
+
+/*
+ * One step of the optimiser by this gradient (NULL: by the trainer's own sum, which saves the
+ * caller an array), and moves the position behind the last batch of plim_trainer_backward. Where
+ * none of the batches had a label only the position moves. PLIM_ERR_USAGE when a gradient is given
+ * while the trainer holds one that was not taken, or no batch was computed since the last update.
+ */
+PLIM_API plim_status_t plim_trainer_update(plim_trainer_t *trainer, const float *gradient);
+
+/* Forgets what was computed since the last update: gradients are zero, and batch norm's statistics
+ * as they were. */
+PLIM_API void plim_trainer_discard(plim_trainer_t *trainer);
+
+/* Where training stands: the loader starts there. A new trainer is at epoch 0, step 0; `updates`
+ * counts steps of the optimiser. Outputs may be NULL. */
+PLIM_API void plim_trainer_position(const plim_trainer_t *trainer, int64_t *epoch_out,
+                                    int64_t *step_out, int64_t *updates_out);
+
+/* One tensor of the model. */
+typedef struct plim_parameter {
+    const char *name; /* PyTorch Geometric's; lives as long as the trainer */
+    int num_dims;
+    int64_t shape[4];
+    int64_t count;  /* of values */
+    bool buffer;    /* in the buffers (batch norm's running statistics), not in the weights */
+    int64_t offset; /* of its first value there */
+} plim_parameter_t;
+
+/* How many there are, and the index-th (from 0). PLIM_ERR_USAGE when there is none. */
+PLIM_API int plim_trainer_num_parameters(const plim_trainer_t *trainer);
+PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int index,
+                                              plim_parameter_t *parameter_out);
+
+/*
+ * All weights as one array, parameters in their order without gaps; buffers and the optimiser's
+ * moments (0: Adam's exp_avg or SGD's momentum, 1: exp_avg_sq; NULL where there is none) likewise.
+ * They live as long as the trainer. Whoever writes to them calls plim_trainer_changed before the
+ * next batch.
+ */
+PLIM_API float *plim_trainer_weights(plim_trainer_t *trainer, int64_t *count_out);
+PLIM_API float *plim_trainer_buffers(plim_trainer_t *trainer, int64_t *count_out);
+PLIM_API float *plim_trainer_moments(plim_trainer_t *trainer, int index, int64_t *count_out);
+PLIM_API void plim_trainer_changed(plim_trainer_t *trainer);
+
+/* Score, by the settings' metric, and mean loss over a split, drawn as in epoch 0; NAN for a split
+ * without labels. It changes nothing but the loader's stream. Errors of plim_loader_next. */
+PLIM_API plim_status_t plim_trainer_evaluate(plim_trainer_t *trainer, plim_loader_t *loader,
+                                             plim_split_t split, double *score_out,
+                                             double *loss_out);
+
+/*
+ * Weights, buffers, moments and position as a safetensors file, durable and whole or not at all:
+ * the same as a run's last.safetensors, which plim_trainer_resume reads too. Saving: PLIM_ERR_USAGE
+ * when a batch was computed since the last update; PLIM_ERR_DIVERGED for weights that are not
+ * finite; PLIM_ERR_SPACE, PLIM_ERR_DISK, PLIM_ERR_IO. Resuming: PLIM_ERR_DATA for a damaged file,
+ * another dataset or other settings; the trainer's weights are then undefined.
+ */
+PLIM_API plim_status_t plim_trainer_save(plim_trainer_t *trainer, const char *path);
+PLIM_API plim_status_t plim_trainer_resume(plim_trainer_t *trainer, const char *path);
+
 typedef enum plim_predict_kind {
     PLIM_PREDICT_LOGITS = 0, /* f32 (n, outputs) */
     PLIM_PREDICT_CLASSES,    /* int64 (n) */

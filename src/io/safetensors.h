@@ -52,10 +52,12 @@ plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
 /* Upper bound for the bytes of a file of these tensors, with any notes. */
 int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors);
 
-/* The same into a draft opened for plim__safetensors_most bytes. The caller closes it. */
+/* Writes into a draft that is open already, for plim__safetensors_most bytes. With `commit` the
+ * draft gets its name; without, it can be written once more. The caller closes it. */
 plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
                                             const plim__note_t *notes, int num_notes,
-                                            const plim__tensor_t *tensors, int num_tensors);
+                                            const plim__tensor_t *tensors, int num_tensors,
+                                            bool commit);
 
 typedef struct plim__safetensors plim__safetensors_t;
 

@@ -212,9 +212,9 @@ static plim_status_t pour(sink_t *sink, const char *from, size_t size)
     return PLIM_OK;
 }
 
-/* Writes the whole file and commits it. */
+/* Writes all of it and, with `commit`, cuts it to its exact length and gives it its name. */
 static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t *tensors,
-                          int num_tensors)
+                          int num_tensors, bool commit)
 {
     int64_t bytes = 0;
     seal(page, tensors, num_tensors);
@@ -224,7 +224,7 @@ static plim_status_t fill(sink_t *sink, const page_t *page, const plim__tensor_t
             PLIM_TRY(pour(sink, tensors[i].data, (size_t)bytes));
     }
     PLIM_TRY(flush(sink));
-    return plim__draft_commit(sink->draft, sink->offset);
+    return commit ? plim__draft_commit(sink->draft, sink->offset) : PLIM_OK;
 }
 
 static void lay_out(plim__arena_t *arena, page_t *page, sink_t *sink)
@@ -257,14 +257,16 @@ plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
     plim_status_t status =
         plim__draft_open(path, true, plim__safetensors_most(tensors, num_tensors), &draft);
     if (status == PLIM_OK)
-        status = plim__safetensors_write_draft(job, &draft, notes, num_notes, tensors, num_tensors);
+        status = plim__safetensors_write_draft(job, &draft, notes, num_notes, tensors, num_tensors,
+                                               true);
     plim__draft_close(&draft);
     return status;
 }
 
 plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
                                             const plim__note_t *notes, int num_notes,
-                                            const plim__tensor_t *tensors, int num_tensors)
+                                            const plim__tensor_t *tensors, int num_tensors,
+                                            bool commit)
 {
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__TENSORS_ACCOUNT,
@@ -276,7 +278,7 @@ plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t
     if (status == PLIM_OK)
         status = render(draft->path, notes, num_notes, tensors, num_tensors, &page);
     if (status == PLIM_OK)
-        status = fill(&sink, &page, tensors, num_tensors);
+        status = fill(&sink, &page, tensors, num_tensors, commit);
     plim__arena_destroy(&arena);
     return status;
 }

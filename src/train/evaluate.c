@@ -7,6 +7,8 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "infer/exact.h"
+#include "load/governor.h"
+#include "load/loader_params.h"
 #include "load/order.h"
 #include "load/seeds.h"
 #include "mem/footprint.h"
@@ -51,15 +53,18 @@ static plim_status_t load_weights(plim__session_t *session, const char *run,
     return PLIM_OK;
 }
 
-/* Model and loader for batches. */
+/* Loader and model for batches. The caller destroys the loader, also after an error. */
 static plim_status_t open_sampled(plim__session_t *session, const char *run,
-                                  const plim_inference_t *inference)
+                                  const plim_inference_t *inference, plim_loader_t **loader_out)
 {
     plim__train_plan_t plan;
     char total[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
     PLIM_TRY(plim__evaluation_plan(session->job, session->dataset, &session->training, &plan));
     plim__log(session->job, PLIM_LOG_INFO, "planned: at most %s of %s",
               plim__size_text(plan.total, total), plim__size_text(plan.line, line));
+    PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan.load, loader_out));
+    plim__loader_part_of(*loader_out, plan.phase[PLIM__PHASE_EVALUATE]);
+    plim__session_count_labels(session, *loader_out);
     PLIM_TRY(plim__session_open(session, &plan, false));
     return load_weights(session, run, inference);
 }
@@ -218,13 +223,15 @@ static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
                                       const plim_inference_t *inference, unsigned splits,
                                       double score[3], double loss[3])
 {
-    plim_status_t status = open_sampled(session, run, inference);
+    plim_loader_t *loader = NULL;
+    plim_status_t status = open_sampled(session, run, inference, &loader);
     if (status == PLIM_OK)
         status = check_labels(session, splits);
     for (int split = 0; split < 3 && status == PLIM_OK; split++)
         if ((splits >> split & 1) != 0)
-            status = plim__session_evaluate(session, (plim_split_t)split, 0, &score[split],
+            status = plim__session_evaluate(session, loader, (plim_split_t)split, 0, &score[split],
                                             &loss[split]);
+    plim_loader_destroy(loader);
     return status;
 }
 
@@ -233,6 +240,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                                      unsigned splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3])
 {
+    PLIM_ENTER(job);
     plim_training_t training;
     plim__session_t session;
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
@@ -306,10 +314,15 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
                                      const plim_inference_t *inference, int split,
                                      plim__output_t *output)
 {
-    PLIM_TRY(open_sampled(session, run, inference));
-    plim__loader_keep_order(session->loader);
-    session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
-    return plim__session_pass(session, (plim_split_t)split, 0, take_sampled, output);
+    plim_loader_t *loader = NULL;
+    plim_status_t status = open_sampled(session, run, inference, &loader);
+    if (status == PLIM_OK) {
+        plim__loader_keep_order(loader);
+        session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
+        status = plim__session_pass(session, loader, (plim_split_t)split, 0, take_sampled, output);
+    }
+    plim_loader_destroy(loader);
+    return status;
 }
 
 /* Whether that can be said of these; and of how many. */
@@ -343,6 +356,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                                     plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user)
 {
+    PLIM_ENTER(job);
     plim_training_t training;
     plim__session_t session;
     plim__output_t output;

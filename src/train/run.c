@@ -167,8 +167,7 @@ static void remove_leftovers(const char *directory)
 
 static size_t arena_size(void)
 {
-    return plim__arena_piece(1, sizeof(plim__run_t), 1) +
-           plim__arena_piece(PLIM__TENSORS_MAX, sizeof(plim__tensor_t), 1);
+    return plim__arena_piece(1, sizeof(plim__run_t), 1) + plim__checkpoint_piece();
 }
 
 size_t plim__run_estimate(void)
@@ -187,16 +186,12 @@ static plim_status_t make_run(const plim_job_t *job, const char *path,
     PLIM_TRY(plim__run_path(path, "", probe));
     PLIM_TRY(plim__arena_create(job->ledger, PLIM__RUN_ACCOUNT, arena_size(), &arena));
     plim__run_t *run = plim__arena_carve(&arena, 1, sizeof *run, 1);
-    run->tensors = plim__arena_carve(&arena, PLIM__TENSORS_MAX, sizeof *run->tensors, 1);
+    plim__checkpoint_carve(&run->checkpoint, &arena);
     run->arena = arena;
     run->job = job;
     run->lock_fd = run->metrics.fd = run->timeline.fd = -1;
-    run->machine = plim__machine_here(job);
-    run->training = *training;
-    memcpy(run->fingerprint, dataset->fingerprint, sizeof run->fingerprint);
     memcpy(run->path, path, strlen(path) + 1);
-    plim_status_t status =
-        plim__run_json_settings(job, training, run->settings, sizeof run->settings);
+    plim_status_t status = plim__checkpoint_describe(&run->checkpoint, job, dataset, training);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
@@ -298,8 +293,9 @@ static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *ab
 
 static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
 {
-    plim__run_json_t about = {.machine = run->machine, .training = run->training};
-    memcpy(about.fingerprint, run->fingerprint, sizeof about.fingerprint);
+    plim__run_json_t about = {.machine = run->checkpoint.machine,
+                              .training = run->checkpoint.training};
+    memcpy(about.fingerprint, run->checkpoint.fingerprint, sizeof about.fingerprint);
     if (realpath(dataset_path, about.dataset) == NULL)
         return plim__fail_errno(errno, "cannot find the dataset %s", dataset_path);
     run->made_directory = mkdir(run->path, 0777) == 0;
@@ -330,7 +326,7 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
 static plim_status_t compare(const plim__run_t *run, const plim_training_t *before,
                              const char *path)
 {
-    const plim_training_t *now = &run->training;
+    const plim_training_t *now = &run->checkpoint.training;
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
     PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
@@ -381,20 +377,20 @@ static plim_status_t open_files(plim__run_t *run)
     PLIM_TRY(refuse_strange(run->path));
     PLIM_TRY(lock(run, false));
     PLIM_TRY(plim__run_json_read(run->job, path, &about));
-    if (strcmp(about.fingerprint, run->fingerprint) != 0)
+    if (strcmp(about.fingerprint, run->checkpoint.fingerprint) != 0)
         return plim__fail(
             PLIM_ERR_DATA,
             "%s was trained on another dataset: its fingerprint is %s, this one's %s; "
             "give the dataset that was at %s",
-            run->path, about.fingerprint, run->fingerprint, about.dataset);
+            run->path, about.fingerprint, run->checkpoint.fingerprint, about.dataset);
     PLIM_TRY(compare(run, &about.training, path));
-    plim__machine_compare(run->job, run->path, &about.machine, &run->machine);
+    plim__machine_compare(run->job, run->path, &about.machine, &run->checkpoint.machine);
     remove_leftovers(run->path);
     PLIM_TRY(open_lines(run, false));
     PLIM_TRY(plim__run_lines_mend(&run->timeline));
-    if (plim__run_settings_same(&about.training, &run->training))
+    if (plim__run_settings_same(&about.training, &run->checkpoint.training))
         return PLIM_OK;
-    about.training = run->training;
+    about.training = run->checkpoint.training;
     return plim__run_json_write(run->job, path, &about, false);
 }
 
@@ -434,6 +430,7 @@ plim_status_t plim__run_timeline(plim__run_t *run, const char *line)
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out)
 {
+    PLIM_ENTER(job);
     plim__run_json_t about;
     plim__position_t position = PLIM__POSITION_INIT;
     char path[PLIM__RUN_PATH];

@@ -9,44 +9,9 @@
 #ifndef PLIM_TRAIN_RUN_H
 #define PLIM_TRAIN_RUN_H
 
-#include "nn/optimiser.h"
-
-#include <math.h>
-#include <plimsoll/train.h>
+#include "train/checkpoint.h"
 
 typedef struct plim__run plim__run_t;
-
-/* Where a run stands; with the parameters and moments, all that a resumed run needs. */
-typedef struct plim__position {
-    int64_t epoch;      /* epochs done */
-    int64_t step;       /* steps of the next one done */
-    int64_t updates;    /* optimiser's steps in all */
-    int64_t part_seeds; /* computed at a time, which decides the last bits; 0: whole batches */
-    int64_t part_nodes; /* what they may need before they are halved, which does so too; */
-    int64_t part_edges; /* 0: not known */
-    double loss_sum;    /* of the epoch under way */
-    double loss_seeds;  /* of it that had a label; a part of a seed's values counts as that part */
-    double epoch_loss;  /* of the last whole epoch */
-    int64_t best_epoch; /* 0: none */
-    double best_score[3];  /* NAN where there is none */
-    int64_t waited;        /* evaluations since */
-    int64_t metrics_bytes; /* length of metrics.jsonl */
-    int64_t metrics_crc;   /* CRC-32 of it; -1: unknown */
-    bool ended;            /* by patience */
-} plim__position_t;
-
-/* Of a run that has not begun. */
-#define PLIM__POSITION_INIT                                                                        \
-    {                                                                                              \
-        .best_score = {NAN, NAN, NAN}, .metrics_crc = -1                                           \
-    }
-
-/* Whether patience ends the run here. */
-static inline bool plim__position_ends(const plim__position_t *position,
-                                       const plim_training_t *training)
-{
-    return training->patience > 0 && position->waited >= training->patience;
-}
 
 /* Memory of an open run: tables, and what a checkpoint takes while it is written. */
 size_t plim__run_estimate(void);
@@ -91,6 +56,11 @@ plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *param
  * metrics_crc are set here. */
 plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
                              plim__position_t *position);
+
+/* Writes what plim__run_save would, into a reserved draft that stays one: so the process has held
+ * whatever saving takes, and no file changes. */
+plim_status_t plim__run_rehearse_save(plim__run_t *run, const plim__parameter_t *parameters,
+                                      int count, const plim__position_t *position);
 
 /* best.safetensors anew: values only, and what they reached. To be called before the plim__run_save
  * whose position counts it, or a kill between the two would lose it. */

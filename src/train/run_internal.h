@@ -2,8 +2,6 @@
 #ifndef PLIM_TRAIN_RUN_INTERNAL_H
 #define PLIM_TRAIN_RUN_INTERNAL_H
 
-#include "io/safetensors.h"
-#include "mem/arena.h"
 #include "train/run.h"
 #include "train/run_json.h"
 #include "train/run_lines.h"
@@ -11,7 +9,6 @@
 #define PLIM__RUN_JSON "run.json"
 #define PLIM__RUN_LAST "last.safetensors"
 #define PLIM__RUN_BEST "best.safetensors"
-#define PLIM__RUN_SETTINGS 2048 /* the settings' text */
 
 /* Drafts of one file of the run that wait to be written: their room is taken. Two until the file is
  * there, then one, whose room the next one takes over from the file that it replaces. */
@@ -32,11 +29,7 @@ struct plim__run {
     plim__run_lines_t timeline;
     bool timeline_lost; /* the disk was full: it has no more lines */
     plim__run_drafts_t last, best;
-    plim_training_t training;
-    char fingerprint[17];
-    plim__machine_t machine; /* this one */
-    char settings[PLIM__RUN_SETTINGS];
-    plim__tensor_t *tensors; /* (PLIM__TENSORS_MAX) of the checkpoint being written */
+    plim__checkpoint_t checkpoint; /* settings, dataset and machine of the run */
 };
 
 /* directory/name; PLIM_ERR_USAGE when that is too long. */
@@ -48,12 +41,6 @@ void plim__run_release(plim__run_t *run);
 
 /* Whether a run keeps a file of that name in its directory, or one in the making. */
 bool plim__run_has_file(const char *name);
-
-/* Epochs done, and the one under way. */
-static inline int64_t plim__position_begun(const plim__position_t *position)
-{
-    return position->epoch + (position->step > 0);
-}
 
 /* Where last.safetensors of a run stands; *found_out is false when there is none yet. */
 plim_status_t plim__run_position(const plim_job_t *job, const char *path,

@@ -1,9 +1,7 @@
 #include "train/session.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "load/governor.h"
 #include "load/loader_params.h"
 #include "plan/plan_settings.h"
 
@@ -26,24 +24,11 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
     session_out->training.metric = plim_training_metric(info, training);
 }
 
-/* What this process holds from now on at most: it is made by now, and does not predict. */
-static int64_t most_at_once(const plim__train_plan_t *plan)
-{
-    return plim__max_i64(
-        plim__max_i64(plan->phase[PLIM__PHASE_TRAIN], plan->phase[PLIM__PHASE_EVALUATE]),
-        plan->phase[PLIM__PHASE_CHECKPOINT]);
-}
-
 plim_status_t plim__session_open(plim__session_t *session, const plim__train_plan_t *plan,
                                  bool training)
 {
     plim_ledger_t *ledger = session->job->ledger;
-    /* The loader first: what it takes while it is made is gone before the model's room is there. */
     PLIM_TRY(plim__team_create_for(session->job, plim__job_threads(session->job), &session->team));
-    PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan->load, &session->loader));
-    plim__loader_part_of(session->loader, most_at_once(plan));
-    for (int split = 0; split < 3; split++)
-        session->labelled[split] = plim_loader_labelled(session->loader, (plim_split_t)split);
     session->training.model.recompute = plan->recompute;
     session->params = plim__train_model_params(session->info, &session->training, &plan->load,
                                                training, plim__team_size(session->team));
@@ -54,25 +39,30 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
                               &session->score);
 }
 
+void plim__session_count_labels(plim__session_t *session, const plim_loader_t *loader)
+{
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
+        session->labelled[split] = plim_loader_labelled(loader, (plim_split_t)split);
+}
+
 void plim__session_end(plim__session_t *session)
 {
-    plim_loader_destroy(session->loader);
     plim__score_destroy(session->score);
     plim__model_destroy(session->model);
     plim__team_destroy(session->team);
-    session->loader = NULL;
     session->score = NULL;
     session->model = NULL;
     session->team = NULL;
 }
 
-plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, int64_t epoch,
-                                 plim__session_take_fn take, void *context)
+plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
+                                 plim_split_t split, int64_t epoch, plim__session_take_fn take,
+                                 void *context)
 {
     plim_train_event_t event = {.kind = PLIM_EVENT_EVAL,
                                 .split = split,
                                 .epoch = epoch,
-                                .steps = plim_loader_steps(session->loader, split),
+                                .steps = plim_loader_steps(loader, split),
                                 .loss = NAN,
                                 .score = {NAN, NAN, NAN}};
     const plim__pass_t pass = {.seed = session->training.recipe.seed,
@@ -80,10 +70,10 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, i
     plim__model_output_t output;
     plim_batch_t *batch;
     int64_t first = 0;
-    PLIM_TRY(plim_loader_start(session->loader, split, 0, 0));
+    PLIM_TRY(plim_loader_start(loader, split, 0, 0));
     for (;;) {
         PLIM_TRY(plim__job_check(session->job));
-        PLIM_TRY(plim_loader_next(session->loader, &batch));
+        PLIM_TRY(plim_loader_next(loader, &batch));
         if (batch == NULL)
             return PLIM_OK;
         plim_status_t status = plim__model_forward(session->model, batch, &pass, &output);
@@ -100,8 +90,8 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, i
     }
 }
 
-static plim_status_t add_score(void *context, const plim_batch_t *batch, int64_t first,
-                               const plim__model_output_t *output)
+plim_status_t plim__session_score(void *context, const plim_batch_t *batch, int64_t first,
+                                  const plim__model_output_t *output)
 {
     plim__session_t *session = context;
     (void)first;
@@ -110,15 +100,16 @@ static plim_status_t add_score(void *context, const plim_batch_t *batch, int64_t
     return PLIM_OK;
 }
 
-plim_status_t plim__session_evaluate(plim__session_t *session, plim_split_t split, int64_t epoch,
-                                     double *score_out, double *loss_out)
+plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *loader,
+                                     plim_split_t split, int64_t epoch, double *score_out,
+                                     double *loss_out)
 {
     *score_out = NAN;
     *loss_out = NAN;
-    if (session->labelled[split] == 0)
+    if (plim_loader_labelled(loader, split) == 0)
         return PLIM_OK;
     plim__score_reset(session->score);
-    PLIM_TRY(plim__session_pass(session, split, epoch, add_score, session));
+    PLIM_TRY(plim__session_pass(session, loader, split, epoch, plim__session_score, session));
     *score_out = plim__score_value(session->score);
     *loss_out = plim__score_loss(session->score);
     return PLIM_OK;

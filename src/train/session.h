@@ -1,6 +1,6 @@
 /*
- * A model at work: team, model, loader, and the score of a split; for training, evaluation and
- * prediction alike.
+ * A model at work: the threads that compute, the model, and the score of a split. Training,
+ * evaluation and prediction use it alike; the loader that batches come from is the caller's.
  */
 #ifndef PLIM_TRAIN_SESSION_H
 #define PLIM_TRAIN_SESSION_H
@@ -24,9 +24,8 @@ typedef struct plim__session {
     plim__parameter_t *parameters; /* the model's table */
     int num_parameters;
     plim__score_t *score;
-    plim_loader_t *loader; /* NULL where rows do not come in batches */
-    int64_t labelled[3];   /* seeds of each split that have a label; of the loader's */
-    bool embeddings;       /* passes give them too */
+    int64_t labelled[3]; /* seeds of each split that have a label; set by whoever counts them */
+    bool embeddings;     /* passes give them too */
 } plim__session_t;
 
 /* Settles the settings and remembers who asked; allocates nothing. */
@@ -35,12 +34,16 @@ void plim__session_begin(const plim_job_t *job, const plim_dataset_t *dataset,
                          plim__session_t *session_out);
 
 /*
- * Makes team, model, score and loader as planned; `training` for one with gradients. What was made
- * when it fails, plim__session_end ends. The parameters' values are zero.
+ * Creates team, model and score for batches as planned; `training` for a model with gradients. The
+ * loader comes before: what it needs only while it is made is free again when the model takes its
+ * memory. After an error plim__session_end destroys what was made. The parameters' values are zero.
  */
 plim_status_t plim__session_open(plim__session_t *session, const plim__train_plan_t *plan,
                                  bool training);
 void plim__session_end(plim__session_t *session);
+
+/* Fills in how many seeds of each split have a label, as the loader counts them. */
+void plim__session_count_labels(plim__session_t *session, const plim_loader_t *loader);
 
 /*
  * Takes what a forward pass gave for a part of a batch of a split. `first` is the place of its
@@ -50,13 +53,19 @@ typedef plim_status_t (*plim__session_take_fn)(void *context, const plim_batch_t
                                                int64_t first, const plim__model_output_t *output);
 
 /* A split, batch after batch, drawn as in epoch 0 whatever the epoch, so that scores can be
- * compared; shown to the listener as an evaluation of `epoch`. */
-plim_status_t plim__session_pass(plim__session_t *session, plim_split_t split, int64_t epoch,
-                                 plim__session_take_fn take, void *context);
+ * compared; events show it as an evaluation of `epoch`. The loader's stream is replaced. */
+plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
+                                 plim_split_t split, int64_t epoch, plim__session_take_fn take,
+                                 void *context);
 
-/* The same into a score and a mean loss. NAN for a split that is empty. */
-plim_status_t plim__session_evaluate(plim__session_t *session, plim_split_t split, int64_t epoch,
-                                     double *score_out, double *loss_out);
+/* Adds a batch's outputs to the score: a plim__session_take_fn whose context is the session. */
+plim_status_t plim__session_score(void *context, const plim_batch_t *batch, int64_t first,
+                                  const plim__model_output_t *output);
+
+/* The same into a score and a mean loss; both are NAN for a split without labels. */
+plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *loader,
+                                     plim_split_t split, int64_t epoch, double *score_out,
+                                     double *loss_out);
 
 /* Tells the listener. */
 static inline void plim__session_tell(const plim__session_t *session,

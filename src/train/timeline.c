@@ -10,38 +10,48 @@
 #define LINE_SECONDS 1.0
 
 static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
-                                     const plim__session_t *session)
+                                     const plim_trainer_t *trainer, const plim_loader_t *loader)
 {
     plim__model_times_t model;
     plim_load_stats_t load;
-    plim__model_times(session->model, &model);
-    plim_loader_stats(session->loader, &load);
+    plim__model_times(trainer->session.model, &model);
+    plim_loader_stats(loader, &load);
     return (plim__spent_t){.waiting = load.starved_seconds,
                            .sparse = model.sparse,
                            .dense = model.dense,
                            .finish = model.finish,
-                           .loss = timeline->loss_seconds,
-                           .update = timeline->update_seconds,
+                           .loss = trainer->loss_seconds,
+                           .update = trainer->update_seconds,
                            .evaluation = timeline->evaluation_seconds,
                            .saving = timeline->saving_seconds,
                            .dense_flops = model.dense_flops};
 }
 
-plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__session_t *session,
-                                   plim__run_t *run, const plim__position_t *position, bool force)
+void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,
+                            const plim_loader_t *loader)
 {
+    timeline->at = plim__clock_ns();
+    timeline->steps_then = timeline->steps;
+    timeline->spent = spent_until_now(timeline, trainer, loader);
+}
+
+plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_trainer_t *trainer,
+                                   const plim_loader_t *loader, plim__run_t *run, bool force)
+{
+    const plim__position_t *position = &trainer->position;
+    plim_ledger_t *ledger = trainer->session.job->ledger;
     const int64_t now = plim__clock_ns();
     const double seconds = (double)(now - timeline->at) * 1e-9;
     if (timeline->meter == NULL || (!force && seconds < LINE_SECONDS))
         return PLIM_OK;
     plim_sample_t sample = PLIM_SAMPLE_INIT;
     char line[1024];
-    const int64_t line_bytes = plim__ledger_line(session->job->ledger);
-    const plim__spent_t all = spent_until_now(timeline, session);
+    const int64_t line_bytes = plim__ledger_line(ledger);
+    const plim__spent_t all = spent_until_now(timeline, trainer, loader);
     const plim__spent_t *last = &timeline->spent;
     const double training = seconds - (all.evaluation - last->evaluation);
     const double dense = all.dense - last->dense;
-    const plim__governor_t *governor = plim__loader_governor(session->loader);
+    const plim__governor_t *governor = plim__loader_governor(loader);
     (void)plim_meter_read(timeline->meter, &sample);
     (void)snprintf(line, sizeof line,
                    "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
@@ -60,7 +70,7 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__sessi
                    dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
                    sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
                    sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim__ledger_reserved(session->job->ledger), governor->target, governor->cache);
+                   plim__ledger_reserved(ledger), governor->target, governor->cache);
     timeline->at = now;
     timeline->steps_then = timeline->steps;
     timeline->spent = all;

@@ -4,7 +4,7 @@
 #define PLIM_TRAIN_TIMELINE_H
 
 #include "train/run.h"
-#include "train/session.h"
+#include "train/trainer.h"
 
 #include <plimsoll/meter.h>
 
@@ -20,16 +20,20 @@ typedef struct plim__spent {
 } plim__spent_t;
 
 typedef struct plim__timeline {
-    plim_meter_t *meter; /* NULL: no lines are written */
-    int64_t at;          /* clock of the last line, or of the start */
-    int64_t steps;       /* batches until now … */
-    int64_t steps_then;  /* … and then */
-    plim__spent_t spent; /* then */
-    double loss_seconds, update_seconds, evaluation_seconds, saving_seconds; /* until now */
+    plim_meter_t *meter;                       /* NULL: no lines are written */
+    int64_t at;                                /* clock of the last line, or of the start */
+    int64_t steps;                             /* batches until now … */
+    int64_t steps_then;                        /* … and then */
+    plim__spent_t spent;                       /* then */
+    double evaluation_seconds, saving_seconds; /* until now */
 } plim__timeline_t;
 
+/* Begins anew: the next line is for what is done from now on. */
+void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,
+                            const plim_loader_t *loader);
+
 /* A line for what was done since the last one; without `force` only after a second. */
-plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim__session_t *session,
-                                   plim__run_t *run, const plim__position_t *position, bool force);
+plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_trainer_t *trainer,
+                                   const plim_loader_t *loader, plim__run_t *run, bool force);
 
 #endif

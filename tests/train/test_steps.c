@@ -1,0 +1,297 @@
+/* Training as steps: gradients of parts sum up to the whole's, updates are separate, and a loop of
+ * one's own ends as plim_train does. */
+#include "support/training.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A loader and a trainer over the generated graph. */
+typedef struct bed {
+    plim_job_t job;
+    plim_dataset_t *dataset;
+    plim_plan_t *plan;
+    plim_loader_t *loader;
+    plim_trainer_t *trainer;
+    int64_t count; /* of weights */
+} bed_t;
+
+static void open_bed(const plim_training_t *training, bed_t *bed)
+{
+    bed->job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    assert_ok(plim_dataset_open(&bed->job, test_training_graph(), &bed->dataset));
+    assert_ok(plim_train_plan(&bed->job, bed->dataset, training, NULL, &bed->plan));
+    assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
+    assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
+    (void)plim_trainer_weights(bed->trainer, &bed->count);
+}
+
+static void close_bed(bed_t *bed)
+{
+    plim_trainer_release(bed->trainer);
+    plim_loader_destroy(bed->loader);
+    plim_plan_release(bed->plan);
+    plim_dataset_release(bed->dataset);
+    test_job_end(&bed->job);
+}
+
+static const float *weights_of(bed_t *bed)
+{
+    int64_t count;
+    return plim_trainer_weights(bed->trainer, &count);
+}
+
+static float *make_floats(int64_t count)
+{
+    float *floats = calloc((size_t)count, sizeof(float));
+    assert_non_null(floats);
+    return floats;
+}
+
+/* The gradient and mean loss of one batch, whole or in the parts that it comes in. */
+static float *gradient_of(bed_t *bed, int64_t step, double *loss_out, int *parts_out)
+{
+    float *gradient = make_floats(bed->count);
+    plim_batch_t *batch;
+    bool last = false;
+    *parts_out = 0;
+    assert_ok(plim_loader_start(bed->loader, PLIM_TRAIN, 0, step));
+    while (!last) {
+        assert_ok(plim_loader_next(bed->loader, &batch));
+        last = batch->last_part;
+        assert_ok(plim_trainer_backward(bed->trainer, batch, 1, loss_out));
+        plim_batch_release(batch);
+        ++*parts_out;
+    }
+    assert_ok(plim_trainer_gradient(bed->trainer, gradient));
+    return gradient;
+}
+
+static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
+{
+    plim_training_t training = test_training_small();
+    bed_t whole, parts;
+    double loss, part_loss = 0, loss_sum = 0, length = 0, away = 0;
+    int count;
+    plim_batch_t *batch;
+    (void)state;
+    open_bed(&training, &whole);
+    training.microbatch = 30;
+    open_bed(&training, &parts);
+    float *expected = gradient_of(&whole, 2, &loss, &count);
+    assert_int_equal(count, 1);
+    /* Each part's gradient by itself, added by the caller. */
+    float *sum = make_floats(whole.count), *one = make_floats(whole.count);
+    assert_ok(plim_loader_start(parts.loader, PLIM_TRAIN, 0, 2));
+    for (bool last = false; !last; count++) {
+        assert_ok(plim_loader_next(parts.loader, &batch));
+        last = batch->last_part;
+        assert_ok(plim_trainer_backward(parts.trainer, batch, 1, &part_loss));
+        plim_batch_release(batch);
+        assert_ok(plim_trainer_gradient(parts.trainer, one));
+        plim_gradient_add(sum, one, whole.count);
+        loss_sum = part_loss; /* of the batch so far */
+    }
+    assert_true(count > 3);
+    assert_true(fabs(loss_sum - loss) <= 1e-6 * loss);
+    for (int64_t i = 0; i < whole.count; i++) {
+        length += (double)expected[i] * (double)expected[i];
+        away += pow((double)sum[i] - (double)expected[i], 2);
+    }
+    assert_true(length > 0 && sqrt(away) <= 1e-5 * sqrt(length));
+    /* The trainer's own sum over the parts is the same within rounding, and an update takes it. */
+    assert_ok(plim_trainer_update(parts.trainer, sum));
+    free(expected);
+    free(sum);
+    free(one);
+    close_bed(&whole);
+    close_bed(&parts);
+}
+
+static void test_a_gradient_changes_nothing_until_the_update(void **state)
+{
+    plim_training_t training = test_training_small();
+    bed_t bed, other;
+    double loss, again;
+    int count;
+    int64_t epoch, step, updates;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    open_bed(&training, &bed);
+    open_bed(&training, &other);
+    int64_t num_buffers;
+    const float *buffers = plim_trainer_buffers(bed.trainer, &num_buffers);
+    assert_true(num_buffers > 0);
+    float *before = make_floats(bed.count), *buffers_before = make_floats(num_buffers);
+    memcpy(before, weights_of(&bed), (size_t)bed.count * 4);
+    memcpy(buffers_before, buffers, (size_t)num_buffers * 4);
+    float *gradient = gradient_of(&bed, 0, &loss, &count);
+    assert_true(memcmp(buffers, buffers_before, (size_t)num_buffers * 4) != 0);
+    assert_memory_equal(before, weights_of(&bed), (size_t)bed.count * 4);
+    assert_int_equal(plim_trainer_save(bed.trainer, "nowhere"), PLIM_ERR_USAGE);
+    plim_trainer_discard(bed.trainer);
+    assert_memory_equal(buffers_before, buffers, (size_t)num_buffers * 4);
+    assert_int_equal(plim_trainer_update(bed.trainer, gradient), PLIM_ERR_USAGE);
+    assert_int_equal(plim_trainer_gradient(bed.trainer, gradient), PLIM_ERR_USAGE);
+    plim_trainer_position(bed.trainer, &epoch, &step, &updates);
+    assert_true(epoch == 0 && step == 0 && updates == 0);
+    /* Once more, applied; by an array of the caller's, and by the trainer's own. */
+    float *second = gradient_of(&bed, 0, &again, &count);
+    assert_memory_equal(gradient, second, (size_t)bed.count * 4);
+    assert_true(loss == again);
+    assert_int_equal(plim_trainer_update(bed.trainer, NULL), PLIM_ERR_USAGE);
+    assert_ok(plim_trainer_update(bed.trainer, second));
+    plim_batch_t *batch;
+    assert_ok(plim_loader_start(other.loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim_loader_next(other.loader, &batch));
+    assert_ok(plim_trainer_backward(other.trainer, batch, 1, &loss));
+    plim_batch_release(batch);
+    assert_int_equal(plim_trainer_update(other.trainer, second), PLIM_ERR_USAGE);
+    assert_ok(plim_trainer_update(other.trainer, NULL));
+    assert_true(memcmp(before, weights_of(&bed), (size_t)bed.count * 4) != 0);
+    assert_memory_equal(weights_of(&other), weights_of(&bed), (size_t)bed.count * 4);
+    plim_trainer_position(bed.trainer, &epoch, &step, &updates);
+    assert_true(epoch == 0 && step == 1 && updates == 1);
+    free(before);
+    free(buffers_before);
+    free(gradient);
+    free(second);
+    close_bed(&bed);
+    close_bed(&other);
+}
+
+static void test_weights_are_one_array(void **state)
+{
+    plim_training_t training = test_training_small();
+    bed_t bed;
+    int64_t weights = 0, buffers = 0, num_buffers, num_moments;
+    plim_parameter_t parameter;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    open_bed(&training, &bed);
+    for (int i = 0; i < plim_trainer_num_parameters(bed.trainer); i++) {
+        assert_ok(plim_trainer_parameter(bed.trainer, i, &parameter));
+        int64_t count = 1, *end = parameter.buffer ? &buffers : &weights;
+        for (int k = 0; k < parameter.num_dims; k++)
+            count *= parameter.shape[k];
+        assert_int_equal(parameter.count, count);
+        assert_int_equal(parameter.offset, *end);
+        assert_int_equal(parameter.buffer, strstr(parameter.name, "running") != NULL);
+        *end += count;
+    }
+    assert_int_equal(weights, bed.count);
+    assert_int_equal(plim_trainer_parameter(bed.trainer, -1, &parameter), PLIM_ERR_USAGE);
+    assert_non_null(plim_trainer_buffers(bed.trainer, &num_buffers));
+    assert_int_equal(buffers, num_buffers);
+    assert_non_null(plim_trainer_moments(bed.trainer, 1, &num_moments));
+    assert_int_equal(weights, num_moments);
+    assert_null(plim_trainer_moments(bed.trainer, 2, &num_moments));
+    close_bed(&bed);
+}
+
+/* Steps from the trainer's position on; stops in front of step `until` of the last epoch. */
+static void train_on(bed_t *bed, int64_t epochs, int64_t until)
+{
+    int64_t epoch, step;
+    plim_batch_t *batch;
+    double score, loss;
+    plim_trainer_position(bed->trainer, &epoch, &step, NULL);
+    for (; epoch < epochs; epoch++, step = 0) {
+        assert_ok(plim_loader_start(bed->loader, PLIM_TRAIN, epoch, step));
+        for (;;) {
+            plim_trainer_position(bed->trainer, NULL, &step, NULL);
+            assert_ok(plim_loader_next(bed->loader, &batch));
+            if (batch == NULL || (epoch + 1 == epochs && batch->step == until))
+                break;
+            assert_ok(plim_trainer_backward(bed->trainer, batch, 1, NULL));
+            plim_batch_release(batch);
+            assert_ok(plim_trainer_update(bed->trainer, NULL));
+        }
+        if (batch != NULL) {
+            plim_batch_release(batch);
+            return;
+        }
+        assert_ok(plim_trainer_evaluate(bed->trainer, bed->loader, PLIM_VALID, &score, &loss));
+        assert_true(score > 0 && loss > 0);
+    }
+}
+
+/* Weights, buffers and moments are the same bits. */
+static void assert_same_state(bed_t *one, bed_t *other)
+{
+    int64_t count, other_count;
+    const float *arrays[] = {plim_trainer_weights(one->trainer, &count),
+                             plim_trainer_weights(other->trainer, &other_count)};
+    assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
+    for (int i = 0; i < 2; i++) {
+        arrays[0] = plim_trainer_moments(one->trainer, i, &count);
+        arrays[1] = plim_trainer_moments(other->trainer, i, &other_count);
+        assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
+    }
+    arrays[0] = plim_trainer_buffers(one->trainer, &count);
+    arrays[1] = plim_trainer_buffers(other->trainer, &other_count);
+    assert_memory_equal(arrays[0], arrays[1], (size_t)count * sizeof(float));
+}
+
+static void test_own_loop_saved_and_resumed_ends_as_plim_train(void **state)
+{
+    plim_training_t training = test_training_small();
+    plim_train_result_t result;
+    char path[700], saved[800];
+    bed_t bed, other;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    assert_ok(test_train("by-command", &training, &test_plain_way, &result));
+    open_bed(&training, &bed);
+    train_on(&bed, 2, 5);
+    test_training_path("half.safetensors", path);
+    assert_ok(plim_trainer_save(bed.trainer, path));
+    open_bed(&training, &other);
+    assert_ok(plim_trainer_resume(other.trainer, path));
+    train_on(&bed, training.epochs, -1);
+    train_on(&other, training.epochs, -1);
+    assert_same_state(&bed, &other);
+    close_bed(&other);
+    /* The command's last checkpoint is one that a trainer reads. */
+    open_bed(&training, &other);
+    test_training_path("by-command", path);
+    (void)snprintf(saved, sizeof saved, "%s/last.safetensors", path);
+    assert_ok(plim_trainer_resume(other.trainer, saved));
+    assert_same_state(&bed, &other);
+    close_bed(&other);
+    close_bed(&bed);
+}
+
+static void test_resuming_other_settings_is_refused(void **state)
+{
+    plim_training_t training = test_training_small();
+    char path[700];
+    bed_t bed;
+    (void)state;
+    open_bed(&training, &bed);
+    test_training_path("other.safetensors", path);
+    assert_ok(plim_trainer_save(bed.trainer, path));
+    plim_trainer_retain(bed.trainer);
+    plim_trainer_release(bed.trainer); /* it is still ours */
+    assert_ok(plim_trainer_resume(bed.trainer, path));
+    close_bed(&bed);
+    training.optimiser.rate = 0.5;
+    open_bed(&training, &bed);
+    assert_int_equal(plim_trainer_resume(bed.trainer, path), PLIM_ERR_DATA);
+    assert_int_equal(plim_trainer_resume(bed.trainer, "/nowhere"), PLIM_ERR_IO);
+    close_bed(&bed);
+    plim_trainer_release(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gradients_of_parts_sum_up_to_the_batch),
+        cmocka_unit_test(test_a_gradient_changes_nothing_until_the_update),
+        cmocka_unit_test(test_weights_are_one_array),
+        cmocka_unit_test(test_own_loop_saved_and_resumed_ends_as_plim_train),
+        cmocka_unit_test(test_resuming_other_settings_is_refused),
+    };
+    return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
+}
