@@ -1,4 +1,4 @@
-/* Opening a dataset: dataset.json, and that each file's header and size are what it says. */
+/* Opens a dataset: reads dataset.json and compares each file's header and size with it. */
 #include "store/dataset.h"
 
 #include "base/fail.h"
@@ -17,15 +17,16 @@ struct plim_dataset {
     pid_t process;
     atomic_int count;    /* references */
     plim_job_t job;      /* retained */
-    plim__arena_t arena; /* what this struct, the path and the files' paths lie in */
+    plim__arena_t arena; /* contains this struct and the paths */
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
-    bool is_shape; /* there are no files */
-    char *path;
-    char *file_paths[PLIM__FILES_MAX]; /* as the manifest's files */
+    bool is_shape; /* a dataset without files */
+    const char *path;
+    char *path_copy;                   /* in the arena */
+    char *file_paths[PLIM__FILES_MAX]; /* in the order of the manifest's files */
 };
 
-/* The text of dataset.json, at the start of a new arena. */
+/* Reads the text of dataset.json to the start of a new arena. */
 static plim_status_t read_text(const plim_job_t *job, const char *path, plim__arena_t *arena_out,
                                size_t *size_out)
 {
@@ -35,14 +36,14 @@ static plim_status_t read_text(const plim_job_t *job, const char *path, plim__ar
     if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
             PLIM_ERR_DATA,
-            "there is no %s, so this is not a dataset; `plimsoll import` or `plimsoll "
-            "generate` makes one",
+            "%s does not exist, so this is not a dataset; make one with `plimsoll import` or "
+            "`plimsoll generate`",
             path);
     PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, false, &file));
     if (file.size < 1 || file.size > (int64_t)PLIM__MANIFEST_BYTES) {
         plim__file_close(&file);
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes long, which cannot be a dataset's", path,
-                          (long long)file.size);
+        return plim__fail(PLIM_ERR_DATA, "%s has %lld bytes, which is not possible for a dataset",
+                          path, (long long)file.size);
     }
     plim_status_t status = plim__arena_create(job->ledger, "dataset", (size_t)file.size, &arena);
     if (status == PLIM_OK) {
@@ -78,17 +79,17 @@ plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
     plim__file_t file;
     const char *path = dataset->file_paths[entry - dataset->manifest->files];
     if (dataset->is_shape)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s is only a shape, so %s cannot be read; `plimsoll generate` makes it",
-                          dataset->path, entry->name);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s is only a shape without files, so %s cannot be read; make it with `plimsoll "
+            "generate`",
+            dataset->path, entry->name);
     PLIM_TRY(plim__file_open(path, PLIM__FILE_READ, direct, &file));
     if (file.size != entry->bytes) {
         plim__file_close(&file);
-        return plim__fail(
-            PLIM_ERR_DATA,
-            "%s: %lld bytes long, but %s says %lld; copy the dataset again or make it "
-            "anew",
-            path, (long long)file.size, PLIM__MANIFEST_NAME, (long long)entry->bytes);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %lld bytes, but %s says %lld; copy or make the dataset again",
+                          path, (long long)file.size, PLIM__MANIFEST_NAME, (long long)entry->bytes);
     }
     *file_out = file;
     return PLIM_OK;
@@ -107,7 +108,7 @@ static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *d
     if (status != PLIM_OK)
         return status;
     PLIM_TRY(plim__stream_memory(job, file.path, header, sizeof header, &stream));
-    stream->size = file.size; /* only its front is in memory */
+    stream->size = file.size; /* only its header is in memory */
     status = plim__npy_read(stream, &npy);
     plim__stream_close(stream);
     if (status != PLIM_OK)
@@ -118,42 +119,45 @@ static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *d
         same = npy.shape[i] == entry->shape[i];
     if (!same)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: its header is not what %s says; copy the dataset "
-                          "again or make it anew",
+                          "%s: its header does not match %s; copy or make the dataset again",
                           file.path, PLIM__MANIFEST_NAME);
     return PLIM_OK;
 }
 
-/* The dataset with its paths, in an arena of its own; the manifest is handed to it. */
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim_dataset_t *dataset = draft;
+    const size_t length = strlen(dataset->path);
+    dataset->path_copy = plim__arena_carve(arena, length + 1, 1, 1);
+    for (int i = 0; i < dataset->manifest->num_files; i++)
+        dataset->file_paths[i] =
+            plim__arena_carve(arena, length + strlen(dataset->manifest->files[i].name) + 2, 1, 1);
+}
+
+/* Makes the dataset with its paths; it takes over the manifest. */
 static plim_status_t make_dataset(const plim_job_t *job, const char *path,
                                   plim__arena_t manifest_arena, plim__manifest_t *manifest,
                                   plim_dataset_t **dataset_out)
 {
-    plim__arena_t arena;
-    size_t length = strlen(path);
-    size_t size = plim__arena_piece(1, sizeof **dataset_out, 1) +
-                  plim__arena_piece(length + 1, 1, 1) +
-                  (size_t)manifest->num_files *
-                      plim__arena_piece(length + sizeof manifest->files[0].name + 2, 1, 1);
-    PLIM_TRY(plim__arena_create(job->ledger, "dataset", size, &arena));
-    plim_dataset_t *dataset = plim__arena_carve(&arena, 1, sizeof *dataset, 1);
-    dataset->path = memcpy(plim__arena_carve(&arena, length + 1, 1, 1), path, length + 1);
-    for (int i = 0; i < manifest->num_files; i++) {
-        size_t room = length + strlen(manifest->files[i].name) + 2;
-        dataset->file_paths[i] = plim__arena_carve(&arena, room, 1, 1);
-        (void)snprintf(dataset->file_paths[i], room, "%s/%s", path, manifest->files[i].name);
-    }
-    dataset->process = getpid();
+    const size_t length = strlen(path);
+    plim_dataset_t draft = {.process = getpid(),
+                            .job = *job,
+                            .manifest_arena = manifest_arena,
+                            .manifest = manifest,
+                            .path = path};
+    plim_dataset_t *dataset;
+    PLIM_TRY(plim__object_create(job->ledger, "dataset", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &dataset));
+    dataset->path = memcpy(dataset->path_copy, path, length + 1);
+    for (int i = 0; i < manifest->num_files; i++)
+        (void)snprintf(dataset->file_paths[i], length + strlen(manifest->files[i].name) + 2,
+                       "%s/%s", path, manifest->files[i].name);
     atomic_init(&dataset->count, 1);
-    dataset->job = *job;
     plim_job_retain(job);
     manifest->info.size = sizeof manifest->info;
     manifest->info.source = manifest->source;
     manifest->info.options = manifest->options;
     manifest->info.version = manifest->version;
-    dataset->arena = arena;
-    dataset->manifest_arena = manifest_arena;
-    dataset->manifest = manifest;
     *dataset_out = dataset;
     return PLIM_OK;
 }
@@ -170,7 +174,8 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
             PLIM_ERR_USAGE,
-            "there is no directory %s; `plimsoll import` or `plimsoll generate` makes a dataset",
+            "the directory %s does not exist; make a dataset with `plimsoll import` or `plimsoll "
+            "generate`",
             path);
     int length = snprintf(name, sizeof name, "%s/%s", path, PLIM__MANIFEST_NAME);
     if (length < 0 || (size_t)length >= sizeof name)
@@ -197,8 +202,7 @@ plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *nam
 {
     plim__arena_t arena;
     plim_dataset_t *dataset;
-    PLIM_TRY(plim__arena_create(job->ledger, "dataset", plim__arena_piece(1, sizeof *manifest, 1),
-                                &arena));
+    PLIM_TRY(plim__arena_create(job->ledger, "dataset", sizeof *manifest, &arena));
     plim__manifest_t *copy = plim__arena_carve(&arena, 1, sizeof *copy, 1);
     *copy = *manifest;
     plim_status_t status = plim__manifest_from_shape(copy, name);
@@ -218,7 +222,7 @@ bool plim__dataset_is_shape(const plim_dataset_t *dataset)
     return dataset->is_shape;
 }
 
-/* References are counted in what is const to everybody else. */
+/* The count changes in datasets that are const otherwise. */
 static atomic_int *count_of(const plim_dataset_t *dataset)
 {
     return &((plim_dataset_t *)(uintptr_t)dataset)->count;

@@ -22,12 +22,12 @@ plim_status_t plim__dataset_check(const plim_dataset_t *dataset);
 
 const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 
-/* The directory's path; a shape's name. */
+/* The path of the directory, or the name of a shape. */
 const char *plim__dataset_path(const plim_dataset_t *dataset);
 
 /*
- * A dataset of no files: num_nodes, num_classes, max_degree, degrees and the files' names, types
- * and shapes are taken from the manifest, the rest follows. Opening a file of it is PLIM_ERR_USAGE.
+ * Makes a dataset without files from num_nodes, num_classes, max_degree, degrees and the files'
+ * names, types and shapes in the manifest. Opening a file of it is PLIM_ERR_USAGE.
  */
 plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *name,
                                           const plim__manifest_t *manifest,
@@ -35,9 +35,8 @@ plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *nam
 bool plim__dataset_is_shape(const plim_dataset_t *dataset);
 
 /*
- * Opens the file of an entry of the dataset's manifest for reading; its size is checked, its data
- * begins at PLIM__NPY_HEADER. The dataset must outlive the file. PLIM_ERR_IO, or PLIM_ERR_DATA when
- * the size is not what dataset.json says.
+ * Opens the file of a manifest entry for reading. Its data begins at PLIM__NPY_HEADER. The dataset
+ * must outlive the file. PLIM_ERR_IO, PLIM_ERR_DATA when its size does not match dataset.json.
  */
 plim_status_t plim__dataset_file_open(const plim_dataset_t *dataset,
                                       const plim__manifest_file_t *entry, bool direct,

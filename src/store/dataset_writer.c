@@ -1,6 +1,6 @@
 /*
- * The columns' files lie in a staging directory until dataset.json is complete. A closed column
- * stays as its entry in dataset.json: a small arena with the checksums, in the writer's list.
+ * The columns' files are in a staging directory until dataset.json is complete. A closed column
+ * keeps its entry for dataset.json: a small arena with the checksums, in the writer's list.
  */
 #include "store/dataset_writer.h"
 
@@ -17,31 +17,31 @@
 #define ACCOUNT "dataset writer"
 
 struct plim__column {
-    plim__arena_t arena; /* what this struct lies in */
+    plim__arena_t arena; /* contains this struct */
     plim__column_t *next;
     plim__writer_t *file; /* NULL once closed */
     char path[PATH_MAX];
     plim__manifest_file_t entry;
-    bool open_ended; /* shape[0] is settled by the close */
+    bool open_ended; /* shape[0] is set by the close */
     bool complete;   /* closed without an error */
     int64_t max_bytes;
-    int64_t written;   /* of data, without the header */
-    const void *space; /* handed out for plim__column_advance */
+    int64_t written;   /* bytes of data, without the header */
+    const void *space; /* from plim__column_space, for plim__column_advance */
     uint64_t *checksums;
     /* For indptr: */
     bool counts_degrees;
     bool ascending;
-    int64_t last; /* offset seen last; -1 before the first */
+    int64_t last; /* the last offset; -1 before the first */
     int64_t max_degree;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
-    unsigned char carry[8]; /* an offset that came in two pieces */
+    unsigned char carry[8]; /* an offset split between two writes */
 };
 
 struct plim__dataset_writer {
     plim__arena_t arena;
     plim_job_t job;
     plim__staging_t staging;
-    plim__column_t *columns; /* the one opened last first */
+    plim__column_t *columns; /* the last opened one first */
     plim__manifest_t manifest;
 };
 
@@ -67,26 +67,22 @@ const char *plim__dataset_staging(const plim__dataset_writer_t *writer)
     return writer->staging.path;
 }
 
-static size_t checksum_slots(int64_t max_bytes)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    return (size_t)(max_bytes / PLIM__CHECKSUM_BYTES) + 2;
-}
-
-static size_t column_size(int64_t max_bytes)
-{
-    return plim__arena_piece(1, sizeof(plim__column_t), 1) +
-           plim__arena_piece(checksum_slots(max_bytes), sizeof(uint64_t), 1);
+    plim__column_t *column = draft;
+    const size_t checksums = (size_t)(column->max_bytes / PLIM__CHECKSUM_BYTES) + 2;
+    column->checksums = plim__arena_carve(arena, checksums, sizeof(uint64_t), 1);
 }
 
 size_t plim__column_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_bytes)
 {
-    size_t sum;
-    size_t own = plim__round_up(column_size(max_bytes), PLIM__PAGE);
-    size_t file = plim__writer_estimate(kind, buffer, max_bytes + PLIM__NPY_HEADER);
-    return plim__add_size(own, file, &sum) ? sum : SIZE_MAX;
+    plim__column_t column = {.max_bytes = max_bytes};
+    return plim__add_saturating_size(
+        plim__object_bytes(lay_out, &column, sizeof column),
+        plim__writer_estimate(kind, buffer, max_bytes + PLIM__NPY_HEADER));
 }
 
-/* Bytes of one row: of everything but the first dimension. */
+/* Bytes of one row: the product of all dimensions but the first. */
 static bool row_bytes(const plim__manifest_file_t *entry, int64_t *bytes_out)
 {
     plim__manifest_file_t row = *entry;
@@ -102,11 +98,11 @@ static plim_status_t header_of(const plim__manifest_file_t *entry,
     plim__npy_t npy = {.type = entry->type, .num_dims = entry->num_dims};
     memcpy(npy.shape, entry->shape, sizeof npy.shape);
     if (!plim__manifest_count(entry, &npy.count))
-        return plim__fail(PLIM_ERR_USAGE, "%s: a shape that no file can have", entry->name);
+        return plim__fail(PLIM_ERR_USAGE, "%s has an impossible shape", entry->name);
     return plim__npy_header(&npy, header_out);
 }
 
-/* The entry's name, type and shape; a first dimension of -1 is 0 for now. */
+/* Makes the entry: name, type and shape. A first dimension of -1 is 0 until the close. */
 static plim_status_t make_entry(const plim__dataset_writer_t *writer, const char *name,
                                 plim__dtype_t type, int num_dims, const int64_t *shape,
                                 plim__manifest_file_t *entry_out)
@@ -115,12 +111,12 @@ static plim_status_t make_entry(const plim__dataset_writer_t *writer, const char
     int64_t bytes;
     int length = snprintf(entry.name, sizeof entry.name, "%s.npy", name);
     if (length < 0 || (size_t)length >= sizeof entry.name || !plim__manifest_name_valid(entry.name))
-        return plim__fail(PLIM_ERR_USAGE, "'%s' cannot be a column's name", name);
+        return plim__fail(PLIM_ERR_USAGE, "'%s' is not a possible name of a column", name);
     int others = 0;
     for (const plim__column_t *column = writer->columns; column != NULL; column = column->next) {
         others++;
         if (strcmp(column->entry.name, entry.name) == 0)
-            return plim__fail(PLIM_ERR_USAGE, "the column '%s' was opened before", name);
+            return plim__fail(PLIM_ERR_USAGE, "the column '%s' is already open", name);
     }
     if (others == PLIM__FILES_MAX || num_dims < 1 || num_dims > PLIM__NPY_DIMS)
         return plim__fail(PLIM_ERR_USAGE, "the column '%s' is one too many, or has %d dimensions",
@@ -129,8 +125,7 @@ static plim_status_t make_entry(const plim__dataset_writer_t *writer, const char
     if (shape[0] == -1)
         entry.shape[0] = 0;
     if (!row_bytes(&entry, &bytes))
-        return plim__fail(PLIM_ERR_USAGE, "the column '%s' has a shape that no file can have",
-                          name);
+        return plim__fail(PLIM_ERR_USAGE, "the column '%s' has an impossible shape", name);
     *entry_out = entry;
     return PLIM_OK;
 }
@@ -139,27 +134,19 @@ plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name
                                 plim__dtype_t type, int num_dims, const int64_t *shape,
                                 int64_t max_bytes, size_t buffer, plim__column_t **column_out)
 {
-    plim__manifest_file_t entry;
-    plim__arena_t arena;
     unsigned char header[PLIM__NPY_HEADER];
+    plim__column_t draft = {.max_bytes = max_bytes, .ascending = true, .last = -1}, *column;
     if (max_bytes < 0 || max_bytes > INT64_MAX / 2)
-        return plim__fail(PLIM_ERR_USAGE, "the column '%s' of %lld bytes", name,
+        return plim__fail(PLIM_ERR_USAGE, "the column '%s' cannot have %lld bytes", name,
                           (long long)max_bytes);
-    PLIM_TRY(make_entry(writer, name, type, num_dims, shape, &entry));
-    PLIM_TRY(header_of(&entry, header));
-    PLIM_TRY(plim__arena_create(writer->job.ledger, ACCOUNT, column_size(max_bytes), &arena));
-    plim__column_t *column = plim__arena_carve(&arena, 1, sizeof *column, 1);
-    column->arena = arena;
-    column->checksums =
-        plim__arena_carve(&column->arena, checksum_slots(max_bytes), sizeof(uint64_t), 1);
-    column->entry = entry;
-    column->open_ended = shape[0] == -1;
-    column->max_bytes = max_bytes;
-    column->counts_degrees = strcmp(entry.name, "indptr.npy") == 0 && type == PLIM__NPY_I64;
-    column->ascending = true;
-    column->last = -1;
-    int length =
-        snprintf(column->path, sizeof column->path, "%s/%s", writer->staging.path, entry.name);
+    PLIM_TRY(make_entry(writer, name, type, num_dims, shape, &draft.entry));
+    PLIM_TRY(header_of(&draft.entry, header));
+    draft.open_ended = shape[0] == -1;
+    draft.counts_degrees = strcmp(draft.entry.name, "indptr.npy") == 0 && type == PLIM__NPY_I64;
+    PLIM_TRY(plim__object_create(writer->job.ledger, ACCOUNT, lay_out, &draft, sizeof draft,
+                                 &draft.arena, &column));
+    int length = snprintf(column->path, sizeof column->path, "%s/%s", writer->staging.path,
+                          column->entry.name);
     plim_status_t status =
         length < 0 || (size_t)length >= sizeof column->path
             ? plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", writer->staging.target)
@@ -183,7 +170,7 @@ static void count_degrees(plim__column_t *column, const int64_t *offsets, size_t
     int64_t last = column->last;
     for (size_t i = 0; i < count; i++) {
         int64_t offset = offsets[i];
-        if (last < 0) { /* the first one, or one after which nothing matters */
+        if (last < 0) { /* the first offset, or after an error */
             column->ascending = column->ascending && offset == 0;
         } else if (offset < last) {
             column->ascending = false;
@@ -197,17 +184,17 @@ static void count_degrees(plim__column_t *column, const int64_t *offsets, size_t
     column->last = last;
 }
 
-/* What was appended to indptr at `written`, in pieces that need not end with a whole offset. */
+/* Counts the degrees of bytes appended to indptr; writes may end inside an offset. */
 static void watch_offsets(plim__column_t *column, const unsigned char *bytes, size_t size)
 {
     int64_t offsets[512];
-    size_t held = (size_t)(column->written % 8);
-    if (held > 0) {
-        size_t missing = 8 - held < size ? 8 - held : size;
-        memcpy(column->carry + held, bytes, missing);
+    size_t carried = (size_t)(column->written % 8);
+    if (carried > 0) {
+        size_t missing = 8 - carried < size ? 8 - carried : size;
+        memcpy(column->carry + carried, bytes, missing);
         bytes += missing;
         size -= missing;
-        if (held + missing < 8)
+        if (carried + missing < 8)
             return;
         memcpy(offsets, column->carry, 8);
         count_degrees(column, offsets, 1);
@@ -222,10 +209,10 @@ static void watch_offsets(plim__column_t *column, const unsigned char *bytes, si
     memcpy(column->carry, bytes, size);
 }
 
-static plim_status_t check_room(const plim__column_t *column, size_t size)
+static plim_status_t check_space(const plim__column_t *column, size_t size)
 {
     if (size > (size_t)(column->max_bytes - column->written))
-        return plim__fail(PLIM_ERR_USAGE, "%s: more than the %lld bytes it was opened for",
+        return plim__fail(PLIM_ERR_USAGE, "%s: longer than the %lld bytes it was opened for",
                           column->entry.name, (long long)column->max_bytes);
     return PLIM_OK;
 }
@@ -234,7 +221,7 @@ plim_status_t plim__column_write(plim__column_t *column, const void *from, size_
 {
     if (size == 0)
         return PLIM_OK;
-    PLIM_TRY(check_room(column, size));
+    PLIM_TRY(check_space(column, size));
     if (column->counts_degrees)
         watch_offsets(column, from, size);
     column->written += (int64_t)size;
@@ -250,31 +237,31 @@ plim_status_t plim__column_space(plim__column_t *column, void **to_out, size_t *
 
 plim_status_t plim__column_advance(plim__column_t *column, size_t size)
 {
-    PLIM_TRY(check_room(column, size));
+    PLIM_TRY(check_space(column, size));
     if (column->counts_degrees)
         watch_offsets(column, column->space, size);
     column->written += (int64_t)size;
     return plim__writer_advance(column->file, size);
 }
 
-/* The shape that was promised, or that came to be. */
+/* Sets the first dimension if it is open, and checks the shape. */
 static plim_status_t settle_shape(plim__column_t *column)
 {
     plim__manifest_file_t *entry = &column->entry;
     int64_t row, bytes;
     if (!row_bytes(entry, &row))
-        return plim__fail(PLIM_ERR_USAGE, "%s: a shape that no file can have", entry->name);
+        return plim__fail(PLIM_ERR_USAGE, "%s has an impossible shape", entry->name);
     if (column->open_ended && row > 0)
         entry->shape[0] = column->written / row;
     if (!plim__mul_i64(entry->shape[0], row, &bytes) || bytes != column->written)
-        return plim__fail(PLIM_ERR_USAGE, "%s: %lld bytes were written, which is not its shape's",
+        return plim__fail(PLIM_ERR_USAGE, "%s: the %lld bytes written do not match its shape",
                           entry->name, (long long)column->written);
     if (column->counts_degrees && !column->ascending)
-        return plim__fail(PLIM_ERR_USAGE, "%s: the offsets do not ascend from 0", entry->name);
+        return plim__fail(PLIM_ERR_USAGE, "%s: its offsets do not ascend from 0", entry->name);
     return PLIM_OK;
 }
 
-/* The final shape's header, the file's end, and the checksums. */
+/* Writes the header of the final shape, finishes the file and keeps its checksums. */
 static plim_status_t finish_file(plim__column_t *column)
 {
     plim__manifest_file_t *entry = &column->entry;
@@ -300,7 +287,7 @@ plim_status_t plim__column_close(plim__column_t *column)
     return status;
 }
 
-/* Everything that dataset.json says, from the columns and the facts. */
+/* Makes the manifest from the columns and the facts. */
 static plim_status_t make_manifest(plim__dataset_writer_t *writer,
                                    const plim__dataset_facts_t *facts)
 {
@@ -316,7 +303,7 @@ static plim_status_t make_manifest(plim__dataset_writer_t *writer,
     manifest->version = PLIM_VERSION;
     for (const plim__column_t *column = writer->columns; column != NULL; column = column->next) {
         if (!column->complete)
-            return plim__fail(PLIM_ERR_USAGE, "%s: %s was not closed, or failed to",
+            return plim__fail(PLIM_ERR_USAGE, "%s: %s was not closed, or closing it failed",
                               writer->staging.target, column->entry.name);
         manifest->files[manifest->num_files++] = column->entry;
         if (column->counts_degrees)
@@ -329,7 +316,7 @@ static plim_status_t make_manifest(plim__dataset_writer_t *writer,
     plim__manifest_sort(manifest);
     PLIM_TRY(plim__manifest_settle(manifest, writer->staging.target));
     if (offsets != NULL && offsets->last != manifest->info.num_edges)
-        return plim__fail(PLIM_ERR_DATA, "%s: indptr.npy ends with %lld for %lld edges",
+        return plim__fail(PLIM_ERR_DATA, "%s: indptr.npy ends with %lld, but there are %lld edges",
                           writer->staging.target, (long long)offsets->last,
                           (long long)manifest->info.num_edges);
     return PLIM_OK;
@@ -358,7 +345,7 @@ plim_status_t plim__dataset_finish(plim__dataset_writer_t *writer,
         status = write_manifest(writer);
     if (status == PLIM_OK)
         status = plim__staging_commit(&writer->staging);
-    plim__dataset_abandon(writer); /* after a commit it frees, and removes nothing */
+    plim__dataset_abandon(writer); /* after a commit it only frees */
     return status;
 }
 

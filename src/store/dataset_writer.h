@@ -1,12 +1,12 @@
 /*
- * Writing a dataset directory: columns from front to back, several at a time, then one commit.
+ * Writes a dataset directory: columns front to back, several at a time, then one commit.
  *
  *     begin ─► column_open ─► column_write … ─► column_close   (any number of columns)
  *           ─► finish (dataset.json, commit)
  *
- * Columns may be written at the same time by different threads, one thread a column at a time;
- * everything else is called by one thread at a time. The directory's bytes follow from the columns'
- * bytes and the facts alone, not from the order in which the columns are opened and closed.
+ * Different threads may write different columns at the same time; one thread at a time calls the
+ * other functions. The bytes of the directory depend on the columns' bytes and the facts only, not
+ * on the order in which columns are opened and closed.
  */
 #ifndef PLIM_STORE_DATASET_WRITER_H
 #define PLIM_STORE_DATASET_WRITER_H
@@ -19,7 +19,7 @@
 typedef struct plim__dataset_writer plim__dataset_writer_t;
 typedef struct plim__column plim__column_t;
 
-/* Facts for dataset.json that the columns do not tell by themselves. */
+/* Facts for dataset.json that do not follow from the columns. */
 typedef struct plim__dataset_facts {
     int64_t num_nodes;
     int64_t num_graphs;   /* 0: one graph; else there is a column graph_indptr */
@@ -31,23 +31,21 @@ typedef struct plim__dataset_facts {
 } plim__dataset_facts_t;
 
 /*
- * Makes the staging directory beside `target`, which is copied. Whether there is room on the disk
- * is the caller's question. The job's ledger must outlive the writer. Errors as
- * plim__staging_begin's, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: 20 KiB, and 12 KiB for each
- * column (more for those of many gigabytes: 8 bytes each 64 MiB) from its opening to the end.
+ * Creates the staging directory beside `target`. The caller checks the disk space. The job's ledger
+ * must outlive the writer. Errors of plim__staging_begin, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory:
+ * 20 KiB, and 12 KiB a column (plus 8 bytes for each 64 MiB) until the end.
  */
 plim_status_t plim__dataset_begin(const plim_job_t *job, const char *target,
                                   plim__dataset_writer_t **writer_out);
 
-/* Where the columns are being written, for files that need a neighbour. Lives as long as the
- * writer. */
+/* The staging directory, for temporary files. Valid as long as the writer. */
 const char *plim__dataset_staging(const plim__dataset_writer_t *writer);
 
 /*
  * Opens NAME.npy for `name` = "indptr", "indices", "features", "labels", "train", … with the given
- * type and shape. shape[0] may be -1: it is then settled by what has been written when the column
- * is closed (the header is rewritten). `max_bytes`: of the array's data at most; `buffer` as for
- * plim__writer_create. PLIM_ERR_USAGE when the name was opened before or can be no file's.
+ * type and shape. shape[0] may be -1; closing the column then sets it by the bytes written.
+ * `max_bytes`: maximum bytes of data; `buffer` as for plim__writer_create. PLIM_ERR_USAGE when the
+ * name was opened before or is impossible.
  */
 plim_status_t plim__column_open(plim__dataset_writer_t *writer, const char *name,
                                 plim__dtype_t type, int num_dims, const int64_t *shape,
@@ -64,16 +62,16 @@ plim_status_t plim__column_space(plim__column_t *column, void **to_out, size_t *
 plim_status_t plim__column_advance(plim__column_t *column, size_t size);
 
 /*
- * Makes the file durable and takes its checksums into the dataset; the column is the writer's from
- * then on, also on failure. A size that is not the shape's, or an indptr that does not ascend from
- * 0, is PLIM_ERR_USAGE.
+ * Makes the file durable and keeps its checksums. The writer owns the column from then on, also on
+ * failure. PLIM_ERR_USAGE when the size does not match the shape, or an indptr does not ascend from
+ * 0.
  */
 plim_status_t plim__column_close(plim__column_t *column);
 
 /*
- * Writes dataset.json and commits. PLIM_ERR_DATA when columns and facts do not fit together
- * (docs/format.md has the rules), PLIM_ERR_USAGE when a column is still open. On failure everything
- * is removed. Frees the writer in either case.
+ * Writes dataset.json and commits. PLIM_ERR_DATA when columns and facts do not match (see
+ * docs/format.md), PLIM_ERR_USAGE when a column is still open. On failure everything is removed.
+ * Frees the writer in any case.
  */
 plim_status_t plim__dataset_finish(plim__dataset_writer_t *writer,
                                    const plim__dataset_facts_t *facts);

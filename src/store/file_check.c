@@ -3,13 +3,13 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-#define XXH_INLINE_ALL /* its state lies in ours */
+#define XXH_INLINE_ALL /* for the size of XXH3_state_t */
 #include <xxhash.h>
 
-#define READ_BYTES ((int64_t)1 << 20) /* at a time, so that little is in page cache */
+#define READ_BYTES ((int64_t)1 << 20) /* bytes of one read, which bounds the page cache in use */
 
-_Static_assert(sizeof(XXH3_state_t) <= sizeof((plim__file_check_t *)0)->state, "it fits");
-_Static_assert(_Alignof(XXH3_state_t) <= _Alignof(plim__file_check_t), "it is aligned");
+_Static_assert(sizeof(XXH3_state_t) <= sizeof((plim__file_check_t *)0)->state, "the state fits");
+_Static_assert(_Alignof(XXH3_state_t) <= _Alignof(plim__file_check_t), "the state is aligned");
 
 static XXH3_state_t *state_of(plim__file_check_t *check)
 {
@@ -33,14 +33,14 @@ plim_status_t plim__file_check_fail(const plim__file_t *file, const plim__manife
 {
     const int64_t start = number * PLIM__CHECKSUM_BYTES;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: damaged somewhere in the bytes %lld to %lld: their checksum is %016llx, "
-                      "not %016llx; copy the dataset again or make it anew",
+                      "%s is damaged in the bytes %lld to %lld: their checksum is %016llx, not "
+                      "%016llx; copy or make the dataset again",
                       file->path, (long long)start,
                       (long long)plim__min_i64(start + PLIM__CHECKSUM_BYTES, entry->bytes) - 1,
                       (unsigned long long)found, (unsigned long long)entry->checksums[number]);
 }
 
-/* The checksum of the piece that ends here. */
+/* Compares the checksum of the piece that ends here. */
 static plim_status_t compare(plim__file_check_t *check)
 {
     const int64_t number = (check->at - 1) / PLIM__CHECKSUM_BYTES;
@@ -71,7 +71,7 @@ plim_status_t plim__file_check_end(plim__file_check_t *check)
 {
     if (check->at == check->entry->bytes)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes were read, but it has %lld", check->file->path,
+    return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes were read instead of %lld", check->file->path,
                       (long long)check->at, (long long)check->entry->bytes);
 }
 

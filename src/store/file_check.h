@@ -1,7 +1,6 @@
 /*
- * A file's checksums compared while it is read from front to back: dataset.json has one for each
- * PLIM__CHECKSUM_BYTES of it, its header included. XXH3 takes a fraction of the time that any disk
- * needs to deliver the bytes.
+ * Compares a file's checksums while it is read front to back. dataset.json has one for each
+ * PLIM__CHECKSUM_BYTES of the file, its header included. XXH3 is several times faster than disks.
  */
 #ifndef PLIM_STORE_FILE_CHECK_H
 #define PLIM_STORE_FILE_CHECK_H
@@ -9,28 +8,28 @@
 #include "store/dataset.h"
 
 typedef struct plim__file_check {
-    _Alignas(64) unsigned char state[640]; /* XXH3's */
+    _Alignas(64) unsigned char state[640]; /* of XXH3 */
     const plim__manifest_file_t *entry;
     const plim__file_t *file; /* for its path */
-    int64_t at;               /* bytes seen */
+    int64_t at;               /* bytes so far */
 } plim__file_check_t;
 
-/* Begins with the file's header, which is read here. PLIM_ERR_IO. */
+/* Begins: reads the file's header. PLIM_ERR_IO. */
 plim_status_t plim__file_check_begin(plim__file_check_t *check, const plim__file_t *file,
                                      const plim__manifest_file_t *entry);
 
-/* The next bytes of the file. PLIM_ERR_DATA naming the piece that is damaged. */
+/* Adds the next bytes of the file. PLIM_ERR_DATA, naming the damaged piece. */
 plim_status_t plim__file_check_add(plim__file_check_t *check, const void *data, size_t size);
 
-/* After the last byte. PLIM_ERR_DATA, also when not all bytes came. */
+/* After the last byte. PLIM_ERR_DATA when bytes are missing. */
 plim_status_t plim__file_check_end(plim__file_check_t *check);
 
-/* The error for bytes whose checksum is `found`: those of the number-th checksum. */
+/* Reports a piece with the checksum `found`. */
 plim_status_t plim__file_check_fail(const plim__file_t *file, const plim__manifest_file_t *entry,
                                     int64_t number, uint64_t found);
 
-/* Reads an array whole, all but its header, to `to`, its checksums compared. For small ones: in
- * pieces, by one thread. PLIM_ERR_IO, PLIM_ERR_DATA. */
+/* Reads a whole array without its header and compares its checksums. For small arrays: one thread
+ * reads it. PLIM_ERR_IO, PLIM_ERR_DATA. */
 plim_status_t plim__dataset_read_whole(const plim_dataset_t *dataset,
                                        const plim__manifest_file_t *entry, void *to);
 

@@ -1,12 +1,11 @@
 /*
- * Reading a dataset's files, in parallel and once: checksums, invariants and statistics of the same
- * bytes while they are at hand.
+ * Reads a dataset's files once, in parallel, for checksums, invariants and statistics together.
  *
- *     files ─► pieces (a checksum's bytes each, or a sample) ─► workers: read ahead, hash, scan
- *           ─► joined in the pieces' order ─► report
+ *     files ─► pieces (the bytes of a checksum, or a sample) ─► workers: read ahead, hash, scan
+ *           ─► joined in the order of the pieces ─► report
  *
- * Pieces are taken in an order in which each file comes after those it is judged by (indices after
- * indptr), and the error of the first piece in that order is the one reported.
+ * A file comes after those that it is checked against (indices after indptr). The error of the
+ * first piece in that order is reported.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -20,17 +19,16 @@
 
 #include <string.h>
 
-#define XXH_INLINE_ALL /* its state lies in our arena */
+#define XXH_INLINE_ALL /* for the size of XXH3_state_t */
 #include <xxhash.h>
 
 #define DEPTH 4                      /* blocks read ahead by a worker */
-#define BLOCK_MOST ((size_t)1 << 20) /* bytes of a block when there is room … */
-#define BLOCK_MIN ((size_t)64 << 10) /* … and when there is little */
+#define BLOCK_MOST ((size_t)1 << 20) /* largest and */
+#define BLOCK_MIN ((size_t)64 << 10) /* smallest bytes of a block */
 #define SAMPLE_PIECES 64
 #define SAMPLE_BYTES ((int64_t)256 << 10)
 
-/* One file, and how it is gone through: piece i is [i * stride, i * stride + length), cut at the
- * end. */
+/* One file and its pieces: piece i is [i * stride, i * stride + length), up to the end. */
 typedef struct source {
     plim__file_t file;
     const plim__manifest_file_t *entry;
@@ -62,7 +60,7 @@ typedef struct inspection {
     source_t sources[PLIM__FILES_MAX];
     int64_t num_pieces;
     int64_t bytes_total;
-    int64_t bytes_done; /* moved by take alone */
+    int64_t bytes_done; /* written by take_piece only */
 } inspection_t;
 
 static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
@@ -98,7 +96,7 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
     return rule;
 }
 
-/* 0 first: offsets, what is judged by nothing else, indices, values. */
+/* Order of the files: degrees' offsets, files checked by themselves, indices, values. */
 static int turn_of(const plim__scan_rule_t *rule)
 {
     return rule->degrees                      ? 0
@@ -107,8 +105,8 @@ static int turn_of(const plim__scan_rule_t *rule)
                                               : 1;
 }
 
-/* What is read of a file without `whole`: all, a sample of it, or nothing. */
-static void lay_out(source_t *source, bool whole)
+/* Without `whole`, all of a file is read, or a sample, or nothing. */
+static void choose_pieces(source_t *source, bool whole)
 {
     const int64_t bytes = source->entry->bytes;
     bool sampled = source->rule.kind == PLIM__SCAN_VALUES && bytes > SAMPLE_PIECES * SAMPLE_BYTES;
@@ -146,7 +144,7 @@ static plim_status_t open_sources(inspection_t *inspection)
                                .rule = rule_of(manifest, &manifest->files[i])};
             if (turn_of(&source.rule) != turn)
                 continue;
-            lay_out(&source, inspection->whole);
+            choose_pieces(&source, inspection->whole);
             source.first_piece = inspection->num_pieces;
             PLIM_TRY(
                 plim__dataset_file_open(inspection->dataset, source.entry, true, &source.file));
@@ -176,7 +174,7 @@ static void submit(const inspection_t *inspection, worker_t *worker, const sourc
     plim__engine_flush(worker->engine);
 }
 
-/* Hashes and scans one block; the file's header is hashed only. */
+/* Hashes and scans one block; the file's header is only hashed. */
 static plim_status_t digest(worker_t *worker, const source_t *source, const char *block,
                             size_t size, int64_t at)
 {
@@ -198,7 +196,7 @@ static plim_status_t read_piece(const inspection_t *inspection, worker_t *worker
     for (int64_t at = start; at < asked && at < end; at += block, slot = (slot + 1) % DEPTH) {
         plim_status_t read = plim__engine_wait(worker->engine, &worker->ops[slot]);
         if (status != PLIM_OK)
-            continue; /* the rest is only waited for */
+            continue; /* only wait for the rest */
         status = read;
         if (status == PLIM_OK)
             status = digest(worker, source, worker->blocks[slot],
@@ -225,8 +223,8 @@ static plim_status_t report_finding(const inspection_t *inspection, const source
     if (finding[0] == '\0')
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA, "%s: %s%s", source->file.path, finding,
-                      inspection->whole ? ", though its checksums agree; make the dataset anew"
-                                        : "; --verify says whether the file is damaged");
+                      inspection->whole ? ", though its checksums match; make the dataset again"
+                                        : "; use --verify to see whether the file is damaged");
 }
 
 static plim_status_t make_piece(void *context, int number, int64_t piece)
@@ -268,7 +266,7 @@ static plim_status_t take_piece(void *context, int number, int64_t piece)
     return report_finding(inspection, source, worker->scan.finding);
 }
 
-/* The degree that `numerator` of `denominator` nodes do not exceed. */
+/* The smallest degree that numerator/denominator of the nodes do not exceed. */
 static int64_t quantile(const int64_t *cells, int64_t num_nodes, int numerator, int denominator)
 {
     __int128 wanted = ((__int128)num_nodes * numerator + denominator - 1) / denominator;
@@ -291,7 +289,7 @@ static plim_status_t report_degrees(const inspection_t *inspection, const plim__
     if (tally->degree_max != info->max_degree ||
         memcmp(report->degrees_log2, manifest->degrees, sizeof manifest->degrees) != 0)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s/%s: its degrees are not those of indptr.npy; make the dataset anew",
+                          "%s/%s: its degrees do not match indptr.npy; make the dataset again",
                           plim__dataset_path(inspection->dataset), PLIM__MANIFEST_NAME);
     report->degree_mean = (double)info->num_edges / (double)info->num_nodes;
     report->degree_min = tally->degree_min;
@@ -306,7 +304,7 @@ static plim_status_t report_degrees(const inspection_t *inspection, const plim__
     return PLIM_OK;
 }
 
-/* The most frequent classes; of equally frequent ones the smaller number first. */
+/* The most frequent classes; ties by the smaller class. */
 static void report_classes(const plim_dataset_info_t *info, const plim__tally_t *tally,
                            plim_dataset_report_t *report)
 {
@@ -358,66 +356,64 @@ static plim_status_t make_report(inspection_t *inspection, plim_dataset_report_t
     return PLIM_OK;
 }
 
-static size_t worker_size(size_t block)
+static worker_t lay_out_worker(plim__arena_t *arena, size_t block)
 {
-    return plim__scan_estimate() + plim__arena_piece(1, sizeof(worker_t), 1) +
-           plim__arena_piece(1, sizeof(XXH3_state_t), 1) +
-           DEPTH * plim__arena_piece(1, block, PLIM__PAGE);
+    worker_t worker = {.engine = NULL};
+    plim__scan_carve(&worker.scan, arena);
+    worker.state = plim__arena_carve(arena, 1, sizeof *worker.state, 1);
+    for (int i = 0; i < DEPTH; i++)
+        worker.blocks[i] = plim__arena_carve(arena, 1, block, PLIM__PAGE);
+    return worker;
 }
 
-/* As many workers as threads, with large blocks; less of both under a low line. */
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    inspection_t *inspection = draft;
+    const size_t workers = (size_t)inspection->num_workers;
+    inspection->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    for (size_t i = 0; i < workers; i++) {
+        const worker_t worker = lay_out_worker(arena, inspection->block);
+        if (inspection->workers != NULL)
+            inspection->workers[i] = worker;
+    }
+    (void)plim__arena_carve(arena, workers, PLIM__STACK_BYTES, 1); /* counts the threads' stacks */
+}
+
+/* Memory of an inspection with its engines. */
+static size_t estimate(const plim_job_t *job, int workers, size_t block)
+{
+    inspection_t draft = {.num_workers = workers, .block = block};
+    return plim__object_bytes(lay_out, &draft, sizeof draft) +
+           (size_t)workers * plim__engine_estimate(job->io_engine, DEPTH);
+}
+
+/* As many workers as threads, with large blocks; fewer and smaller ones under a low limit. */
 static void choose_size(const plim_job_t *job, int *workers_out, size_t *block_out)
 {
-    int64_t available = plim__ledger_available(job->ledger) - (int64_t)sizeof(inspection_t) -
-                        2 * (int64_t)PLIM__PAGE;
-    size_t engine = plim__engine_estimate(job->io_engine, DEPTH);
-    int most = plim__job_threads(job);
-    for (size_t block = BLOCK_MOST;; block /= 2) {
-        int64_t fit = available / (int64_t)(worker_size(block) + engine + PLIM__STACK_BYTES);
-        *block_out = block;
-        *workers_out = fit < 1 ? 1 : (int)plim__min_i64(fit, most);
-        if (fit >= 1 || block == BLOCK_MIN)
-            return;
-    }
+    const int64_t available = plim__ledger_available(job->ledger);
+    *workers_out = plim__job_threads(job);
+    *block_out = BLOCK_MOST;
+    while (*workers_out > 1 && (int64_t)estimate(job, *workers_out, *block_out) > available)
+        --*workers_out;
+    while (*block_out > BLOCK_MIN && (int64_t)estimate(job, *workers_out, *block_out) > available)
+        *block_out /= 2;
 }
 
 static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset, bool whole,
                             inspection_t **inspection_out)
 {
-    plim__arena_t arena;
-    int workers;
-    size_t block;
-    choose_size(job, &workers, &block);
-    size_t engines = (size_t)workers * plim__engine_estimate(job->io_engine, DEPTH);
-    /* The threads' stacks are on the ledger with it, though they lie elsewhere. */
-    size_t size = plim__arena_piece(1, sizeof(inspection_t), 1) +
-                  (size_t)workers * (worker_size(block) + PLIM__STACK_BYTES);
-    if (plim__ledger_available(job->ledger) < (int64_t)(size + engines + PLIM__PAGE)) {
-        (void)plim__ledger_refuse(job->ledger, "the dataset", "inspecting it",
-                                  size + engines + PLIM__PAGE);
+    inspection_t draft = {.job = job, .dataset = dataset, .whole = whole};
+    choose_size(job, &draft.num_workers, &draft.block);
+    const size_t bytes = estimate(job, draft.num_workers, draft.block);
+    if (plim__ledger_available(job->ledger) < (int64_t)bytes) {
+        (void)plim__ledger_refuse(job->ledger, "the dataset", "inspecting it", bytes);
         return PLIM_ERR_BUDGET;
     }
-    PLIM_TRY(plim__arena_create(job->ledger, "inspect", size, &arena));
-    inspection_t *inspection = plim__arena_carve(&arena, 1, sizeof *inspection, 1);
-    inspection->job = job;
-    inspection->dataset = dataset;
-    inspection->whole = whole;
-    inspection->block = block;
-    inspection->num_workers = workers;
-    inspection->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
-    for (int i = 0; i < workers; i++) {
-        worker_t *worker = &inspection->workers[i];
-        plim__scan_carve(&worker->scan, &arena);
-        worker->state = plim__arena_carve(&arena, 1, sizeof *worker->state, 1);
-        for (int j = 0; j < DEPTH; j++)
-            worker->blocks[j] = plim__arena_carve(&arena, 1, block, PLIM__PAGE);
-    }
-    inspection->arena = arena;
-    *inspection_out = inspection;
-    return PLIM_OK;
+    return plim__object_create(job->ledger, "inspect", lay_out, &draft, sizeof draft, &draft.arena,
+                               inspection_out);
 }
 
-/* That no split holds an id twice: what the scans, which see a file in pieces, do not show. */
+/* Checks that no split has an id twice, which the scans of pieces do not see. */
 static plim_status_t check_splits(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     static const char *const names[] = {"train.npy", "valid.npy", "test.npy"};
@@ -455,8 +451,7 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
     for (int i = 0; i < inspection->num_workers; i++)
         plim__engine_destroy(inspection->workers[i].engine);
     close_sources(inspection);
-    plim__arena_t arena = inspection->arena;
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&inspection->arena);
     return status == PLIM_OK && whole ? check_splits(job, dataset) : status;
 }
 

@@ -1,4 +1,4 @@
-/* What a manifest must agree with, whether it was read or is about to be written. */
+/* Checks of a manifest, the same for reading and writing. */
 #include "store/manifest.h"
 
 #include "base/bounds.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL /* its state has a size only then */
+#define XXH_INLINE_ALL /* for the size of XXH3_state_t */
 #include <xxhash.h>
 
 const plim__manifest_file_t *plim__manifest_find(const plim__manifest_t *manifest, const char *name)
@@ -52,12 +52,12 @@ static plim_status_t check_file(const plim__manifest_file_t *file, const char *n
 {
     int64_t count, bytes;
     if (!plim__manifest_name_valid(file->name))
-        return plim__fail(PLIM_ERR_DATA, "%s: '%s' is not a name for one of its files", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: '%s' is not a possible name of a file", name,
                           file->name);
     if (!plim__manifest_count(file, &count) ||
         !plim__mul_i64(count, (int64_t)plim__dtype_size(file->type), &bytes) ||
         !plim__add_i64(bytes, PLIM__NPY_HEADER, &bytes) || bytes != file->bytes)
-        return plim__fail(PLIM_ERR_DATA, "%s: %s cannot be %lld bytes long with its type and shape",
+        return plim__fail(PLIM_ERR_DATA, "%s: %s cannot have %lld bytes with its type and shape",
                           name, file->name, (long long)file->bytes);
     if (file->num_checksums != (bytes - 1) / PLIM__CHECKSUM_BYTES + 1)
         return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld checksums for %lld bytes", name,
@@ -65,23 +65,24 @@ static plim_status_t check_file(const plim__manifest_file_t *file, const char *n
     return PLIM_OK;
 }
 
-/* The file `name`, of `num_dims` dimensions and `rows` rows (-1: any number). */
+/* Checks that the file has `num_dims` dimensions and `rows` rows (-1: any number). */
 static plim_status_t expect(const plim__manifest_file_t *file, int num_dims, int64_t rows,
                             const char *name)
 {
     if (file->num_dims != num_dims || (rows >= 0 && file->shape[0] != rows))
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: %s should have %d dimension%s, the first of %lld, but has %d, the "
-                          "first of %lld",
-                          name, file->name, num_dims, num_dims == 1 ? "" : "s",
-                          (long long)(rows >= 0 ? rows : file->shape[0]), file->num_dims,
-                          (long long)(file->num_dims > 0 ? file->shape[0] : 1));
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: %s must have %d dimension%s, the first of %lld, but has %d, the first "
+            "of %lld",
+            name, file->name, num_dims, num_dims == 1 ? "" : "s",
+            (long long)(rows >= 0 ? rows : file->shape[0]), file->num_dims,
+            (long long)(file->num_dims > 0 ? file->shape[0] : 1));
     return PLIM_OK;
 }
 
 static plim_status_t bad_type(const plim__manifest_file_t *file, const char *name)
 {
-    return plim__fail(PLIM_ERR_DATA, "%s: %s may not hold %s", name, file->name,
+    return plim__fail(PLIM_ERR_DATA, "%s: %s must not have the type %s", name, file->name,
                       plim__dtype_name(file->type));
 }
 
@@ -89,7 +90,7 @@ static plim_status_t check_columns(const plim__manifest_file_t *file, const char
 {
     if (file->shape[1] >= 1 && file->shape[1] <= PLIM__COLUMNS_MAX)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld columns; from 1 to %lld can be read", name,
+    return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld columns; 1 to %lld are supported", name,
                       file->name, (long long)file->shape[1], (long long)PLIM__COLUMNS_MAX);
 }
 
@@ -105,7 +106,7 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
         return plim__fail(PLIM_ERR_DATA, "%s: %s is missing", name,
                           indptr == NULL ? "indptr.npy" : "indices.npy");
     if (info->num_nodes < 1 || info->num_nodes > PLIM__ITEMS_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld nodes", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes, %lld, is out of range", name,
                           (long long)info->num_nodes);
     PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, name));
     if (indptr->type != PLIM__NPY_I64)
@@ -115,7 +116,7 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
         return bad_type(indices, name);
     info->num_edges = indices->shape[0];
     if (info->num_edges > PLIM__ITEMS_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: a dataset of %lld edges", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: the number of edges, %lld, is out of range", name,
                           (long long)info->num_edges);
     info->index_type = indices->type == PLIM__NPY_I32 ? PLIM_I32 : PLIM_I64;
 
@@ -144,7 +145,8 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
     info->num_features = 0;
     info->feature_type = (plim_dtype_t)0;
     if (!isfinite(info->feature_error) || info->feature_error < 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: a feature error of %g", name, info->feature_error);
+        return plim__fail(PLIM_ERR_DATA, "%s: the feature error, %g, is out of range", name,
+                          info->feature_error);
     if (features == NULL)
         return PLIM_OK;
     PLIM_TRY(expect(features, 2, info->num_nodes, name));
@@ -177,13 +179,13 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
         info->num_targets = labels->type == PLIM__NPY_F32 ? labels->shape[1] : 0;
     }
     if (info->num_classes < 0 || info->num_classes > PLIM__NUM_CLASSES_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes; there are at most %lld", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes; at most %lld are supported", name,
                           (long long)info->num_classes, (long long)PLIM__NUM_CLASSES_MAX);
     if (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but labels that are not of classes",
-                          name, (long long)info->num_classes);
+        return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but its labels are not classes", name,
+                          (long long)info->num_classes);
     if (info->multi_label && info->num_targets < 2)
-        return plim__fail(PLIM_ERR_DATA, "%s: multi-label, but %lld columns of values", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: multi-label, but with %lld columns of values", name,
                           (long long)info->num_targets);
     for (int i = 0; i < 3; i++) {
         const plim__manifest_file_t *split = plim__manifest_find(manifest, splits[i]);
@@ -209,17 +211,18 @@ static plim_status_t check_degrees(const plim__manifest_t *manifest, const char 
     int last = 0;
     for (int i = 0; i < PLIM_DEGREE_BUCKETS; i++) {
         if (manifest->degrees[i] < 0 || !plim__add_i64(sum, manifest->degrees[i], &sum))
-            return plim__fail(PLIM_ERR_DATA, "%s: the degrees' histogram makes no sense", name);
+            return plim__fail(PLIM_ERR_DATA, "%s: the histogram of degrees has impossible counts",
+                              name);
         if (manifest->degrees[i] > 0)
             last = i;
     }
     if (sum != info->num_nodes || info->max_degree < 0 || info->max_degree > info->num_edges ||
         plim__degree_bucket(info->max_degree) != last)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: the degrees' histogram (of %lld nodes) does not agree with %lld "
-                          "nodes and a greatest degree of %lld",
-                          name, (long long)sum, (long long)info->num_nodes,
-                          (long long)info->max_degree);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: the histogram of degrees (of %lld nodes) does not match %lld nodes and a "
+            "maximum degree of %lld",
+            name, (long long)sum, (long long)info->num_nodes, (long long)info->max_degree);
     return PLIM_OK;
 }
 

@@ -1,4 +1,4 @@
-/* dataset.json read as what it is: a stranger's file. */
+/* Parses dataset.json, which is untrusted. */
 #include "store/manifest_json.h"
 
 #include "base/check.h"
@@ -28,7 +28,7 @@ static plim_status_t get_text(const json_t *object, const char *key, const char 
 {
     const json_t *value = json_object_get(object, key);
     if (!json_is_string(value))
-        return wrong(name, key, "a text");
+        return wrong(name, key, "a string");
     *text_out = json_string_value(value);
     return PLIM_OK;
 }
@@ -39,17 +39,18 @@ static plim_status_t check_version(const json_t *root, const char *name, int *fo
     const char *kind = "";
     PLIM_TRY(get_text(root, "plimsoll", name, &kind));
     if (strcmp(kind, "dataset") != 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: describes a %.40s, not a dataset", name, kind);
+        return plim__fail(PLIM_ERR_DATA, "%s describes a %.40s, not a dataset", name, kind);
     PLIM_TRY(get_count(root, "format", name, &format));
     PLIM_TRY(get_count(root, "readable_by", name, &readable_by));
     if (format < 1 || readable_by < 1 || readable_by > format || format > INT32_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: format %lld, readable by %lld", name,
-                          (long long)format, (long long)readable_by);
+        return plim__fail(PLIM_ERR_DATA, "%s: impossible versions: format %lld, readable by %lld",
+                          name, (long long)format, (long long)readable_by);
     if (readable_by > PLIM__FORMAT)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: its format %lld needs a reader of format %lld, this one is of %d; "
-                          "use a newer plimsoll",
-                          name, (long long)format, (long long)readable_by, PLIM__FORMAT);
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s: its format %lld needs a reader of format %lld, but this version reads %d; "
+            "use a newer plimsoll",
+            name, (long long)format, (long long)readable_by, PLIM__FORMAT);
     *format_out = (int)format;
     return PLIM_OK;
 }
@@ -88,12 +89,12 @@ static plim_status_t parse_file(const json_t *object, const char *name, plim__ar
         return wrong(name, "files", "a list of objects");
     PLIM_TRY(get_text(object, "name", name, &own));
     if (!plim__manifest_name_valid(own))
-        return plim__fail(PLIM_ERR_DATA, "%s: '%.100s' is not a name for one of its files", name,
+        return plim__fail(PLIM_ERR_DATA, "%s: '%.100s' is not a possible name of a file", name,
                           own);
     memcpy(file_out->name, own, strlen(own) + 1);
     PLIM_TRY(get_text(object, "dtype", name, &type));
     if (!find_type(type, &file_out->type))
-        return plim__fail(PLIM_ERR_DATA, "%s: %s holds '%.40s', which is no type", name, own, type);
+        return plim__fail(PLIM_ERR_DATA, "%s: %s has the unknown type '%.40s'", name, own, type);
     PLIM_TRY(get_count(object, "bytes", name, &file_out->bytes));
     if (!json_is_array(shape) || json_array_size(shape) > PLIM__NPY_DIMS)
         return wrong(name, "shape", "a list of at most 4 counts");
@@ -130,7 +131,7 @@ static plim_status_t parse_degrees(const json_t *root, const char *name, plim__m
     return PLIM_OK;
 }
 
-/* All of it, settled; `said` is what the text claims, which must be what follows from the files. */
+/* Compares the counts and types in the text, `said`, with those that follow from the files. */
 static plim_status_t check_said(const json_t *root, const char *name,
                                 const plim_dataset_info_t *said, const plim_dataset_info_t *info)
 {
@@ -140,7 +141,7 @@ static plim_status_t check_said(const json_t *root, const char *name,
         int64_t claim = *(const int64_t *)(const void *)((const char *)said + count->offset);
         int64_t fact = *(const int64_t *)(const void *)((const char *)info + count->offset);
         if (claim != fact)
-            return plim__fail(PLIM_ERR_DATA, "%s: \"%s\" is %lld, but its files say %lld", name,
+            return plim__fail(PLIM_ERR_DATA, "%s: \"%s\" is %lld, but its files give %lld", name,
                               count->key, (long long)claim, (long long)fact);
     }
     PLIM_TRY(get_text(root, "index_type", name, &index_type));
@@ -150,9 +151,9 @@ static plim_status_t check_said(const json_t *root, const char *name,
     if (strcmp(index_type, plim__manifest_type_name(info->index_type)) != 0 ||
         strcmp(feature_type, plim__manifest_type_name(info->feature_type)) != 0 ||
         strcmp(label_kind, plim__manifest_label_name(info->label_kind)) != 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: its types are not those of its files", name);
+        return plim__fail(PLIM_ERR_DATA, "%s: its types do not match its files", name);
     if (strcmp(fingerprint, info->fingerprint) != 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: its fingerprint is not that of its checksums", name);
+        return plim__fail(PLIM_ERR_DATA, "%s: its fingerprint does not match its checksums", name);
     return PLIM_OK;
 }
 
@@ -182,7 +183,7 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
         size_t length = strlen(text) + 1;
         char *copy = plim__arena_carve(arena, length, 1, 1);
         if (copy == NULL)
-            return wrong(name, keys[i], "a text");
+            return wrong(name, keys[i], "a string");
         *texts[i] = memcpy(copy, text, length);
     }
     if (!json_is_array(files) || json_array_size(files) > PLIM__FILES_MAX)
@@ -195,7 +196,7 @@ static plim_status_t parse_root(const json_t *root, const char *name, plim__aren
     return check_said(root, name, &said, &manifest->info);
 }
 
-/* What the manifest takes of its arena: itself, its texts and its checksums. */
+/* Size of the arena: the manifest, its texts and its checksums. */
 static size_t manifest_size(const json_t *root)
 {
     const json_t *provenance = json_object_get(root, "provenance");
@@ -216,7 +217,7 @@ static plim_status_t parse_json(const plim_job_t *job, const json_t *root, const
 {
     plim__arena_t arena;
     if (!json_is_object(root))
-        return plim__fail(PLIM_ERR_DATA, "%s: not a JSON object", name);
+        return plim__fail(PLIM_ERR_DATA, "%s is not a JSON object", name);
     PLIM_TRY(plim__arena_create(job->ledger, "dataset", manifest_size(root), &arena));
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
     plim_status_t status = parse_root(root, name, &arena, manifest);
@@ -236,13 +237,14 @@ plim_status_t plim__manifest_parse(const plim_job_t *job, const char *text, size
     json_error_t error;
     int account;
     if (size > PLIM__MANIFEST_BYTES)
-        return plim__fail(PLIM_ERR_DATA, "%s: %zu bytes long, which no dataset needs", name, size);
+        return plim__fail(PLIM_ERR_DATA, "%s has %zu bytes, more than any dataset needs", name,
+                          size);
     size_t memory = plim__json_memory(text, size);
     PLIM_TRY(plim__ledger_reserve(job->ledger, "json", memory, &account));
     json_t *root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     plim_status_t status;
     if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
-        status = plim__fail(PLIM_ERR_NOMEM, "%s: the system refused memory to read it", name);
+        status = plim__fail(PLIM_ERR_NOMEM, "%s: out of memory while reading it", name);
     else if (root == NULL)
         status = plim__fail(PLIM_ERR_DATA, "%s: line %d, column %d: %s", name, error.line,
                             error.column, error.text);
@@ -259,7 +261,7 @@ plim_status_t plim__manifest_check_seal(const char *text, size_t size, const cha
         return PLIM_OK;
     return plim__fail(
         PLIM_ERR_DATA,
-        "%s: not as it was written (its own checksum, the last line, does not agree); "
-        "copy the dataset again or make it anew",
+        "%s was changed or damaged: its checksum, in the last line, does not match; copy or make "
+        "the dataset again",
         name);
 }

@@ -1,4 +1,4 @@
-/* dataset.json's text: the same bytes for the same manifest, on every machine. */
+/* Renders dataset.json: the same bytes for the same manifest on every machine. */
 #include "store/manifest_json.h"
 
 #include "base/fail.h"
@@ -42,7 +42,7 @@ const char *plim__manifest_label_name(plim_label_kind_t kind)
     return kind == PLIM_LABELS_CLASSES ? "classes" : kind == PLIM_LABELS_VALUES ? "values" : "none";
 }
 
-/* A provenance text with what is no UTF-8 (a path is any bytes) replaced by '?'. */
+/* A provenance text. A path may not be UTF-8; other bytes are then replaced by '?'. */
 static json_t *text_of(char *text)
 {
     json_t *value = json_string(text);
@@ -90,7 +90,7 @@ static json_t *degrees_of(const plim__manifest_t *manifest)
     return NULL;
 }
 
-/* NULL when the system has no memory for it. `texts`: source, options, version. */
+/* NULL when out of memory. `texts`: source, options, version. */
 static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
 {
     const plim_dataset_info_t *info = &manifest->info;
@@ -114,7 +114,7 @@ static json_t *root_of(const plim__manifest_t *manifest, char *texts[3])
                   "provenance", "source", text_of(texts[0]), "options", text_of(texts[1]),
                   "version", text_of(texts[2]), "files", files);
     complete &= json_object_update(root, rest) == 0;
-    if (info->multi_label) /* only then, so that other datasets keep their bytes */
+    if (info->multi_label) /* only then, so that the bytes of other datasets stay the same */
         complete &= json_object_set_new(root, "multi_label", json_true()) == 0;
     json_decref(rest);
     if (complete)
@@ -143,8 +143,7 @@ static plim_status_t seal(page_t *page)
 {
     if (!plim__seal_put(page->text, page->size, &page->used) || page->used > PLIM__MANIFEST_BYTES)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s would be %zu bytes long, more than any reader "
-                          "takes; shorten its provenance",
+                          "%s would have %zu bytes, more than can be read; shorten its provenance",
                           PLIM__MANIFEST_NAME, page->used);
     return PLIM_OK;
 }
@@ -153,13 +152,11 @@ static plim_status_t render_texts(const plim__manifest_t *manifest, char *texts[
 {
     json_t *root = root_of(manifest, texts);
     if (root == NULL)
-        return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write %s",
-                          PLIM__MANIFEST_NAME);
+        return plim__fail(PLIM_ERR_NOMEM, "out of memory while writing %s", PLIM__MANIFEST_NAME);
     int failed = json_dump_callback(root, append, page, JSON_INDENT(2));
     json_decref(root);
     if (failed != 0)
-        return plim__fail(PLIM_ERR_NOMEM, "the system refused memory to write %s",
-                          PLIM__MANIFEST_NAME);
+        return plim__fail(PLIM_ERR_NOMEM, "out of memory while writing %s", PLIM__MANIFEST_NAME);
     return seal(page);
 }
 
@@ -177,8 +174,8 @@ plim_status_t plim__manifest_render(const plim_job_t *job, const plim__manifest_
         letters += strlen(given[i]) + 1 + PLIM__LINE;
     for (int i = 0; i < manifest->num_files; i++)
         checksums += (size_t)manifest->files[i].num_checksums;
-    /* A letter may be escaped to six; a checksum is a line of 28, and some 96 bytes of jansson's.
-     */
+    /* A letter becomes at most six when escaped; a checksum is a line of 28 bytes, and takes about
+     * 96 bytes in jansson. */
     size_t size = ((size_t)16 << 10) + 6 * letters + 32 * checksums;
     size_t memory = ((size_t)64 << 10) + 4 * letters + 160 * checksums;
     PLIM_TRY(plim__arena_create(job->ledger, "dataset writer", size + letters, &arena));

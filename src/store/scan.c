@@ -27,13 +27,6 @@ int64_t plim__degree_of_cell(int cell)
     return step << (exponent - 10);
 }
 
-size_t plim__scan_estimate(void)
-{
-    return plim__arena_piece(PLIM__DEGREES_CELLS, sizeof(int64_t), 1) +
-           plim__arena_piece(PLIM__CLASSES_MAX, sizeof(int64_t), 1) +
-           plim__arena_piece((size_t)WINDOW, sizeof(int64_t), PLIM__PAGE);
-}
-
 void plim__scan_carve(plim__scan_t *scan, plim__arena_t *arena)
 {
     scan->tally.degrees = plim__arena_carve(arena, PLIM__DEGREES_CELLS, sizeof(int64_t), 1);
@@ -75,11 +68,11 @@ static void tally_degree(plim__tally_t *tally, int64_t degree)
     tally->degree_max = plim__max_i64(tally->degree_max, degree);
 }
 
-/* One step of offsets, inside a run or between two. `position` is the later one's. */
+/* Checks two consecutive offsets; `position` is the index of the second one. */
 static void take_step(plim__scan_t *scan, int64_t from, int64_t to, int64_t position)
 {
     if (to < from || to > scan->rule->bound || from < 0)
-        find(scan, "offset %lld is %lld after %lld; offsets ascend from 0 to %lld",
+        find(scan, "offset %lld is %lld after %lld; offsets must ascend from 0 to %lld",
              (long long)position, (long long)to, (long long)from, (long long)scan->rule->bound);
     else if (scan->rule->degrees)
         tally_degree(&scan->tally, to - from);
@@ -111,8 +104,8 @@ static void scan_classes(plim__scan_t *scan, const int64_t *labels, size_t count
         if (label == -1)
             scan->tally.unlabelled++;
         else if (label < 0 || label >= bound)
-            find(scan, "label %lld is %lld, which is none of %lld classes", position,
-                 (long long)label, (long long)bound);
+            find(scan, "label %lld is %lld, but there are %lld classes", position, (long long)label,
+                 (long long)bound);
         else if (counted)
             scan->tally.classes[label]++;
     }
@@ -124,38 +117,38 @@ static void scan_rows(plim__scan_t *scan, const int64_t *rows, size_t count)
     long long position = scan->position;
     for (size_t i = 0; i < count; i++, position++)
         if ((uint64_t)rows[i] >= bound)
-            find(scan, "entry %lld is %lld, which is none of %lld", position, (long long)rows[i],
+            find(scan, "entry %lld is %lld; it must be below %lld", position, (long long)rows[i],
                  (long long)bound);
 }
 
-/* Brings offset `number` into the window, which then begins with its page. */
+/* Moves the window to the page of offset `number`. */
 static plim_status_t window_move(plim__window_t *window, const plim__scan_rule_t *rule,
                                  int64_t number, int64_t wanted)
 {
     const int64_t page = (int64_t)(PLIM__PAGE / sizeof(int64_t));
     int64_t first = number / page * page;
-    int64_t held = plim__min_i64(rule->offsets_count - first, wanted);
-    size_t bytes = plim__round_up((size_t)held * sizeof(int64_t), rule->offsets->align);
-    window->held = 0;
+    int64_t count = plim__min_i64(rule->offsets_count - first, wanted);
+    size_t bytes = plim__round_up((size_t)count * sizeof(int64_t), rule->offsets->align);
+    window->count = 0;
     PLIM_TRY(plim__file_read_at(rule->offsets, PLIM__NPY_HEADER + first * (int64_t)sizeof(int64_t),
                                 window->offsets, bytes));
     window->first = first;
-    window->held = held;
+    window->count = count;
     return PLIM_OK;
 }
 
 static plim_status_t offset_at(plim__scan_t *scan, int64_t number, int64_t *offset_out)
 {
     plim__window_t *window = &scan->window;
-    if (number < window->first || number >= window->first + window->held)
+    if (number < window->first || number >= window->first + window->count)
         PLIM_TRY(window_move(window, scan->rule, number, window->capacity));
     *offset_out = window->offsets[number - window->first];
     return PLIM_OK;
 }
 
 /*
- * Finds the list that holds element `position`: the last offset not above it, by bisection over
- * the file. With damaged offsets it ends anywhere inside them, and their own scan reports them.
+ * Finds the list of element `position`: the last offset not above it, by bisection over the file.
+ * With damaged offsets the result is arbitrary; their own scan reports them.
  */
 static plim_status_t seek_list(plim__scan_t *scan, int64_t position)
 {
@@ -164,7 +157,7 @@ static plim_status_t seek_list(plim__scan_t *scan, int64_t position)
     int64_t high = scan->rule->offsets_count - 1;
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (middle < scan->window.first || middle >= scan->window.first + scan->window.held)
+        if (middle < scan->window.first || middle >= scan->window.first + scan->window.count)
             PLIM_TRY(window_move(&scan->window, scan->rule, middle, page));
         if (scan->window.offsets[middle - scan->window.first] <= position)
             low = middle;
@@ -175,7 +168,7 @@ static plim_status_t seek_list(plim__scan_t *scan, int64_t position)
     return offset_at(scan, low + 1, &scan->list_end);
 }
 
-/* Moves to the list of element `position`, whose predecessor ended before it. */
+/* Moves on to the list of element `position`. */
 static plim_status_t next_list(plim__scan_t *scan, int64_t position)
 {
     int64_t last_node = scan->rule->offsets_count - 2;
@@ -192,14 +185,14 @@ static plim_status_t next_list(plim__scan_t *scan, int64_t position)
     return PLIM_OK;
 }
 
-/* What is wrong among the entries from `position` on: said once it is known that something is. */
+/* Reports what is wrong with an entry, if anything. */
 static void find_index(plim__scan_t *scan, int64_t position, int64_t value, int64_t before)
 {
     if (value < 0 || value >= scan->rule->bound)
-        find(scan, "entry %lld is %lld, which is none of %lld nodes", (long long)position,
+        find(scan, "entry %lld is %lld, but there are %lld nodes", (long long)position,
              (long long)value, (long long)scan->rule->bound);
     else if (value < before)
-        find(scan, "entry %lld is %lld after %lld in the list of node %lld; lists ascend",
+        find(scan, "entry %lld is %lld after %lld in the list of node %lld; lists must ascend",
              (long long)position, (long long)value, (long long)before, (long long)scan->last_node);
 }
 
@@ -272,7 +265,7 @@ plim_status_t plim__scan_start(plim__scan_t *scan, const plim__scan_rule_t *rule
     scan->first_node = scan->last_node = 0;
     scan->empty = true;
     scan->finding[0] = '\0';
-    scan->window.held = 0;
+    scan->window.count = 0;
     plim__values_start(&scan->values);
     if (rule->kind == PLIM__SCAN_INDICES && position < rule->count)
         return seek_list(scan, position);
@@ -316,13 +309,13 @@ void plim__scan_join(plim__scan_t *scan, plim__joint_t *joint)
         if (joint->begun)
             take_step(scan, joint->last, scan->first, scan->start);
         else if (scan->first != 0)
-            find(scan, "offset 0 is %lld; offsets ascend from 0", (long long)scan->first);
+            find(scan, "offset 0 is %lld; offsets must ascend from 0", (long long)scan->first);
     }
     if (scan->rule->kind == PLIM__SCAN_INDICES && joint->begun &&
         joint->last_node == scan->first_node) {
         scan->tally.duplicates += joint->last == scan->first;
         if (scan->first < joint->last)
-            find(scan, "the list of node %lld has %lld after %lld; lists ascend",
+            find(scan, "the list of node %lld has %lld after %lld; lists must ascend",
                  (long long)scan->first_node, (long long)scan->first, (long long)joint->last);
     }
     joint->begun = true;

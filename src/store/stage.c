@@ -1,7 +1,7 @@
 /*
- * A dataset copied to a disk of this machine: file by file through the bulk writer, whose checksums
- * must be those of dataset.json, and committed as a whole. Scratch disks are everybody's: the copy
- * can be written by its owner alone, and one that others could have written is not believed.
+ * Copies a dataset to a local disk: file by file through the writer, whose checksums are compared
+ * with dataset.json, and committed as a whole. Scratch disks are shared: only the owner can write
+ * the copy, and a copy that others could have written is refused.
  */
 #include "base/fail.h"
 #include "base/job.h"
@@ -40,10 +40,10 @@ static plim_status_t pump(staging_t *staging, plim__stream_t *stream, plim__writ
     int64_t total = plim_dataset_info(staging->dataset)->bytes;
     for (;;) {
         void *to;
-        size_t room, got;
+        size_t space, got;
         PLIM_TRY(plim__job_check(staging->job));
-        PLIM_TRY(plim__writer_space(writer, &to, &room));
-        PLIM_TRY(stream->read(stream, to, room, &got));
+        PLIM_TRY(plim__writer_space(writer, &to, &space));
+        PLIM_TRY(stream->read(stream, to, space, &got));
         if (got == 0)
             return PLIM_OK;
         PLIM_TRY(plim__writer_advance(writer, got));
@@ -52,34 +52,35 @@ static plim_status_t pump(staging_t *staging, plim__stream_t *stream, plim__writ
     }
 }
 
-/* `entry` NULL: a file without checksums of its own. */
+/* `entry` is NULL for a file without checksums. */
 static plim_status_t compare(const staging_t *staging, const plim__manifest_file_t *entry,
                              int64_t size, const uint64_t *checksums, int64_t num_checksums)
 {
     if (entry == NULL)
         return PLIM_OK;
     if (size != entry->bytes || num_checksums != entry->num_checksums)
-        return plim__fail(PLIM_ERR_DATA, "%s: %lld bytes, dataset.json says %lld", staging->from,
-                          (long long)size, (long long)entry->bytes);
+        return plim__fail(PLIM_ERR_DATA, "%s has %lld bytes, but dataset.json says %lld",
+                          staging->from, (long long)size, (long long)entry->bytes);
     for (int64_t i = 0; i < num_checksums; i++)
         if (checksums[i] != entry->checksums[i])
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: damaged between byte %lld and %lld: the checksum is another "
-                              "than in dataset.json; make or fetch the dataset again",
-                              staging->from, (long long)(i * PLIM__CHECKSUM_BYTES),
-                              (long long)((i + 1) * PLIM__CHECKSUM_BYTES));
+            return plim__fail(
+                PLIM_ERR_DATA,
+                "%s is damaged between byte %lld and %lld: the checksum does not match "
+                "dataset.json; copy or make the dataset again",
+                staging->from, (long long)(i * PLIM__CHECKSUM_BYTES),
+                (long long)((i + 1) * PLIM__CHECKSUM_BYTES));
     return PLIM_OK;
 }
 
-/* Whatever the umask says. */
+/* Removes write permission for others, whatever the umask. */
 static plim_status_t keep_others_out(const char *path)
 {
     const mode_t others = S_IWGRP | S_IWOTH;
     struct stat about;
     if (stat(path, &about) != 0)
-        return plim__fail_errno(errno, "cannot look at %s", path);
+        return plim__fail_errno(errno, "cannot stat %s", path);
     if ((about.st_mode & others) != 0 && chmod(path, about.st_mode & ~(others | S_IFMT)) != 0)
-        return plim__fail_errno(errno, "%s: cannot be kept from being written by others", path);
+        return plim__fail_errno(errno, "%s: cannot remove write permission for others", path);
     return PLIM_OK;
 }
 
@@ -114,8 +115,8 @@ static plim_status_t check_trust(const char *path, const struct stat *about)
     if (reason == NULL)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s %s, so it is not believed to be the dataset; remove the copy, and it is "
-                      "made again, or choose another --scratch",
+                      "%s %s, so it may not be the dataset; remove it, and it is copied again, or "
+                      "choose another --scratch",
                       path, reason);
 }
 
@@ -127,15 +128,15 @@ static plim_status_t check_files(const plim_dataset_t *copy, const char *directo
     for (int i = -1; i < manifest->num_files; i++) {
         PLIM_TRY(join(path, directory, i < 0 ? PLIM__MANIFEST_NAME : manifest->files[i].name));
         if (stat(path, &about) != 0)
-            return plim__fail_errno(errno, "cannot look at %s", path);
+            return plim__fail_errno(errno, "cannot stat %s", path);
         PLIM_TRY(check_trust(path, &about));
     }
     return PLIM_OK;
 }
 
 /*
- * Whether the copy is there already. One that is there but not whole is not removed: somebody may
- * be reading it, or it may be something else.
+ * Whether the copy exists. An incomplete one is an error and is not removed: another process may be
+ * reading it, or it may be something else.
  */
 static plim_status_t find_copy(const plim_job_t *job, const char *path, const char *fingerprint,
                                bool *found_out)
@@ -146,30 +147,31 @@ static plim_status_t find_copy(const plim_job_t *job, const char *path, const ch
     if (!*found_out)
         return PLIM_OK;
     if (!S_ISDIR(about.st_mode))
-        return plim__fail(PLIM_ERR_DATA, "%s is no directory, and so no copy; remove it", path);
+        return plim__fail(PLIM_ERR_DATA, "%s is not a directory, so it is not a copy; remove it",
+                          path);
     PLIM_TRY(check_trust(path, &about));
     plim_status_t status = plim_dataset_open(job, path, &copy);
     if (status == PLIM_ERR_DATA || status == PLIM_ERR_IO)
         return plim__fail_prefix(
-            status, "the copy in scratch is not whole; remove %s, and it is made again", path);
+            status, "the copy in scratch is incomplete; remove %s, and it is copied again", path);
     PLIM_TRY(status);
     bool same = strcmp(plim_dataset_info(copy)->fingerprint, fingerprint) == 0;
     status = check_files(copy, path);
     if (status == PLIM_OK && !same)
-        status = plim__fail(PLIM_ERR_DATA, "%s holds another dataset than its name says; remove it",
-                            path);
-    /* A disk that nobody backs up: all of the copy is read once, as it was when it was made. */
+        status =
+            plim__fail(PLIM_ERR_DATA, "%s is not the dataset that its name says; remove it", path);
+    /* Scratch disks are not backed up: verify the whole copy. */
     if (status == PLIM_OK) {
         status = plim_dataset_verify(job, copy);
         if (status == PLIM_ERR_DATA)
             status = plim__fail_prefix(
-                status, "the copy in scratch is damaged; remove %s, and it is made again", path);
+                status, "the copy in scratch is damaged; remove %s, and it is copied again", path);
     }
     plim_dataset_release(copy);
     return status;
 }
 
-/* Where files lie in memory they count as such, for as long as the ledger lasts. */
+/* Files in a memory file system count as memory as long as the ledger lasts. */
 static plim_status_t charge_memory(const plim_job_t *job, const char *directory, int64_t bytes,
                                    int *account_out, size_t *charged_out)
 {
@@ -187,7 +189,7 @@ static plim_status_t check_space(const plim__manifest_t *manifest, const char *d
                                  int64_t needed)
 {
     int64_t space;
-    char wish[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT], path[PATH_MAX];
+    char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT], path[PATH_MAX];
     for (int i = 0; i < manifest->num_files; i++) {
         PLIM_TRY(join(path, directory, manifest->files[i].name));
         PLIM_TRY(plim__file_size_allowed(path, manifest->files[i].bytes));
@@ -195,10 +197,11 @@ static plim_status_t check_space(const plim__manifest_t *manifest, const char *d
     PLIM_TRY(plim__file_space(directory, &space));
     if (space >= needed)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_SPACE,
-                      "%s: the dataset takes %s and %s are free there; choose another --scratch, "
-                      "or go without --stage to keep only the packed hot rows in it",
-                      directory, plim__size_text(needed, wish), plim__size_text(space, have));
+    return plim__fail(
+        PLIM_ERR_SPACE,
+        "%s: the dataset needs %s, but %s are free; choose another --scratch, or omit "
+        "--stage to keep only the packed rows there",
+        directory, plim__size_text(needed, need), plim__size_text(space, have));
 }
 
 static plim_status_t copy_all(staging_t *staging)

@@ -7,16 +7,18 @@
 
 #include <string.h>
 
-#define BLOCK ((int64_t)8192)                 /* ids read at a time */
-#define LEAST_RANGE ((int64_t)(64 << 10) * 8) /* ids looked at in a pass, at least */
+#define BLOCK ((int64_t)8192)               /* ids read at a time */
+#define RANGE_MIN ((int64_t)(64 << 10) * 8) /* ids checked in a pass, at least */
 
 typedef struct check {
+    plim__arena_t arena;
     const plim_job_t *job;
     const plim__file_t *file;
     const char *name;
     int64_t count;
+    int64_t range;  /* ids checked in a pass */
     int64_t *block; /* (BLOCK) */
-    uint64_t *seen; /* (range / 64) a bit an id */
+    uint64_t *seen; /* (range / 64) one bit an id */
 } check_t;
 
 static plim_status_t read_block(const check_t *check, int64_t first, int64_t *got_out)
@@ -44,7 +46,7 @@ static plim_status_t is_ascending(const check_t *check, bool *ascending_out)
     return PLIM_OK;
 }
 
-/* Entry `second` is the id; finds the one before it that is, too. */
+/* Reports entry `second` and the earlier entry with the same id. */
 static plim_status_t report(const check_t *check, int64_t id, int64_t second)
 {
     int64_t got;
@@ -52,16 +54,16 @@ static plim_status_t report(const check_t *check, int64_t id, int64_t second)
         PLIM_TRY(read_block(check, first, &got));
         for (int64_t i = 0; i < got && first + i < second; i++)
             if (check->block[i] == id)
-                return plim__fail(PLIM_ERR_DATA,
-                                  "%s: entries %lld and %lld are both %lld; a split holds each id "
-                                  "once: remove the repeated ones (numpy.unique), and import again",
-                                  check->name, (long long)(first + i), (long long)second,
-                                  (long long)id);
+                return plim__fail(
+                    PLIM_ERR_DATA,
+                    "%s: entries %lld and %lld are both %lld; a split must have each id "
+                    "once. Remove repeated ids (numpy.unique) and import again",
+                    check->name, (long long)(first + i), (long long)second, (long long)id);
     }
-    return plim__fail(PLIM_ERR_DATA, "%s: changed while it was read", check->name);
+    return plim__fail(PLIM_ERR_DATA, "%s changed while it was read", check->name);
 }
 
-/* Ids [begin, begin + range). */
+/* Checks the ids in [begin, begin + range). */
 static plim_status_t check_range(const check_t *check, int64_t begin, int64_t range)
 {
     int64_t got;
@@ -82,24 +84,27 @@ static plim_status_t check_range(const check_t *check, int64_t begin, int64_t ra
     return PLIM_OK;
 }
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    check_t *check = draft;
+    check->block = plim__arena_carve(arena, (size_t)BLOCK, sizeof(int64_t), 1);
+    check->seen = plim__arena_carve(arena, (size_t)(check->range / 64), sizeof(uint64_t), 1);
+}
+
 plim_status_t plim__unique_check(const plim_job_t *job, const plim__file_t *file, const char *name,
                                  int64_t count, int64_t bound)
 {
-    check_t check = {.job = job, .file = file, .name = name, .count = count};
-    const int64_t room = plim__ledger_available(job->ledger) / 2;
-    const int64_t most = room > bound / 8 ? bound : plim__max_i64(room, 0) * 8;
-    const int64_t range = plim__max_i64(most, LEAST_RANGE) / 64 * 64 + 64;
-    plim__arena_t arena;
+    const int64_t bytes = plim__ledger_available(job->ledger) / 2;
+    const int64_t most = bytes > bound / 8 ? bound : plim__max_i64(bytes, 0) * 8;
+    const int64_t range = plim__max_i64(most, RANGE_MIN) / 64 * 64 + 64;
+    check_t draft = {.job = job, .file = file, .name = name, .count = count, .range = range};
+    check_t *check;
     bool ascending = true;
-    PLIM_TRY(plim__arena_create(job->ledger, "split check",
-                                plim__arena_piece((size_t)BLOCK, 8, PLIM__LINE) +
-                                    plim__arena_piece((size_t)(range / 64), 8, PLIM__LINE),
-                                &arena));
-    check.block = plim__arena_carve(&arena, (size_t)BLOCK, 8, PLIM__LINE);
-    check.seen = plim__arena_carve(&arena, (size_t)(range / 64), 8, PLIM__LINE);
-    plim_status_t status = is_ascending(&check, &ascending);
+    PLIM_TRY(plim__object_create(job->ledger, "split check", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &check));
+    plim_status_t status = is_ascending(check, &ascending);
     for (int64_t begin = 0; begin < bound && !ascending && status == PLIM_OK; begin += range)
-        status = check_range(&check, begin, range);
-    plim__arena_destroy(&arena);
+        status = check_range(check, begin, range);
+    plim__arena_destroy(&check->arena);
     return status;
 }

@@ -50,7 +50,7 @@ void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const vo
 }
 
 #if defined(__x86_64__)
-/* The eight lanes in registers; only eight finite values at once come here. */
+/* Keeps the eight lanes in registers. Stops before eight values of which one is not finite. */
 __attribute__((target("avx2,f16c"))) static size_t
 add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
 {

@@ -1,7 +1,6 @@
 /*
- * Statistics of floating-point values, bit for bit the same on every CPU: each value goes to one of
- * eight lanes by its place, and a lane's sums are made in the order of places, in double precision
- * (in which the square of a float is exact).
+ * Statistics of floating-point values, with the same bits on every CPU. Value i is added to lane
+ * i mod 8, in order and in double precision, in which the square of a float is exact.
  */
 #ifndef PLIM_STORE_VALUES_H
 #define PLIM_STORE_VALUES_H
@@ -13,7 +12,7 @@
 #define PLIM__LANES 8
 
 typedef struct plim__values {
-    double sum[PLIM__LANES]; /* of the finite values, as are all but the counts */
+    double sum[PLIM__LANES]; /* finite values only, as in all fields but the counts */
     double squares[PLIM__LANES];
     float min[PLIM__LANES];
     float max[PLIM__LANES];
@@ -24,11 +23,11 @@ typedef struct plim__values {
 
 void plim__values_start(plim__values_t *values);
 
-/* Adds `count` values of `type` (PLIM__NPY_F16 or PLIM__NPY_F32); a multiple of PLIM__LANES unless
- * it is the last call. */
+/* Adds `count` values of `type` (PLIM__NPY_F16 or PLIM__NPY_F32). All calls but the last add a
+ * multiple of PLIM__LANES. */
 void plim__values_add(plim__values_t *values, plim__dtype_t type, const void *data, size_t count);
 
-/* Sums of whole runs, in the order they are given. */
+/* Sums over runs, added in the order of the calls. */
 typedef struct plim__values_sum {
     double sum;
     double squares;
@@ -42,7 +41,7 @@ typedef struct plim__values_sum {
 void plim__values_sum(plim__values_sum_t *sum, const plim__values_t *values);
 void plim__values_stats(const plim__values_sum_t *sum, plim_value_stats_t *stats_out);
 
-/* For tests: the path for any CPU, whatever this one can do. */
+/* For tests: the code without vector instructions. */
 void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const void *data,
                             size_t count);
 
