@@ -1,277 +1,425 @@
+/*
+ * Any range of the cache's memory can be filled from features.npy without its neighbours: it holds
+ * rows and parts of rows, and each part is a read straight into its place.
+ *
+ *     memory   ├──── … row 4 ┤├ row 5 ──────┤├ row 6 … ────┤
+ *     reads     end of row 4    all of row 5   start of row 6
+ */
 #include "feature/row_cache.h"
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "feature/row_cache_internal.h"
+#include "base/job.h"
+#include "base/threads.h"
+#include "feature/packed_rows.h"
+#include "io/bulk.h"
+#include "mem/droppable.h"
+#include "store/sweep.h"
 
-#include <emmintrin.h>
-#include <stdio.h>
 #include <xxhash.h>
 
-/* Sizes of a cache of these rows. False when they pass what can be addressed. */
-static bool shape_of(const plim_dataset_t *dataset, const plim__row_cache_params_t *params,
-                     int64_t *rows_out, size_t *stride_out, size_t *bytes_out)
+#define THREADS_MAX 8
+#define PIECE ((int64_t)512 << 10) /* of features.npy, at a time, where all of it is read */
+
+/* So many bytes of rows are on their way while one is copied; a core keeps some tens of cache lines
+ * in flight, and what is asked for beyond that waits. The set's line is asked for earlier still. */
+#define AHEAD_BYTES ((size_t)4096)
+#define AHEAD_ROWS_MAX 32
+#define RANK_AHEAD 20
+
+struct plim__row_cache {
+    plim__arena_t arena;
+    plim_job_t job;
+    plim__droppable_t memory;
+    bool all;
+    plim__node_set_t nodes; /* unless all; its lines are borrowed */
+    plim__row_form_t form;
+    size_t stride;    /* bytes from row to row */
+    int64_t num_rows; /* of the nodes of least rank */
+    const plim__row_filler_t *fillers;
+    int num_fillers;
+    plim__file_t file;          /* features.npy */
+    plim__packed_rows_t packed; /* the same pages in the scratch directory */
+    atomic_bool packing;        /* it is being written, and went well so far */
+};
+
+static size_t stride_of(const plim__row_form_t *form)
 {
-    plim__row_form_t form = plim__row_form_of(dataset);
-    int64_t count =
-        params->nodes != NULL ? params->nodes->count : plim_dataset_info(dataset)->num_nodes;
-    *rows_out = plim__max_i64(plim__min_i64(params->most, count), 0);
-    *stride_out = plim__round_up(form.bytes, sizeof(uint64_t));
-    if (!plim__mul_size((size_t)*rows_out, *stride_out, bytes_out) || *bytes_out > INT64_MAX / 2)
-        return false;
-    *bytes_out = plim__round_up(*bytes_out, PLIM__PAGE);
-    return true;
+    return plim__round_up(form->bytes, sizeof(uint64_t));
 }
 
-static size_t arena_bytes(size_t bytes)
-{
-    size_t pages = bytes / PLIM__PAGE;
-    size_t chunks = bytes / PLIM__ROW_CACHE_CHUNK + 1;
-    return plim__round_up(
-        plim__arena_piece(1, sizeof(plim__row_cache_t), 1) +
-            plim__arena_piece(bytes, 1, PLIM__PAGE) +
-            plim__arena_piece(pages, sizeof(uint32_t), 1) +
-            plim__arena_piece(pages / 64 + 1, sizeof(uint64_t), 1) +
-            plim__arena_piece((size_t)PLIM__ROW_CACHE_SCAN, 1, 1) +
-            plim__arena_piece(plim__round_up(chunks * sizeof(uint64_t), PLIM__PAGE), 1, PLIM__PAGE),
-        PLIM__PAGE);
-}
-
-size_t plim__row_cache_filling(const plim_job_t *job, const plim_dataset_t *dataset,
+/* The cache's layout: counted where the arena counts. */
+static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
                                const plim__row_cache_params_t *params)
 {
-    plim__row_form_t form = plim__row_form_of(dataset);
-    size_t filling = plim__row_cache_fill_estimate(job, &form);
-    size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    const int64_t count = params->all || params->nodes == NULL ? num_nodes : params->nodes->count;
+    const plim__row_form_t form = plim__row_form_of(dataset);
+    plim__row_cache_t cache = {.all = params->all,
+                               .form = form,
+                               .stride = stride_of(&form),
+                               .num_rows = plim__max_i64(plim__min_i64(params->most, count), 0),
+                               .fillers = params->fillers,
+                               .num_fillers = params->num_fillers};
+    const size_t bytes =
+        plim__round_up(plim__mul_saturating_size((size_t)cache.num_rows, cache.stride), PLIM__PAGE);
+    plim__droppable_carve(arena, bytes, params->num_fillers, &cache.memory);
+    if (params->scratch != NULL)
+        cache.packed.checksums =
+            plim__arena_carve(arena, plim__packed_rows_table(bytes), 1, PLIM__PAGE);
+    return cache;
+}
+
+size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
+                                const plim__row_cache_params_t *params)
+{
+    plim__arena_t arena = plim__arena_counting();
+    (void)carve(&arena, dataset, params);
+    (void)plim__arena_carve(&arena, 1, sizeof(plim__row_cache_t), 1);
+    return plim__round_up(arena.used, PLIM__PAGE);
+}
+
+static int fill_threads(const plim_job_t *job, int num_fillers)
+{
+    const int threads = num_fillers < job->threads ? num_fillers : job->threads;
+    return threads < THREADS_MAX ? threads : THREADS_MAX;
+}
+
+int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes)
+{
+    const plim__row_form_t form = plim__row_form_of(dataset);
+    const size_t stride = stride_of(&form);
+    if (stride == 0)
+        return 0;
+    const int64_t most = (int64_t)(cache_bytes / stride);
+    return plim__packed_rows_bytes(plim__min_i64(most, plim_dataset_info(dataset)->num_nodes) *
+                                   (int64_t)stride);
+}
+
+size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params)
+{
+    if (params->all)
+        return plim__sweep_minimum(job, PIECE, false);
+    const size_t filling = (size_t)(fill_threads(job, params->num_fillers) - 1) * PLIM__STACK_BYTES;
+    const size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
     return filling > loading ? filling : loading;
 }
 
-size_t plim__row_cache_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim__row_cache_params_t *params)
+static void mark_word(char *word)
 {
-    int64_t rows;
-    size_t stride, bytes;
-    plim__row_form_t form = plim__row_form_of(dataset);
-    if (!shape_of(dataset, params, &rows, &stride, &bytes))
-        return SIZE_MAX;
-    return arena_bytes(bytes) + plim__row_cache_filler_estimate(job, &form) +
-           plim__row_cache_filling(job, dataset, params);
+    uint64_t bits;
+    memcpy(&bits, word, sizeof bits);
+    bits ^= PLIM__ROW_CACHE_KEY;
+    memcpy(word, &bits, sizeof bits);
 }
 
-static plim_status_t name_files(plim__row_cache_t *hot, const char *scratch)
+/* Sets the marks that lie in [begin, end) of the memory. */
+static void mark(plim__row_cache_t *cache, int64_t begin, int64_t end)
 {
-    if (scratch == NULL)
+    const int64_t stride = (int64_t)cache->stride, page = (int64_t)PLIM__PAGE;
+    end = plim__min_i64(end, cache->num_rows * stride);
+    for (int64_t at = (begin + stride - 1) / stride * stride; at < end; at += stride)
+        mark_word(cache->memory.base + at);
+    for (int64_t at = (begin + page - 1) / page * page; at < end; at += page)
+        if (at % stride != 0)
+            mark_word(cache->memory.base + at);
+}
+
+static plim_status_t read_wanted(plim__row_cache_t *cache, const plim__row_filler_t *filler,
+                                 int64_t *num_reads)
+{
+    const int64_t count = *num_reads;
+    *num_reads = 0;
+    return plim__reader_read(filler->reader, &cache->file, filler->reads, count);
+}
+
+/* Asks for the part of a row that lies in [begin, end) of the memory: in one read with the part
+ * before it where both the file and the memory go on there. */
+static plim_status_t want(plim__row_cache_t *cache, const plim__row_filler_t *filler,
+                          int64_t *num_reads, int64_t rank, int64_t node, int64_t begin,
+                          int64_t end)
+{
+    const int64_t row = rank * (int64_t)cache->stride, bytes = (int64_t)cache->form.bytes;
+    const int64_t from = plim__max_i64(row, begin), to = plim__min_i64(row + bytes, end);
+    const plim__read_t read = {PLIM__NPY_HEADER + node * bytes + (from - row), (size_t)(to - from),
+                               cache->memory.base + from};
+    plim__read_t *last = *num_reads > 0 ? &filler->reads[*num_reads - 1] : NULL;
+    if (from >= to) /* only what the row is padded with */
         return PLIM_OK;
-    int length = snprintf(hot->scratch, sizeof hot->scratch, "%s", scratch);
-    if (length < 0 ||
-        !plim__row_cache_file_path(scratch, hot->fingerprint, hot->key, hot->packed_path))
-        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", scratch);
-    return PLIM_OK;
-}
-
-/* The struct and its tables; no file is open yet, no page is filled. */
-static plim_status_t make_tables(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 const plim__row_cache_params_t *params,
-                                 plim__row_cache_t **hot_out)
-{
-    plim__arena_t arena;
-    int64_t rows;
-    size_t stride, bytes;
-    if (!shape_of(dataset, params, &rows, &stride, &bytes))
-        return plim__fail(PLIM_ERR_BUDGET, "%lld hot rows are more than can be addressed",
-                          (long long)rows);
-    PLIM_TRY(plim__arena_create(job->ledger, "hot rows", arena_bytes(bytes), &arena));
-    size_t pages = bytes / PLIM__PAGE, chunks = bytes / PLIM__ROW_CACHE_CHUNK + 1;
-    char *room = plim__arena_carve(&arena, bytes, 1, PLIM__PAGE); /* first: huge pages fit in */
-    plim__row_cache_t *hot = plim__arena_carve(&arena, 1, sizeof *hot, 1);
-    hot->job = *job;
-    hot->pages = room;
-    hot->nodes = *params->nodes;
-    hot->form = plim__row_form_of(dataset);
-    hot->stride = stride;
-    hot->num_rows = rows;
-    hot->num_pages = (int64_t)pages;
-    hot->states = plim__arena_carve(&arena, pages, sizeof(uint32_t), 1);
-    hot->suspects = plim__arena_carve(&arena, pages / 64 + 1, sizeof(uint64_t), 1);
-    atomic_init(&hot->most_pages, (int64_t)pages);
-    atomic_init(&hot->released_from, (int64_t)pages);
-    hot->resident = plim__arena_carve(&arena, (size_t)PLIM__ROW_CACHE_SCAN, 1, 1);
-    hot->checksums = plim__arena_carve(
-        &arena, plim__round_up(chunks * sizeof(uint64_t), PLIM__PAGE), 1, PLIM__PAGE);
-    hot->file.fd = -1;
-    hot->packed.fd = -1;
-    hot->key = params->key;
-    hot->held = params->held;
-    hot->set_hash = XXH3_64bits(params->nodes->lines,
-                                (size_t)params->nodes->num_lines * sizeof *params->nodes->lines);
-    memcpy(hot->fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof hot->fingerprint);
-    hot->arena = arena;
-    plim_status_t status = name_files(hot, params->scratch);
-    pthread_mutex_init(&hot->lock, NULL);
-    if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
-        return status;
+    if (last != NULL && last->offset + (int64_t)last->size == read.offset &&
+        (char *)last->to + last->size == (char *)read.to &&
+        last->size + read.size <= PLIM__ROW_READ_MAX) {
+        last->size += read.size;
+        return PLIM_OK;
     }
-    *hot_out = hot;
+    if (*num_reads == filler->capacity)
+        PLIM_TRY(read_wanted(cache, filler, num_reads));
+    filler->reads[(*num_reads)++] = read;
     return PLIM_OK;
 }
 
-void plim__row_cache_let_go(plim__row_cache_t *hot, int64_t first_page, int64_t end_page)
+static plim_status_t fill_from_features(plim__row_cache_t *cache, const plim__row_filler_t *filler,
+                                        int64_t begin, int64_t end)
 {
-    int64_t first = first_page / PLIM__ROW_CACHE_CHUNK_PAGES * PLIM__ROW_CACHE_CHUNK_PAGES;
-    int64_t end = (end_page + PLIM__ROW_CACHE_CHUNK_PAGES - 1) / PLIM__ROW_CACHE_CHUNK_PAGES;
-    end = plim__min_i64(end * PLIM__ROW_CACHE_CHUNK_PAGES, hot->num_pages);
-    plim__arena_may_drop(hot->pages + (size_t)first * PLIM__PAGE,
-                         (size_t)(end - first) * PLIM__PAGE);
+    const int64_t stride = (int64_t)cache->stride;
+    const int64_t last = plim__min_i64((end + stride - 1) / stride, cache->num_rows);
+    int64_t rank = begin / stride, num_reads = 0;
+    int64_t from = cache->all ? rank : plim__node_set_select(&cache->nodes, rank);
+    while (rank < last) {
+        int64_t count = plim__min_i64(last - rank, filler->capacity);
+        if (!cache->all)
+            count = plim__node_set_list(&cache->nodes, from, count, filler->nodes);
+        for (int64_t i = 0; i < count; i++)
+            PLIM_TRY(want(cache, filler, &num_reads, rank + i,
+                          cache->all ? from + i : filler->nodes[i], begin, end));
+        from = cache->all ? from + count : filler->nodes[count - 1] + 1;
+        rank += count;
+    }
+    PLIM_TRY(read_wanted(cache, filler, &num_reads));
+    mark(cache, begin, end);
+    return PLIM_OK;
 }
 
-/* Huge pages are wanted while pages are filled; afterwards the kernel shall leave them as they are:
- * gathered into a new huge page they would stay. */
-void plim__row_cache_begin_filling(plim__row_cache_t *hot)
+static plim_status_t fill_from_packed(plim__row_cache_t *cache, const plim__row_filler_t *filler,
+                                      int64_t begin, int64_t end)
 {
-    plim__arena_want_huge(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
+    const int64_t step = (int64_t)PLIM__ROW_READ_MAX;
+    int64_t count = 0;
+    for (int64_t at = begin; at < end; at += step)
+        filler->reads[count++] =
+            (plim__read_t){plim__packed_rows_offset(at), (size_t)plim__min_i64(step, end - at),
+                           cache->memory.base + at};
+    return plim__reader_read(filler->reader, &cache->packed.file, filler->reads, count);
 }
 
-/*
- * All is let go once more, not only what was filled. A page that another processor has just brought
- * in is passed over by the kernel as long as it waits in that processor's own list, some tens of
- * pages long; and pages gathered into a huge one meanwhile would stay.
- */
-void plim__row_cache_end_filling(plim__row_cache_t *hot)
+static void close_packed(plim__row_cache_t *cache)
 {
-    plim__arena_want_small(hot->pages, (size_t)hot->num_pages * PLIM__PAGE);
-    plim__row_cache_let_go(hot, 0, hot->num_pages);
+    plim__log(&cache->job, PLIM_LOG_WARNING, "%s; going on without packed rows", plim_last_error());
+    plim__file_close(&cache->packed.file);
+}
+
+/* From the packed file while it can be read: it may lie where others tidy up. */
+static plim_status_t fill_again(void *context, int worker, int64_t at, size_t size)
+{
+    plim__row_cache_t *cache = context;
+    const plim__row_filler_t *filler = &cache->fillers[worker];
+    if (cache->packed.file.fd >= 0) {
+        plim_status_t status = fill_from_packed(cache, filler, at, at + (int64_t)size);
+        if (status != PLIM_ERR_DATA && status != PLIM_ERR_IO)
+            return status;
+        close_packed(cache);
+    }
+    return fill_from_features(cache, filler, at, at + (int64_t)size);
+}
+
+static plim_status_t fill_first(void *context, int worker, int64_t at, size_t size)
+{
+    plim__row_cache_t *cache = context;
+    PLIM_TRY(fill_from_features(cache, &cache->fillers[worker], at, at + (int64_t)size));
+    if (atomic_load(&cache->packing) &&
+        plim__packed_rows_put(&cache->packed, at, size) != PLIM_OK &&
+        atomic_exchange(&cache->packing, false))
+        plim__log(&cache->job, PLIM_LOG_WARNING, "%s; going on without packed rows",
+                  plim_last_error());
+    return PLIM_OK;
+}
+
+/* Where a byte of the rows in features.npy goes. */
+static int64_t place_of(const plim__row_cache_t *cache, int64_t at)
+{
+    const int64_t bytes = (int64_t)cache->form.bytes;
+    return at / bytes * (int64_t)cache->stride + at % bytes;
+}
+
+/* A piece of features.npy: its bytes go to their places, and get the marks that are complete. */
+static plim_status_t place_piece(void *context, int worker, int64_t piece, void *data, size_t size)
+{
+    plim__row_cache_t *cache = context;
+    const int64_t bytes = (int64_t)cache->form.bytes;
+    const int64_t first = piece * PIECE, end = first + (int64_t)size;
+    (void)worker;
+    if (cache->stride == cache->form.bytes)
+        memcpy(cache->memory.base + first, data, size);
+    for (int64_t at = first; at < end && cache->stride != cache->form.bytes;) {
+        const int64_t part = plim__min_i64(bytes - at % bytes, end - at);
+        memcpy(cache->memory.base + place_of(cache, at), (char *)data + (at - first), (size_t)part);
+        at += part;
+    }
+    /* A word that the next piece completes is marked when that is settled. */
+    const int64_t from = (int64_t)plim__round_up((size_t)place_of(cache, first), sizeof(uint64_t));
+    int64_t to = place_of(cache, end);
+    if (end < cache->num_rows * bytes)
+        to &= ~(int64_t)(sizeof(uint64_t) - 1);
+    mark(cache, from, to);
+    return PLIM_OK;
+}
+
+/* All before the piece is in its place: so is a word that begins there and ends here. */
+static plim_status_t settle_piece(void *context, int worker, int64_t piece, void *data, size_t size)
+{
+    plim__row_cache_t *cache = context;
+    const int64_t at = place_of(cache, piece * PIECE);
+    (void)worker;
+    (void)data;
+    (void)size;
+    if (at % (int64_t)sizeof(uint64_t) != 0)
+        mark(cache, at & ~(int64_t)(sizeof(uint64_t) - 1), at);
+    return PLIM_OK;
+}
+
+static plim_status_t fill_all(plim__row_cache_t *cache, const plim_dataset_t *dataset)
+{
+    const plim__sweep_t sweep = {
+        .file = &cache->file,
+        .entry = plim__manifest_find(plim__dataset_manifest(dataset), "features.npy"),
+        .start = PLIM__NPY_HEADER,
+        .end = PLIM__NPY_HEADER + cache->num_rows * (int64_t)cache->form.bytes,
+        .piece = PIECE,
+        .phase = "reading features",
+        .context = cache,
+        .look = place_piece,
+        .settle = settle_piece};
+    plim__droppable_fill_begin(&cache->memory);
+    plim_status_t status = plim__sweep_run(&cache->job, &sweep);
+    plim__droppable_fill_end(&cache->memory);
+    return status;
+}
+
+/* Fills it from features.npy, and writes the packed file on the way. */
+static plim_status_t fill_some(plim__row_cache_t *cache)
+{
+    const int threads = fill_threads(&cache->job, cache->num_fillers);
+    const size_t stacks = (size_t)(threads - 1) * PLIM__STACK_BYTES;
+    int account;
+    PLIM_TRY(plim__ledger_reserve(cache->job.ledger, "row cache", stacks, &account));
+    plim__packed_rows_begin(&cache->packed);
+    atomic_store(&cache->packing, cache->packed.file.fd >= 0);
+    plim_status_t status = plim__droppable_fill(&cache->memory, &cache->job, threads,
+                                                "filling the row cache", fill_first, cache);
+    plim__ledger_release(cache->job.ledger, account, stacks);
+    if (status == PLIM_OK && atomic_load(&cache->packing))
+        plim__packed_rows_finish(&cache->packed);
+    else
+        plim__file_close(&cache->packed.file);
+    return status;
+}
+
+static plim_status_t fill(plim__row_cache_t *cache, const plim_dataset_t *dataset)
+{
+    bool loaded = false;
+    if (cache->all)
+        return fill_all(cache, dataset);
+    if (cache->num_rows == 0)
+        return PLIM_OK;
+    plim__droppable_fill_begin(&cache->memory);
+    PLIM_TRY(plim__packed_rows_load(&cache->packed, &loaded));
+    if (!loaded)
+        return fill_some(cache);
+    plim__droppable_fill_end(&cache->memory);
+    return PLIM_OK;
+}
+
+static plim_status_t identify(plim__row_cache_t *cache, const plim_dataset_t *dataset,
+                              const plim__row_cache_params_t *params)
+{
+    plim__packed_rows_t *packed = &cache->packed;
+    packed->file.fd = -1;
+    packed->job = &cache->job;
+    packed->memory = &cache->memory;
+    packed->held = params->held;
+    if (params->all)
+        return PLIM_OK;
+    packed->identity = (plim__packed_rows_identity_t){
+        .key = params->key,
+        .set_hash = XXH3_64bits(params->nodes->lines,
+                                (size_t)params->nodes->num_lines * sizeof *params->nodes->lines),
+        .num_rows = (uint64_t)cache->num_rows,
+        .row_bytes = cache->form.bytes,
+        .num_pages = cache->memory.bytes / PLIM__PAGE,
+        .chunk_bytes = PLIM__DROPPABLE_CHUNK};
+    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
+    memcpy(packed->identity.fingerprint, fingerprint,
+           sizeof plim_dataset_info(dataset)->fingerprint);
+    return plim__packed_rows_name(packed, params->scratch);
 }
 
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__row_cache_params_t *params,
-                                     plim__row_cache_t **hot_out)
+                                     plim__row_cache_t **cache_out)
 {
-    plim__row_cache_t *hot = NULL;
-    bool loaded = false;
-    if (params->nodes->universe != plim_dataset_info(dataset)->num_nodes)
+    plim__arena_t arena;
+    if (!params->all && params->nodes->universe != plim_dataset_info(dataset)->num_nodes)
         return plim__fail(PLIM_ERR_USAGE, "hot rows of %lld nodes, but there are %lld",
                           (long long)params->nodes->universe,
                           (long long)plim_dataset_info(dataset)->num_nodes);
-    PLIM_TRY(make_tables(job, dataset, params, &hot));
-    plim_status_t status = plim__row_form_open(dataset, &hot->file, &hot->form);
+    PLIM_TRY(plim__arena_create(job->ledger, "row cache", plim__row_cache_estimate(dataset, params),
+                                &arena));
+    const plim__row_cache_t carved = carve(&arena, dataset, params);
+    plim__row_cache_t *cache = plim__arena_carve(&arena, 1, sizeof *cache, 1);
+    memcpy(cache, &carved, sizeof *cache);
+    cache->job = *job;
+    cache->arena = arena;
+    cache->file.fd = -1;
+    if (!params->all)
+        cache->nodes = *params->nodes;
+    plim_status_t status = identify(cache, dataset, params);
+    if (status == PLIM_OK)
+        status = plim__row_form_open(dataset, &cache->file, &cache->form);
+    if (status == PLIM_OK)
+        status = fill(cache, dataset);
     if (status != PLIM_OK) {
-        hot->file.fd = -1;
-        goto destroy;
+        plim__row_cache_destroy(cache);
+        return status;
     }
-    plim__row_cache_begin_filling(hot);
-    status = plim__row_cache_filler_make(job, &hot->form, &hot->filler);
-    if (status == PLIM_OK && hot->num_rows > 0)
-        status = plim__row_cache_file_load(hot, &loaded);
-    if (status == PLIM_OK && hot->num_rows > 0 && !loaded)
-        status = plim__row_cache_fill(hot);
-    if (status != PLIM_OK)
-        goto destroy;
-    for (int64_t page = 0; page < hot->num_pages; page++)
-        atomic_init(&hot->states[page], 1);
-    plim__row_cache_end_filling(hot);
-    *hot_out = hot;
+    *cache_out = cache;
     return PLIM_OK;
-destroy:
-    plim__row_cache_destroy(hot);
-    return status;
 }
 
-void plim__row_cache_destroy(plim__row_cache_t *hot)
+void plim__row_cache_destroy(plim__row_cache_t *cache)
 {
-    if (hot == NULL)
+    if (cache == NULL)
         return;
-    plim__row_cache_filler_end(&hot->filler);
-    plim__file_close(&hot->packed);
-    plim__file_close(&hot->file);
-    pthread_mutex_destroy(&hot->lock);
-    plim__arena_destroy(&hot->arena);
+    plim__file_close(&cache->packed.file);
+    plim__file_close(&cache->file);
+    plim__droppable_end(&cache->memory);
+    plim__arena_destroy(&cache->arena);
 }
 
-/* Where the node's row begins in the pages; -1 when it is not one of them. */
-static inline int64_t row_of(const plim__row_cache_t *hot, int64_t node)
+/* Where the node's row begins in the memory; -1 when it is not one of them. */
+static inline int64_t row_of(const plim__row_cache_t *cache, int64_t node)
 {
-    int64_t rank = plim__node_set_rank(&hot->nodes, node);
-    return rank < 0 || rank >= hot->num_rows ? -1 : rank * (int64_t)hot->stride;
+    const int64_t rank = cache->all ? node : plim__node_set_rank(&cache->nodes, node);
+    return rank < 0 || rank >= cache->num_rows ? -1 : rank * (int64_t)cache->stride;
 }
 
-void plim__row_cache_prefetch(const plim__row_cache_t *hot, int64_t node)
+bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node)
 {
-    int64_t row = row_of(hot, node);
-    if (row < 0)
-        return;
-    size_t most = 32 * PLIM__LINE;
-    size_t bytes = hot->form.bytes < most ? hot->form.bytes : most;
-    for (size_t at = 0; at < bytes; at += PLIM__LINE)
-        __builtin_prefetch(hot->pages + row + at);
-    __builtin_prefetch(&hot->states[row / (int64_t)PLIM__PAGE]);
+    const int64_t row = row_of(cache, node);
+    return row >= 0 && plim__droppable_has(&cache->memory, row, (int64_t)cache->stride);
 }
 
-bool plim__row_cache_holds(const plim__row_cache_t *hot, int64_t node)
+/* Copies what of a row lies in one page, which begins with a mark; false when the page is gone. */
+static inline __attribute__((always_inline)) bool copy_part(const char *from, size_t bytes,
+                                                            char *to)
 {
-    int64_t row = row_of(hot, node);
-    if (row < 0)
+    uint64_t word;
+    memcpy(to, from, bytes);
+    plim__droppable_copied();
+    word = *(const volatile uint64_t *)(const void *)from;
+    if (__builtin_expect(word == 0, 0))
         return false;
-    int64_t last = (row + (int64_t)hot->stride - 1) / (int64_t)PLIM__PAGE;
-    for (int64_t page = row / (int64_t)PLIM__PAGE; page <= last; page++)
-        if ((atomic_load_explicit(&hot->states[page], memory_order_relaxed) & 1) == 0)
-            return false;
+    word ^= PLIM__ROW_CACHE_KEY;
+    memcpy(to, &word, bytes < sizeof word ? bytes : sizeof word);
     return true;
 }
 
-static void suspect(const plim__row_cache_t *hot, int64_t page)
+static bool copy_parts(const plim__row_cache_t *cache, size_t at, char *to)
 {
-    _Atomic uint64_t *word = &hot->suspects[page / 64];
-    uint64_t bit = (uint64_t)1 << page % 64;
-    if ((atomic_load_explicit(word, memory_order_relaxed) & bit) == 0)
-        atomic_fetch_or_explicit(word, bit, memory_order_relaxed);
-}
-
-/*
- * Copies the part of a row that lies in one page; it begins with a mark. The page may vanish, or
- * be filled anew by a refresh, while it is copied. So after the copy, and in this order: the mark
- * must be there (else the page may have been gone), and the state must be what it was (else the
- * page may have been gone and back again between the two). The copy races with the filling by
- * design, and what it then brought is thrown away, so ThreadSanitizer is told to look elsewhere;
- * and memcpy is not called, because the sanitizer's own would look.
- */
-__attribute__((no_sanitize("thread"))) static bool copy_part(const plim__row_cache_t *hot,
-                                                             size_t at, size_t size, char *to)
-{
-    int64_t page = (int64_t)(at / PLIM__PAGE);
-    const char *from = hot->pages + at;
-    uint32_t state = atomic_load_explicit(&hot->states[page], memory_order_acquire);
-    size_t i = 0;
-    if ((state & 1) == 0)
-        return false;
-    for (; i + 16 <= size; i += 16)
-        _mm_storeu_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
-    for (; i < size; i++)
-        to[i] = from[i];
-    atomic_thread_fence(memory_order_acquire);
-    uint64_t mark = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
-    if (mark == 0) {
-        suspect(hot, page);
-        return false;
-    }
-    if (atomic_load_explicit(&hot->states[page], memory_order_relaxed) != state)
-        return false;
-    mark ^= PLIM__ROW_CACHE_KEY;
-    memcpy(to, &mark, size < sizeof mark ? size : sizeof mark);
-    return true;
-}
-
-bool plim__row_cache_copy(const plim__row_cache_t *hot, int64_t node, void *row_out)
-{
-    int64_t row = row_of(hot, node);
-    if (row < 0)
-        return false;
-    size_t at = (size_t)row, end = at + hot->form.bytes;
-    char *to = row_out;
+    const size_t end = at + cache->form.bytes;
     while (at < end) {
-        size_t page_end = (at / PLIM__PAGE + 1) * PLIM__PAGE;
-        size_t size = (page_end < end ? page_end : end) - at;
-        if (!copy_part(hot, at, size, to))
+        const size_t page_end = (at / PLIM__PAGE + 1) * PLIM__PAGE;
+        const size_t size = (page_end < end ? page_end : end) - at;
+        if (!copy_part(cache->memory.base + at, size, to))
             return false;
         at += size;
         to += size;
@@ -279,8 +427,91 @@ bool plim__row_cache_copy(const plim__row_cache_t *hot, int64_t node, void *row_
     return true;
 }
 
-void plim__row_cache_pages(const plim__row_cache_t *hot, char **pages_out, int64_t *num_pages_out)
+/* What one call of plim__row_cache_take looks for, and has found. */
+typedef struct taking {
+    plim__row_cache_t *cache;
+    const int64_t *nodes;
+    int64_t count;
+    const plim__row_target_t *target;
+    bool whole; /* nothing has been given back */
+    uint64_t *missing;
+    int64_t num_missing;
+    int64_t lost;
+} taking_t;
+
+/*
+ * Inlined with `bytes` constant for the common sizes, so that a copy is a handful of moves; 0 for
+ * rows that may lie in two pages. What the loop needs is copied out of the structs: after every row
+ * the compiler must take all memory for changed.
+ */
+static inline __attribute__((always_inline)) void take_rows(taking_t *taking, size_t bytes)
 {
-    *pages_out = hot->pages;
-    *num_pages_out = hot->num_pages;
+    plim__row_cache_t *cache = taking->cache;
+    const plim__row_target_t target = *taking->target;
+    const int64_t *nodes = taking->nodes;
+    const int64_t count = taking->count, num_rows = cache->num_rows;
+    const int64_t stride = bytes > 0 ? (int64_t)bytes : (int64_t)cache->stride;
+    const plim__node_set_t set = cache->nodes;
+    const bool all = cache->all, whole = taking->whole;
+    const bool converts = target.type != cache->form.type;
+    const char *base = cache->memory.base;
+    const size_t size = bytes > 0 ? bytes : cache->form.bytes;
+    const int64_t ahead = plim__min_i64((int64_t)(AHEAD_BYTES / size) + 1, AHEAD_ROWS_MAX);
+    for (int64_t i = -ahead; i < count; i++) {
+        if (!all && i + ahead + RANK_AHEAD < count)
+            plim__node_set_prefetch(&set, nodes[i + ahead + RANK_AHEAD]);
+        if (i + ahead < count) {
+            const int64_t node = nodes[i + ahead];
+            const int64_t rank = all ? node : plim__node_set_rank(&set, node);
+            if (rank >= 0 && rank < num_rows)
+                plim__row_prefetch(base + rank * stride, size);
+        }
+        if (i < 0)
+            continue;
+        const int64_t rank = all ? nodes[i] : plim__node_set_rank(&set, nodes[i]);
+        const int64_t row = rank * stride;
+        if (rank >= 0 && rank < num_rows &&
+            (whole || plim__droppable_has(&cache->memory, row, stride))) {
+            char *to = target.stored + (size_t)i * target.stored_step;
+            if (bytes > 0 ? copy_part(base + row, bytes, to) : copy_parts(cache, (size_t)row, to)) {
+                if (converts)
+                    plim__row_arrived(&cache->form, &target, (size_t)i);
+                continue;
+            }
+            plim__droppable_miss(&cache->memory, row);
+            plim__droppable_miss(&cache->memory, row + stride - 1);
+            taking->lost++;
+        }
+        taking->missing[taking->num_missing++] = (uint64_t)i;
+    }
+}
+
+int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t *nodes,
+                             int64_t count, const plim__row_target_t *target, uint64_t *missing_out,
+                             int64_t *lost_out)
+{
+    taking_t taking = {cache, nodes, count, target, false, missing_out, 0, 0};
+    const bool in_one_page = cache->stride == cache->form.bytes && PLIM__PAGE % cache->stride == 0;
+    taking.whole = plim__droppable_enter(&cache->memory, reader);
+    if (in_one_page && cache->form.bytes == 128)
+        take_rows(&taking, 128);
+    else if (in_one_page && cache->form.bytes == 256)
+        take_rows(&taking, 256);
+    else if (in_one_page && cache->form.bytes == 512)
+        take_rows(&taking, 512);
+    else
+        take_rows(&taking, 0);
+    plim__droppable_leave(&cache->memory, reader);
+    *lost_out = taking.lost;
+    return taking.num_missing;
+}
+
+plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds)
+{
+    return plim__droppable_refresh(&cache->memory, filler, nanoseconds, fill_again, cache);
+}
+
+plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache)
+{
+    return &cache->memory;
 }

@@ -1,65 +1,78 @@
 /*
- * Rows kept in memory that the kernel may take back at any time. Rows lie packed in the order of
- * their nodes; their pages are under MADV_FREE: under pressure the kernel drops them at once
- * instead of killing somebody, and a dropped page reads as zeros.
+ * The row cache: rows of some nodes, or of all, in memory that is given back when others need it
+ * (mem/droppable.h). Rows lie packed in the order of their nodes:
  *
  *     page  | row 0 | row 1 | … | row 15 |     the first 8 bytes of every row, and of every
  *             ^^^^ xor KEY                     page that a row continues on, are stored xor KEY
  *
- * So a page that is still there shows a word other than zero at each of these places, and it is
- * looked at after the copy: a row whose marks are all there was copied whole. A row whose own bytes
- * equal KEY at a mark cannot be told from a dropped one and is simply read from disk. Row size is
- * rounded up to 8. A count for each page tells a copier that the page was filled anew while it
- * copied. Pages are huge ones where the kernel has them: then 2 MiB go at once.
+ * So what is still there shows a word other than zero at each of these places. A row whose own
+ * bytes equal KEY at a mark cannot be told from one that is gone, and is simply read from disk. The
+ * size of a row is rounded up to 8.
  */
 #ifndef PLIM_FEATURE_ROW_CACHE_H
 #define PLIM_FEATURE_ROW_CACHE_H
 
 #include "base/node_set.h"
+#include "feature/row_form.h"
 #include "feature/rows.h"
+#include "io/reader.h"
+
+#define PLIM__ROW_CACHE_KEY UINT64_C(0x9ddfea08eb382d69)
+#define PLIM__ROW_READ_MAX ((size_t)64 << 10) /* of the cache's reads, unless a row is longer */
 
 typedef struct plim__row_cache plim__row_cache_t;
 
+/* What one thread fills with. */
+typedef struct plim__row_filler {
+    plim__reader_t *reader; /* for reads of PLIM__ROW_READ_MAX, or of a row */
+    plim__read_t *reads;    /* (capacity) */
+    int64_t *nodes;         /* (capacity) */
+    int64_t capacity;
+} plim__row_filler_t;
+
 typedef struct plim__row_cache_params {
-    const plim__node_set_t *nodes; /* sealed, borrowed; in an estimate NULL stands for any */
-    int64_t most;                  /* the first so many of them */
-    const char *scratch;           /* see plim__rows_disk_params_t */
+    bool all; /* the rows of all nodes … */
+    const plim__node_set_t
+        *nodes;          /* … or of these; sealed, borrowed; in an estimate NULL: of any */
+    int64_t most;        /* the first so many of them */
+    const char *scratch; /* see plim__rows_disk_params_t */
     uint64_t key;
     int64_t held;
+    const plim__row_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
+    int num_fillers;
 } plim__row_cache_params_t;
 
-size_t plim__row_cache_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
+/* What it takes, and what filling takes besides. */
+size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
                                 const plim__row_cache_params_t *params);
+size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params);
 
-/* Of that, what is over once they are filled. */
-size_t plim__row_cache_filling(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const plim__row_cache_params_t *params);
-
-/* Fills it by one sequential pass over features.npy, or from the packed file. Account "hot rows".
+/*
+ * Fills it from features.npy (all rows by one pass that compares the file's checksums), or from the
+ * packed file. Account "row cache". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA,
+ * PLIM_ERR_STOPPED.
  */
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__row_cache_params_t *params,
-                                     plim__row_cache_t **hot_out);
-void plim__row_cache_destroy(plim__row_cache_t *hot);
-
-/* Copies the node's row as it is stored; false when it is not there (any more). Any thread. */
-bool plim__row_cache_copy(const plim__row_cache_t *hot, int64_t node, void *row_out);
-void plim__row_cache_prefetch(const plim__row_cache_t *hot, int64_t node);
-
-/* As plim__rows_disk_holds and plim__rows_disk_refresh. */
-bool plim__row_cache_holds(const plim__row_cache_t *hot, int64_t node);
-plim_status_t plim__row_cache_refresh(plim__row_cache_t *hot);
+                                     plim__row_cache_t **cache_out);
+void plim__row_cache_destroy(plim__row_cache_t *cache);
 
 /*
- * How many bytes it keeps at most, and that it keeps only so many from now on: the pages of the
- * nodes of greatest rank are given back at once (where a refresh is under way, by that), and are
- * not brought back before a higher limit allows it again. Any thread, one at a time.
+ * Writes the rows of nodes[0 … count-1] that are there to their places; the numbers of the others,
+ * ascending, to missing_out (count), and returns how many those are. *lost_out are those of them
+ * that should have been there. As reader `reader`.
  */
-size_t plim__row_cache_bytes(const plim__row_cache_t *hot);
-void plim__row_cache_limit(plim__row_cache_t *hot, size_t bytes);
+int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t *nodes,
+                             int64_t count, const plim__row_target_t *target, uint64_t *missing_out,
+                             int64_t *lost_out);
 
-/* For tests, which drop some of them: the pages, and the hot rows of a source. */
-plim__row_cache_t *plim__rows_disk_cache(plim__rows_t *source);
-void plim__row_cache_pages(const plim__row_cache_t *hot, char **pages_out, int64_t *num_pages_out);
+/* Whether the node's row is there, as far as is known. Any thread. */
+bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node);
+
+/* Brings back what was lost, as worker `filler`: see plim__droppable_refresh. */
+plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds);
+
+/* The memory that the rows lie in. */
+plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache);
 
 #endif

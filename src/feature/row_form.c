@@ -1,14 +1,6 @@
 #include "feature/row_form.h"
 
-#include "base/check.h"
 #include "base/fail.h"
-#include "mem/arena.h"
-
-/* So many bytes of rows are on their way while one is copied; a core keeps some tens of cache lines
- * in flight, and what is asked for beyond that waits. */
-#define AHEAD_BYTES ((size_t)4096)
-#define AHEAD_ROWS_MAX 32
-#define AHEAD_LINES_MAX 32 /* of one row: the processor goes on with long ones by itself */
 
 plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features)
 {
@@ -45,58 +37,4 @@ plim_status_t plim__row_form_check(plim_dtype_t wanted)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE, "rows are written as f16 or f32, not as type %d",
                       (int)wanted);
-}
-
-static inline void prefetch(const char *row, size_t bytes)
-{
-    size_t most = AHEAD_LINES_MAX * PLIM__LINE;
-    const char *end = row + (bytes < most ? bytes : most);
-    for (const char *line = row; line < end; line += PLIM__LINE)
-        __builtin_prefetch(line);
-}
-
-/* Inlined with `bytes` constant for the common sizes, so that the copy is a handful of moves. */
-static inline __attribute__((always_inline)) void
-copy_rows(const char *table, size_t bytes, const int64_t *numbers, int64_t count, char *to)
-{
-    int64_t ahead = (int64_t)(AHEAD_BYTES / bytes) + 1;
-    if (ahead > AHEAD_ROWS_MAX)
-        ahead = AHEAD_ROWS_MAX;
-    for (int64_t i = 0; i < ahead && i < count; i++)
-        prefetch(table + (size_t)numbers[i] * bytes, bytes);
-    for (int64_t i = 0; i < count; i++) {
-        if (i + ahead < count)
-            prefetch(table + (size_t)numbers[i + ahead] * bytes, bytes);
-        memcpy(to + (size_t)i * bytes, table + (size_t)numbers[i] * bytes, bytes);
-    }
-}
-
-static void convert_rows(const plim__row_form_t *form, const char *table, const int64_t *numbers,
-                         int64_t count, plim_dtype_t wanted, char *to)
-{
-    size_t step = (size_t)form->num_features * plim__feature_bytes(wanted);
-    int64_t ahead = plim__min_i64((int64_t)(AHEAD_BYTES / form->bytes) + 1, AHEAD_ROWS_MAX);
-    for (int64_t i = 0; i < ahead && i < count; i++)
-        prefetch(table + (size_t)numbers[i] * form->bytes, form->bytes);
-    for (int64_t i = 0; i < count; i++) {
-        if (i + ahead < count)
-            prefetch(table + (size_t)numbers[i + ahead] * form->bytes, form->bytes);
-        plim__row_write(form, table + (size_t)numbers[i] * form->bytes, wanted,
-                        to + (size_t)i * step);
-    }
-}
-
-void plim__row_pick(const plim__row_form_t *form, const void *table, const int64_t *numbers,
-                    int64_t count, plim_dtype_t wanted, void *rows_out)
-{
-    if (wanted != form->type)
-        convert_rows(form, table, numbers, count, wanted, rows_out);
-    else if (form->bytes == 128)
-        copy_rows(table, 128, numbers, count, rows_out);
-    else if (form->bytes == 256)
-        copy_rows(table, 256, numbers, count, rows_out);
-    else if (form->bytes == 512)
-        copy_rows(table, 512, numbers, count, rows_out);
-    else
-        copy_rows(table, form->bytes, numbers, count, rows_out);
 }

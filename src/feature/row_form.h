@@ -1,11 +1,11 @@
 /*
- * How rows are stored, and from that to the form that is wanted: one row, or rows picked from a
- * table in memory.
+ * How rows are stored, and from that to the form that is wanted.
  */
 #ifndef PLIM_FEATURE_ROW_FORM_H
 #define PLIM_FEATURE_ROW_FORM_H
 
 #include "base/half.h"
+#include "mem/arena.h"
 #include "store/dataset.h"
 
 #include <string.h>
@@ -46,11 +46,32 @@ static inline void plim__row_write(const plim__row_form_t *form, const void *fro
         plim__half_narrow(form->path, from, to, form->num_features);
 }
 
-/*
- * Row i of rows_out (count, num_features), as `wanted`, is row numbers[i] of `table`, whose rows
- * lie form->bytes apart. Rows further down are fetched into the cache ahead of their turn.
- */
-void plim__row_pick(const plim__row_form_t *form, const void *table, const int64_t *numbers,
-                    int64_t count, plim_dtype_t wanted, void *rows_out);
+/* Where gathered rows go: row i to to + i x step. What is stored in another type comes to stored +
+ * i x stored_step first, and is converted from there. */
+typedef struct plim__row_target {
+    plim_dtype_t type;
+    char *to;
+    size_t step;
+    char *stored;
+    size_t stored_step;
+} plim__row_target_t;
+
+/* To be called for a row that has come to where it is stored. */
+static inline void plim__row_arrived(const plim__row_form_t *form, const plim__row_target_t *target,
+                                     size_t index)
+{
+    if (target->type != form->type)
+        plim__row_write(form, target->stored + index * target->stored_step, target->type,
+                        target->to + index * target->step);
+}
+
+/* Asks for a row's cache lines: of a long one the first, the processor goes on by itself. */
+static inline void plim__row_prefetch(const char *row, size_t bytes)
+{
+    const size_t most = 32 * PLIM__LINE;
+    const char *end = row + (bytes < most ? bytes : most);
+    for (const char *line = row; line < end; line += PLIM__LINE)
+        __builtin_prefetch(line);
+}
 
 #endif

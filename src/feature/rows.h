@@ -1,12 +1,13 @@
 /*
  * Where rows come from. A row source answers one question: the rows of these nodes, in the type
- * that is wanted. In memory, on disk with a cache before it, fetched before for a whole window, one
- * day on another machine: nothing above knows which.
+ * that is wanted. On disk with a cache before it, fetched before for a whole window, one day on
+ * another machine: nothing above knows which.
  */
 #ifndef PLIM_FEATURE_ROWS_H
 #define PLIM_FEATURE_ROWS_H
 
 #include "base/node_set.h"
+#include "mem/droppable.h"
 #include "store/dataset.h"
 
 typedef struct plim__rows plim__rows_t;
@@ -51,21 +52,16 @@ static inline void plim__rows_destroy(plim__rows_t *source)
         source->destroy(source);
 }
 
-/* All of features.npy in memory, in its own type (account "rows"). */
-size_t plim__rows_memory_stays(const plim_dataset_t *dataset); /* once they are read */
-size_t plim__rows_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset);
-plim_status_t plim__rows_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                       plim__rows_t **source_out);
-
 /*
  * features.npy on disk, read by batched direct I/O: what is less than `gap` bytes apart is one
- * read. Rows of the nodes in `hot` are kept in memory (feature/row_cache.h), the first cache_bytes
- * of them.
+ * read. The row cache (feature/row_cache.h) keeps the rows of the nodes in `hot`, the first
+ * cache_bytes of them, or all rows there are.
  */
 typedef struct plim__rows_disk_params {
     int workers;
     int depth; /* I/Os in flight, for each worker */
     size_t gap;
+    bool all;                    /* all rows are cached, what follows does not matter */
     const plim__node_set_t *hot; /* sealed, borrowed; NULL: none */
     size_t cache_bytes;
     const char *scratch; /* where the packed hot rows are kept for the next start; NULL: nowhere */
@@ -76,7 +72,7 @@ typedef struct plim__rows_disk_params {
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__rows_disk_params_t *params);
 
-/* Of that, what is over once the hot rows are filled. */
+/* What filling its cache takes besides, until the source is made. */
 size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__rows_disk_params_t *params);
 plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -93,20 +89,13 @@ int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_byte
  */
 int64_t plim__rows_packed_held(const plim_dataset_t *dataset, const char *scratch, uint64_t key);
 
-/* Whether a row is in memory as far as the last plim__rows_disk_refresh knows; never in a source of
- * another kind. Any thread. */
-bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);
-
 /*
- * Looks which hot rows the kernel has taken back, and brings them back when there is room under the
- * line and in the control group. Between windows; by one thread, while others may gather. Harmless
- * for a source of another kind.
+ * What follows is harmless for a source of another kind, which has no cache. The memory of the
+ * source's cache, NULL without; whether a row is in it, as far as is known; and filling again what
+ * was lost of it, as worker `worker` (see plim__droppable_refresh).
  */
-plim_status_t plim__rows_disk_refresh(plim__rows_t *source);
-
-/* Bytes of hot rows, 0 in a source of another kind; and as plim__row_cache_limit, harmless there.
- */
-size_t plim__rows_disk_kept(plim__rows_t *source);
-void plim__rows_disk_limit(plim__rows_t *source, size_t bytes);
+plim__droppable_t *plim__rows_disk_memory(plim__rows_t *source);
+bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);
+plim_status_t plim__rows_disk_refresh(plim__rows_t *source, int worker, int64_t nanoseconds);
 
 #endif

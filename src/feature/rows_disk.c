@@ -1,7 +1,7 @@
 /*
  * Rows from disk. Each worker has a reader and the lists of one piece of the gather:
  *
- *     nodes, in pieces ─┬► hot rows ──────────────────────────────────┬► rows_out
+ *     nodes, in pieces ─┬► row cache ─────────────────────────────────┬► rows_out
  *                       └► keys (node, index), ascending ─► reads ────┘
  *
  * Halves that become floats come into the latter half of their place in rows_out and are widened
@@ -18,16 +18,13 @@
 #include "mem/arena.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 /* A gather goes through in pieces: long enough that the queue running empty at the end of each
  * weighs little. */
 #define PIECE_BITS 14
 #define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
-
-/* So many nodes ahead of the copy, a hot row and the place that says where it is are fetched. */
-#define ROW_AHEAD 12
-#define RANK_AHEAD 32
 
 #define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
 
@@ -54,8 +51,8 @@ typedef struct rows_disk {
     plim__arena_t arena;
     plim__file_t file;
     plim__row_form_t form;
-    plim__row_cache_t *hot; /* NULL: none */
-    plim__node_set_t cached_nodes;
+    plim__row_cache_t *cache;    /* NULL: none */
+    plim__row_filler_t *fillers; /* (num_workers) the workers' readers and lists, for the cache */
     int64_t num_nodes;
     int64_t narrow_rows;
     int num_workers;
@@ -72,58 +69,73 @@ static plim__reader_params_t reader_params(const plim__row_form_t *form,
                                            const plim__rows_disk_params_t *params)
 {
     return (plim__reader_params_t){
-        .depth = params->depth, .max_read = form->bytes, .gap = params->gap};
+        .depth = params->depth,
+        .max_read = form->bytes > PLIM__ROW_READ_MAX ? form->bytes : PLIM__ROW_READ_MAX,
+        .gap = params->gap};
 }
 
-static size_t worker_bytes(const plim__row_form_t *form)
+/* The source's layout but for its readers: counted where the arena counts. */
+static rows_disk_t *carve(plim__arena_t *arena, const plim__row_form_t *form, int workers)
 {
-    size_t piece = (size_t)PIECE_ROWS;
-    size_t bytes = plim__arena_piece(piece, sizeof(plim__read_t), 1) +
-                   2 * plim__arena_piece(piece, sizeof(uint64_t), 1);
-    if (form->type == PLIM_F32)
-        bytes += plim__arena_piece((size_t)narrow_rows(form), form->bytes, PLIM__PAGE);
-    return bytes;
-}
-
-static size_t arena_bytes(const plim__row_form_t *form, int workers)
-{
-    return plim__arena_piece(1, sizeof(rows_disk_t), 1) +
-           plim__arena_piece((size_t)workers, sizeof(worker_t), 1) +
-           (size_t)workers * worker_bytes(form);
+    const size_t piece = (size_t)PIECE_ROWS, count = (size_t)workers;
+    rows_disk_t *rows = plim__arena_carve(arena, 1, sizeof *rows, 1);
+    worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
+    plim__row_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
+    for (int i = 0; i < workers; i++) {
+        const worker_t worker = {.reads = plim__arena_carve(arena, piece, sizeof(plim__read_t), 1),
+                                 .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+                                 .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+                                 .narrow = form->type == PLIM_F32
+                                               ? plim__arena_carve(arena, (size_t)narrow_rows(form),
+                                                                   form->bytes, PLIM__PAGE)
+                                               : NULL};
+        if (rows != NULL)
+            memcpy(&made[i], &worker, sizeof worker);
+    }
+    if (rows != NULL) {
+        rows->workers = made;
+        rows->fillers = fillers;
+    }
+    return rows;
 }
 
 static plim__row_cache_params_t cache_params(const plim__row_form_t *form,
                                              const plim__rows_disk_params_t *params)
 {
-    size_t stride = plim__round_up(form->bytes, sizeof(uint64_t));
-    return (plim__row_cache_params_t){.nodes = params->hot,
-                                      .most =
-                                          stride > 0 ? (int64_t)(params->cache_bytes / stride) : 0,
-                                      .scratch = params->scratch,
+    const size_t stride = plim__round_up(form->bytes, sizeof(uint64_t));
+    int64_t most = params->all ? INT64_MAX : 0;
+    if (!params->all && stride > 0)
+        most = (int64_t)(params->cache_bytes / stride);
+    return (plim__row_cache_params_t){.all = params->all,
+                                      .nodes = params->hot,
+                                      .most = most,
+                                      .scratch = params->all ? NULL : params->scratch,
                                       .key = params->cache_key,
-                                      .held = params->held};
+                                      .held = params->held,
+                                      .num_fillers = params->workers};
 }
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__rows_disk_params_t *params)
 {
-    plim__row_form_t form = plim__row_form_of(dataset);
-    plim__reader_params_t reader = reader_params(&form, params);
-    plim__row_cache_params_t hot = cache_params(&form, params);
-    size_t bytes = plim__round_up(arena_bytes(&form, params->workers), PLIM__PAGE) +
-                   (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
-    if (hot.most > 0 &&
-        !plim__add_size(bytes, plim__row_cache_estimate(job, dataset, &hot), &bytes))
-        return SIZE_MAX;
-    return bytes;
+    const plim__row_form_t form = plim__row_form_of(dataset);
+    const plim__reader_params_t reader = reader_params(&form, params);
+    const plim__row_cache_params_t cache = cache_params(&form, params);
+    plim__arena_t arena = plim__arena_counting();
+    (void)carve(&arena, &form, params->workers);
+    const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
+                         (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+    return cache.most == 0
+               ? bytes
+               : plim__add_saturating_size(bytes, plim__row_cache_estimate(dataset, &cache));
 }
 
 size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__rows_disk_params_t *params)
 {
-    plim__row_form_t form = plim__row_form_of(dataset);
-    plim__row_cache_params_t hot = cache_params(&form, params);
-    return hot.most > 0 ? plim__row_cache_filling(job, dataset, &hot) : 0;
+    const plim__row_form_t form = plim__row_form_of(dataset);
+    const plim__row_cache_params_t cache = cache_params(&form, params);
+    return cache.most > 0 ? plim__row_cache_filling(job, &cache) : 0;
 }
 
 /* The counters have one writer, so adding needs no locked instruction. */
@@ -147,72 +159,39 @@ static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, 
 typedef struct piece {
     const int64_t *nodes;
     int64_t count;
-    plim_dtype_t type;
-    char *to; /* (count, num_features) of that type */
-    size_t step;
-    char *stored; /* where stored rows go: `to`, its latter halves, or the worker's `narrow` */
-    size_t stored_step;
+    plim__row_target_t target;
 } piece_t;
 
 static piece_t make_piece(const plim__row_form_t *form, const worker_t *worker,
                           const int64_t *nodes, int64_t count, plim_dtype_t type, char *rows_out)
 {
-    size_t step = (size_t)form->num_features * plim__feature_bytes(type);
-    piece_t piece = {nodes, count, type, rows_out, step, rows_out, step};
+    const size_t step = (size_t)form->num_features * plim__feature_bytes(type);
+    piece_t piece = {nodes, count, {type, rows_out, step, rows_out, step}};
     if (type == PLIM_F32 && form->type == PLIM_F16) {
-        piece.stored = rows_out + form->bytes;
+        piece.target.stored = rows_out + form->bytes;
     } else if (type != form->type) {
-        piece.stored = worker->narrow;
-        piece.stored_step = form->bytes;
+        piece.target.stored = worker->narrow;
+        piece.target.stored_step = form->bytes;
     }
     return piece;
 }
 
-static void finish_row(const plim__row_form_t *form, const piece_t *piece, size_t index)
-{
-    if (piece->type != form->type)
-        plim__row_write(form, piece->stored + index * piece->stored_step, piece->type,
-                        piece->to + index * piece->step);
-}
-
-/* Copies the rows that are in memory, and lists the others as keys. */
-static int64_t take_hot(const rows_disk_t *rows, worker_t *worker, const piece_t *piece)
-{
-    const int64_t *nodes = piece->nodes;
-    int64_t missing = 0, lost = 0;
-    for (int64_t i = 0; i < piece->count && i < ROW_AHEAD; i++)
-        plim__row_cache_prefetch(rows->hot, nodes[i]);
-    for (int64_t i = 0; i < piece->count; i++) {
-        if (i + RANK_AHEAD < piece->count)
-            plim__node_set_prefetch(&rows->cached_nodes, nodes[i + RANK_AHEAD]);
-        if (i + ROW_AHEAD < piece->count)
-            plim__row_cache_prefetch(rows->hot, nodes[i + ROW_AHEAD]);
-        if (plim__row_cache_copy(rows->hot, nodes[i],
-                                 piece->stored + (size_t)i * piece->stored_step)) {
-            finish_row(&rows->form, piece, (size_t)i);
-            continue;
-        }
-        worker->keys[missing++] = (uint64_t)nodes[i] << PIECE_BITS | (uint64_t)i;
-        lost += plim__row_cache_holds(rows->hot, nodes[i]);
-    }
-    add_to(&worker->counters.rows_hot, piece->count - missing);
-    add_to(&worker->counters.rows_lost, lost);
-    return missing;
-}
-
-/* The keys of rows to be read, ascending by node. */
-static const uint64_t *make_keys(const rows_disk_t *rows, worker_t *worker, const piece_t *piece,
+/* Takes from the cache what is there; the keys of the rows to be read, ascending by node. */
+static const uint64_t *make_keys(const rows_disk_t *rows, int number, const piece_t *piece,
                                  int64_t *missing_out)
 {
-    int64_t missing = piece->count;
+    worker_t *worker = &rows->workers[number];
+    int64_t missing = piece->count, lost = 0;
     uint64_t largest = 0;
     bool ascending = true;
-    if (rows->hot != NULL)
-        missing = take_hot(rows, worker, piece);
-    else
-        for (int64_t i = 0; i < missing; i++)
-            worker->keys[i] = (uint64_t)piece->nodes[i] << PIECE_BITS | (uint64_t)i;
+    if (rows->cache != NULL)
+        missing = plim__row_cache_take(rows->cache, number, piece->nodes, piece->count,
+                                       &piece->target, worker->keys, &lost);
+    add_to(&worker->counters.rows_hot, piece->count - missing);
+    add_to(&worker->counters.rows_lost, lost);
     for (int64_t i = 0; i < missing; i++) {
+        const uint64_t index = rows->cache != NULL ? worker->keys[i] : (uint64_t)i;
+        worker->keys[i] = (uint64_t)piece->nodes[index] << PIECE_BITS | index;
         ascending = ascending && worker->keys[i] >= largest;
         largest = worker->keys[i] > largest ? worker->keys[i] : largest;
     }
@@ -232,7 +211,7 @@ static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const piece_
         size_t index = (size_t)(keys[i] & (PIECE_ROWS - 1));
         worker->reads[i] =
             (plim__read_t){PLIM__NPY_HEADER + node * (int64_t)rows->form.bytes, rows->form.bytes,
-                           piece->stored + index * piece->stored_step};
+                           piece->target.stored + index * piece->target.stored_step};
     }
     plim__reader_totals(worker->reader, &transfers_before, &bytes_before);
     int64_t start = plim__clock_ns();
@@ -244,16 +223,16 @@ static plim_status_t read_rows(rows_disk_t *rows, worker_t *worker, const piece_
     return status;
 }
 
-static plim_status_t gather_piece(rows_disk_t *rows, worker_t *worker, const piece_t *piece)
+static plim_status_t gather_piece(rows_disk_t *rows, int number, const piece_t *piece)
 {
     int64_t missing;
     PLIM_TRY(check_nodes(rows, piece->nodes, piece->count));
-    const uint64_t *keys = make_keys(rows, worker, piece, &missing);
+    const uint64_t *keys = make_keys(rows, number, piece, &missing);
     if (missing == 0)
         return PLIM_OK;
-    PLIM_TRY(read_rows(rows, worker, piece, keys, missing));
-    for (int64_t i = 0; i < missing && piece->type != rows->form.type; i++)
-        finish_row(&rows->form, piece, (size_t)(keys[i] & (PIECE_ROWS - 1)));
+    PLIM_TRY(read_rows(rows, &rows->workers[number], piece, keys, missing));
+    for (int64_t i = 0; i < missing && piece->target.type != rows->form.type; i++)
+        plim__row_arrived(&rows->form, &piece->target, (size_t)(keys[i] & (PIECE_ROWS - 1)));
     return PLIM_OK;
 }
 
@@ -273,7 +252,7 @@ static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const 
         piece_t piece =
             make_piece(&rows->form, worker, nodes + first, plim__min_i64(most, count - first), type,
                        (char *)rows_out + (size_t)first * step);
-        PLIM_TRY(gather_piece(rows, worker, &piece));
+        PLIM_TRY(gather_piece(rows, worker_number, &piece));
     }
     add_to(&worker->counters.rows, count);
     return PLIM_OK;
@@ -298,25 +277,11 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 static void disk_destroy(plim__rows_t *source)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
-    plim__row_cache_destroy(rows->hot);
+    plim__row_cache_destroy(rows->cache);
     for (int i = rows->num_workers - 1; i >= 0; i--)
         plim__reader_destroy(rows->workers[i].reader);
     plim__file_close(&rows->file);
     plim__arena_destroy(&rows->arena);
-}
-
-static plim_status_t make_worker(const plim_job_t *job, const plim__rows_disk_params_t *params,
-                                 rows_disk_t *rows, worker_t *worker)
-{
-    plim__reader_params_t reader = reader_params(&rows->form, params);
-    size_t piece = (size_t)PIECE_ROWS;
-    worker->reads = plim__arena_carve(&rows->arena, piece, sizeof(plim__read_t), 1);
-    worker->keys = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
-    worker->spare = plim__arena_carve(&rows->arena, piece, sizeof(uint64_t), 1);
-    if (rows->form.type == PLIM_F32)
-        worker->narrow = plim__arena_carve(&rows->arena, (size_t)rows->narrow_rows,
-                                           rows->form.bytes, PLIM__PAGE);
-    return plim__reader_create(job, &reader, &worker->reader);
 }
 
 static plim_status_t check_params(const plim_dataset_t *dataset,
@@ -334,40 +299,48 @@ static plim_status_t check_params(const plim_dataset_t *dataset,
     return PLIM_OK;
 }
 
+static plim_status_t make_readers(const plim_job_t *job, const plim__rows_disk_params_t *params,
+                                  rows_disk_t *rows)
+{
+    const plim__reader_params_t reader = reader_params(&rows->form, params);
+    for (; rows->num_workers < params->workers; rows->num_workers++) {
+        worker_t *worker = &rows->workers[rows->num_workers];
+        PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
+        rows->fillers[rows->num_workers] = (plim__row_filler_t){
+            worker->reader, worker->reads, (int64_t *)worker->keys, PIECE_ROWS};
+    }
+    return PLIM_OK;
+}
+
 plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__rows_disk_params_t *params,
                                      plim__rows_t **source_out)
 {
     plim__file_t file;
     plim__row_form_t form;
-    plim__arena_t arena;
+    plim__arena_t arena, counted = plim__arena_counting();
     PLIM_TRY(check_params(dataset, params));
     PLIM_TRY(plim__row_form_open(dataset, &file, &form));
-    plim_status_t status =
-        plim__arena_create(job->ledger, "disk rows", arena_bytes(&form, params->workers), &arena);
+    (void)carve(&counted, &form, params->workers);
+    plim_status_t status = plim__arena_create(job->ledger, "disk rows", counted.used, &arena);
     if (status != PLIM_OK) {
         plim__file_close(&file);
         return status;
     }
-    rows_disk_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, 1);
-    rows->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
+    rows_disk_t *rows = carve(&arena, &form, params->workers);
     rows->source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
-    plim__arena_touch(&arena);
+    if (!params->all) /* else it is rarely used, if ever */
+        plim__arena_touch(&arena);
     rows->arena = arena;
     rows->file = file;
     rows->form = form;
     rows->num_nodes = plim_dataset_info(dataset)->num_nodes;
     rows->narrow_rows = narrow_rows(&form);
-    for (int i = 0; i < params->workers && status == PLIM_OK; i++) {
-        status = make_worker(job, params, rows, &rows->workers[i]);
-        if (status == PLIM_OK)
-            rows->num_workers++;
-    }
-    plim__row_cache_params_t hot = cache_params(&form, params);
-    if (status == PLIM_OK && hot.nodes != NULL && hot.most > 0) {
-        rows->cached_nodes = *hot.nodes;
-        status = plim__row_cache_create(job, dataset, &hot, &rows->hot);
-    }
+    status = make_readers(job, params, rows);
+    plim__row_cache_params_t cache = cache_params(&form, params);
+    cache.fillers = rows->fillers;
+    if (status == PLIM_OK && (cache.all || cache.nodes != NULL) && cache.most > 0)
+        status = plim__row_cache_create(job, dataset, &cache, &rows->cache);
     if (status != PLIM_OK) {
         disk_destroy(&rows->source);
         return status;
@@ -376,35 +349,25 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     return PLIM_OK;
 }
 
+static plim__row_cache_t *cache_of(plim__rows_t *source)
+{
+    return source != NULL && source->gather == disk_gather ? ((rows_disk_t *)source)->cache : NULL;
+}
+
+plim__droppable_t *plim__rows_disk_memory(plim__rows_t *source)
+{
+    plim__row_cache_t *cache = cache_of(source);
+    return cache != NULL ? plim__row_cache_memory(cache) : NULL;
+}
+
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node)
 {
-    const rows_disk_t *rows = (const rows_disk_t *)source;
-    return source->gather == disk_gather && rows->hot != NULL &&
-           plim__row_cache_holds(rows->hot, node);
+    const plim__row_cache_t *cache = cache_of(source);
+    return cache != NULL && plim__row_cache_holds(cache, node);
 }
 
-plim_status_t plim__rows_disk_refresh(plim__rows_t *source)
+plim_status_t plim__rows_disk_refresh(plim__rows_t *source, int worker, int64_t nanoseconds)
 {
-    rows_disk_t *rows = (rows_disk_t *)source;
-    if (source->gather != disk_gather || rows->hot == NULL)
-        return PLIM_OK;
-    return plim__row_cache_refresh(rows->hot);
-}
-
-size_t plim__rows_disk_kept(plim__rows_t *source)
-{
-    const rows_disk_t *rows = (const rows_disk_t *)source;
-    return source->gather == disk_gather && rows->hot != NULL ? plim__row_cache_bytes(rows->hot)
-                                                              : 0;
-}
-
-void plim__rows_disk_limit(plim__rows_t *source, size_t bytes)
-{
-    if (plim__rows_disk_kept(source) > 0)
-        plim__row_cache_limit(((rows_disk_t *)source)->hot, bytes);
-}
-
-plim__row_cache_t *plim__rows_disk_cache(plim__rows_t *source)
-{
-    return ((rows_disk_t *)source)->hot;
+    plim__row_cache_t *cache = cache_of(source);
+    return cache != NULL ? plim__row_cache_refresh(cache, worker, nanoseconds) : PLIM_OK;
 }

@@ -71,8 +71,10 @@ static size_t bench_bytes(const plim_job_t *job, const plim_dataset_info_t *info
 
 static plim__rows_disk_params_t disk_params(const plim__load_plan_t *plan)
 {
-    return (plim__rows_disk_params_t){
-        .workers = plan->workers, .depth = plan->io_depth, .gap = plan->merge_distance};
+    return (plim__rows_disk_params_t){.workers = plan->workers,
+                                      .depth = plan->io_depth,
+                                      .gap = plan->merge_distance,
+                                      .all = plan->rows_in_memory};
 }
 
 static void enter(plim__load_plan_t *plan, const char *name, size_t bytes)
@@ -98,19 +100,21 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plan->rows_in_memory = in_memory;
-    plan->io_depth = in_memory ? 0 : depth;
+    plan->io_depth = in_memory ? 1 : depth;
     plan->num_accounts = 0;
     enter(plan, "process", 0);
     plan->accounts[0].bytes = held_bytes(job) + plim__footprint_growth(plan->line);
     plan->total = plan->accounts[0].bytes;
     enter(plan, "slots", bench_bytes(job, info, plan->recipe.batch_size, plan->recipe.row_type));
     enter(plan, "thread stacks", (size_t)plan->workers * PLIM__STACK_BYTES);
+    plim__rows_disk_params_t params = disk_params(plan);
     if (in_memory) {
-        enter(plan, "rows", plim__rows_memory_estimate(job, dataset));
+        enter(plan, "rows",
+              plim__add_saturating_size(plim__rows_disk_estimate(job, dataset, &params),
+                                        plim__rows_disk_filling(job, dataset, &params)));
         return;
     }
     /* The source is gone before the bare engine begins. */
-    plim__rows_disk_params_t params = disk_params(plan);
     size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
     size_t bare =
         (size_t)plan->workers * plim__bare_lane_estimate(job->io_engine, plan->io_depth, row);
@@ -353,10 +357,7 @@ static plim_status_t gather_rows(bench_t *bench, const plim_dataset_t *dataset,
 {
     plim__rows_stats_t stats;
     plim__rows_disk_params_t params = disk_params(plan);
-    if (plan->rows_in_memory)
-        PLIM_TRY(plim__rows_memory_create(bench->job, dataset, &bench->source));
-    else
-        PLIM_TRY(plim__rows_disk_create(bench->job, dataset, &params, &bench->source));
+    PLIM_TRY(plim__rows_disk_create(bench->job, dataset, &params, &bench->source));
     plim_status_t status = measure(bench, gather_calls, result);
     plim__rows_stats(bench->source, &stats);
     plim__rows_destroy(bench->source);

@@ -135,17 +135,14 @@ size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim__load_pla
 size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
                                      const plim__loader_params_t *parts);
 
-/* Offsets, and the dataset's lists and rows as planned. Cleaned up by plim__load_sources_close,
- * also after an error. */
+/* Offsets, what is cached, and the dataset's lists and rows as planned. Cleaned up by
+ * plim__load_sources_close, also after an error. */
 plim_status_t plim__load_sources_open(plim_loader_t *loader);
 void plim__load_sources_close(plim_loader_t *loader);
 
-/*
- * Fills loader->access: what is kept in memory. Stays empty when nothing is. The key is the
- * recipe's alone: whoever comes back with more or less memory finds another choice of rows in the
- * packed file, and replaces it, so that the scratch disk does not fill up.
+/* Names the packed file. It is the recipe's alone: whoever comes back with more or less memory
+ * finds another choice of rows there, and replaces it, so that the scratch disk does not fill up.
  */
-plim_status_t plim__load_cache_choose(plim_loader_t *loader);
 uint64_t plim__load_cache_key(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
 /*

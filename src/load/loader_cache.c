@@ -250,7 +250,7 @@ static plim_status_t choose_graphs(plim_loader_t *loader)
     plim__access_t *worth = &loader->access;
     const int64_t num_nodes = loader->info->num_nodes;
     const size_t lines = plim__node_set_bytes(num_nodes);
-    PLIM_TRY(plim__arena_create(loader->job.ledger, "hot sets", plim__access_estimate(num_nodes),
+    PLIM_TRY(plim__arena_create(loader->job.ledger, "cache sets", plim__access_estimate(num_nodes),
                                 &worth->arena));
     worth->lists =
         plim__node_set_make(plim__arena_carve(&worth->arena, 1, lines, PLIM__LINE), num_nodes);
@@ -267,7 +267,7 @@ static plim_status_t choose_graphs(plim_loader_t *loader)
     return PLIM_OK;
 }
 
-plim_status_t plim__load_cache_choose(plim_loader_t *loader)
+static plim_status_t choose(plim_loader_t *loader)
 {
     if ((list_room(loader) == 0 && row_room(loader) == 0) ||
         plim__seeds_count(loader->seeds, PLIM_TRAIN) == 0)
@@ -283,4 +283,41 @@ uint64_t plim__load_cache_key(const plim_dataset_info_t *info, const plim_recipe
     for (int i = 0; i < drawn.num_hops; i++)
         values[3 + i] = (uint64_t)drawn.fanout[i];
     return XXH3_64bits(values, sizeof values);
+}
+
+static plim_status_t open_topology(plim_loader_t *loader)
+{
+    plim__topology_disk_params_t params = loader->params.lists;
+    if (loader->access.lists.count > 0)
+        params.hot = &loader->access.lists;
+    return plim__topology_disk_create(loader->asked, loader->dataset, loader->offsets, &params,
+                                      &loader->base.topology);
+}
+
+static plim_status_t open_rows(plim_loader_t *loader)
+{
+    plim__rows_disk_params_t params = loader->params.rows;
+    if (!loader->params.with_rows)
+        return PLIM_OK;
+    params.cache_key = plim__load_cache_key(loader->info, &loader->plan.recipe);
+    params.held = loader->plan.held;
+    if (loader->access.rows.count > 0)
+        params.hot = &loader->access.rows;
+    return plim__rows_disk_create(loader->asked, loader->dataset, &params, &loader->base.rows);
+}
+
+plim_status_t plim__load_sources_open(plim_loader_t *loader)
+{
+    PLIM_TRY(plim__offsets_create(loader->asked, loader->dataset, &loader->offsets));
+    PLIM_TRY(choose(loader));
+    PLIM_TRY(open_topology(loader));
+    return open_rows(loader);
+}
+
+void plim__load_sources_close(plim_loader_t *loader)
+{
+    plim__rows_destroy(loader->base.rows);
+    plim__topology_destroy(loader->base.topology);
+    plim__access_free(&loader->access);
+    plim__offsets_destroy(loader->offsets);
 }

@@ -9,16 +9,22 @@
 #include <stdio.h>
 
 #define LOOK_NS ((int64_t)250000000)
+#define REFRESH_NS (LOOK_NS / 20)
 #define TEXT_BYTES 160
+
+static int64_t bytes_of(const plim__droppable_t *memory)
+{
+    return memory != NULL ? (int64_t)memory->bytes : 0;
+}
 
 static int64_t kept_rows(const plim_loader_t *loader)
 {
-    return loader->base.rows != NULL ? (int64_t)plim__rows_disk_kept(loader->base.rows) : 0;
+    return bytes_of(plim__rows_disk_memory(loader->base.rows));
 }
 
 static int64_t kept_lists(const plim_loader_t *loader)
 {
-    return (int64_t)plim__topology_disk_kept(loader->base.topology);
+    return bytes_of(plim__topology_disk_memory(loader->base.topology));
 }
 
 /* The lists' part of the target: as they shared the cache when their worth divided it. */
@@ -107,14 +113,28 @@ static void log_change(const plim_loader_t *loader, const plim__governor_t *befo
         plim__log(loader->asked, PLIM_LOG_INFO, "there is memory again");
 }
 
+static void set_limit(plim__droppable_t *memory, int64_t bytes)
+{
+    if (memory != NULL)
+        plim__droppable_limit(memory, (size_t)bytes);
+}
+
 void plim__load_resize(plim_loader_t *loader, int64_t target)
 {
     loader->stale |= loader->builder != NULL && target < loader->cache_now;
     loader->cache_now = target;
     loader->governor.target = target;
-    if (loader->base.rows != NULL)
-        plim__rows_disk_limit(loader->base.rows, (size_t)(target - target_lists(loader)));
-    plim__topology_disk_limit(loader->base.topology, (size_t)target_lists(loader));
+    set_limit(plim__rows_disk_memory(loader->base.rows), target - target_lists(loader));
+    set_limit(plim__topology_disk_memory(loader->base.topology), target_lists(loader));
+}
+
+/* Without windows nobody else brings back what the caches have lost. Where that fails it is read
+ * batch by batch, and the error, if it lasts, is theirs. */
+static void refresh(plim_loader_t *loader)
+{
+    if (loader->builder == NULL &&
+        plim__topology_disk_refresh(loader->base.topology, 0, REFRESH_NS) == PLIM_OK)
+        (void)plim__rows_disk_refresh(loader->base.rows, 0, REFRESH_NS);
 }
 
 void plim__load_govern(plim_loader_t *loader)
@@ -127,8 +147,9 @@ void plim__load_govern(plim_loader_t *loader)
     const plim__governor_t before = *governor;
     plim__room_sight_t sight;
     plim__room_look(&loader->room, governor->total - governor->cache, &sight);
-    if (!plim__governor_see(governor, now, &sight))
-        return;
-    plim__load_resize(loader, governor->target);
-    log_change(loader, &before);
+    if (plim__governor_see(governor, now, &sight)) {
+        plim__load_resize(loader, governor->target);
+        log_change(loader, &before);
+    }
+    refresh(loader);
 }

@@ -5,8 +5,8 @@
 #include "base/permute.h"
 #include "base/radix.h"
 #include "io/reader.h"
-#include "sample/sweep.h"
 #include "store/file_check.h"
+#include "store/sweep.h"
 
 #include <assert.h>
 #include <math.h>

@@ -17,6 +17,9 @@
 /* Of the batches as large as one that did not fit, each so many-th is tried nevertheless. */
 #define REFUSALS_MOST 16
 
+/* What was lost of the caches is brought back for at most so long before a window is built. */
+#define REFRESH_NS ((int64_t)1000000000)
+
 static size_t entry_size(const plim__load_window_params_t *params)
 {
     return plim__index_bytes(params->index_type);
@@ -301,9 +304,9 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     bool cut = false, fits = false;
     if (is_refused(window, bounds[1] - bounds[0]))
         return refuse(window, bounds[1] - bounds[0], window->refused);
-    PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0));
+    PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0, REFRESH_NS));
     if (plim__load_window_stores_rows(window))
-        PLIM_TRY(plim__rows_disk_refresh(window->rows_below));
+        PLIM_TRY(plim__rows_disk_refresh(window->rows_below, 0, REFRESH_NS));
     for (;;) {
         overflow_t overflow;
         int64_t count = bounds[batches] - bounds[0];

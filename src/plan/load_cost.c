@@ -36,35 +36,37 @@ static int64_t sum_accounts(const plim__load_plan_t *plan)
     return sum;
 }
 
-/* A disk source's estimate holds its hot part and what serves reading: two accounts. */
-static void enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim__loader_params_t *parts, plim__load_plan_t *plan,
-                        int64_t *io_bytes)
+/* A source's estimate holds its cache and what serves reading: two accounts. Returns what filling
+ * takes besides. */
+static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__loader_params_t *parts, plim__load_plan_t *plan,
+                           int64_t *io_bytes)
 {
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
     plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
     cold.cache_bytes = 0;
+    cold.all = false;
     hot.hot = &any;
     int64_t io = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold));
     int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
-    enter(plan, "hot lists", all - io);
+    enter(plan, "list cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
+    return plim__cost_pages(plim__topology_disk_filling(job, &hot));
 }
 
-/* Returns what filling takes besides. */
 static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
                           const plim__loader_params_t *parts, plim__load_plan_t *plan,
                           int64_t *io_bytes)
 {
     plim__rows_disk_params_t cold = parts->rows;
     cold.cache_bytes = 0;
+    cold.all = false;
     int64_t io = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold));
     int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
-    int64_t filling = plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
-    enter(plan, "hot rows", all - filling - io);
+    enter(plan, "row cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
-    return filling;
+    return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
 }
 
 /* Offsets, seeds and the choice of what is hot come first: what reading and choosing take is gone
@@ -77,36 +79,12 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
     enter(plan, "seeds and labels", plim__cost_pages(plim__seeds_stays(dataset)));
     enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
-        enter(plan, "hot sets", plim__cost_pages(plim__access_estimate(num_nodes)));
+        enter(plan, "cache sets", plim__cost_pages(plim__access_estimate(num_nodes)));
         work_bytes =
             plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
     }
     return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
                          plim__cost_pages(plim__seeds_estimate(job, dataset)));
-}
-
-/* What is in memory comes next, and what reads it is gone when it is there. Returns the most that
- * is held meanwhile, `before` being there already. */
-static int64_t enter_memory(const plim_job_t *job, const plim_dataset_t *dataset,
-                            const plim__loader_params_t *parts, plim__load_plan_t *plan,
-                            int64_t before)
-{
-    int64_t most = 0;
-    if (plan->topology_in_memory) {
-        const int64_t all =
-            plim__cost_pages(plim__topology_memory_estimate(job, dataset, parts->num_sources));
-        const int64_t stays =
-            plim__cost_pages(plim__topology_memory_stays(dataset, parts->num_sources));
-        enter(plan, "adjacency", stays);
-        most = plim__add_saturating_i64(before, all);
-        before = plim__add_saturating_i64(before, stays);
-    }
-    if (parts->with_rows && plan->rows_in_memory) {
-        const int64_t all = plim__cost_pages(plim__rows_memory_estimate(job, dataset));
-        enter(plan, "rows", plim__cost_pages(plim__rows_memory_stays(dataset)));
-        most = plim__max_i64(most, plim__add_saturating_i64(before, all));
-    }
-    return most;
 }
 
 int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -119,18 +97,13 @@ int64_t plim__load_cost(const plim_job_t *job, const plim_dataset_t *dataset,
     int64_t loader_bytes = plim__cost_pages(plim__loader_estimate(dataset, plan, &parts));
     int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
     const int first = plan->num_accounts;
-    if (!plan->topology_in_memory)
-        enter_lists(job, dataset, &parts, plan, &io_bytes);
-    if (parts.with_rows && !plan->rows_in_memory)
-        filling = enter_rows(job, dataset, &parts, plan, &io_bytes);
-    /* A source on disk may be there before the one in memory. */
-    const int64_t before = plim__add_saturating_i64(
-        plim__add_saturating_i64(sum_accounts(plan), io_bytes), loader_bytes);
-    making = plim__max_i64(making, enter_memory(job, dataset, &parts, plan, before));
+    filling = enter_lists(job, dataset, &parts, plan, &io_bytes);
+    if (parts.with_rows)
+        filling = plim__max_i64(filling, enter_rows(job, dataset, &parts, plan, &io_bytes));
     if (parts.windowed)
         enter(plan, "windows",
               times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
-    /* Hot rows, whose room windows may share, are filled before the others are made. */
+    /* The caches, whose room windows may share, are filled before the others are made. */
     making = plim__max_i64(
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
     enter(plan, "slots", plim__cost_pages(plim__slots_estimate(plan, &parts)));

@@ -10,13 +10,19 @@
 
 /* What the ledger and the estimates call them, and what the plan does. */
 static const char *const names[][2] = {
-    {"process", PROCESS},         {"meter", PROCESS},
-    {"dataset", PROCESS},         {"oneDNN", PROCESS},
-    {"thread stacks", "threads"}, {"team", "threads"},
-    {"hot sets", "choosing"},     {"hot lists", "adjacency cache"},
-    {"hot rows", "row cache"},    {"windows", "window"},
-    {"workers", "slots"},         {"i/o", "I/O"},
-    {"trainer", "activations"},   {"plan", PROCESS},
+    {"process", PROCESS},
+    {"meter", PROCESS},
+    {"dataset", PROCESS},
+    {"oneDNN", PROCESS},
+    {"thread stacks", "threads"},
+    {"team", "threads"},
+    {"cache sets", "choosing"},
+    {"list cache", "adjacency cache"},
+    {"windows", "window"},
+    {"workers", "slots"},
+    {"i/o", "I/O"},
+    {"trainer", "activations"},
+    {"plan", PROCESS},
 };
 
 static const char *name_of(const char *name)

@@ -239,7 +239,7 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
     plim__access_work_t *work;
     plim__access_t worth = {0};
     PLIM_TRY(check_params(info, params));
-    PLIM_TRY(plim__arena_create(job->ledger, "hot sets", plim__access_estimate(info->num_nodes),
+    PLIM_TRY(plim__arena_create(job->ledger, "cache sets", plim__access_estimate(info->num_nodes),
                                 &worth.arena));
     worth.lists = plim__node_set_make(plim__arena_carve(&worth.arena, 1, set_bytes, PLIM__LINE),
                                       info->num_nodes);

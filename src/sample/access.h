@@ -48,7 +48,7 @@ typedef struct plim__access_params {
 
 /* The choice: two sealed sets and what their members will take. */
 typedef struct plim__access {
-    plim__arena_t arena; /* account "hot sets": both sets' lines */
+    plim__arena_t arena; /* account "cache sets": both sets' lines */
     plim__node_set_t lists;
     plim__node_set_t rows;
     size_t list_bytes;

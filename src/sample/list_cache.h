@@ -1,131 +1,137 @@
 /*
- * Lists kept in memory that the kernel may take back at any time. The lists of a sealed set of
- * nodes lie packed in the order of the nodes:
+ * The list cache: lists of some nodes, or of all, in memory that is given back when others need it
+ * (mem/droppable.h). Lists lie packed in the order of their nodes:
  *
  *     starts   | entries before a block of 4,096 lists |  | entries of the block before a list |
- *     entries  | ~id | ~id | ~id | …                       pages under MADV_FREE
+ *     entries  | ~id | ~id | ~id | …
  *
  * Entries are stored complemented: an id is never -1, so a stored entry is never zero, and one
- * that reads as zero was on a page that the kernel has dropped. It is looked at after it was
- * loaded, entry by entry: nothing else has to be known. What takes 4 bytes a list besides its
- * entries, the starts, is never dropped.
+ * that reads as zero is gone. The starts, 4 bytes a list, are never given back; a cache of all
+ * lists needs none, since its entries lie as they do in indices.npy.
  */
 #ifndef PLIM_SAMPLE_LIST_CACHE_H
 #define PLIM_SAMPLE_LIST_CACHE_H
 
 #include "base/node_set.h"
 #include "io/reader.h"
-#include "mem/arena.h"
+#include "mem/droppable.h"
 #include "sample/offsets.h"
 
-#include <pthread.h>
+#define PLIM__LIST_BLOCK_BITS 12
 
-#define PLIM__ROW_CACHE_BLOCK_BITS 12
-#define PLIM__ROW_CACHE_STAGED ((size_t)1 << 20) /* bytes that a refresh reads at a time */
+typedef struct plim__list_cache plim__list_cache_t;
 
-typedef struct plim__list_cache {
-    plim__arena_t arena;
-    const plim__node_set_t *nodes; /* borrowed */
-    const plim__offsets_t *offsets;
-    int64_t num_nodes; /* of the graph: entries are below it */
-    int64_t num_lists; /* the first so many of the nodes' */
-    int64_t num_entries;
-    size_t width;          /* of an entry */
-    int64_t *blocks;       /* (num_lists / 4,096, rounded up) */
-    uint32_t *starts;      /* (num_lists) */
-    void *entries;         /* (num_entries) int32_t or int64_t, from a page's begin */
-    bool lost;             /* an entry was found to be gone; atomic */
-    pthread_mutex_t lock;  /* of refreshes; who lowers the limit never waits for it */
-    int64_t most_entries;  /* that may be kept now; atomic, as what follows */
-    int64_t lists_now;     /* lists from here on are not there: their entries may be given back */
-    int64_t released_from; /* so are these entries; changes under the lock */
-} plim__list_cache_t;
-
-/* What it takes at most: `bytes`, or what all lists of the set need if that is less. */
-size_t plim__list_cache_estimate(const plim_dataset_t *dataset, const plim__node_set_t *nodes,
-                                 size_t bytes);
-
-/* What filling takes besides, while it lasts: its threads' stacks. */
-size_t plim__list_cache_fill_estimate(const plim_job_t *job, int num_fillers);
-
-/*
- * Room for the first lists of `nodes` that fit `bytes`, all included; *hot_out is NULL when not one
- * does. Account "hot lists". `nodes` and `offsets` are borrowed. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM.
- */
-plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      const plim__offsets_t *offsets, const plim__node_set_t *nodes,
-                                      size_t bytes, plim__list_cache_t **hot_out);
-void plim__list_cache_destroy(plim__list_cache_t *hot);
-
-/* What one thread fills with: a reader, room for its reads, and for what they bring. */
+/* What one thread fills with. */
 typedef struct plim__list_filler {
     plim__reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     int64_t num_reads;
     size_t max_read; /* of the reader */
-    char *staging;   /* (PLIM__ROW_CACHE_STAGED) for a refresh */
 } plim__list_filler_t;
 
-/*
- * Reads the lists by one ascending pass over `file` (indices.npy), on as many of the job's threads
- * as there are fillers; from then on their pages may be dropped. PLIM_ERR_DATA for an entry that is
- * no node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_STOPPED.
- */
-plim_status_t plim__list_cache_fill(plim__list_cache_t *hot, const plim_job_t *job,
-                                    const plim__file_t *file, const plim__list_filler_t *fillers,
-                                    int num_fillers);
+typedef struct plim__list_cache_params {
+    bool all;                           /* the lists of all nodes … */
+    const plim__node_set_t *nodes;      /* … or of these; sealed, borrowed */
+    size_t bytes;                       /* the first of them that fit in so many, all included */
+    const plim__offsets_t *offsets;     /* borrowed */
+    const plim__file_t *file;           /* indices.npy; borrowed */
+    const plim__list_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
+    int num_fillers;
+} plim__list_cache_params_t;
+
+struct plim__list_cache {
+    plim__arena_t arena;
+    plim__list_cache_params_t params;
+    plim__droppable_t memory;
+    int64_t num_nodes; /* of the graph: entries are below it */
+    int64_t num_lists; /* the first so many of the nodes' */
+    int64_t num_entries;
+    size_t width;     /* of an entry */
+    int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
+    uint32_t *starts; /* (num_lists) */
+};
+
+/* What it takes at most (of offsets, files and fillers only num_fillers matters), and what filling
+ * takes besides. */
+size_t plim__list_cache_estimate(const plim_dataset_t *dataset,
+                                 const plim__list_cache_params_t *params);
+size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_params_t *params);
 
 /*
- * Reads again what the kernel has taken, when something of it was missed since, for a second at
- * most and as long as there is room in memory. One thread; others may use the lists meanwhile.
- * Errors as for filling.
+ * Reads the lists by one ascending pass over indices.npy (all lists: its checksums are compared).
+ * Account "list cache". *cache_out is NULL when not one list fits. PLIM_ERR_DATA for an entry that
+ * is no node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
-plim_status_t plim__list_cache_refresh(plim__list_cache_t *hot, const plim__file_t *file,
-                                       const plim__list_filler_t *filler);
+plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      const plim__list_cache_params_t *params,
+                                      plim__list_cache_t **cache_out);
+void plim__list_cache_destroy(plim__list_cache_t *cache);
 
-/*
- * Bytes of entries, and that only so many are kept from now on: the pages of the last lists are
- * given back at once (where a refresh is under way, by that), and are not brought back before a
- * higher limit allows it again. Any thread, one at a time.
- */
-size_t plim__list_cache_bytes(const plim__list_cache_t *hot);
-void plim__list_cache_limit(plim__list_cache_t *hot, size_t bytes);
+/* Brings back what was lost, as worker `filler`: see plim__droppable_refresh. */
+plim_status_t plim__list_cache_refresh(plim__list_cache_t *cache, int filler, int64_t nanoseconds);
 
 /* The number of the node's list among those kept, or -1. Any thread, as all below. */
-static inline int64_t plim__list_cache_rank(const plim__list_cache_t *hot, int64_t node)
+static inline int64_t plim__list_cache_rank(const plim__list_cache_t *cache, int64_t node)
 {
-    int64_t rank = plim__node_set_rank(hot->nodes, node);
-    return rank < __atomic_load_n(&hot->lists_now, __ATOMIC_RELAXED) ? rank : -1;
+    const int64_t rank = cache->params.all ? node : plim__node_set_rank(cache->params.nodes, node);
+    return rank < cache->num_lists ? rank : -1;
 }
 
-static inline void plim__list_cache_prefetch(const plim__list_cache_t *hot, int64_t rank)
+static inline void plim__list_cache_prefetch(const plim__list_cache_t *cache, int64_t rank)
 {
-    __builtin_prefetch(&hot->starts[rank]);
+    if (!cache->params.all)
+        __builtin_prefetch(&cache->starts[rank]);
 }
 
-/* Where that list begins among the entries. */
-static inline int64_t plim__list_cache_start(const plim__list_cache_t *hot, int64_t rank)
+/* Where that list, which begins there in indices.npy, begins among the entries. */
+static inline int64_t plim__list_cache_start(const plim__list_cache_t *cache, int64_t rank,
+                                             int64_t file_start)
 {
-    return hot->blocks[rank >> PLIM__ROW_CACHE_BLOCK_BITS] + hot->starts[rank];
+    return cache->params.all ? file_start
+                             : cache->blocks[rank >> PLIM__LIST_BLOCK_BITS] + cache->starts[rank];
 }
 
-static inline void plim__list_cache_prefetch_entry(const plim__list_cache_t *hot, int64_t place)
+static inline void plim__list_cache_prefetch_entry(const plim__list_cache_t *cache, int64_t place)
 {
-    __builtin_prefetch((const char *)hot->entries + (size_t)place * hot->width);
+    __builtin_prefetch(cache->memory.base + (size_t)place * cache->width);
 }
 
-/* Says that an entry was not there: the next refresh will look. */
-static inline void plim__list_cache_miss(plim__list_cache_t *hot)
+/* Whether so many entries from there on may be read in this section of the memory. */
+static inline bool plim__list_cache_has(const plim__list_cache_t *cache, int64_t place,
+                                        int64_t count)
 {
-    __atomic_store_n(&hot->lost, true, __ATOMIC_RELAXED);
+    const int64_t width = (int64_t)cache->width;
+    return plim__droppable_has(&cache->memory, place * width, count * width);
 }
 
-/* One entry, or -1 when its page was dropped. */
-static inline int64_t plim__list_cache_entry(const plim__list_cache_t *hot, int64_t place)
+/* Some of these entries were gone: the next refresh looks there. */
+static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t place, int64_t count)
 {
-    if (hot->width == sizeof(int32_t))
-        return ~__atomic_load_n((const int32_t *)hot->entries + place, __ATOMIC_RELAXED);
-    return ~__atomic_load_n((const int64_t *)hot->entries + place, __ATOMIC_RELAXED);
+    const int64_t width = (int64_t)cache->width, last = (place + count) * width - 1;
+    for (int64_t at = place * width; at < last; at += (int64_t)PLIM__DROPPABLE_CHUNK)
+        plim__droppable_miss(&cache->memory, at);
+    plim__droppable_miss(&cache->memory, last);
+}
+
+/* Replaces ids[0 … count-1], places among the entries so far, by the entries; false when one of
+ * them is gone, and is -1 then. */
+static inline bool plim__list_cache_load(const plim__list_cache_t *cache, int64_t *ids,
+                                         int64_t count)
+{
+    const int32_t *narrow = (const int32_t *)(const void *)cache->memory.base;
+    const int64_t *wide = (const int64_t *)(const void *)cache->memory.base;
+    int64_t all = 0;
+    if (cache->width == sizeof(int32_t))
+        for (int64_t i = 0; i < count; i++) {
+            ids[i] = ~narrow[ids[i]];
+            all |= ids[i];
+        }
+    else
+        for (int64_t i = 0; i < count; i++) {
+            ids[i] = ~wide[ids[i]];
+            all |= ids[i];
+        }
+    return all >= 0;
 }
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/arena.h"
-#include "sample/sweep.h"
+#include "store/sweep.h"
 
 #include <emmintrin.h>
 #include <string.h>

@@ -1,12 +1,13 @@
 /*
  * Where neighbours come from. A topology source answers one question: the neighbours drawn for
- * these nodes at this hop. In memory, on disk, drawn before for a whole window, one day on another
- * machine: nothing above knows which, and the answers are the same.
+ * these nodes at this hop. On disk with a cache before it, drawn before for a whole window, one day
+ * on another machine: nothing above knows which, and the answers are the same.
  */
 #ifndef PLIM_SAMPLE_TOPOLOGY_H
 #define PLIM_SAMPLE_TOPOLOGY_H
 
 #include "base/node_set.h"
+#include "mem/droppable.h"
 #include "sample/draw.h"
 
 typedef struct plim__topology plim__topology_t;
@@ -72,51 +73,37 @@ static inline void plim__topology_destroy(plim__topology_t *source)
 }
 
 /*
- * All of indices.npy in memory (account "adjacency"), every entry checked while it is read.
- * `offsets` is borrowed and must outlive the source.
- */
-size_t plim__topology_memory_stays(const plim_dataset_t *dataset,
-                                   int workers); /* once it is read */
-size_t plim__topology_memory_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
-                                      int workers);
-plim_status_t plim__topology_memory_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                           const plim__offsets_t *offsets, int workers,
-                                           plim__topology_t **source_out);
-
-/*
  * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than `gap`
- * bytes apart joined. Lists of the nodes in `hot` (sealed; borrowed; NULL or empty: none) are kept
- * in memory, at most cache_bytes of them in ascending order of nodes (account "hot lists"); their
- * pages may be taken back by the kernel at any time: an entry that is gone is read again.
+ * bytes apart joined. The list cache (sample/list_cache.h) keeps the lists of the nodes in `hot`,
+ * at most cache_bytes of them in ascending order of nodes, or all lists there are. `offsets` is
+ * borrowed and must outlive the source.
  */
 typedef struct plim__topology_disk_params {
     int workers;
-    int depth;  /* I/Os in flight, for each worker */
-    size_t gap; /* see plim__reader_params_t */
-    const plim__node_set_t *hot;
+    int depth;                   /* I/Os in flight, for each worker */
+    size_t gap;                  /* see plim__reader_params_t */
+    bool all;                    /* all lists are cached, what follows does not matter */
+    const plim__node_set_t *hot; /* sealed; borrowed; NULL or empty: none */
     size_t cache_bytes;
 } plim__topology_disk_params_t;
 
+/* What it takes, and what filling its cache takes besides, until the source is made. */
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim__topology_disk_params_t *params);
+size_t plim__topology_disk_filling(const plim_job_t *job,
+                                   const plim__topology_disk_params_t *params);
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim__offsets_t *offsets,
                                          const plim__topology_disk_params_t *params,
                                          plim__topology_t **source_out);
 
 /*
- * Reads hot lists again that the kernel has taken back, when there is room for them; a second at
- * most. Between windows, as worker `worker` of the source, while others may draw. Harmless for a
- * source of another kind. PLIM_ERR_IO, PLIM_ERR_DATA.
+ * What follows is harmless for a source of another kind, which has no cache. The memory of the
+ * source's cache, NULL without; and filling again what was lost of it, as worker `worker` (see
+ * plim__droppable_refresh).
  */
-plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker);
-
-/* Bytes of hot lists' entries, 0 in a source of another kind; and as plim__list_cache_limit,
- * harmless there. */
-size_t plim__topology_disk_kept(const plim__topology_t *source);
-void plim__topology_disk_limit(plim__topology_t *source, size_t bytes);
-
-/* For tests: the lists that it keeps in memory (sample/list_cache.h), or NULL. */
-const struct plim__list_cache *plim__topology_disk_cache(const plim__topology_t *source);
+plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source);
+plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker,
+                                          int64_t nanoseconds);
 
 #endif

@@ -1,12 +1,15 @@
 /*
  * Lists that lie on disk. The nodes are taken a piece at a time:
  *
- *     nodes ─► lists (offsets) ─► positions drawn ─┬─► hot lists ─────────────────► ids
+ *     nodes ─► lists (offsets) ─► positions drawn ─┬─► list cache ────────────────► ids
  *                                                  └─► reads, ascending ─► staging ─► ids
  *
  * Everything between is kept in the ids' own places: first the position drawn, then, negative, the
  * place in staging where its entry will arrive, at last the entry. So a piece needs no memory
  * besides its reads and their staging, and the order of the draws is never lost.
+ *
+ * While the cache holds all lists there is a shorter way: offsets are decoded and positions drawn,
+ * the entries being prefetched; then the entries are loaded.
  */
 #include "sample/topology.h"
 
@@ -18,6 +21,7 @@
 #include "sample/list_cache.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #define PIECE_BITS 14
 #define PIECE ((int64_t)1 << PIECE_BITS) /* nodes at a time */
@@ -28,12 +32,13 @@
 #define STRETCH ((int64_t)16)            /* see is_stretch */
 #define AHEAD 24                         /* nodes between a prefetch and its use … */
 #define AHEAD_HOT 16                     /* … and between drawing from a hot list and taking */
+#define CHUNK_ENTRIES 2048               /* drawn before they are loaded: their lines fit L2 */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
 
 typedef struct worker {
     plim__reader_t *reader;
     plim__list_t *lists; /* (PIECE) */
-    int64_t *ranks;      /* (PIECE) of the lists among the hot ones, or -1 */
+    int64_t *ranks;      /* (PIECE) of the lists among those cached, or -1 */
     int32_t *order;      /* (PIECE) the piece's nodes, ascending */
     uint64_t *keys;      /* (PIECE) for sorting, and as many to spare */
     uint64_t *spare;
@@ -56,7 +61,8 @@ typedef struct disk {
     plim__arena_t arena;
     plim__file_t file;
     const plim__offsets_t *offsets;
-    plim__list_cache_t *hot; /* NULL: none */
+    plim__list_cache_t *cache;    /* NULL: none */
+    plim__list_filler_t *fillers; /* (num_workers) the workers' readers, for the cache */
     int64_t num_nodes;
     size_t width; /* of an entry */
     int num_workers;
@@ -192,58 +198,60 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
         ids[k] = ~(place + ids[k]);
 }
 
-/* Which of the piece's lists are hot. */
-static void find_hot(const disk_t *disk, const worker_t *worker, const piece_t *piece)
+/* Which of the piece's lists are cached. */
+static void find_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece)
 {
     const int64_t *nodes = piece->nodes;
     for (int64_t i = 0; i < piece->count; i++) {
-        if (i + AHEAD < piece->count)
-            plim__node_set_prefetch(disk->hot->nodes, nodes[i + AHEAD]);
-        int64_t rank = plim__list_cache_rank(disk->hot, nodes[i]);
+        if (i + AHEAD < piece->count && disk->cache->params.nodes != NULL)
+            plim__node_set_prefetch(disk->cache->params.nodes, nodes[i + AHEAD]);
+        int64_t rank = plim__list_cache_rank(disk->cache, nodes[i]);
         worker->ranks[i] = rank;
         if (rank >= 0)
-            plim__list_cache_prefetch(disk->hot, rank);
+            plim__list_cache_prefetch(disk->cache, rank);
     }
 }
 
-/* Draws positions from the piece's i-th list; what was drawn from a hot one is prefetched. */
+/* Draws positions from the piece's i-th list; what was drawn from a cached one is prefetched. */
 static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
     int64_t *ids = piece->ids + piece->indptr[i];
     int64_t count = piece->indptr[i + 1] - piece->indptr[i];
-    int64_t degree = worker->lists[i].degree;
-    bool hot = disk->hot != NULL && worker->ranks[i] >= 0;
-    if (!hot && is_whole(piece->hop, degree))
+    plim__list_t list = worker->lists[i];
+    bool cached = disk->cache != NULL && worker->ranks[i] >= 0;
+    if (!cached && is_whole(piece->hop, list.degree))
         return; /* ask_list needs no positions */
-    plim__draw_positions(piece->hop, piece->nodes[i], degree, ids);
-    if (!hot)
+    plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
+    if (!cached)
         return;
-    int64_t start = plim__list_cache_start(disk->hot, worker->ranks[i]);
+    int64_t start = plim__list_cache_start(disk->cache, worker->ranks[i], list.start);
     for (int64_t k = 0; k < count; k++)
-        plim__list_cache_prefetch_entry(disk->hot, start + ids[k]);
+        plim__list_cache_prefetch_entry(disk->cache, start + ids[k]);
 }
 
 /*
- * Takes what was drawn from the piece's i-th list out of the hot ones. False when it is not there,
- * or not all of it any more; the positions are then as drawn.
+ * Takes what was drawn from the piece's i-th list out of the cache. False when it is not there, or
+ * not all of it any more; the positions are then as drawn.
  */
-static bool take_hot(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
+static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
     int64_t *ids = piece->ids + piece->indptr[i];
     int64_t count = piece->indptr[i + 1] - piece->indptr[i];
-    int64_t all = 0;
-    if (disk->hot == NULL || worker->ranks[i] < 0)
+    plim__list_t list = worker->lists[i];
+    if (disk->cache == NULL || worker->ranks[i] < 0)
         return false;
-    int64_t start = plim__list_cache_start(disk->hot, worker->ranks[i]);
-    for (int64_t k = 0; k < count; k++) {
-        ids[k] = plim__list_cache_entry(disk->hot, start + ids[k]);
-        all |= ids[k];
-    }
-    if (all < 0) {
-        plim__list_cache_miss(disk->hot);
-        plim__draw_positions(piece->hop, piece->nodes[i], worker->lists[i].degree, ids);
-    }
-    return all >= 0;
+    int64_t start = plim__list_cache_start(disk->cache, worker->ranks[i], list.start);
+    if (count == 0)
+        return true;
+    if (!plim__list_cache_has(disk->cache, start, list.degree))
+        return false;
+    for (int64_t k = 0; k < count; k++)
+        ids[k] += start;
+    if (plim__list_cache_load(disk->cache, ids, count))
+        return true;
+    plim__list_cache_miss(disk->cache, start, list.degree);
+    plim__draw_positions(piece->hop, piece->nodes[i], list.degree, ids);
+    return false;
 }
 
 static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int64_t place,
@@ -330,7 +338,7 @@ static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *p
             continue;
         int64_t i = piece->ascending ? n - AHEAD_HOT : worker->order[n - AHEAD_HOT];
         int64_t count = piece->indptr[i + 1] - piece->indptr[i];
-        if (take_hot(disk, worker, piece, i))
+        if (take_cached(disk, worker, piece, i))
             num_hot++;
         else if (count > 0 && !piece->long_list)
             ask_list(disk, worker, piece->hop, worker->lists[i], piece->ids + piece->indptr[i],
@@ -339,14 +347,19 @@ static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *p
     return num_hot;
 }
 
-static plim_status_t draw_piece(const disk_t *disk, worker_t *worker, const piece_t *piece)
+static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *piece)
 {
+    worker_t *worker = &disk->workers[number];
     int64_t *ids = piece->ids + piece->indptr[0];
-    if (disk->hot != NULL)
-        find_hot(disk, worker, piece);
+    if (disk->cache != NULL)
+        find_cached(disk, worker, piece);
     if (!piece->ascending)
         sort_nodes(disk, worker, piece);
+    if (disk->cache != NULL)
+        (void)plim__droppable_enter(&disk->cache->memory, number);
     int64_t num_hot = draw_lists(disk, worker, piece);
+    if (disk->cache != NULL)
+        plim__droppable_leave(&disk->cache->memory, number);
     count_up(&worker->num_lists, piece->count);
     count_up(&worker->num_hot, num_hot);
     if (num_hot == piece->count)
@@ -356,25 +369,86 @@ static plim_status_t draw_piece(const disk_t *disk, worker_t *worker, const piec
     return read_asked(disk, worker, ids, piece->indptr[piece->count] - piece->indptr[0]);
 }
 
+/*
+ * Draws from a cache of all lists, as far as the ids have room and nothing was given back; from how
+ * many nodes it was.
+ */
+static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int64_t *nodes,
+                           int64_t count, int64_t *indptr, const plim__drawn_t *drawn, bool *full)
+{
+    plim__list_cache_t *cache = disk->cache;
+    const uint64_t prefix = plim__draw_prefix(hop);
+    int64_t total = indptr[0], loaded = total, loaded_nodes = 0, taken = 0;
+    for (int64_t i = 0; i < count && i < AHEAD; i++)
+        plim__offsets_prefetch(disk->offsets, nodes[i]);
+    for (; taken < count; taken++) {
+        if (taken + AHEAD < count)
+            plim__offsets_prefetch(disk->offsets, nodes[taken + AHEAD]);
+        plim__list_t list = plim__offsets_list(disk->offsets, nodes[taken]);
+        int64_t wanted = plim__draw_count(hop, list.degree);
+        *full = wanted > drawn->capacity - total;
+        if (*full)
+            break;
+        int64_t *ids = drawn->ids + total;
+        plim__draw_positions_keyed(plim__draw_key(prefix, nodes[taken]), hop, list.degree, ids);
+        for (int64_t i = 0; i < wanted; i++) {
+            ids[i] += list.start;
+            plim__list_cache_prefetch_entry(cache, ids[i]);
+        }
+        total += wanted;
+        indptr[taken + 1] = total;
+        if (total - loaded < CHUNK_ENTRIES)
+            continue;
+        if (!plim__list_cache_load(cache, drawn->ids + loaded, total - loaded))
+            return loaded_nodes;
+        loaded = total;
+        loaded_nodes = taken + 1;
+    }
+    if (plim__list_cache_load(cache, drawn->ids + loaded, total - loaded))
+        return taken;
+    *full = false;
+    return loaded_nodes;
+}
+
+/* As much as can be drawn the short way. */
+static int64_t try_cached(const disk_t *disk, int number, const plim__hop_t *hop,
+                          const int64_t *nodes, int64_t count, int64_t *indptr,
+                          const plim__drawn_t *drawn, bool *full)
+{
+    worker_t *worker = &disk->workers[number];
+    int64_t taken = 0;
+    if (disk->cache == NULL || !disk->cache->params.all)
+        return 0;
+    if (plim__droppable_enter(&disk->cache->memory, number))
+        taken = draw_cached(disk, hop, nodes, count, indptr, drawn, full);
+    plim__droppable_leave(&disk->cache->memory, number);
+    count_up(&worker->num_lists, taken);
+    count_up(&worker->num_hot, taken);
+    return taken;
+}
+
 static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn)
 {
     disk_t *disk = (disk_t *)source;
-    worker_t *worker = &disk->workers[number];
     piece_t piece = {.hop = hop, .ids = drawn->ids};
     int64_t taken = 0;
     drawn->indptr[0] = 0;
     while (taken < count && !piece.full) {
+        taken += try_cached(disk, number, hop, nodes + taken, count - taken, drawn->indptr + taken,
+                            drawn, &piece.full);
+        if (taken == count || piece.full)
+            break;
         piece.nodes = nodes + taken;
         piece.indptr = drawn->indptr + taken;
-        measure(disk, worker, count - taken, drawn->capacity, &piece);
-        PLIM_TRY(draw_piece(disk, worker, &piece));
+        measure(disk, &disk->workers[number], count - taken, drawn->capacity, &piece);
+        PLIM_TRY(draw_piece(disk, number, &piece));
         taken += piece.count;
     }
     if (taken == 0 && count > 0)
         return plim__fail(PLIM_ERR_BUDGET,
-                          "the draw from node %lld's list does not fit room for %lld entries",
-                          (long long)nodes[0], (long long)drawn->capacity);
+                          "what node %lld draws at hop %d does not fit %lld entries",
+                          (long long)nodes[0], hop->hop + 1, (long long)drawn->capacity);
     drawn->taken = taken;
     return PLIM_OK;
 }
@@ -405,16 +479,11 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 static void destroy(plim__topology_t *source)
 {
     disk_t *disk = (disk_t *)source;
-    plim__list_cache_destroy(disk->hot);
+    plim__list_cache_destroy(disk->cache);
     for (int i = 0; i < disk->num_workers; i++)
         plim__reader_destroy(disk->workers[i].reader);
     plim__file_close(&disk->file);
     plim__arena_destroy(&disk->arena);
-}
-
-const plim__list_cache_t *plim__topology_disk_cache(const plim__topology_t *source)
-{
-    return ((const disk_t *)source)->hot;
 }
 
 static plim__reader_params_t reader_params(const plim__topology_disk_params_t *params)
@@ -422,87 +491,112 @@ static plim__reader_params_t reader_params(const plim__topology_disk_params_t *p
     return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
 }
 
-static size_t arena_bytes(size_t width, int workers)
+/* The source's layout but for its readers: counted where the arena counts. */
+static disk_t *carve(plim__arena_t *arena, size_t width, int workers)
 {
-    size_t one = plim__arena_piece((size_t)PIECE, sizeof(plim__list_t), 1) +
-                 plim__arena_piece((size_t)PIECE, sizeof(int64_t), 1) +
-                 plim__arena_piece((size_t)PIECE, sizeof(int32_t), 1) +
-                 2 * plim__arena_piece((size_t)PIECE, sizeof(uint64_t), 1) +
-                 plim__arena_piece((size_t)READS, sizeof(plim__read_t), 1) +
-                 plim__arena_piece((size_t)STAGED, width, 1);
-    return plim__arena_piece(1, sizeof(disk_t), 1) +
-           plim__arena_piece((size_t)workers, sizeof(worker_t), 1) + (size_t)workers * one;
+    const size_t piece = (size_t)PIECE, count = (size_t)workers;
+    disk_t *disk = plim__arena_carve(arena, 1, sizeof *disk, 1);
+    worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
+    plim__list_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
+    for (int i = 0; i < workers; i++) {
+        const worker_t worker = {
+            .lists = plim__arena_carve(arena, piece, sizeof(plim__list_t), 1),
+            .ranks = plim__arena_carve(arena, piece, sizeof(int64_t), 1),
+            .order = plim__arena_carve(arena, piece, sizeof(int32_t), 1),
+            .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+            .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+            .reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1),
+            .staging = plim__arena_carve(arena, (size_t)STAGED, width, 1)};
+        if (disk != NULL)
+            memcpy(&made[i], &worker, sizeof worker);
+    }
+    if (disk != NULL) {
+        disk->workers = made;
+        disk->fillers = fillers;
+    }
+    return disk;
+}
+
+static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t *params)
+{
+    return (plim__list_cache_params_t){.all = params->all,
+                                       .nodes = params->all ? NULL : params->hot,
+                                       .bytes = params->cache_bytes,
+                                       .num_fillers = params->workers};
+}
+
+static bool is_cached(const plim__topology_disk_params_t *params)
+{
+    return params->all ||
+           (params->hot != NULL && params->hot->count > 0 && params->cache_bytes > 0);
 }
 
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim__topology_disk_params_t *params)
 {
     const plim__reader_params_t reader = reader_params(params);
-    size_t hot = plim__list_cache_estimate(dataset, params->hot, params->cache_bytes);
-    if (hot > 0)
-        hot += plim__list_cache_fill_estimate(job, params->workers);
-    return plim__round_up(arena_bytes(plim__index_bytes(plim_dataset_info(dataset)->index_type),
-                                      params->workers),
-                          PLIM__PAGE) +
-           (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader) + hot;
+    const plim__list_cache_params_t cache = cache_params(params);
+    plim__arena_t arena = plim__arena_counting();
+    (void)carve(&arena, plim__index_bytes(plim_dataset_info(dataset)->index_type), params->workers);
+    const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
+                         (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
+    return is_cached(params)
+               ? plim__add_saturating_size(bytes, plim__list_cache_estimate(dataset, &cache))
+               : bytes;
 }
 
-static void carve_worker(plim__arena_t *arena, size_t width, worker_t *worker)
+size_t plim__topology_disk_filling(const plim_job_t *job,
+                                   const plim__topology_disk_params_t *params)
 {
-    worker->lists = plim__arena_carve(arena, (size_t)PIECE, sizeof(plim__list_t), 1);
-    worker->ranks = plim__arena_carve(arena, (size_t)PIECE, sizeof(int64_t), 1);
-    worker->order = plim__arena_carve(arena, (size_t)PIECE, sizeof(int32_t), 1);
-    worker->keys = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
-    worker->spare = plim__arena_carve(arena, (size_t)PIECE, sizeof(uint64_t), 1);
-    worker->reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1);
-    worker->staging = plim__arena_carve(arena, (size_t)STAGED, width, 1);
+    const plim__list_cache_params_t cache = cache_params(params);
+    return is_cached(params) ? plim__list_cache_filling(job, &cache) : 0;
 }
 
-static plim__list_filler_t filler_of(const worker_t *worker)
+static plim_status_t make_readers(disk_t *disk, const plim_job_t *job,
+                                  const plim__topology_disk_params_t *params)
 {
-    return (plim__list_filler_t){worker->reader, worker->reads, READS, READ_BYTES, worker->staging};
+    const plim__reader_params_t reader = reader_params(params);
+    for (; disk->num_workers < params->workers; disk->num_workers++) {
+        worker_t *worker = &disk->workers[disk->num_workers];
+        PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
+        disk->fillers[disk->num_workers] =
+            (plim__list_filler_t){worker->reader, worker->reads, READS, READ_BYTES};
+    }
+    return PLIM_OK;
 }
 
-/* Keeps the hot lists; they are read by the workers' readers. */
-static plim_status_t keep_hot(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim__topology_disk_params_t *params)
+/* Makes the cache; it is read by the workers' readers. */
+static plim_status_t make_cache(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim__topology_disk_params_t *params)
 {
-    plim__list_filler_t fillers[PLIM__THREADS_MAX];
-    int num_fillers = disk->num_workers < PLIM__THREADS_MAX ? disk->num_workers : PLIM__THREADS_MAX;
-    if (params->hot == NULL)
+    plim__list_cache_params_t cache = cache_params(params);
+    cache.offsets = disk->offsets;
+    cache.file = &disk->file;
+    cache.fillers = disk->fillers;
+    if (!is_cached(params))
         return PLIM_OK;
-    PLIM_TRY(plim__list_cache_create(job, dataset, disk->offsets, params->hot, params->cache_bytes,
-                                     &disk->hot));
-    if (disk->hot == NULL)
-        return PLIM_OK;
-    for (int i = 0; i < num_fillers; i++)
-        fillers[i] = filler_of(&disk->workers[i]);
-    plim_status_t status = plim__list_cache_fill(disk->hot, job, &disk->file, fillers, num_fillers);
-    for (int i = 0; i < num_fillers; i++)
+    PLIM_TRY(plim__list_cache_create(job, dataset, &cache, &disk->cache));
+    for (int i = 0; i < disk->num_workers; i++)
         plim__reader_totals(disk->workers[i].reader, &disk->workers[i].old_transfers,
                             &disk->workers[i].old_bytes);
-    return status;
+    return PLIM_OK;
 }
 
-plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int number)
+static plim__list_cache_t *cache_of(const plim__topology_t *source)
 {
-    const disk_t *disk = (const disk_t *)source;
-    if (source->draw != draw || disk->hot == NULL)
-        return PLIM_OK;
-    const plim__list_filler_t filler = filler_of(&disk->workers[number]);
-    return plim__list_cache_refresh(disk->hot, &disk->file, &filler);
+    return source->draw == draw ? ((const disk_t *)source)->cache : NULL;
 }
 
-size_t plim__topology_disk_kept(const plim__topology_t *source)
+plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source)
 {
-    const disk_t *disk = (const disk_t *)source;
-    return source->draw == draw && disk->hot != NULL ? plim__list_cache_bytes(disk->hot) : 0;
+    plim__list_cache_t *cache = cache_of(source);
+    return cache != NULL ? &cache->memory : NULL;
 }
 
-void plim__topology_disk_limit(plim__topology_t *source, size_t bytes)
+plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker, int64_t nanoseconds)
 {
-    if (plim__topology_disk_kept(source) > 0)
-        plim__list_cache_limit(((disk_t *)source)->hot, bytes);
+    plim__list_cache_t *cache = cache_of(source);
+    return cache != NULL ? plim__list_cache_refresh(cache, worker, nanoseconds) : PLIM_OK;
 }
 
 plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -510,32 +604,29 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__topology_disk_params_t *params,
                                          plim__topology_t **source_out)
 {
-    plim__arena_t arena;
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const plim__reader_params_t reader = reader_params(params);
     const size_t width = plim__index_bytes(plim_dataset_info(dataset)->index_type);
+    plim__arena_t arena, counted = plim__arena_counting();
     if (params->workers < 1 || manifest->info.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)manifest->info.num_nodes, params->workers);
-    PLIM_TRY(
-        plim__arena_create(job->ledger, "topology", arena_bytes(width, params->workers), &arena));
-    disk_t *disk = plim__arena_carve(&arena, 1, sizeof *disk, 1);
-    disk->workers = plim__arena_carve(&arena, (size_t)params->workers, sizeof(worker_t), 1);
+    (void)carve(&counted, width, params->workers);
+    PLIM_TRY(plim__arena_create(job->ledger, "topology", counted.used, &arena));
+    disk_t *disk = carve(&arena, width, params->workers);
     disk->face = (plim__topology_t){draw, degrees, stats, destroy};
     disk->offsets = offsets;
     disk->num_nodes = manifest->info.num_nodes;
     disk->width = width;
     disk->file.fd = -1;
-    for (int i = 0; i < params->workers; i++)
-        carve_worker(&arena, width, &disk->workers[i]);
-    plim__arena_touch(&arena);
+    if (!params->all) /* else it is rarely used, if ever */
+        plim__arena_touch(&arena);
     disk->arena = arena;
     plim_status_t status = plim__dataset_file_open(
         dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
-    for (int i = 0; i < params->workers && status == PLIM_OK; i++, disk->num_workers++)
-        status = plim__reader_create(job, &reader, &disk->workers[i].reader);
     if (status == PLIM_OK)
-        status = keep_hot(disk, job, dataset, params);
+        status = make_readers(disk, job, params);
+    if (status == PLIM_OK)
+        status = make_cache(disk, job, dataset, params);
     if (status != PLIM_OK) {
         destroy(&disk->face);
         return status;

@@ -39,12 +39,13 @@ static void equal_the_dataset(void **state)
             plim__rows_t *source = test_hot_open(&hot);
             assert_true(
                 plim__ledger_peak(hot.world.job.ledger) - before <=
-                (int64_t)plim__rows_disk_estimate(&hot.world.job, hot.world.dataset, &hot.params));
+                (int64_t)(plim__rows_disk_estimate(&hot.world.job, hot.world.dataset, &hot.params) +
+                          plim__rows_disk_filling(&hot.world.job, hot.world.dataset, &hot.params)));
             int64_t expected = s % 2 == 0 ? 20 : hot.set.count;
             test_features_check(&hot.world, source);
             assert_int_equal(test_hot_held(&hot, source), expected);
             assert_int_equal(test_hot_gather(&hot, source), expected);
-            assert_ok(plim__rows_disk_refresh(source));
+            test_hot_refresh(source);
             assert_int_equal(test_hot_held(&hot, source), expected);
             plim__rows_destroy(source);
             assert_int_equal(plim__ledger_reserved(hot.world.job.ledger), before);
@@ -85,13 +86,13 @@ static void dropped_pages_are_read_and_come_back(void **state)
         assert_true(from_memory < hot.set.count);
         plim__rows_stats(source, &stats);
         assert_true(stats.rows_lost >= (hot.set.count - from_memory));
-        assert_ok(plim__rows_disk_refresh(source));
+        test_hot_refresh(source);
         assert_int_equal(test_hot_held(&hot, source), hot.set.count);
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
-        /* Found although nobody has read them since they went. */
+        /* Whole chunks: found although nobody has read them since they went. */
         for (int64_t page = 0; page < num_pages; page++)
             test_hot_drop(source, page, 1);
-        assert_ok(plim__rows_disk_refresh(source));
+        test_hot_refresh(source);
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
         plim__rows_destroy(source);
         test_hot_end(&hot);
@@ -124,7 +125,7 @@ static void filled_and_refilled_pages_can_be_taken(void **state)
         test_hot_t hot;
         plim__rows_t *source = make_shape(&hot, i / 2, i % 2);
         assert_kernel_takes_all(&hot, source);
-        assert_ok(plim__rows_disk_refresh(source));
+        test_hot_refresh(source);
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
         assert_kernel_takes_all(&hot, source);
         plim__rows_destroy(source);
@@ -145,16 +146,16 @@ static void a_huge_page_of_zeros(void **state)
     test_hot_make(&hot, 20000, 128, true, true, PLIM_IO_AUTO);
     plim__rows_t *source = test_hot_open(&hot);
     size_t bytes = (size_t)test_hot_num_pages(source) * PLIM__PAGE;
-    const int64_t node = (int64_t)PLIM__ROW_CACHE_CHUNK / 256 + 100;
+    const int64_t node = (int64_t)PLIM__DROPPABLE_CHUNK / 256 + 100;
     (void)madvise(test_hot_page(source, 0), bytes, MADV_HUGEPAGE);
-    test_hot_drop(source, PLIM__ROW_CACHE_CHUNK_PAGES, PLIM__ROW_CACHE_CHUNK_PAGES);
+    test_hot_drop(source, TEST_CHUNK_PAGES, TEST_CHUNK_PAGES);
     assert_ok(plim__rows_gather(source, 0, &node, 1, PLIM_F16, row));
     test_features_compare(&hot.world, &node, 1, PLIM_F16, row);
     (void)madvise(test_hot_page(source, 0), bytes, MADV_NOHUGEPAGE);
-    if (test_pages_there(test_hot_page(source, PLIM__ROW_CACHE_CHUNK_PAGES),
-                         PLIM__ROW_CACHE_CHUNK) < PLIM__ROW_CACHE_CHUNK_PAGES)
+    if (test_pages_there(test_hot_page(source, TEST_CHUNK_PAGES), PLIM__DROPPABLE_CHUNK) <
+        TEST_CHUNK_PAGES)
         print_message("SKIPPED in part: this kernel brings no huge page of zeros\n");
-    assert_ok(plim__rows_disk_refresh(source));
+    test_hot_refresh(source);
     assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
     plim__rows_destroy(source);
     test_hot_end(&hot);
@@ -177,7 +178,7 @@ static void rows_that_look_dropped(void **state)
     plim__rows_t *source = test_hot_open(&hot);
     for (int round = 0; round < 3; round++) {
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count - 4);
-        assert_ok(plim__rows_disk_refresh(source));
+        test_hot_refresh(source);
         assert_int_equal(test_hot_held(&hot, source), hot.set.count);
     }
     plim__rows_destroy(source);
@@ -203,8 +204,8 @@ static void drop_some(crowd_t *crowd, int turn, uint64_t *draw)
         int64_t first = (int64_t)plim__rng_below(6, draw, (uint64_t)num_pages);
         int64_t count = turn % 3 == 2 ? 1 : (int64_t)plim__rng_below(6, draw, 200) + 1;
         if (turn % 3 == 0) {
-            first -= first % PLIM__ROW_CACHE_CHUNK_PAGES;
-            count = PLIM__ROW_CACHE_CHUNK_PAGES;
+            first -= first % TEST_CHUNK_PAGES;
+            count = TEST_CHUNK_PAGES;
         }
         if (count > num_pages - first)
             count = num_pages - first;
@@ -218,10 +219,10 @@ static plim_status_t disturb(crowd_t *crowd)
     plim_status_t status = PLIM_OK;
     for (int turn = 0; turn < DISTURBANCES && status == PLIM_OK; turn++) {
         drop_some(crowd, turn, &draw);
-        status = plim__rows_disk_refresh(crowd->source);
+        status = plim__rows_disk_refresh(crowd->source, CROWD - 1, 1000000000);
         if (crowd->resized)
-            plim__rows_disk_limit(crowd->source,
-                                  (size_t)plim__rng_below(7, &draw, 9) * PLIM__ROW_CACHE_CHUNK / 2);
+            plim__droppable_limit(plim__rows_disk_memory(crowd->source),
+                                  (size_t)plim__rng_below(7, &draw, 9) * PLIM__DROPPABLE_CHUNK / 2);
     }
     atomic_store(&crowd->disturbed, true);
     return status;
@@ -255,22 +256,24 @@ static plim_status_t crowd_member(void *context, int worker)
 static void dropped_and_refilled_while_others_gather(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         const int packed = i % 2;
         test_hot_t hot;
         plim__rows_stats_t stats;
         test_hot_make(&hot, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
                       PLIM_IO_AUTO);
         hot.params.scratch = packed == 1 ? hot.scratch : NULL;
+        hot.params.all = i / 4 == 1;
         plim__rows_t *source = test_hot_open(&hot);
-        assert_true(test_hot_num_pages(source) > 3 * PLIM__ROW_CACHE_CHUNK_PAGES);
-        crowd_t crowd = {.hot = &hot, .source = source, .resized = i / 2 == 1};
+        assert_true(test_hot_num_pages(source) > 3 * TEST_CHUNK_PAGES);
+        crowd_t crowd = {.hot = &hot, .source = source, .resized = i / 2 % 2 == 1};
         assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
         assert_int_equal(crowd.next, CROWD);
         plim__rows_stats(source, &stats);
         assert_true(stats.rows_hot > 0 && stats.rows_hot < stats.rows);
-        plim__rows_disk_limit(source, SIZE_MAX);
-        assert_ok(plim__rows_disk_refresh(source));
+        plim__droppable_limit(plim__rows_disk_memory(source), SIZE_MAX);
+        (void)test_hot_gather(&hot, source); /* finds the single pages that are gone */
+        test_hot_refresh(source);
         assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
         plim__rows_destroy(source);
         test_hot_end(&hot);
@@ -286,21 +289,22 @@ static void given_back_and_taken_again(void **state)
     plim__rows_t *source = test_hot_open(&hot);
     const int64_t num_pages = test_hot_num_pages(source);
     const size_t bytes = (size_t)num_pages * PLIM__PAGE;
-    assert_int_equal(plim__rows_disk_kept(source), bytes);
+    assert_int_equal(plim__rows_disk_memory(source)->bytes, bytes);
     static const int chunks[] = {3, 1, 2, 0, 4, 1};
     for (int i = 0; i < 6; i++) {
-        const int64_t kept = chunks[i] * PLIM__ROW_CACHE_CHUNK_PAGES;
-        plim__rows_disk_limit(source, (size_t)chunks[i] * PLIM__ROW_CACHE_CHUNK + 4097);
+        const int64_t kept = chunks[i] * TEST_CHUNK_PAGES;
+        plim__droppable_limit(plim__rows_disk_memory(source),
+                              (size_t)chunks[i] * PLIM__DROPPABLE_CHUNK + 4097);
         assert_true(test_pages_there(test_hot_page(source, 0), bytes) <= kept);
-        assert_ok(plim__rows_disk_refresh(source));
+        test_hot_refresh(source);
         assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
         assert_int_equal(test_hot_held(&hot, source), kept * 16);
         assert_int_equal(test_hot_gather(&hot, source), kept * 16);
         assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
     }
-    plim__rows_disk_limit(source, bytes);
-    assert_int_equal(test_hot_held(&hot, source), PLIM__ROW_CACHE_CHUNK_PAGES * 16);
-    assert_ok(plim__rows_disk_refresh(source));
+    plim__droppable_limit(plim__rows_disk_memory(source), bytes);
+    assert_int_equal(test_hot_held(&hot, source), TEST_CHUNK_PAGES * 16);
+    test_hot_refresh(source);
     assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
     plim__rows_destroy(source);
     test_hot_end(&hot);
@@ -407,7 +411,7 @@ static int under_pressure(test_hot_t *hot, const test_cgroup_t *group, size_t ta
         if (child < 0)
             return 13;
         int64_t during = test_hot_gather(hot, source);
-        if (plim__rows_disk_refresh(source) != PLIM_OK)
+        if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
             return 14;
         int64_t kept = test_hot_held(hot, source);
         if (test_hot_gather(hot, source) > kept)
@@ -415,7 +419,7 @@ static int under_pressure(test_hot_t *hot, const test_cgroup_t *group, size_t ta
         (void)kill(child, SIGKILL);
         (void)waitpid(child, NULL, 0);
         for (int i = 0; i < 20 && test_hot_held(hot, source) < hot->set.count; i++)
-            if (plim__rows_disk_refresh(source) != PLIM_OK)
+            if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
                 return 16;
         int64_t after = test_hot_gather(hot, source);
         (void)fprintf(stderr, "rows from memory: all %lld; neighbour there %lld; gone again %lld\n",

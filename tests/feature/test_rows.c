@@ -1,6 +1,7 @@
 /* Rows from memory and from disk equal the dataset's, in either type, by either engine. */
 #include "support/dataset.h"
 #include "support/features.h"
+#include "support/sources.h"
 
 #include "base/fail.h"
 #include "base/rng.h"
@@ -30,9 +31,10 @@ static void equal_the_dataset(void **state)
             test_features_make(&world, sizes[s] > 1000 ? 60 : 700, sizes[s], half == 1,
                                engines[(s + half) % 2]);
             int64_t before = plim__ledger_reserved(world.job.ledger);
-            assert_ok(plim__rows_memory_create(&world.job, world.dataset, &source));
-            assert_true(plim__ledger_peak(world.job.ledger) - before <=
-                        (int64_t)plim__rows_memory_estimate(&world.job, world.dataset));
+            assert_ok(test_rows_cached(&world.job, world.dataset, &source));
+            plim__rows_disk_params_t all = test_all_rows(4);
+            assert_true(plim__ledger_reserved(world.job.ledger) - before <=
+                        (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &all));
             test_features_check(&world, source);
             plim__rows_destroy(source);
             for (size_t gap = 0; gap <= 16384; gap += 16384) {
@@ -114,7 +116,7 @@ static void several_workers(void **state)
         plim__rows_disk_params_t params = {.workers = 4, .depth = 8, .gap = 1024};
         plim__rows_t *sources[2];
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &sources[0]));
-        assert_ok(plim__rows_memory_create(&world.job, world.dataset, &sources[1]));
+        assert_ok(test_rows_cached(&world.job, world.dataset, &sources[1]));
         for (int i = 0; i < 2; i++) {
             plim__rows_stats_t stats;
             crowd_t crowd = {.world = &world, .source = sources[i]};
@@ -162,7 +164,7 @@ static void without_features(void **state)
     world.job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     assert_ok(test_dataset_make(&world.job, world.path, &graph));
     assert_ok(plim_dataset_open(&world.job, world.path, &world.dataset));
-    assert_int_equal(plim__rows_memory_create(&world.job, world.dataset, &source), PLIM_ERR_USAGE);
+    assert_int_equal(test_rows_cached(&world.job, world.dataset, &source), PLIM_ERR_USAGE);
     assert_non_null(strstr(plim_last_error(), "no features"));
     assert_int_equal(plim__rows_disk_create(&world.job, world.dataset, &params, &source),
                      PLIM_ERR_USAGE);
@@ -191,8 +193,7 @@ static void cut_under_it(void **state)
         last[0] = 0;
         assert_ok(plim__rows_gather(source, 0, last, 1, PLIM_F32, row));
         plim__rows_destroy(source);
-        assert_int_equal(plim__rows_memory_create(&world.job, world.dataset, &source),
-                         PLIM_ERR_DATA);
+        assert_int_equal(test_rows_cached(&world.job, world.dataset, &source), PLIM_ERR_DATA);
         assert_int_equal(plim__rows_disk_create(&world.job, world.dataset, &params, &source),
                          PLIM_ERR_DATA);
         test_features_end(&world);
@@ -202,7 +203,7 @@ static void cut_under_it(void **state)
 static plim_status_t make_memory(plim_job_t *job, void *context)
 {
     plim__rows_t *source;
-    PLIM_TRY(plim__rows_memory_create(job, context, &source));
+    PLIM_TRY(test_rows_cached(job, context, &source));
     plim__rows_destroy(source);
     return PLIM_OK;
 }

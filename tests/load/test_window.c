@@ -9,6 +9,7 @@
 #include "load/window.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/sources.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -498,7 +499,7 @@ static void test_held_rows(void **state)
     plim__rows_t *truth, *disk;
     assert_ok(test_dataset_make(&job, path, &shape));
     assert_ok(plim_dataset_open(&job, path, &dataset));
-    assert_ok(plim__rows_memory_create(&job, dataset, &truth));
+    assert_ok(test_rows_cached(&job, dataset, &truth));
     static _Alignas(64) plim__node_set_line_t lines[NODES / PLIM__NODE_SET_BITS + 1];
     plim__node_set_t hot = plim__node_set_make(lines, NODES);
     for (int64_t node = 0; node < NODES; node += 3)

@@ -5,6 +5,7 @@
 #include "load/window.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/sources.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,9 +50,8 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
     for (int64_t node = 1; node < NODES; node += 4)
         (void)plim__node_set_add(&world->hot, node);
     plim__node_set_seal(&world->hot);
-    assert_ok(plim__topology_memory_create(&world->job, world->dataset, world->offsets, 1,
-                                           &world->lists[0]));
-    assert_ok(plim__rows_memory_create(&world->job, world->dataset, &world->rows[0]));
+    assert_ok(test_lists_cached(&world->job, world->dataset, world->offsets, 1, &world->lists[0]));
+    assert_ok(test_rows_cached(&world->job, world->dataset, &world->rows[0]));
     plim__topology_disk_params_t lists = {
         .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .cache_bytes = 8192};
     assert_ok(plim__topology_disk_create(&world->job, world->dataset, world->offsets, &lists,

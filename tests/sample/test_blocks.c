@@ -2,6 +2,7 @@
  */
 #include "support/harness.h"
 #include "support/lists.h"
+#include "support/sources.h"
 
 #include "sample/blocks.h"
 
@@ -135,8 +136,8 @@ static int setup(void **state)
     assert_ok(test_lists_write(&fixture.job, fixture.path, &fixture.lists));
     assert_ok(plim_dataset_open(&fixture.job, fixture.path, &fixture.dataset));
     assert_ok(plim__offsets_create(&fixture.job, fixture.dataset, &fixture.offsets));
-    assert_ok(plim__topology_memory_create(&fixture.job, fixture.dataset, fixture.offsets, 1,
-                                           &fixture.source));
+    assert_ok(
+        test_lists_cached(&fixture.job, fixture.dataset, fixture.offsets, 1, &fixture.source));
     return 0;
 }
 

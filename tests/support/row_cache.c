@@ -64,18 +64,17 @@ plim__rows_t *test_hot_open(test_hot_t *hot)
 
 int64_t test_hot_num_pages(plim__rows_t *source)
 {
-    char *pages;
-    int64_t num_pages;
-    plim__row_cache_pages(plim__rows_disk_cache(source), &pages, &num_pages);
-    return num_pages;
+    return (int64_t)(plim__rows_disk_memory(source)->bytes / PLIM__PAGE);
 }
 
 char *test_hot_page(plim__rows_t *source, int64_t page)
 {
-    char *pages;
-    int64_t num_pages;
-    plim__row_cache_pages(plim__rows_disk_cache(source), &pages, &num_pages);
-    return pages + (size_t)page * PLIM__PAGE;
+    return plim__rows_disk_memory(source)->base + (size_t)page * PLIM__PAGE;
+}
+
+void test_hot_refresh(plim__rows_t *source)
+{
+    assert_ok(plim__rows_disk_refresh(source, 3, 1000000000));
 }
 
 void test_hot_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages)

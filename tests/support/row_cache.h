@@ -5,7 +5,7 @@
 #include "support/features.h"
 
 #include "base/node_set.h"
-#include "feature/row_cache_internal.h"
+#include "feature/row_cache.h"
 
 /* Two nodes in three are hot, or all. */
 typedef struct test_hot {
@@ -31,6 +31,11 @@ int64_t test_hot_held(test_hot_t *hot, plim__rows_t *source);
 int64_t test_hot_num_pages(plim__rows_t *source);
 char *test_hot_page(plim__rows_t *source, int64_t page);
 void test_hot_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages);
+
+/* As worker 3. */
+void test_hot_refresh(plim__rows_t *source);
+
+#define TEST_CHUNK_PAGES ((int64_t)(PLIM__DROPPABLE_CHUNK / PLIM__PAGE))
 
 /* Writes to a file of the dataset, or to the packed one. */
 void test_hot_overwrite(const char *path, int64_t offset, const void *bytes, size_t size);

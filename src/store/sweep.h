@@ -2,8 +2,8 @@
  * A run of a file's bytes read once, in parallel: pieces by direct I/O on several threads, looked
  * at as they come and settled in their order.
  */
-#ifndef PLIM_SAMPLE_SWEEP_H
-#define PLIM_SAMPLE_SWEEP_H
+#ifndef PLIM_STORE_SWEEP_H
+#define PLIM_STORE_SWEEP_H
 
 #include "base/job.h"
 #include "store/dataset.h"

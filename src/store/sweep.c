@@ -1,4 +1,4 @@
-#include "sample/sweep.h"
+#include "store/sweep.h"
 
 #include "base/check.h"
 #include "base/fail.h"

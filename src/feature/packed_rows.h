@@ -1,0 +1,68 @@
+/*
+ * The packed file: an image of the row cache's memory in the scratch directory, so that a later
+ * start reads it straight into place, and a refresh in runs instead of row by row.
+ *
+ *     | header, 4 KiB | the cache's pages | XXH3 of each chunk |
+ *
+ * Nothing in it is believed before it was checked; a bad one is made again.
+ */
+#ifndef PLIM_FEATURE_PACKED_ROWS_H
+#define PLIM_FEATURE_PACKED_ROWS_H
+
+#include "io/file.h"
+#include "mem/droppable.h"
+
+#include <limits.h>
+
+/* Which rows a file holds: it serves only a cache that agrees in all of it. */
+typedef struct plim__packed_rows_identity {
+    char fingerprint[24]; /* of the dataset, NUL at the end */
+    uint64_t key;         /* of the recipe: names the file */
+    uint64_t set_hash;    /* of the set of nodes */
+    uint64_t num_rows;
+    uint64_t row_bytes;
+    uint64_t num_pages;
+    uint64_t chunk_bytes;
+} plim__packed_rows_identity_t;
+
+typedef struct plim__packed_rows {
+    plim__file_t file; /* closed when there is none */
+    const plim_job_t *job;
+    plim__droppable_t *memory; /* of the cache */
+    plim__packed_rows_identity_t identity;
+    int64_t held;
+    uint64_t *checksums; /* (chunks), in whole pages */
+    char scratch[PATH_MAX];
+    char path[PATH_MAX];
+} plim__packed_rows_t;
+
+/* Bytes of the file for a cache of so many bytes, and of its table of checksums alone. */
+int64_t plim__packed_rows_bytes(int64_t cache_bytes);
+size_t plim__packed_rows_table(size_t cache_bytes);
+
+/* Names the file. PLIM_ERR_USAGE when the path is too long. */
+plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *scratch);
+
+/*
+ * Fills the cache's memory from the file, between plim__droppable_fill_begin and _end: true when it
+ * was there and whole. What is wrong with it is logged. PLIM_ERR_STOPPED and the like are errors, a
+ * bad file is none.
+ */
+plim_status_t plim__packed_rows_load(plim__packed_rows_t *packed, bool *loaded_out);
+
+/* Begins a new file, without a name yet; where that is not possible it is logged. */
+void plim__packed_rows_begin(plim__packed_rows_t *packed);
+
+/* Writes a chunk of the memory; by any thread. PLIM_ERR_IO. */
+plim_status_t plim__packed_rows_put(plim__packed_rows_t *packed, int64_t at, size_t size);
+
+/* Writes the rest and names it. Where that fails the file still serves this run. */
+void plim__packed_rows_finish(plim__packed_rows_t *packed);
+
+/* Where a byte of the memory lies in it. */
+static inline int64_t plim__packed_rows_offset(int64_t at)
+{
+    return at + (int64_t)PLIM__PAGE;
+}
+
+#endif

@@ -1,0 +1,124 @@
+/*
+ * Memory whose content can be read again, and that is therefore given back when others need it: by
+ * the kernel, which takes pages under MADV_FREE the moment it is short, or by whoever lowers the
+ * target. It is filled and given back in chunks of a huge page's size.
+ *
+ *     chunks   | filled | filled | lost | filled | empty, as long as the target is below |
+ *              0                                 target                         num_chunks
+ *
+ * A page that the kernel has taken reads as zeros. So the owner stores its items such that none of
+ * them reads as zeros (the first 8 bytes of each page never do), and looks at an item after it has
+ * copied it: an item that is not zero then was there all the time.
+ *
+ * That holds because nobody fills a chunk while somebody reads it. A reader reads between
+ * plim__droppable_enter and plim__droppable_leave; who fills a chunk first says that it is empty,
+ * then waits until every reader has left who may not have seen that. Giving back needs no waiting:
+ * its readers find zeros.
+ */
+#ifndef PLIM_MEM_DROPPABLE_H
+#define PLIM_MEM_DROPPABLE_H
+
+#include "mem/arena.h"
+
+#include <plimsoll/job.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define PLIM__DROPPABLE_CHUNK ((size_t)2 << 20)
+
+enum { PLIM__CHUNK_EMPTY = 0, PLIM__CHUNK_FILLED, PLIM__CHUNK_SUSPECT };
+
+typedef struct plim__droppable_reader {
+    _Alignas(64) _Atomic uint64_t section; /* odd: between enter and leave */
+} plim__droppable_reader_t;
+
+typedef struct plim__droppable {
+    char *base;   /* on the boundary of a huge page where there is one in it */
+    size_t bytes; /* whole pages */
+    int64_t num_chunks;
+    _Atomic unsigned char *states; /* (num_chunks) SUSPECT: a reader found zeros there */
+    _Atomic bool whole;            /* all chunks are filled, as far as is known */
+    int num_readers;
+    plim__droppable_reader_t *readers; /* (num_readers) */
+    _Atomic int64_t target;            /* chunks that may be filled */
+    _Atomic int64_t end;               /* chunks from here on are given back; under the lock */
+    pthread_mutex_t lock;              /* of filling; who lowers the target never waits for it */
+} plim__droppable_t;
+
+/* Reads the content of [at, at + size) again, to its place, as worker `worker` of the owner. */
+typedef plim_status_t (*plim__droppable_fill_fn)(void *context, int worker, int64_t at,
+                                                 size_t size);
+
+/*
+ * Carves the memory, which should be the arena's first piece, and its tables: everything is empty.
+ * To be ended by plim__droppable_end. With a counting arena it counts, and nothing is to be ended.
+ */
+void plim__droppable_carve(plim__arena_t *arena, size_t bytes, int num_readers,
+                           plim__droppable_t *memory_out);
+void plim__droppable_end(plim__droppable_t *memory); /* a zeroed one is harmless */
+
+/*
+ * Before the first use: fills all chunks by the job's threads, at most `threads`, worker numbers
+ * from 0 on. Or, where the owner fills them some other way: begin, a call for each range that is
+ * ready, from any thread, and end. Errors are those of `fill`, and PLIM_ERR_STOPPED.
+ */
+plim_status_t plim__droppable_fill(plim__droppable_t *memory, const plim_job_t *job, int threads,
+                                   const char *phase, plim__droppable_fill_fn fill, void *context);
+void plim__droppable_fill_begin(plim__droppable_t *memory);
+void plim__droppable_filled(plim__droppable_t *memory, int64_t at, size_t size);
+void plim__droppable_fill_end(plim__droppable_t *memory);
+
+/*
+ * Fills again what was lost or what the target allows again, lowest first, while there is room in
+ * memory and for at most `nanoseconds`. One thread at a time, outside of sections; others may read.
+ */
+plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int64_t nanoseconds,
+                                      plim__droppable_fill_fn fill, void *context);
+
+/*
+ * Keeps only so many bytes from now on: the chunks behind them are given back at once (where a
+ * refresh is under way, by that), and filled again by a refresh once the target is higher. Any
+ * thread, one at a time.
+ */
+void plim__droppable_limit(plim__droppable_t *memory, size_t bytes);
+
+/* Bytes that are filled, as far as is known. Any thread. */
+size_t plim__droppable_filled_bytes(const plim__droppable_t *memory);
+
+/* Reader `reader` begins to read, one thread at a time for each number. True when all was filled:
+ * then no part needs plim__droppable_has before plim__droppable_leave. */
+static inline bool plim__droppable_enter(plim__droppable_t *memory, int reader)
+{
+    _Atomic uint64_t *section = &memory->readers[reader].section;
+    atomic_store(section, atomic_load_explicit(section, memory_order_relaxed) + 1);
+    return atomic_load(&memory->whole);
+}
+
+static inline void plim__droppable_leave(plim__droppable_t *memory, int reader)
+{
+    _Atomic uint64_t *section = &memory->readers[reader].section;
+    atomic_store(section, atomic_load_explicit(section, memory_order_relaxed) + 1);
+}
+
+/* Whether [at, at + size), at least a byte, may be read in this section. Outside of sections: as
+ * far as is known. */
+static inline bool plim__droppable_has(const plim__droppable_t *memory, int64_t at, int64_t size)
+{
+    const int64_t last = (at + size - 1) / (int64_t)PLIM__DROPPABLE_CHUNK;
+    for (int64_t chunk = at / (int64_t)PLIM__DROPPABLE_CHUNK; chunk <= last; chunk++)
+        if (atomic_load(&memory->states[chunk]) == PLIM__CHUNK_EMPTY)
+            return false;
+    return true;
+}
+
+/* A reader found zeros at `at`: the next refresh looks there. */
+void plim__droppable_miss(plim__droppable_t *memory, int64_t at);
+
+/* Keeps the loads before it before those after it. The processors that this is built for do so by
+ * themselves (CMake refuses others), so only the compiler has to be told. */
+static inline void plim__droppable_copied(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
+#endif
