@@ -37,7 +37,8 @@ typedef enum plim_io_engine {
 
 typedef enum plim_log_level { PLIM_LOG_INFO, PLIM_LOG_WARNING } plim_log_level_t;
 
-/* Progress of one phase: `done` of `total` units, total 0 when it is not known. */
+/* Progress of one phase: `done` of `total` units, total 0 when it is not known. The texts live as
+ * long as the callback. */
 typedef struct plim_progress {
     const char *phase; /* "reading edges", … */
     const char *unit;  /* "edges", "rows", "bytes" */

@@ -35,7 +35,6 @@ void plim__log(const plim_job_t *job, plim_log_level_t level, const char *format
     event->level = level;
     memcpy(event->text, text, sizeof text);
     pthread_mutex_unlock(&job->core->lock);
-    plim__job_deliver(job);
 }
 
 /* The newest event, when it is progress of the same phase: it is out of date now. Lock held. */
@@ -45,7 +44,7 @@ static plim__job_event_t *same_phase(plim__job_core_t *core, const char *phase)
     if (count == 0)
         return NULL;
     plim__job_event_t *last = &core->events[(core->first + count - 1) % PLIM__JOB_EVENTS];
-    return !last->is_log && strcmp(last->progress.phase, phase) == 0 ? last : NULL;
+    return !last->is_log && strcmp(last->text, phase) == 0 ? last : NULL;
 }
 
 void plim__progress(const plim_job_t *job, const char *phase, const char *unit, int64_t done,
@@ -58,11 +57,15 @@ void plim__progress(const plim_job_t *job, const char *phase, const char *unit, 
     if (event == NULL) {
         event = add_event(job->core);
         event->is_log = false;
-        event->progress.done = INT64_MIN;
+        event->done = INT64_MIN;
+        (void)snprintf(event->text, sizeof event->text, "%s", phase);
+        (void)snprintf(event->unit, sizeof event->unit, "%s", unit);
     }
     /* Threads report out of order; the farthest one is right. */
-    if (done > event->progress.done)
-        event->progress = (plim_progress_t){phase, unit, done, total};
+    if (done > event->done) {
+        event->done = done;
+        event->total = total;
+    }
     pthread_mutex_unlock(&job->core->lock);
     plim__job_deliver(job);
 }
@@ -78,8 +81,9 @@ static void call_back(const plim_job_t *job, const plim__job_event_t *event, int
     }
     if (event->is_log && job->log != NULL)
         job->log(job->user, event->level, event->text);
+    const plim_progress_t progress = {event->text, event->unit, event->done, event->total};
     if (!event->is_log && job->progress != NULL)
-        job->progress(job->user, &event->progress);
+        job->progress(job->user, &progress);
 }
 
 void plim__job_deliver(const plim_job_t *job)

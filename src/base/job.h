@@ -3,9 +3,10 @@
  * what it tells the host.
  *
  * Callbacks are called on threads of the host only, while they are inside a library call, one at a
- * time and with no lock held. Whatever thread has something to say puts it into the job's queue;
- * plim__job_deliver, on a host thread, takes it out. So no library function may log, report
- * progress or check for a stop while it holds a lock.
+ * time and with no lock held. Whatever thread has something to say puts it into the job's queue.
+ * plim__job_deliver, on a host thread, takes it out: where progress is reported, where a stop is
+ * checked for, and when a public call returns. Logging is allowed anywhere; these three are not,
+ * while a lock is held.
  *
  * A plim_job_t may be copied inside the library, to give a part of the work fewer threads or a stop
  * flag of its own: copies share the core.
@@ -27,9 +28,10 @@ typedef struct plim_ledger plim_ledger_t;
 /* Something to tell the host: a log line, or progress. */
 typedef struct plim__job_event {
     bool is_log;
-    plim_log_level_t level;
-    plim_progress_t progress;
-    char text[PLIM_MESSAGE_MAX];
+    plim_log_level_t level;      /* of a log line */
+    char text[PLIM_MESSAGE_MAX]; /* the line; of progress, its phase */
+    char unit[32];               /* of progress, and below */
+    int64_t done, total;
 } plim__job_event_t;
 
 /* What all copies of a job share. */
@@ -56,11 +58,11 @@ struct plim_job {
     const volatile int *stop;  /* the core's, or that of a part of the work */
 };
 
-/* Puts a line into the queue, and delivers on a host thread. */
+/* Puts a line into the queue. */
 void plim__log(const plim_job_t *job, plim_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same for progress; `phase` and `unit` are kept as pointers and must be literals. */
+/* Puts progress into the queue and delivers. */
 void plim__progress(const plim_job_t *job, const char *phase, const char *unit, int64_t done,
                     int64_t total);
 

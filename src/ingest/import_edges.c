@@ -46,11 +46,10 @@ static void pump_fail(pump_t *pump, int64_t at, plim_status_t status)
 static int64_t pump_take(pump_t *pump, int64_t *source, int64_t *destination, int64_t *first_out)
 {
     int64_t got = 0;
-    plim_status_t status = PLIM_OK;
+    plim_status_t status = plim__job_check(pump->import->job);
     pthread_mutex_lock(&pump->lock);
     int64_t first = pump->edges->position;
     if (!pump->ended) {
-        status = plim__job_check(pump->import->job);
         if (status == PLIM_OK)
             status = pump->edges->read(pump->edges, source, destination, pump->import->block, &got);
         if (status == PLIM_OK && pump->edges->position > pump->total)

@@ -189,6 +189,8 @@ PLIM_API plim_status_t plim_bench_reads(const plim_job_t *job, const plim_datase
                                         const char *file, int64_t count, int64_t bytes, int depth,
                                         uint64_t seed, plim_bench_result_t *result_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     const plim__manifest_file_t *entry = plim__manifest_find(plim__dataset_manifest(dataset), file);
     if (entry == NULL)
         return plim__fail(PLIM_ERR_USAGE, "%s: there is no %s in it", plim__dataset_path(dataset),
@@ -247,6 +249,7 @@ PLIM_API plim_status_t plim_bench_copies(const plim_job_t *job, int64_t peak, in
                                          int64_t count, int64_t bytes, uint64_t seed,
                                          plim_bench_result_t *result_out)
 {
+    PLIM_ENTER(job);
     plim__arena_t arena;
     int64_t room = plim__min_i64(plim__ledger_available(job->ledger),
                                  peak - plim__ledger_reserved(job->ledger)) -

@@ -195,6 +195,8 @@ PLIM_API plim_status_t plim_bench_gather_plan(const plim_job_t *job, const plim_
                                               const plim_plan_params_t *params,
                                               plim_plan_t **plan_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     plim_plan_t *plan;
     PLIM_TRY(plim__plan_create(job, &plan));
     plim_status_t status =
@@ -415,5 +417,7 @@ PLIM_API plim_status_t plim_bench_gather(const plim_job_t *job, const plim_datas
                                          plim_bench_result_t *gather_out,
                                          plim_bench_result_t *bare_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     return plim__bench_gather(job, dataset, &plan->numbers.load, calls, gather_out, bare_out);
 }

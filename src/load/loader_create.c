@@ -185,6 +185,8 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
 PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const plim_plan_t *plan, plim_loader_t **loader_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 

@@ -236,6 +236,8 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          const plim_plan_params_t *wishes, int capacity,
                                          plim_advice_t *advice_out, int *count_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
     plim_training_t changed;
     int count = 0;

@@ -543,6 +543,8 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
                                       const plim_recipe_t *recipe, const plim_plan_params_t *params,
                                       plim_plan_t **plan_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     plim_plan_t *plan;
     PLIM_TRY(plim__plan_create(job, &plan));
     plim_status_t status = plim__load_plan(job, dataset, recipe, params, &plan->numbers.load);

@@ -211,6 +211,8 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
                                        const plim_training_t *training,
                                        const plim_plan_params_t *params, plim_plan_t **plan_out)
 {
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     plim_plan_t *plan;
     PLIM_TRY(plim__plan_create(job, &plan));
     plim_status_t status = plim__train_plan(job, dataset, training, params, &plan->numbers);

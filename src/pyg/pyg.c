@@ -117,6 +117,8 @@ plim_status_t plim_pyg_estimate(const plim_job_t *job, const plim_dataset_t *dat
 {
     plim_pyg_params_t known = PLIM_PYG_PARAMS_INIT;
     plim__pyg_plan_t plan;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_pyg_params_t", &known, sizeof known));
     PLIM_TRY(plim__pyg_plan(job, dataset, training, &known, &plan));

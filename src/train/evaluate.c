@@ -241,6 +241,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                                      double score_out[3], double loss_out[3])
 {
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t training;
     plim__session_t session;
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
@@ -357,6 +358,7 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                                     plim_train_event_fn events, void *user)
 {
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t training;
     plim__session_t session;
     plim__output_t output;

@@ -618,6 +618,7 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                                   plim_train_result_t *result_out)
 {
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     loop_t loop = {.job = job,
                    .dataset = dataset,
                    .training = training,
@@ -633,6 +634,7 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                                          plim_train_result_t *result_out)
 {
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     loop_t loop = {.job = job,
                    .dataset = dataset,
                    .training = training,

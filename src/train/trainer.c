@@ -103,6 +103,7 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
                                            plim_trainer_t **trainer_out)
 {
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__trainer_check_plan(plim_dataset_info(dataset), training, plan));
     return plim__trainer_create(job, dataset, training, &plan->numbers, NULL, NULL, trainer_out);
 }

@@ -524,11 +524,13 @@ static void test_parts_are_foretold(void **state)
     assert_null(strstr(said, "parts"));
     wishes.memory = plan.minimum + MIB;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    plim__job_deliver(&job);
     const char *remark = strstr(said, "parts; from about ");
     assert_non_null(remark);
     wishes.memory = strtoll(remark + strlen("parts; from about "), NULL, 10) * MIB;
     said[0] = '\0';
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    plim__job_deliver(&job);
     assert_null(strstr(said, "parts"));
     test_place_close(&place);
 }

@@ -278,6 +278,7 @@ static void more_memory_never_means_more_parts(void **state)
     for (int64_t memory = least; memory < enough + 32 * MIB; memory += MIB / 2) {
         warning[0] = '\0';
         assert_ok(plan_under(&place, &training, memory, &plan));
+        plim__job_deliver(&place.job);
         check_sums(&plan);
         const int64_t seeds = plan.load.part_seeds > 0 ? plan.load.part_seeds : 1024;
         assert_true(seeds >= before);

@@ -59,6 +59,7 @@ plim__rows_t *test_hot_open(test_hot_t *hot)
 {
     plim__rows_t *source;
     assert_ok(plim__rows_disk_create(&hot->world.job, hot->world.dataset, &hot->params, &source));
+    plim__job_deliver(&hot->world.job);
     return source;
 }
 
@@ -103,6 +104,7 @@ int64_t test_hot_gather(test_hot_t *hot, plim__rows_t *source)
     }
     plim__rows_stats(source, &after);
     free(rows);
+    plim__job_deliver(&world->job);
     assert_int_equal(after.rows - before.rows, world->num_nodes);
     return after.rows_hot - before.rows_hot;
 }

@@ -61,7 +61,10 @@ plim_status_t create_run(world_t *world, plim__run_t **run_out)
 
 plim_status_t open_run(world_t *world, plim__run_t **run_out)
 {
-    return plim__run_open(&world->job, world->path, &world->dataset, &world->training, run_out);
+    const plim_status_t status =
+        plim__run_open(&world->job, world->path, &world->dataset, &world->training, run_out);
+    plim__job_deliver(&world->job);
+    return status;
 }
 
 void path_in(const world_t *world, const char *name, char path_out[700])

@@ -117,6 +117,7 @@ static void test_a_smaller_team_says_so(void **state)
     refuse_threads = true;
     assert_ok(plim__team_create_for(&job, 3, &team));
     refuse_threads = false;
+    plim__job_deliver(&job);
     assert_int_equal(plim__team_size(team), 1);
     assert_non_null(strstr(said, "1 of 3 threads"));
     assert_non_null(strstr(said, "ulimit -u"));
