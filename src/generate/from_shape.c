@@ -55,8 +55,7 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
     if (known.shape == NULL)
         return plim__fail(PLIM_ERR_USAGE, "a shape is needed");
     PLIM_TRY(plim__shape_resolve(&known, &shape));
-    PLIM_TRY(plim__arena_create(job->ledger, "dataset",
-                                plim__arena_piece(1, sizeof(plim__manifest_t), 1), &arena));
+    PLIM_TRY(plim__arena_create(job->ledger, "dataset", sizeof(plim__manifest_t), &arena));
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);
     manifest->info = (plim_dataset_info_t){
         .format = PLIM__FORMAT, .num_nodes = shape.num_nodes, .num_classes = shape.num_classes};

@@ -59,7 +59,7 @@ typedef struct list {
 } list_t;
 
 typedef struct worker {
-    int64_t *set; /* open addressing, -1 where empty */
+    int64_t *set; /* hash set with open addressing, -1 for empty */
     candidates_t batch;
     candidates_t extra;
     int64_t num_candidates; /* in the batch */
@@ -76,20 +76,22 @@ struct plim__graph {
     plim__arena_t arena;
     plim__shape_t shape;
     plim__degrees_t degrees;
-    int64_t capacity; /* sources that any one list can have */
+    int64_t capacity; /* maximum length of a list */
     plim__permute_t place_to_id;
-    plim__permute_t rank_to_id; /* for sources from everywhere */
+    plim__permute_t rank_to_id; /* for sources from the whole graph */
     uint64_t list_key;
-    worker_t *workers; /* (job->threads) */
+    int num_workers;
+    worker_t *workers; /* (num_workers) */
+    uint64_t *sums;    /* (blocks + 1), for the degrees */
 };
 
-/* An undirected edge stands in one of two lists, and is written both ways. */
+/* An undirected edge is in one of two lists and is written both ways. */
 int64_t plim__graph_list_edges(const plim__shape_t *shape)
 {
     return shape->undirected ? shape->num_edges / 2 : shape->num_edges;
 }
 
-/* All others, or for undirected graphs half of them. */
+/* All other nodes, or half of them in an undirected graph. */
 int64_t plim__graph_list_capacity(const plim__shape_t *shape)
 {
     return shape->undirected ? (shape->num_nodes - 1) / 2 : shape->num_nodes - 1;
@@ -101,20 +103,13 @@ int64_t plim__graph_longest_list(const plim__shape_t *shape)
     return plim__min_i64(plim__max_i64(LONGEST_LIST, 4 * mean), plim__graph_list_capacity(shape));
 }
 
-/* Entries of a set for `count` members: a power of two, at most half full. */
+/* Size of a hash set for `count` members: a power of two, at most half full. */
 static int64_t set_size(int64_t count)
 {
     int64_t size = 64;
     while (size < 2 * count)
         size *= 2;
     return size;
-}
-
-static size_t candidates_estimate(size_t count)
-{
-    return plim__arena_piece(count, sizeof(uint64_t), PLIM__LINE) +
-           3 * plim__arena_piece(count, sizeof(int64_t), PLIM__LINE) +
-           2 * plim__arena_piece(count, sizeof(int32_t), PLIM__LINE);
 }
 
 static void candidates_carve(plim__arena_t *arena, size_t count, candidates_t *candidates_out)
@@ -125,16 +120,6 @@ static void candidates_carve(plim__arena_t *arena, size_t count, candidates_t *c
     candidates_out->far = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
     candidates_out->near_at = plim__arena_carve(arena, count, sizeof(int32_t), PLIM__LINE);
     candidates_out->far_at = plim__arena_carve(arena, count, sizeof(int32_t), PLIM__LINE);
-}
-
-static size_t worker_estimate(const plim__shape_t *shape)
-{
-    size_t set = (size_t)set_size(plim__graph_longest_list(shape));
-    return plim__arena_piece(set, sizeof(int64_t), PLIM__LINE) + candidates_estimate(BATCH) +
-           candidates_estimate(EXTRA) + plim__arena_piece(BATCH, sizeof(list_t), PLIM__LINE) +
-           plim__arena_piece(BATCH, sizeof(int64_t), PLIM__LINE) +
-           plim__arena_piece(PLIM__DEGREE_BLOCK, sizeof(int64_t), PLIM__LINE) +
-           2 * plim__arena_piece(EDGE_BUFFER, sizeof(int64_t), PLIM__LINE);
 }
 
 static void worker_carve(plim__arena_t *arena, const plim__shape_t *shape, worker_t *worker)
@@ -150,29 +135,33 @@ static void worker_carve(plim__arena_t *arena, const plim__shape_t *shape, worke
     worker->destination = plim__arena_carve(arena, EDGE_BUFFER, sizeof(int64_t), PLIM__LINE);
 }
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim__graph_t *graph = draft;
+    const size_t blocks = (size_t)plim__degrees_blocks(graph->shape.num_nodes);
+    const size_t workers = (size_t)graph->num_workers;
+    graph->sums = plim__arena_carve(arena, blocks + 1, sizeof(uint64_t), 1);
+    graph->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    for (size_t i = 0; i < workers; i++) {
+        worker_t worker = {.num_lists = 0};
+        worker_carve(arena, &graph->shape, &worker);
+        if (graph->workers != NULL)
+            graph->workers[i] = worker;
+    }
+}
+
 size_t plim__graph_estimate(const plim_job_t *job, const plim__shape_t *shape)
 {
-    size_t blocks = (size_t)plim__degrees_blocks(shape->num_nodes);
-    return plim__arena_piece(1, sizeof(plim__graph_t), PLIM__LINE) +
-           plim__arena_piece(blocks + 1, sizeof(uint64_t), PLIM__LINE) +
-           plim__arena_piece((size_t)job->threads, sizeof(worker_t), PLIM__LINE) +
-           (size_t)job->threads * worker_estimate(shape);
+    plim__graph_t graph = {.shape = *shape, .num_workers = job->threads};
+    return plim__object_bytes(lay_out, &graph, sizeof graph);
 }
 
 plim_status_t plim__graph_create(const plim_job_t *job, const plim__shape_t *shape,
                                  plim__graph_t **graph_out)
 {
-    plim__arena_t arena;
-    size_t blocks = (size_t)plim__degrees_blocks(shape->num_nodes);
-    PLIM_TRY(plim__arena_create(job->ledger, "generate graph", plim__graph_estimate(job, shape),
-                                &arena));
-    plim__graph_t *graph = plim__arena_carve(&arena, 1, sizeof *graph, PLIM__LINE);
-    uint64_t *sums = plim__arena_carve(&arena, blocks + 1, sizeof(uint64_t), PLIM__LINE);
-    graph->workers = plim__arena_carve(&arena, (size_t)job->threads, sizeof(worker_t), PLIM__LINE);
-    for (int i = 0; i < job->threads; i++)
-        worker_carve(&arena, shape, &graph->workers[i]);
-    graph->arena = arena;
-    graph->shape = *shape;
+    plim__graph_t draft = {.shape = *shape, .num_workers = job->threads}, *graph;
+    PLIM_TRY(plim__object_create(job->ledger, "generate graph", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &graph));
     graph->capacity = plim__graph_list_capacity(shape);
     graph->place_to_id = plim__place_permutation(shape);
     graph->rank_to_id = plim__permute_make((uint64_t)shape->num_nodes,
@@ -180,7 +169,7 @@ plim_status_t plim__graph_create(const plim_job_t *job, const plim__shape_t *sha
     graph->list_key = plim__rng_key(shape->seed, PLIM__KEY_LIST, 0, 0);
     plim_status_t status =
         plim__degrees_make(job, shape, plim__graph_list_edges(shape),
-                           plim__graph_longest_list(shape), sums, &graph->degrees);
+                           plim__graph_longest_list(shape), graph->sums, &graph->degrees);
     if (status != PLIM_OK) {
         plim__graph_destroy(graph);
         return status;
@@ -193,8 +182,7 @@ void plim__graph_destroy(plim__graph_t *graph)
 {
     if (graph == NULL)
         return;
-    plim__arena_t arena = graph->arena; /* the graph lives inside it */
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&graph->arena);
 }
 
 /* `ratio`: of the hottest place to the coldest, at most. */

@@ -26,9 +26,9 @@ typedef struct worker {
     int64_t *places;         /* (piece_rows) */
     int64_t *labels;         /* (piece_rows) */
     int64_t *split_ids[3];   /* (piece_rows) each */
-    int64_t split_counts[3]; /* of the piece */
-    int16_t *mean;           /* (padded): a class's, where not all are kept */
-    char *features;          /* (piece_rows, row_bytes) and room for a padded row's end */
+    int64_t split_counts[3]; /* in this piece */
+    int16_t *mean;           /* (padded): mean of a class, when rows_t has no means */
+    char *features;          /* (piece_rows, row_bytes) and the padding of the last row */
 } worker_t;
 
 typedef struct rows {
@@ -37,19 +37,19 @@ typedef struct rows {
     const plim__shape_t *shape;
     plim__noise_path_t path;
     plim__permute_t place_to_id;
-    plim__permute_t split_order; /* of the core: the first are train, the next valid, test */
+    plim__permute_t split_order; /* of the core: first train, then valid, then test */
     uint64_t row_key;
     uint64_t label_key;
     uint64_t noise_key;
     uint64_t mean_key;
-    int16_t signal[2];  /* what a mean is in a feature: minus or plus the same */
-    uint64_t row_cut;   /* rows whose bits are below it are another class's */
-    uint64_t label_cut; /* labels likewise */
+    int16_t signal[2];  /* the two values of a mean: minus and plus the same */
+    uint64_t row_cut;   /* rows with random bits below this are of another class */
+    uint64_t label_cut; /* likewise for labels */
     int64_t piece_rows;
     int64_t padded; /* num_features rounded up to whole vectors */
     size_t row_bytes;
     int64_t *begins[2]; /* (num_classes + 1): first place of each class, core and periphery */
-    int16_t *means;     /* (num_classes, padded), or NULL: made row by row */
+    int16_t *means;     /* (num_classes, padded), or NULL: computed for each row */
     worker_t *workers;
     plim__column_t *columns[NUM_COLUMNS];
 } rows_t;
@@ -75,29 +75,52 @@ static size_t means_count(const plim__shape_t *shape)
                                                             : (size_t)(shape->num_classes * padded);
 }
 
-/* Room for the piece's rows; each row is written in whole vectors, the last one past its end. */
+/* Bytes of a piece's rows. Rows are written in whole vectors, the last one past its end. */
 static size_t features_bytes(const plim__shape_t *shape)
 {
     size_t values = (size_t)(rows_of_piece(shape) * shape->num_features) + PLIM__NOISE_LANES;
     return values * plim__feature_bytes(shape->feature_type);
 }
 
-static size_t worker_estimate(const plim__shape_t *shape)
+static worker_t lay_out_worker(plim__arena_t *arena, const rows_t *rows)
 {
-    size_t rows = (size_t)rows_of_piece(shape);
-    return 5 * plim__arena_piece(rows, sizeof(int64_t), PLIM__LINE) +
-           plim__arena_piece((size_t)padded_features(shape), sizeof(int16_t), PLIM__LINE) +
-           plim__arena_piece(features_bytes(shape), 1, PLIM__LINE);
+    worker_t worker = {.mean = NULL};
+    const size_t count = (size_t)rows->piece_rows;
+    worker.places = plim__arena_carve(arena, count, sizeof(int64_t), 1);
+    worker.labels = plim__arena_carve(arena, count, sizeof(int64_t), 1);
+    for (int i = 0; i < 3; i++)
+        worker.split_ids[i] = plim__arena_carve(arena, count, sizeof(int64_t), 1);
+    worker.mean = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), 1);
+    worker.features = plim__arena_carve(arena, features_bytes(rows->shape), 1, 1);
+    return worker;
 }
 
-static size_t arena_estimate(const plim_job_t *job, const plim__shape_t *shape)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    size_t classes = (size_t)shape->num_classes + 1;
-    return plim__arena_piece(1, sizeof(rows_t), PLIM__LINE) +
-           plim__arena_piece((size_t)job->threads, sizeof(worker_t), PLIM__LINE) +
-           2 * plim__arena_piece(classes, sizeof(int64_t), PLIM__LINE) +
-           plim__arena_piece(means_count(shape), sizeof(int16_t), PLIM__LINE) +
-           (size_t)job->threads * worker_estimate(shape);
+    rows_t *rows = draft;
+    const size_t means = means_count(rows->shape), threads = (size_t)rows->job->threads;
+    for (int i = 0; i < 2; i++)
+        rows->begins[i] =
+            plim__arena_carve(arena, (size_t)rows->shape->num_classes + 1, sizeof(int64_t), 1);
+    if (means > 0)
+        rows->means = plim__arena_carve(arena, means, sizeof(int16_t), 1);
+    rows->workers = plim__arena_carve(arena, threads, sizeof(worker_t), 1);
+    for (size_t i = 0; i < threads; i++) {
+        const worker_t worker = lay_out_worker(arena, rows);
+        if (rows->workers != NULL)
+            rows->workers[i] = worker;
+    }
+}
+
+/* The fields from which the layout follows. */
+static rows_t draft_of(const plim_job_t *job, const plim__shape_t *shape)
+{
+    return (rows_t){.job = job,
+                    .shape = shape,
+                    .piece_rows = rows_of_piece(shape),
+                    .padded = padded_features(shape),
+                    .row_bytes =
+                        (size_t)shape->num_features * plim__feature_bytes(shape->feature_type)};
 }
 
 static int64_t column_count(const plim__shape_t *shape, int column)
@@ -121,7 +144,8 @@ static size_t column_buffer(int column, size_t buffer)
 
 size_t plim__rows_estimate(const plim_job_t *job, const plim__shape_t *shape, size_t buffer)
 {
-    size_t sum = arena_estimate(job, shape);
+    rows_t rows = draft_of(job, shape);
+    size_t sum = plim__object_bytes(lay_out, &rows, sizeof rows);
     for (int i = 0; i < NUM_COLUMNS; i++)
         sum +=
             plim__column_estimate(job->io_engine, column_buffer(i, buffer), column_bytes(shape, i));
@@ -136,7 +160,7 @@ int64_t plim__rows_bytes(const plim__shape_t *shape)
     return sum;
 }
 
-/* A class's mean: plus or minus the signal in each feature. */
+/* The mean of a class: plus or minus the signal in each feature. */
 static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
 {
     uint64_t key = plim__rng_u64(rows->mean_key, (uint64_t) class);
@@ -144,17 +168,6 @@ static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
         uint64_t bit = plim__rng_u64(key, (uint64_t)i / 64) >> (i % 64) & 1;
         mean_out[i] = rows->signal[bit];
     }
-}
-
-static void carve_worker(plim__arena_t *arena, const rows_t *rows, worker_t *worker)
-{
-    size_t count = (size_t)rows->piece_rows;
-    worker->places = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
-    worker->labels = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
-    for (int i = 0; i < 3; i++)
-        worker->split_ids[i] = plim__arena_carve(arena, count, sizeof(int64_t), PLIM__LINE);
-    worker->mean = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), PLIM__LINE);
-    worker->features = plim__arena_carve(arena, features_bytes(rows->shape), 1, PLIM__LINE);
 }
 
 static void fill_tables(rows_t *rows)
@@ -171,8 +184,8 @@ static void fill_tables(rows_t *rows)
 }
 
 /*
- * A mean's absolute value: such that classes lie equally far apart whatever the number of features,
- * far enough that a few dozen nodes of a class teach it.
+ * The absolute value of means. The distance of classes does not depend on the number of features,
+ * and is large enough to learn a class from a few dozen nodes.
  */
 static int16_t signal_of(const plim__shape_t *shape)
 {
@@ -184,12 +197,9 @@ static int16_t signal_of(const plim__shape_t *shape)
 static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *shape,
                                  rows_t **rows_out)
 {
-    plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "generate rows", arena_estimate(job, shape), &arena));
-    rows_t *rows = plim__arena_carve(&arena, 1, sizeof *rows, PLIM__LINE);
-    size_t classes = (size_t)shape->num_classes + 1;
-    rows->job = job;
-    rows->shape = shape;
+    rows_t draft = draft_of(job, shape), *rows;
+    PLIM_TRY(plim__object_create(job->ledger, "generate rows", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &rows));
     rows->path = plim__noise_best();
     rows->place_to_id = plim__place_permutation(shape);
     rows->split_order = plim__permute_make((uint64_t)shape->num_core,
@@ -202,17 +212,6 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
     rows->signal[0] = (int16_t)(0 - rows->signal[1]);
     rows->row_cut = (uint64_t)(shape->row_noise * 0x1p63) * 2;
     rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
-    rows->piece_rows = rows_of_piece(shape);
-    rows->padded = padded_features(shape);
-    rows->row_bytes = (size_t)shape->num_features * plim__feature_bytes(shape->feature_type);
-    for (int i = 0; i < 2; i++)
-        rows->begins[i] = plim__arena_carve(&arena, classes, sizeof(int64_t), PLIM__LINE);
-    if (means_count(shape) > 0)
-        rows->means = plim__arena_carve(&arena, means_count(shape), sizeof(int16_t), PLIM__LINE);
-    rows->workers = plim__arena_carve(&arena, (size_t)job->threads, sizeof(worker_t), PLIM__LINE);
-    for (int i = 0; i < job->threads; i++)
-        carve_worker(&arena, rows, &rows->workers[i]);
-    rows->arena = arena;
     fill_tables(rows);
     *rows_out = rows;
     return PLIM_OK;
@@ -220,8 +219,7 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
 
 static void rows_destroy(rows_t *rows)
 {
-    plim__arena_t arena = rows->arena; /* the rows live inside it */
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&rows->arena);
 }
 
 static int64_t class_of(const rows_t *rows, int64_t place)

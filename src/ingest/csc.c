@@ -3,14 +3,14 @@
  *
  * What 1.6 G edges among 111 M nodes cost, at 8 bytes a key:
  *
- *     add      reads 16 B an edge of the caller's, writes one key into the worker's gathered keys
- *              (half a megabyte for all ranges: second-level cache), and copies 32-64 of them at a
- *              time to the range's chunk: one lock and two cache misses for each such run
+ *     add      reads 16 B an edge from the caller, writes one key into the worker's gathered keys
+ *              (half a megabyte for all ranges, in the second-level cache), and copies 32-64 keys
+ *              at a time to the range's chunk, for one lock and two cache misses
  *     spill    12.9 GB written once and read once, in chunks of 256-512 KiB
  *     finish   each range (about a million keys) read, scattered once and then sorted in cache;
  *              6.5 GB of indices and 0.9 GB of offsets written
  *
- * A range's lock is taken before the spill's, never after it.
+ * Lock order: a range's lock before the spill's.
  */
 #include "ingest/csc_internal.h"
 
@@ -21,70 +21,70 @@
 
 #include <string.h>
 
-/* Edges between two looks at the job's stop flag. */
+/* Edges between two checks of the stop flag. */
 #define PIECE_EDGES ((int64_t)1 << 16)
 
-/* A pool of this size and more is backed by huge pages, where the system has them. */
+/* A pool of at least this size uses huge pages. */
 #define HUGE_BYTES ((size_t)64 << 20)
 
-static plim_status_t carve(plim__csc_t *csc, plim__arena_t *arena)
+void plim__csc_lay_out(plim__arena_t *arena, void *draft)
 {
+    plim__csc_t *csc = draft;
     const plim__csc_shape_t *shape = &csc->shape;
-    size_t ranges = (size_t)shape->num_ranges;
-    size_t threads = (size_t)csc->job.threads;
-    size_t parts = (size_t)shape->split_levels << shape->split_bits;
+    const size_t ranges = (size_t)shape->num_ranges, threads = (size_t)csc->job.threads;
+    const size_t parts = (size_t)shape->split_levels << shape->split_bits;
     csc->ranges = plim__arena_carve(arena, ranges, sizeof(plim__csc_range_t), 64);
     csc->gathers = plim__arena_carve(arena, threads, sizeof(plim__csc_gather_t), 1);
     csc->sorters = plim__arena_carve(arena, (size_t)shape->sorters, sizeof(plim__csc_sorter_t), 1);
     csc->parts = plim__arena_carve(arena, parts, sizeof(plim__csc_part_t), 1);
     for (size_t i = 0; i < threads; i++) {
-        csc->gathers[i].keys =
+        plim__csc_gather_t gather;
+        gather.keys =
             plim__arena_carve(arena, ranges, (size_t)shape->combine * sizeof(uint64_t), 1);
-        csc->gathers[i].fill = plim__arena_carve(arena, ranges, sizeof(uint16_t), 1);
+        gather.fill = plim__arena_carve(arena, ranges, sizeof(uint16_t), 1);
+        if (csc->gathers != NULL)
+            csc->gathers[i] = gather;
     }
-    PLIM_TRY(plim__spill_open(&csc->job, &shape->spill, arena, &csc->spill));
-    size_t chunk = shape->spill.chunk, buffers = (size_t)shape->spill.num_buffers;
-    csc->pool = plim__arena_carve(arena, buffers, chunk, PLIM__PAGE);
-    if (chunk * buffers >= HUGE_BYTES)
-        plim__arena_want_huge(csc->pool, chunk * buffers);
-    plim__spill_lend(csc->spill, csc->pool, (int64_t)buffers);
-    return PLIM_OK;
+    csc->spill = plim__spill_carve(arena, &shape->spill);
+    csc->pool =
+        plim__arena_carve(arena, (size_t)shape->spill.num_buffers, shape->spill.chunk, PLIM__PAGE);
 }
 
 plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *params,
                                plim__csc_t **csc_out)
 {
-    plim__arena_t arena;
     plim__csc_shape_t shape;
     if (!plim__csc_shape(job, params, &shape)) {
         char least[PLIM__SIZE_TEXT], given[PLIM__SIZE_TEXT];
         size_t bytes = plim__csc_minimum(job, params);
         if (bytes > INT64_MAX)
-            return plim__fail(PLIM_ERR_USAGE, "no build for %lld nodes, %lld edges and %d threads",
-                              (long long)params->num_nodes, (long long)params->max_edges,
-                              job->threads);
+            return plim__fail(
+                PLIM_ERR_USAGE,
+                "cannot build adjacency lists of %lld nodes and %lld edges with %d threads",
+                (long long)params->num_nodes, (long long)params->max_edges, job->threads);
         return plim__fail(PLIM_ERR_BUDGET,
                           "building the adjacency lists needs at least %s, but has %s; raise "
                           "--memory",
                           plim__size_text((int64_t)bytes, least),
                           plim__size_text((int64_t)params->memory, given));
     }
-    PLIM_TRY(plim__arena_create(job->ledger, "csc build", shape.arena, &arena));
-    plim__csc_t *csc = plim__arena_carve(&arena, 1, sizeof *csc, 1);
-    csc->job = *job;
-    csc->params = *params;
-    csc->params.remove_duplicates = params->remove_duplicates || params->symmetrise;
-    csc->shape = shape;
-    plim_status_t status = carve(csc, &arena);
+    plim__csc_t draft = {.job = *job, .params = *params, .shape = shape}, *csc;
+    draft.params.remove_duplicates = params->remove_duplicates || params->symmetrise;
+    PLIM_TRY(plim__object_create(job->ledger, "csc build", plim__csc_lay_out, &draft, sizeof draft,
+                                 &draft.arena, &csc));
+    plim_status_t status = plim__spill_open(&csc->job, &csc->shape.spill, csc->spill);
     if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
+        plim__arena_destroy(&csc->arena);
         return status;
     }
+    const size_t pool = shape.spill.chunk * (size_t)shape.spill.num_buffers;
+    if (pool >= HUGE_BYTES)
+        plim__arena_want_huge(csc->pool, pool);
+    plim__spill_lend(csc->spill, csc->pool, shape.spill.num_buffers);
     for (int64_t i = 0; i < shape.num_ranges; i++) {
         pthread_mutex_init(&csc->ranges[i].lock, NULL);
         csc->ranges[i].list = PLIM__SPILL_LIST_INIT;
     }
-    csc->arena = arena;
     *csc_out = csc;
     return PLIM_OK;
 }
@@ -99,7 +99,7 @@ void plim__csc_destroy(plim__csc_t *csc)
     plim__arena_destroy(&csc->arena);
 }
 
-/* Appends keys to the range's chunk, and hands the chunk over when it is full. Lock held. */
+/* Appends keys to the range's chunk; puts the chunk into the spill when it is full. Lock held. */
 static plim_status_t append(plim__csc_t *csc, plim__csc_range_t *range, const uint64_t *keys,
                             int64_t count)
 {

@@ -1,4 +1,4 @@
-/* The inside of the CSC build, for src/ingest/csc*.c alone. */
+/* Internals of the CSC build, for src/ingest/csc*.c only. */
 #ifndef PLIM_INGEST_CSC_INTERNAL_H
 #define PLIM_INGEST_CSC_INTERNAL_H
 
@@ -8,31 +8,30 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How a build uses its memory; follows from job and parameters alone. */
+/* How a build uses its memory. Follows from job and parameters. */
 typedef struct plim__csc_shape {
-    int64_t keys;       /* at most: edges, doubled by symmetrise */
+    int64_t keys;       /* upper bound: edges, doubled by symmetrise */
     int64_t loops;      /* keys that self-loops may add: num_nodes or 0 */
-    int source_bits;    /* of a key; its destination lies above */
+    int source_bits;    /* low bits of a key; the destination is above */
     int range_bits;     /* a range is 2^range_bits destinations */
     int64_t num_ranges; /* at least 1 */
-    int combine;        /* keys a worker gathers for a range before it takes the range's lock */
-    int sorters;        /* threads of finish at most */
-    int split_bits;     /* a range too large for an area falls into at most 2^split_bits parts */
-    int split_levels; /* that often at most; fewer bits make more levels, but fewer parts in all */
+    int combine;        /* keys that a worker gathers for a range before taking its lock */
+    int sorters;        /* most threads of finish */
+    int split_bits;     /* a range too large for an area is split into at most 2^split_bits parts */
+    int split_levels; /* most splits in a row; fewer bits need more levels but fewer parts in all */
     size_t column_buffer;
-    plim__spill_params_t spill; /* tmp is NULL when everything fits into memory */
-    size_t arena;
-    size_t total; /* arena, engine, columns and stacks */
+    plim__spill_params_t spill; /* tmp is NULL when all keys fit into memory */
+    size_t total;               /* bytes of arena, engine, columns and stacks */
 } plim__csc_shape_t;
 
-/* The shape for params->memory; false when that is too little. */
+/* The shape for params->memory. False when that is too little. */
 bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
                      plim__csc_shape_t *shape_out);
 
 /* An area in which one thread sorts: at least this many chunks, two halves of whole chunks. */
 #define PLIM__CSC_AREA_CHUNKS 16
 
-/* A range's keys that are not with the spill yet; the lock guards these, the spill the list. */
+/* Keys of a range that are not in the spill yet, guarded by the lock, and the list in the spill. */
 typedef struct plim__csc_range {
     _Alignas(64) pthread_mutex_t lock;
     uint64_t *buffer; /* NULL: none taken */
@@ -40,7 +39,7 @@ typedef struct plim__csc_range {
     plim__spill_list_t list;
 } plim__csc_range_t;
 
-/* What one worker has gathered for each range. */
+/* The keys that a worker has gathered for each range. */
 typedef struct plim__csc_gather {
     uint64_t *keys; /* (num_ranges, combine) */
     uint16_t *fill; /* (num_ranges) */
@@ -51,14 +50,14 @@ typedef struct plim__csc_part {
     plim__spill_list_t list;
     uint64_t *buffer;
     int64_t fill;
-    uint64_t first;  /* one of its keys */
+    uint64_t first;  /* the first key */
     uint64_t differ; /* bits in which any other key differs from that one */
 } plim__csc_part_t;
 
-/* A thread of finish: what it has made of its range. */
+/* A thread of finish, with the result for its range. */
 typedef struct plim__csc_sorter {
     char *area;        /* (2, capacity) keys */
-    int64_t num_keys;  /* of its range, before anything is removed */
+    int64_t num_keys;  /* of its range, before removals */
     uint64_t *records; /* (num_records): destination in the range << source_bits | run length - 1 */
     int64_t num_records;
     const void *sources; /* (num_sources) int32 or int64 */
@@ -66,13 +65,13 @@ typedef struct plim__csc_sorter {
     bool too_large;
 } plim__csc_sorter_t;
 
-/* Where the lists go, front to back. */
+/* The columns that the lists are written to, front to back. */
 typedef struct plim__csc_output {
     plim__column_t *indptr;
     plim__column_t *indices;
     size_t index_size;
     int64_t num_nodes;
-    int64_t next_node; /* first whose indptr is not written */
+    int64_t next_node; /* first node whose indptr is not written */
     int64_t num_edges;
     int64_t degree; /* of next_node - 1 so far */
     int64_t max_degree;
@@ -80,6 +79,9 @@ typedef struct plim__csc_output {
     int64_t window_size;
     int64_t window_fill;
 } plim__csc_output_t;
+
+/* The object's layout; job and shape are set. */
+void plim__csc_lay_out(plim__arena_t *arena, void *draft);
 
 struct plim__csc {
     plim__arena_t arena;
@@ -97,19 +99,19 @@ struct plim__csc {
     plim__csc_sorter_t *sorters; /* (shape.sorters) */
     int64_t capacity;            /* keys of one half of an area, whole chunks */
     int64_t area_chunks;
-    int split_bits; /* what an area has room for: twice as many chunks as parts */
+    int split_bits; /* an area has twice as many chunks as parts */
     int64_t total;  /* keys in all, self-loops to be added included */
-    int64_t sorted; /* of them with their lists written */
+    int64_t sorted; /* keys whose lists are written */
     plim__csc_output_t output;
 };
 
-/* The range's first destination. */
+/* The first destination of a range. */
 static inline int64_t plim__csc_range_first(const plim__csc_t *csc, int64_t range)
 {
     return range << csc->shape.range_bits;
 }
 
-/* Self-loops to be added to the range: one for each of its destinations, or none. */
+/* Self-loops to add to the range: one a destination, or none. */
 static inline int64_t plim__csc_range_loops(const plim__csc_t *csc, int64_t range)
 {
     int64_t left = csc->shape.loops - plim__csc_range_first(csc, range);
@@ -117,12 +119,12 @@ static inline int64_t plim__csc_range_loops(const plim__csc_t *csc, int64_t rang
     return csc->shape.loops == 0 ? 0 : left < most ? left : most;
 }
 
-/* Brings everything gathered into the ranges' lists. */
+/* Moves all gathered keys into the ranges' lists. */
 plim_status_t plim__csc_gathered(plim__csc_t *csc);
 
 /*
- * Sorts the first `count` keys of the sorter's area, of which all agree above `bits`, removes what
- * the parameters say, and leaves records and sources in the sorter.
+ * Sorts the first `count` keys of the sorter's area, which agree above `bits`, removes self-loops
+ * and duplicates as the parameters say, and stores records and sources in the sorter.
  */
 void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64_t count, int bits,
                        int64_t first_node);
@@ -132,7 +134,7 @@ plim_status_t plim__csc_split(plim__csc_t *csc, plim__csc_sorter_t *sorter, int6
 
 plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *writer);
 
-/* Writes what the sorter holds; destinations ascend from one call to the next, or go on. */
+/* Writes the lists of the sorter. Destinations do not descend from one call to the next. */
 plim_status_t plim__csc_output_lists(plim__csc_t *csc, const plim__csc_sorter_t *sorter,
                                      int64_t first_node);
 

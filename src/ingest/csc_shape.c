@@ -72,36 +72,17 @@ static bool add_to(size_t *sum, size_t size)
     return plim__add_size(*sum, size, sum);
 }
 
-/* Fills in arena and total; false when they overflow. */
+/* Computes the total memory. False when it overflows. */
 static bool measure(const plim_job_t *job, const plim__csc_params_t *params,
                     plim__csc_shape_t *shape)
 {
-    size_t ranges = (size_t)shape->num_ranges;
-    size_t threads = (size_t)job->threads;
-    size_t arena = 0, gather, index_bytes;
-    gather = plim__arena_piece(ranges, (size_t)shape->combine * sizeof(uint64_t), 1);
-    if (!add_to(&gather, plim__arena_piece(ranges, sizeof(uint16_t), 1)) ||
-        !plim__mul_size(gather, threads, &gather))
-        return false;
-    size_t parts = (size_t)shape->split_levels << shape->split_bits;
-    size_t pieces[] = {
-        plim__arena_piece(1, sizeof(plim__csc_t), 1),
-        plim__arena_piece(ranges, sizeof(plim__csc_range_t), 64),
-        plim__arena_piece(threads, sizeof(plim__csc_gather_t), 1),
-        plim__arena_piece((size_t)shape->sorters, sizeof(plim__csc_sorter_t), 1),
-        plim__arena_piece(parts, sizeof(plim__csc_part_t), 1),
-        plim__spill_piece(&shape->spill),
-        plim__arena_piece((size_t)shape->spill.num_buffers, shape->spill.chunk, PLIM__PAGE),
-        gather,
-    };
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
-        if (!add_to(&arena, pieces[i]))
-            return false;
+    plim__csc_t draft = {.job = *job, .shape = *shape};
+    const size_t arena = plim__object_bytes(plim__csc_lay_out, &draft, sizeof draft);
+    size_t index_bytes;
     if (arena > SIZE_MAX / 2 ||
         !plim__mul_size((size_t)(shape->keys + shape->loops), sizeof(int64_t), &index_bytes))
         return false;
-    shape->arena = plim__round_up(arena, PLIM__PAGE);
-    shape->total = shape->arena;
+    shape->total = arena;
     int64_t indptr_bytes = (params->num_nodes + 1) * (int64_t)sizeof(int64_t);
     size_t engine =
         shape->spill.tmp != NULL ? plim__engine_estimate(job->io_engine, shape->spill.depth) : 0;

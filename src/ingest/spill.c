@@ -11,14 +11,14 @@
 
 #define NONE PLIM__SPILL_NONE
 
-/* The file grows in such steps, so that no single write has to move its end. */
+/* The file grows in these steps, so that single writes do not extend it. */
 #define GROWTH ((int64_t)256 << 20)
 
-/* A buffer that is resident or being written. */
+/* A buffer in memory, or being written. */
 typedef struct buffer {
     plim__spill_list_t *list;
     uint32_t count; /* keys */
-    uint32_t next;  /* in the queue of all resident buffers, or among the free ones */
+    uint32_t next;  /* in the queue of buffers to write, or in the free list */
     uint32_t next_in_list;
 } buffer_t;
 
@@ -27,7 +27,7 @@ typedef struct write {
     uint32_t buffer;
 } write_t;
 
-/* The lock guards everything that changes, the engine and all lists included. */
+/* The lock guards all fields that change, the engine and all lists. */
 struct plim__spill {
     pthread_mutex_t lock;
     const char *tmp; /* NULL: no file */
@@ -40,7 +40,7 @@ struct plim__spill {
 
     uint32_t *next_slot; /* (num_slots): the list's next older chunk, or the next free slot */
     int64_t num_slots;
-    int64_t used_slots; /* ever used: all others are free too */
+    int64_t used_slots; /* slots used so far; all others are free */
     uint32_t free_slot;
 
     char *base; /* (num_buffers, chunk) */
@@ -48,7 +48,7 @@ struct plim__spill {
     int64_t num_buffers;
     int64_t used_buffers; /* ever taken */
     uint32_t free_buffer;
-    uint32_t oldest; /* resident buffers in the order they were put */
+    uint32_t oldest; /* buffers to write, in the order of put */
     uint32_t newest;
     bool spilling;
 
@@ -58,46 +58,36 @@ struct plim__spill {
     plim__op_t *reads; /* (depth) */
 };
 
-size_t plim__spill_piece(const plim__spill_params_t *params)
+plim__spill_t *plim__spill_carve(plim__arena_t *arena, const plim__spill_params_t *params)
 {
-    size_t depth = params->tmp != NULL ? (size_t)params->depth : 0;
-    size_t slots = params->tmp != NULL ? (size_t)params->num_slots : 0;
-    size_t pieces[] = {
-        plim__arena_piece(1, sizeof(plim__spill_t), 1),
-        plim__arena_piece(slots, sizeof(uint32_t), 1),
-        plim__arena_piece((size_t)params->num_buffers, sizeof(buffer_t), 1),
-        plim__arena_piece(depth, sizeof(write_t), 1),
-        plim__arena_piece(depth, sizeof(plim__op_t), 1),
-    };
-    size_t sum = 0;
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
-        if (!plim__add_size(sum, pieces[i], &sum))
-            return SIZE_MAX;
-    return sum;
+    const size_t depth = params->tmp != NULL ? (size_t)params->depth : 0;
+    plim__spill_t draft = {.tmp = params->tmp,
+                           .file = {.fd = -1},
+                           .chunk = params->chunk,
+                           .chunk_keys = (int64_t)(params->chunk / sizeof(uint64_t)),
+                           .depth = (int)depth,
+                           .num_slots = params->tmp != NULL ? params->num_slots : 0,
+                           .free_slot = NONE,
+                           .free_buffer = NONE,
+                           .oldest = NONE,
+                           .newest = NONE};
+    plim__spill_t *spill = plim__arena_carve(arena, 1, sizeof *spill, 1);
+    draft.next_slot = plim__arena_carve(arena, (size_t)draft.num_slots, sizeof(uint32_t), 1);
+    draft.buffers = plim__arena_carve(arena, (size_t)params->num_buffers, sizeof(buffer_t), 1);
+    draft.writes = plim__arena_carve(arena, depth, sizeof(write_t), 1);
+    draft.reads = plim__arena_carve(arena, depth, sizeof(plim__op_t), 1);
+    if (spill != NULL)
+        *spill = draft;
+    return spill;
 }
 
 plim_status_t plim__spill_open(const plim_job_t *job, const plim__spill_params_t *params,
-                               plim__arena_t *arena, plim__spill_t **spill_out)
+                               plim__spill_t *spill)
 {
-    size_t depth = params->tmp != NULL ? (size_t)params->depth : 0;
-    int64_t slots = params->tmp != NULL ? params->num_slots : 0;
-    if (slots >= NONE || params->num_buffers >= NONE)
+    if (spill->num_slots >= NONE || params->num_buffers >= NONE)
         return plim__fail(PLIM_ERR_USAGE,
-                          "a spill of %lld chunks is too large; more memory makes "
-                          "larger chunks",
-                          (long long)plim__max_i64(slots, params->num_buffers));
-    plim__spill_t *spill = plim__arena_carve(arena, 1, sizeof *spill, 1);
-    spill->next_slot = plim__arena_carve(arena, (size_t)slots, sizeof(uint32_t), 1);
-    spill->buffers = plim__arena_carve(arena, (size_t)params->num_buffers, sizeof(buffer_t), 1);
-    spill->writes = plim__arena_carve(arena, depth, sizeof(write_t), 1);
-    spill->reads = plim__arena_carve(arena, depth, sizeof(plim__op_t), 1);
-    spill->tmp = params->tmp;
-    spill->chunk = params->chunk;
-    spill->chunk_keys = (int64_t)(params->chunk / sizeof(uint64_t));
-    spill->depth = (int)depth;
-    spill->num_slots = slots;
-    spill->free_slot = spill->free_buffer = spill->oldest = spill->newest = NONE;
-    spill->file.fd = -1;
+                          "a spill of %lld chunks is too large; more memory gives larger chunks",
+                          (long long)plim__max_i64(spill->num_slots, params->num_buffers));
     if (params->tmp != NULL) {
         PLIM_TRY(plim__engine_create(job, params->depth, &spill->engine));
         plim_status_t status =
@@ -108,7 +98,6 @@ plim_status_t plim__spill_open(const plim_job_t *job, const plim__spill_params_t
         }
     }
     pthread_mutex_init(&spill->lock, NULL);
-    *spill_out = spill;
     return PLIM_OK;
 }
 
@@ -158,7 +147,7 @@ static void free_buffer(plim__spill_t *spill, uint32_t number)
     spill->free_buffer = number;
 }
 
-/* A chunk of `count` keys as the file wants it: whole pages. */
+/* Bytes of a chunk of `count` keys in the file: whole pages. */
 static size_t chunk_bytes(int64_t count)
 {
     return plim__round_up((size_t)count * sizeof(uint64_t), PLIM__PAGE);
@@ -172,7 +161,8 @@ static plim_status_t take_slot(plim__spill_t *spill, uint32_t *slot_out)
         return PLIM_OK;
     }
     if (spill->used_slots == spill->num_slots)
-        return plim__fail(PLIM_ERR_USAGE, "more keys than the %lld chunks the spill was made for",
+        return plim__fail(PLIM_ERR_USAGE,
+                          "internal error: more keys than the %lld chunks of the spill",
                           (long long)spill->num_slots);
     int64_t end = (spill->used_slots + 1) * (int64_t)spill->chunk;
     if (end > spill->file.size) {
@@ -181,7 +171,7 @@ static plim_status_t take_slot(plim__spill_t *spill, uint32_t *slot_out)
         size = plim__max_i64(size, end);
         while (ftruncate(spill->file.fd, size) != 0)
             if (errno != EINTR)
-                return plim__fail_errno(errno, "%s: a temporary file cannot grow to %lld bytes",
+                return plim__fail_errno(errno, "%s: cannot extend a temporary file to %lld bytes",
                                         spill->tmp, (long long)size);
         spill->file.size = size;
     }
@@ -195,7 +185,7 @@ static void free_slot(plim__spill_t *spill, uint32_t slot)
     spill->free_slot = slot;
 }
 
-/* Waits for the oldest write; its buffer is free. */
+/* Waits for the oldest write and frees its buffer. */
 static plim_status_t end_write(plim__spill_t *spill)
 {
     write_t *write = &spill->writes[spill->first_write];
@@ -205,7 +195,7 @@ static plim_status_t end_write(plim__spill_t *spill)
     return plim__engine_wait(spill->engine, &write->op);
 }
 
-/* Begins to write resident chunks, oldest first, while the ring has room. */
+/* Starts writes, oldest chunks first, until `depth` are in flight. */
 static plim_status_t begin_writes(plim__spill_t *spill)
 {
     bool any = false;
@@ -247,7 +237,8 @@ static plim_status_t take_locked(plim__spill_t *spill, uint64_t **buffer_out)
         if (spill->spilling)
             PLIM_TRY(begin_writes(spill));
         if (spill->num_writes == 0)
-            return plim__fail(PLIM_ERR_USAGE, "all %lld buffers of the spill are being filled",
+            return plim__fail(PLIM_ERR_USAGE,
+                              "internal error: all %lld buffers of the spill are in use",
                               (long long)spill->num_buffers);
         PLIM_TRY(end_write(spill));
     }

@@ -1,5 +1,5 @@
 /*
- * Bytes put aside on a nameless temporary file: written from front to back, then read from front to
+ * Bytes put spool on a nameless temporary file: written from front to back, then read from front to
  * back, as often as wanted. On the last reading the space is given back to the disk behind the
  * reader, so that what is made of the bytes meanwhile takes their place.
  *
@@ -14,23 +14,23 @@
 
 typedef struct plim__spool plim__spool_t;
 
-/* `buffer`: bytes of one transfer; what fits into it never touches the disk. */
+/* `buffer`: bytes of one transfer. Data that fits into it is not written to disk. */
 size_t plim__spool_estimate(size_t buffer);
 plim_status_t plim__spool_create(const plim_job_t *job, const char *directory, size_t buffer,
-                                 plim__spool_t **aside_out);
+                                 plim__spool_t **spool_out);
 
 /* NULL is harmless. */
-void plim__spool_destroy(plim__spool_t *aside);
+void plim__spool_destroy(plim__spool_t *spool);
 
-plim_status_t plim__spool_write(plim__spool_t *aside, const void *from, size_t size);
+plim_status_t plim__spool_write(plim__spool_t *spool, const void *from, size_t size);
 
 /* Bytes written so far. */
-int64_t plim__spool_size(const plim__spool_t *aside);
+int64_t plim__spool_size(const plim__spool_t *spool);
 
-/* Ends the writing; the next read begins at the front. `consume`: free the space as it is read. */
-plim_status_t plim__spool_rewind(plim__spool_t *aside, bool consume);
+/* Ends writing; the next read begins at the front. `consume`: free disk space while reading. */
+plim_status_t plim__spool_rewind(plim__spool_t *spool, bool consume);
 
-/* Exactly `size` bytes; asking for more than there are is PLIM_ERR_USAGE. */
-plim_status_t plim__spool_read(plim__spool_t *aside, void *to, size_t size);
+/* Reads exactly `size` bytes. PLIM_ERR_USAGE past the end. */
+plim_status_t plim__spool_read(plim__spool_t *spool, void *to, size_t size);
 
 #endif

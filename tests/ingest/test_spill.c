@@ -34,10 +34,13 @@ static void begin(fixture_t *fixture, int64_t buffers, int64_t slots, bool file,
                                    .num_slots = slots,
                                    .num_buffers = buffers,
                                    .depth = 3};
-    size_t size =
-        plim__spill_piece(&params) + plim__arena_piece((size_t)buffers, CHUNK, PLIM__PAGE);
-    assert_ok(plim__arena_create(fixture->job.ledger, "test", size, &fixture->arena));
-    assert_ok(plim__spill_open(&fixture->job, &params, &fixture->arena, &fixture->spill));
+    plim__arena_t counted = plim__arena_counting();
+    (void)plim__spill_carve(&counted, &params);
+    (void)plim__arena_carve(&counted, (size_t)buffers, CHUNK, PLIM__PAGE);
+    assert_ok(plim__arena_create(fixture->job.ledger, "test", counted.used, &fixture->arena));
+    fixture->spill = plim__spill_carve(&fixture->arena, &params);
+    assert_non_null(fixture->spill);
+    assert_ok(plim__spill_open(&fixture->job, &params, fixture->spill));
     fixture->pool = plim__arena_carve(&fixture->arena, (size_t)buffers, CHUNK, PLIM__PAGE);
     assert_non_null(fixture->pool);
     plim__spill_lend(fixture->spill, fixture->pool, buffers);
