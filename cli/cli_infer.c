@@ -49,7 +49,7 @@ static void say_idle(const infer_t *infer, const plim_dataset_info_t *info,
 
 int infer_run(infer_t *infer, infer_work_fn work, void *context)
 {
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     plim_limits_t limits;
     plim_dataset_t *dataset;
     plim_job_t *job;

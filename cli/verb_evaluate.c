@@ -67,7 +67,8 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
 
 static int run(int argc, char **argv)
 {
-    infer_t infer = {.common = {.verb = &cli_verb_evaluate}, .split = -1};
+    infer_t infer = {
+        .common = {.verb = &cli_verb_evaluate}, .inference = PLIM_INFERENCE_INIT, .split = -1};
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, long_options, &infer.common, &exit_code)) != -1) {
         if (code == -2)

@@ -197,6 +197,7 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
 {
     plim_plan_params_t params = train->params;
     params.memory = found->line;
+    found->advice[0].size = sizeof found->advice[0];
     plim_status_t status = plim_train_advise(job, dataset, &train->training, &params, PLAN_ADVICE,
                                              found->advice, &found->num_advice);
     for (int i = 0; status == PLIM_OK && !found->fits && i < found->num_advice; i++) {

@@ -47,7 +47,9 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
 
 static int run(int argc, char **argv)
 {
-    infer_t infer = {.common = {.verb = &cli_verb_predict}, .split = PLIM_TEST};
+    infer_t infer = {.common = {.verb = &cli_verb_predict},
+                     .inference = PLIM_INFERENCE_INIT,
+                     .split = PLIM_TEST};
     predict_t wish = {NULL, PLIM_PREDICT_LOGITS};
     int exit_code, code;
     infer.inference.exact = true;

@@ -119,7 +119,7 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
                                       const plim_dataset_t *dataset, const plim_plan_t *plan,
                                       const char *run, bool chosen)
 {
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     json_t *said = cli_json_plan(plan);
     train_say_idle(train, plim_dataset_info(dataset), said);
     train_say_plan(train, plim_dataset_info(dataset), said, run);
@@ -200,7 +200,7 @@ static int run(int argc, char **argv)
     train_t train = {.common = {.verb = &cli_verb_train},
                      .training = PLIM_TRAINING_INIT,
                      .params = PLIM_PLAN_PARAMS_INIT};
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     plim_limits_t limits;
     plim_dataset_t *dataset;
     plim_job_t *job;

@@ -11,6 +11,7 @@
 
 #include <plimsoll/loader.h>
 #include <plimsoll/plan.h>
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -60,12 +61,16 @@ typedef struct plim_model {
     plim_pool_t pool; /* graph-level tasks */
     plim_precision_t precision;
     bool recompute; /* layers' inputs are computed again in backward instead of kept; same bits */
+    int64_t reserved[4]; /* 0 */
 } plim_model_t;
 
 #define PLIM_MODEL_INIT                                                                            \
     {                                                                                              \
         PLIM_GCN, 2, 64, 1, PLIM_MEAN, PLIM_NORM_NONE, PLIM_RELU, 0.0f, false, PLIM_POOL_MEAN,     \
-            PLIM_PRECISION_F32, false                                                              \
+            PLIM_PRECISION_F32, false,                                                             \
+        {                                                                                          \
+            0, 0, 0, 0                                                                             \
+        }                                                                                          \
     }
 
 typedef enum plim_optimiser_kind { PLIM_ADAM = 0, PLIM_ADAMW, PLIM_SGD } plim_optimiser_kind_t;
@@ -85,15 +90,20 @@ typedef struct plim_optimiser {
     plim_schedule_t schedule;
     int64_t schedule_epochs;
     double schedule_factor;
+    int64_t reserved[4]; /* 0 */
 } plim_optimiser_t;
 
 #define PLIM_OPTIMISER_INIT                                                                        \
     {                                                                                              \
-        PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1               \
+        PLIM_ADAM, 0.01, 0.0, 0.9, 0.999, 1e-8, 0.0, 0.0, PLIM_SCHEDULE_NONE, 0, 0.1,              \
+        {                                                                                          \
+            0, 0, 0, 0                                                                             \
+        }                                                                                          \
     }
 
-/* All that decides a run's result. */
+/* All that decides a run's result. Make it with PLIM_TRAINING_INIT. */
 typedef struct plim_training {
+    size_t size; /* of this struct */
     plim_model_t model;
     plim_recipe_t recipe; /* batch_size, fanout, seed; replace is refused, the rest is set by the
                              trainer */
@@ -118,8 +128,8 @@ typedef struct plim_training {
 
 #define PLIM_TRAINING_INIT                                                                         \
     {                                                                                              \
-        PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT, PLIM_LOSS_AUTO, PLIM_METRIC_AUTO,  \
-            10, 1, 0, false, 1, 0, 0, 300.0, 0                                                     \
+        sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
+            PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0                   \
     }
 
 /* Enumerations above whose values have words, as run.json says them. */
@@ -157,6 +167,7 @@ typedef enum plim_train_event_kind {
 } plim_train_event_kind_t;
 
 typedef struct plim_train_event {
+    size_t size; /* of this struct in the library; later versions append fields */
     plim_train_event_kind_t kind;
     plim_split_t split;
     int64_t epoch; /* from 1 */
@@ -172,12 +183,18 @@ typedef struct plim_train_event {
 typedef void (*plim_train_event_fn)(void *user, const plim_train_event_t *event);
 
 typedef struct plim_train_result {
+    size_t size;        /* of this struct */
     int64_t epochs;     /* done in all, over all stages */
     int64_t best_epoch; /* 0: none was evaluated */
     double loss;        /* of the last epoch */
     double score[3];    /* at the best epoch; train only where it was evaluated */
     bool early;         /* ended by patience */
 } plim_train_result_t;
+
+#define PLIM_TRAIN_RESULT_INIT                                                                     \
+    {                                                                                              \
+        sizeof(plim_train_result_t), 0, 0, 0.0, {0.0, 0.0, 0.0}, false                             \
+    }
 
 /*
  * The whole run's plan: the loader's and, beside it, model, optimiser, activations, checkpoint and
@@ -196,10 +213,16 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
 
 /* A change of the settings that changes the result, and what it would come to. */
 typedef struct plim_advice {
+    size_t size;         /* of this struct; of an array the first one's counts */
     char change[96];     /* as options: "--hidden 128", "--batch 512 --precision bf16" */
     int64_t total_bytes; /* the least line, to a MiB, under which that does */
     int64_t saved_bytes; /* by which it is below that of the settings as they are */
 } plim_advice_t;
+
+#define PLIM_ADVICE_INIT                                                                           \
+    {                                                                                              \
+        sizeof(plim_advice_t), "", 0, 0                                                            \
+    }
 
 /*
  * What would fit under the line where training does not; where it does but batches are cut, what
@@ -230,7 +253,7 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
 
 /* What run.json says: settings and the path of the dataset. PLIM_ERR_DATA, PLIM_ERR_IO. */
 typedef struct plim_run_info {
-    plim_training_t training;
+    size_t size; /* of this struct */
     char dataset[PLIM_PATH_MAX];
     char fingerprint[17];
     int64_t epochs_done, step; /* of last.safetensors; -1 when there is none yet, or it is damaged,
@@ -239,7 +262,13 @@ typedef struct plim_run_info {
                            bit; 0: whole batches */
     int64_t part_nodes; /* and what they may need at most; 0: not known */
     int64_t part_edges;
+    plim_training_t training;
 } plim_run_info_t;
+
+#define PLIM_RUN_INFO_INIT                                                                         \
+    {                                                                                              \
+        sizeof(plim_run_info_t), "", "", -1, -1, 0, 0, 0, PLIM_TRAINING_INIT                       \
+    }
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
 
@@ -328,6 +357,7 @@ PLIM_API void plim_trainer_position(const plim_trainer_t *trainer, int64_t *epoc
 
 /* One tensor of the model. */
 typedef struct plim_parameter {
+    size_t size;      /* of this struct */
     const char *name; /* PyTorch Geometric's; lives as long as the trainer */
     int num_dims;
     int64_t shape[4];
@@ -335,6 +365,11 @@ typedef struct plim_parameter {
     bool buffer;    /* in the buffers (batch norm's running statistics), not in the weights */
     int64_t offset; /* of its first value there */
 } plim_parameter_t;
+
+#define PLIM_PARAMETER_INIT                                                                        \
+    {                                                                                              \
+        sizeof(plim_parameter_t), NULL, 0, {0, 0, 0, 0}, 0, false, 0                               \
+    }
 
 /* How many there are, and the index-th (from 0). PLIM_ERR_USAGE when there is none. */
 PLIM_API int plim_trainer_num_parameters(const plim_trainer_t *trainer);
@@ -376,10 +411,16 @@ typedef enum plim_predict_kind {
 
 /* Which weights, which nodes, and how. */
 typedef struct plim_inference {
+    size_t size;         /* of this struct */
     const char *weights; /* a safetensors file; NULL: the run's best, else its last */
     bool exact;          /* whole neighbourhoods, layer by layer; else drawn as in training */
     const char *scratch; /* where intermediate layers go; NULL: the run's directory */
 } plim_inference_t;
+
+#define PLIM_INFERENCE_INIT                                                                        \
+    {                                                                                              \
+        sizeof(plim_inference_t), NULL, false, NULL                                                \
+    }
 
 /*
  * Scores of the splits that are asked for (bit s of `splits` for split s; the others are NAN), by

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/params.h"
 #include "plan/load_plan.h"
 #include "plan/load_size.h"
 #include "plan/plan_settings.h"
@@ -223,12 +224,17 @@ static bool find_several(const advising_t *advising, plim_training_t *changed_ou
     return false;
 }
 
+/* Writes the index-th advice of an array whose elements are as large as the first says. */
 static void add_advice(const advising_t *advising, const plim_training_t *changed, int64_t before,
-                       plim_advice_t *advice)
+                       plim_advice_t *first, int index)
 {
-    write_change(advising->training, changed, advice->change);
-    advice->total_bytes = minimum_line(advising, changed);
-    advice->saved_bytes = before > 0 ? plim__max_i64(before - advice->total_bytes, 0) : 0;
+    plim_advice_t advice = PLIM_ADVICE_INIT;
+    char *place = (char *)first + (size_t)index * first->size;
+    write_change(advising->training, changed, advice.change);
+    advice.total_bytes = minimum_line(advising, changed);
+    advice.saved_bytes = before > 0 ? plim__max_i64(before - advice.total_bytes, 0) : 0;
+    memcpy(place, &first->size, sizeof first->size);
+    plim__output_give(place, &advice, sizeof advice);
 }
 
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -238,6 +244,10 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
 {
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    plim_training_t known = PLIM_TRAINING_INIT;
+    PLIM_TRY(plim__output_check(advice_out, "plim_advice_t"));
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    training = &known;
     advising_t advising = {.job = job, .dataset = dataset, .training = training, .whole = false};
     plim_training_t changed;
     int count = 0;
@@ -252,9 +262,9 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
         const int64_t before = minimum_line(&advising, training);
         for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
             if (find_one(&advising, (kind_t)kind, &changed))
-                add_advice(&advising, &changed, before, &advice_out[count++]);
+                add_advice(&advising, &changed, before, advice_out, count++);
         if (count == 0 && capacity > 0 && find_several(&advising, &changed))
-            add_advice(&advising, &changed, before, &advice_out[count++]);
+            add_advice(&advising, &changed, before, advice_out, count++);
     }
     *count_out = count;
     return PLIM_OK;
@@ -264,7 +274,7 @@ void plim__advise_text(const plim_job_t *job, const plim_dataset_t *dataset,
                        const plim_training_t *training, const plim_plan_params_t *wishes,
                        char text_out[PLIM__ADVICE_TEXT])
 {
-    plim_advice_t advice[NUM_KINDS];
+    plim_advice_t advice[NUM_KINDS] = {PLIM_ADVICE_INIT};
     int count, used = 0;
     text_out[0] = '\0';
     if (plim_train_advise(job, dataset, training, wishes, NUM_KINDS, advice, &count) != PLIM_OK)

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "mem/footprint.h"
 #include "mem/size_text.h"
 #include "nn/dense.h"
@@ -213,9 +214,11 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
 {
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    plim_training_t known = PLIM_TRAINING_INIT;
     plim_plan_t *plan;
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plim__train_plan(job, dataset, training, params, &plan->numbers);
+    plim_status_t status = plim__train_plan(job, dataset, &known, params, &plan->numbers);
     if (status != PLIM_OK) {
         plim_plan_release(plan);
         return status;

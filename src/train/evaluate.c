@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "infer/exact.h"
 #include "load/governor.h"
 #include "load/loader_params.h"
@@ -27,7 +28,7 @@
 static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
                               plim_training_t *training_out)
 {
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
     PLIM_TRY(plim_run_read(job, run, &info));
     if (strcmp(info.fingerprint, fingerprint) != 0)
@@ -240,8 +241,10 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                                      unsigned splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3])
 {
+    plim_inference_t known = PLIM_INFERENCE_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
     plim_training_t training;
     plim__session_t session;
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
@@ -253,10 +256,9 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                               plim__dataset_path(dataset), split_names[split]);
     PLIM_TRY(read_run(job, dataset, run, &training));
     plim__session_begin(job, dataset, &training, events, user, &session);
-    const plim_status_t status =
-        inference->exact && draws(&session)
-            ? evaluate_exact(&session, run, inference, splits, score, loss)
-            : evaluate_sampled(&session, run, inference, splits, score, loss);
+    const plim_status_t status = known.exact && draws(&session)
+                                     ? evaluate_exact(&session, run, &known, splits, score, loss)
+                                     : evaluate_sampled(&session, run, &known, splits, score, loss);
     plim__session_end(&session);
     if (status != PLIM_OK)
         return status;
@@ -357,29 +359,31 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                                     plim_predict_kind_t kind, const char *out,
                                     plim_train_event_fn events, void *user)
 {
+    plim_inference_t known = PLIM_INFERENCE_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
     plim_training_t training;
     plim__session_t session;
     plim__output_t output;
     int64_t rows = 0;
     PLIM_TRY(read_run(job, dataset, run, &training));
     plim__session_begin(job, dataset, &training, events, user, &session);
-    PLIM_TRY(check_wish(&session, inference, split, kind, &rows));
+    PLIM_TRY(check_wish(&session, &known, split, kind, &rows));
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
                               ? plim__max_i64(training.model.hidden, session.info->num_features)
                               : session.num_outputs;
     /* As the plan of the training had it. */
     const int64_t held =
         plim__ledger_reserved(job->ledger) - plim__footprint_growth(plim__ledger_line(job->ledger));
-    const bool exact = split == -1 || (inference->exact && draws(&session));
+    const bool exact = split == -1 || (known.exact && draws(&session));
     const int64_t most_bytes =
         exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training, held) : 0;
     plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
     output.logits = session.num_outputs;
     if (status == PLIM_OK)
-        status = exact ? predict_exact(&session, run, inference, split, most_bytes, &output)
-                       : predict_sampled(&session, run, inference, split, &output);
+        status = exact ? predict_exact(&session, run, &known, split, most_bytes, &output)
+                       : predict_sampled(&session, run, &known, split, &output);
     if (status == PLIM_OK)
         status = plim__output_finish(&output);
     plim__output_close(&output);

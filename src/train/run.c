@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "io/commit.h"
 #include "store/manifest.h"
 #include "train/run_internal.h"
@@ -435,6 +436,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     plim__position_t position = PLIM__POSITION_INIT;
     char path[PLIM__RUN_PATH];
     bool found = false;
+    PLIM_TRY(plim__output_check(info_out, "plim_run_info_t"));
     PLIM_TRY(find_run(run, path));
     PLIM_TRY(plim__run_json_read(job, path, &about));
     const plim_status_t status = plim__run_position(job, run, &position, &found);
@@ -444,13 +446,14 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     } else if (status != PLIM_OK) {
         return status;
     }
-    info_out->training = about.training;
-    memcpy(info_out->dataset, about.dataset, sizeof about.dataset);
-    memcpy(info_out->fingerprint, about.fingerprint, sizeof about.fingerprint);
-    info_out->epochs_done = found ? position.epoch : -1;
-    info_out->step = found ? position.step : -1;
-    info_out->part_seeds = position.part_seeds;
-    info_out->part_nodes = position.part_nodes;
-    info_out->part_edges = position.part_edges;
+    plim_run_info_t info = {.epochs_done = found ? position.epoch : -1,
+                            .step = found ? position.step : -1,
+                            .part_seeds = position.part_seeds,
+                            .part_nodes = position.part_nodes,
+                            .part_edges = position.part_edges,
+                            .training = about.training};
+    memcpy(info.dataset, about.dataset, sizeof about.dataset);
+    memcpy(info.fingerprint, about.fingerprint, sizeof about.fingerprint);
+    plim__output_give(info_out, &info, sizeof info);
     return PLIM_OK;
 }

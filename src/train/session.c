@@ -59,7 +59,8 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
                                  plim_split_t split, int64_t epoch, plim__session_take_fn take,
                                  void *context)
 {
-    plim_train_event_t event = {.kind = PLIM_EVENT_EVAL,
+    plim_train_event_t event = {.size = sizeof(plim_train_event_t),
+                                .kind = PLIM_EVENT_EVAL,
                                 .split = split,
                                 .epoch = epoch,
                                 .steps = plim_loader_steps(loader, split),

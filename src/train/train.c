@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "load/governor.h"
 #include "load/loader_params.h"
 #include "plan/plan_settings.h"
@@ -62,7 +63,8 @@ static plim_status_t save(loop_t *loop)
     loop->timeline.saving_seconds += loop->save_seconds;
     loop->saved_step = position->step;
     loop->saved_epoch = position->epoch;
-    const plim_train_event_t event = {.kind = PLIM_EVENT_CHECKPOINT,
+    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
+                                      .kind = PLIM_EVENT_CHECKPOINT,
                                       .epoch = position->epoch + 1,
                                       .step = position->step,
                                       .steps = loop->steps,
@@ -110,7 +112,8 @@ static plim_status_t log_memory(loop_t *loop)
 {
     plim_sample_t sample = PLIM_SAMPLE_INIT;
     (void)plim_meter_read(loop->timeline.meter, &sample);
-    const plim_train_event_t event = {.kind = PLIM_EVENT_MEMORY,
+    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
+                                      .kind = PLIM_EVENT_MEMORY,
                                       .epoch = loop->trainer->position.epoch + 1,
                                       .step = loop->trainer->position.updates,
                                       .steps = loop->steps,
@@ -208,7 +211,8 @@ static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
 {
     const plim_training_t *training = loop->training;
     const plim__position_t *position = &loop->trainer->position;
-    const plim_train_event_t event = {.kind = PLIM_EVENT_STEP,
+    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
+                                      .kind = PLIM_EVENT_STEP,
                                       .split = PLIM_TRAIN,
                                       .epoch = position->epoch + 1,
                                       .step = position->step + loop->group_steps,
@@ -336,6 +340,7 @@ static plim_status_t end_epoch(loop_t *loop)
     plim__session_t *session = &loop->trainer->session;
     plim__position_t *position = &loop->trainer->position;
     plim_train_event_t event = {
+        .size = sizeof(plim_train_event_t),
         .kind = PLIM_EVENT_EPOCH,
         .epoch = position->epoch + 1,
         .step = position->step,
@@ -578,13 +583,14 @@ static plim_status_t train(loop_t *loop, plim_train_result_t *result_out)
     PLIM_TRY(keep(loop, train_epochs(loop)));
     PLIM_TRY(keep(loop, score_training(loop))); /* all is saved: what it says when stopped */
     const plim__position_t *position = &loop->trainer->position;
-    *result_out = (plim_train_result_t){.epochs = position->epoch,
-                                        .best_epoch = position->best_epoch,
-                                        .loss = position->epoch_loss,
-                                        .score = {NAN, NAN, NAN},
-                                        .early = position->ended};
+    plim_train_result_t result = {.epochs = position->epoch,
+                                  .best_epoch = position->best_epoch,
+                                  .loss = position->epoch_loss,
+                                  .score = {NAN, NAN, NAN},
+                                  .early = position->ended};
     for (int split = 0; split < 3 && position->best_epoch > 0; split++)
-        result_out->score[split] = position->best_score[split];
+        result.score[split] = position->best_score[split];
+    plim__output_give(result_out, &result, sizeof result);
     return PLIM_OK;
 }
 
@@ -592,6 +598,7 @@ static plim_status_t run_loop(loop_t *loop, const plim_plan_t *plan, bool resume
                               plim_train_result_t *result_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(loop->dataset);
+    PLIM_TRY(plim__output_check(result_out, "plim_train_result_t"));
     PLIM_TRY(plim__plan_settings_check(loop->dataset, loop->training));
     PLIM_TRY(plim__trainer_check_plan(info, loop->training, plan));
     plim_status_t status =
@@ -617,11 +624,13 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out)
 {
+    plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     loop_t loop = {.job = job,
                    .dataset = dataset,
-                   .training = training,
+                   .training = &known,
                    .path = run,
                    .events = events,
                    .user = user};
@@ -633,11 +642,13 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                                          const char *run, plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out)
 {
+    plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     loop_t loop = {.job = job,
                    .dataset = dataset,
-                   .training = training,
+                   .training = &known,
                    .path = run,
                    .events = events,
                    .user = user};

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/params.h"
 #include "base/process.h"
 #include "nn/loss.h"
 #include "nn/vector.h"
@@ -102,10 +103,12 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
                                            const plim_training_t *training, const plim_plan_t *plan,
                                            plim_trainer_t **trainer_out)
 {
+    plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__trainer_check_plan(plim_dataset_info(dataset), training, plan));
-    return plim__trainer_create(job, dataset, training, &plan->numbers, NULL, NULL, trainer_out);
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(plim__trainer_check_plan(plim_dataset_info(dataset), &known, plan));
+    return plim__trainer_create(job, dataset, &known, &plan->numbers, NULL, NULL, trainer_out);
 }
 
 PLIM_API void plim_trainer_retain(plim_trainer_t *trainer)
@@ -322,6 +325,7 @@ PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int
                                               plim_parameter_t *parameter_out)
 {
     PLIM_ENTER(&trainer->job);
+    PLIM_TRY(plim__output_check(parameter_out, "plim_parameter_t"));
     if (index < 0 || index >= trainer->session.num_parameters)
         return plim__fail(PLIM_ERR_USAGE, "there is no parameter %d: the model has %d", index,
                           trainer->session.num_parameters);
@@ -333,7 +337,7 @@ PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int
                                   .buffer = from->gradient == NULL};
     memcpy(parameter.shape, from->shape, sizeof parameter.shape);
     parameter.offset = from->value - (parameter.buffer ? arrays->buffers : arrays->weights);
-    *parameter_out = parameter;
+    plim__output_give(parameter_out, &parameter, sizeof parameter);
     return PLIM_OK;
 }
 

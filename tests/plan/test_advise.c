@@ -52,7 +52,7 @@ static plim_training_t take(plim_training_t training, const char *change)
 static void check_advice(const test_place_t *place, const plim_training_t *training,
                          const plim_plan_params_t *wishes, bool whole, int least_count)
 {
-    plim_advice_t advice[CAPACITY];
+    plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     plim__train_plan_t plan;
     int count;
     assert_ok(
@@ -75,7 +75,7 @@ static void what_is_advised_fits(void **state)
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_training_t training = large_training();
     plim__train_plan_t plan;
-    plim_advice_t advice[CAPACITY];
+    plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     int count;
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_ok(
@@ -103,7 +103,7 @@ static void a_refusal_names_what_would_do(void **state)
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = large_training();
     plim__train_plan_t plan;
-    plim_advice_t advice[CAPACITY];
+    plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     int count;
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     const plim_plan_params_t wishes = {.memory = plan.minimum - 2 * MIB};

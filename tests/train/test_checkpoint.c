@@ -21,7 +21,7 @@ static void checkpoints_come_back_exactly(void **state)
         world_t world;
         plim__run_t *run;
         model_t model, again;
-        plim_run_info_t info;
+        plim_run_info_t info = PLIM_RUN_INFO_INIT;
         bool found = true;
         plim__position_t loaded;
         plim__position_t position = {.epoch = 3,
@@ -280,7 +280,7 @@ static plim_status_t create_save_and_load(plim_job_t *job, void *context)
     plim__run_t *run;
     model_t model;
     plim__position_t position = {.epoch = 1};
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     bool found;
     static int number;
     (void)snprintf(world->path, sizeof world->path, "%s/run-%d", world->directory, number++);

@@ -169,7 +169,7 @@ static void test_a_step_allocates_nothing(void **state)
     test_skip_sanitized("a sanitizer's own memory grows");
     for (int i = 0; i < 10; i++) {
         plim_training_t training = test_training_small();
-        plim_train_result_t result;
+        plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
         steps_t steps = {.count = 0};
         test_way_t way = test_plain_way;
         char name[32];
@@ -280,7 +280,7 @@ static const char *cora(char path_out[700])
 static void test_memory_is_flat(void **state)
 {
     plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     held_t held = {.epochs = 0};
     test_way_t way = test_plain_way;
     char path[700];

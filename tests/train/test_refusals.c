@@ -66,7 +66,7 @@ static void test_a_failed_product_ends_the_run(void **state)
     (void)state;
     for (size_t n = 0; n < sizeof norms / sizeof norms[0]; n++) {
         plim_training_t training = test_training_small();
-        plim_train_result_t result;
+        plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
         char whole[32], name[32];
         training.model.norm = norms[n];
         training.epochs = 3;

@@ -16,29 +16,29 @@ static void settings_come_back_exactly(void **state)
     (void)state;
     world_t world;
     plim__run_t *run;
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     char absolute[PLIM_PATH_MAX];
     world_make(&world);
     plim_training_t *training = &world.training;
-    training->model = (plim_model_t){PLIM_GAT,
-                                     3,
-                                     257,
-                                     8,
-                                     PLIM_MAX,
-                                     PLIM_NORM_BATCH,
-                                     PLIM_ELU,
-                                     0.1f,
-                                     true,
-                                     PLIM_POOL_ADD,
-                                     PLIM_PRECISION_BF16,
-                                     true};
+    training->model = (plim_model_t){.kind = PLIM_GAT,
+                                     .num_layers = 3,
+                                     .hidden = 257,
+                                     .heads = 8,
+                                     .aggregation = PLIM_MAX,
+                                     .norm = PLIM_NORM_BATCH,
+                                     .activation = PLIM_ELU,
+                                     .dropout = 0.1f,
+                                     .residual = true,
+                                     .pool = PLIM_POOL_ADD,
+                                     .precision = PLIM_PRECISION_BF16,
+                                     .recompute = true};
     training->recipe.batch_size = 77;
     training->recipe.num_hops = 3;
     memcpy(training->recipe.fanout, (int64_t[PLIM_HOPS_MAX]){15, -1, 5}, 8 * sizeof(int64_t));
     training->recipe.seed = UINT64_MAX - 1;
     training->optimiser = (plim_optimiser_t){PLIM_SGD,           0.1 + 0.2, 1.0 / 3, 0.7,
                                              nextafter(1, 0),    5e-324,    1e300,   0.1,
-                                             PLIM_SCHEDULE_STEP, 7,         2.0 / 3};
+                                             PLIM_SCHEDULE_STEP, 7,         2.0 / 3, {0}};
     training->loss = PLIM_LOSS_BCE;
     training->metric = PLIM_METRIC_ROC_AUC;
     training->epochs = INT32_MAX;
@@ -52,6 +52,7 @@ static void settings_come_back_exactly(void **state)
     assert_ok(create_run(&world, &run));
     plim__run_close(run);
     memset(&info, 0x5a, sizeof info);
+    info.size = sizeof info;
     assert_ok(plim_run_read(&world.job, world.path, &info));
     /* Field by field: padding has no value. */
     assert_memory_equal(&info.training.optimiser.rate, &training->optimiser.rate,
@@ -111,7 +112,7 @@ static void begins_in_a_directory_that_is_there(void **state)
     (void)state;
     world_t world;
     plim__run_t *run;
-    static plim_run_info_t info;
+    static plim_run_info_t info = PLIM_RUN_INFO_INIT;
     world_make(&world);
     assert_int_equal(open_run(&world, &run), PLIM_ERR_USAGE);
     assert_says("holds no run");
@@ -231,7 +232,7 @@ static void what_decides_the_result_must_stay(void **state)
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         world_t world;
         plim__run_t *run;
-        plim_run_info_t info;
+        plim_run_info_t info = PLIM_RUN_INFO_INIT;
         world_make(&world);
         assert_ok(create_run(&world, &run));
         plim__run_close(run);
@@ -381,7 +382,7 @@ static void a_damaged_run_json_is_refused(void **state)
     for (size_t i = 0; i < sizeof edits / sizeof edits[0]; i++) {
         world_t world;
         plim__run_t *run;
-        plim_run_info_t info;
+        plim_run_info_t info = PLIM_RUN_INFO_INIT;
         world_make(&world);
         assert_ok(create_run(&world, &run));
         plim__run_close(run);
@@ -400,7 +401,7 @@ static void every_flipped_bit_of_run_json_is_found(void **state)
     world_t world;
     plim__run_t *run;
     char path[700];
-    static plim_run_info_t before, after;
+    static plim_run_info_t before = PLIM_RUN_INFO_INIT, after = PLIM_RUN_INFO_INIT;
     int without_effect = 0;
     world_make(&world);
     assert_ok(create_run(&world, &run));
@@ -410,6 +411,7 @@ static void every_flipped_bit_of_run_json_is_found(void **state)
     for (int64_t bit = 0; bit < 8 * size_of(&world, "run.json"); bit++) {
         flip_bit(path, bit);
         memset(&after, 0, sizeof after);
+        after.size = sizeof after;
         plim_status_t status = plim_run_read(&world.job, world.path, &after);
         flip_bit(path, bit);
         without_effect += status == PLIM_OK;
@@ -430,7 +432,7 @@ static void a_newer_format_is_said_to_be_one(void **state)
     (void)state;
     world_t world;
     plim__run_t *run;
-    plim_run_info_t info;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
     world_make(&world);
     assert_ok(create_run(&world, &run));
     plim__run_close(run);

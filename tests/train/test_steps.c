@@ -166,7 +166,7 @@ static void test_weights_are_one_array(void **state)
     plim_training_t training = test_training_small();
     bed_t bed;
     int64_t weights = 0, buffers = 0, num_buffers, num_moments;
-    plim_parameter_t parameter;
+    plim_parameter_t parameter = PLIM_PARAMETER_INIT;
     (void)state;
     training.model.norm = PLIM_NORM_BATCH;
     open_bed(&training, &bed);
@@ -237,7 +237,7 @@ static void assert_same_state(bed_t *one, bed_t *other)
 static void test_own_loop_saved_and_resumed_ends_as_plim_train(void **state)
 {
     plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     char path[700], saved[800];
     bed_t bed, other;
     (void)state;

@@ -32,7 +32,7 @@ static void test_it_learns(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         plim_training_t training = test_training_small();
-        plim_train_result_t result;
+        plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
         losses_t losses = {.count = 0};
         char name[32];
         test_way_t way = test_plain_way;
@@ -57,7 +57,7 @@ static void test_it_learns(void **state)
 static void test_threads_and_memory_change_nothing(void **state)
 {
     const plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     test_way_t way = test_plain_way;
     (void)state;
     assert_ok(test_train("two", &training, &way, &result));
@@ -72,7 +72,7 @@ static void test_threads_and_memory_change_nothing(void **state)
 static void test_less_memory_keeps_the_result(void **state)
 {
     plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     losses_t whole = {.count = 0}, parts = {.count = 0};
     test_way_t way = test_plain_way;
     (void)state;
@@ -114,7 +114,7 @@ static void test_stopped_and_resumed_it_ends_the_same(void **state)
                                       {PLIM_EVENT_EVAL, 3, 0},
                                       {PLIM_EVENT_EPOCH, 2, 0}};
     plim_training_t training = test_training_small();
-    plim_train_result_t result, stopped;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT, stopped = result;
     (void)state;
     training.patience = 3;
     assert_ok(test_train("undisturbed", &training, &test_plain_way, &result));
@@ -141,7 +141,7 @@ static void test_stopped_and_resumed_it_ends_the_same(void **state)
 static void test_a_run_goes_on_in_stages(void **state)
 {
     plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     test_way_t way = test_plain_way;
     (void)state;
     training.eval_every = 2;
@@ -160,7 +160,7 @@ static void test_a_run_goes_on_in_stages(void **state)
 static void test_patience_ends_it(void **state)
 {
     plim_training_t training = test_training_small();
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     losses_t losses = {.count = 0};
     test_way_t way = test_plain_way;
     (void)state;
@@ -216,7 +216,7 @@ static void test_another_plan_is_refused(void **state)
     plim_training_t training = test_training_small();
     plim_dataset_t *dataset;
     plim_plan_t *plan;
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     char path[700];
     (void)state;
     test_training_path("nothing", path);
@@ -244,7 +244,7 @@ typedef struct whole_run {
 static plim_status_t train_whole(plim_job_t *job, void *context)
 {
     whole_run_t *whole = context;
-    plim_train_result_t result;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     char name[48], path[700];
     (void)snprintf(name, sizeof name, "try-%d", whole->tries);
     test_training_path(name, path);
@@ -313,8 +313,8 @@ static void test_the_least_line_is_enough(void **state)
 static void test_evaluation_says_what_training_said(void **state)
 {
     const plim_training_t training = test_training_small();
-    plim_train_result_t result;
-    plim_inference_t inference = {.exact = false};
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    plim_inference_t inference = PLIM_INFERENCE_INIT;
     double score[3], loss[3];
     char path[700];
     (void)state;
