@@ -64,8 +64,8 @@ static void the_stream_is_one(void **state)
     int64_t whole, parts;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 1);
     const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
-    for (int workers = 1; workers <= 8; workers *= 2)
-        for (int slots = 1; slots <= 5; slots += 2) {
+    for (int workers = 1; workers <= 8; workers *= TEST_SANITIZED ? 8 : 2)
+        for (int slots = 1; slots <= 5; slots += TEST_SANITIZED ? 4 : 2) {
             plan = test_plan_memory(fixture.info, &test_two_hops, workers);
             plan.num_slots = slots;
             assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
@@ -80,7 +80,7 @@ static void the_stream_is_one(void **state)
             assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
             assert_true(parts > 2 * whole);
         }
-    for (int mode = 0; mode < 24; mode++) {
+    for (int mode = 0; mode < 24; mode += TEST_SANITIZED ? 7 : 1) {
         static const int64_t windows[] = {1, 3, 1000};
         static const size_t hot[] = {0, 20000, (size_t)1 << 20};
         plan = test_plan_disk(fixture.info, &test_two_hops, mode % 3 + 1, windows[mode % 3]);
