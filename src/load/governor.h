@@ -44,6 +44,14 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now, const plim__roo
  */
 const plim__governor_t *plim__loader_governor(const plim_loader_t *loader);
 
+/* Whether plim_loader_next fails with PLIM_ERR_BUDGET while the governor is tight, so that the
+ * caller can plan anew. At first it does not. */
+void plim__loader_yield(plim_loader_t *loader, bool yields);
+
+/* For tests: when the n-th batch from now on is asked for (n = 1 is the next one), and only then,
+ * the governor is tight; 0 switches it off. */
+void plim__loader_squeeze_at(int n);
+
 /* That the loader is a part of a run of so many bytes in all, where its own plan does not say so.
  */
 void plim__loader_part_of(plim_loader_t *loader, int64_t total_bytes);

@@ -188,6 +188,14 @@ static void await(plim_loader_t *loader, int64_t ticket, bool ready_only)
     pthread_mutex_unlock(&loader->lock);
 }
 
+static plim_status_t check_room(const plim_loader_t *loader)
+{
+    if (!loader->yields || !loader->governor.tight)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_BUDGET, "others hold so much memory that what this loader cannot "
+                                       "drop has no room; plan anew");
+}
+
 /* Works or waits until the ticket is ready. */
 static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
 {
@@ -196,6 +204,8 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t ticket)
     while (!is_ready(loader, ticket)) {
         plim__load_govern(loader);
         status = plim__job_check(loader->asked);
+        if (status == PLIM_OK)
+            status = check_room(loader);
         if (status != PLIM_OK || atomic_load(&loader->failed_at) <= ticket)
             break;
         plim__slot_t *slot = claim(loader);
@@ -275,6 +285,7 @@ PLIM_API plim_status_t plim_loader_next(plim_loader_t *loader, plim_batch_t **ba
     int64_t ticket = loader->deliver;
     plim__load_govern(loader);
     PLIM_TRY(plim__job_check(loader->asked));
+    PLIM_TRY(check_room(loader));
     if (!loader->stream.started)
         return plim__fail(PLIM_ERR_USAGE, "the loader was not started: call plim_loader_start");
     if (atomic_load(&loader->failed_at) < ticket)

@@ -111,6 +111,7 @@ struct plim_loader {
     plim__governor_t governor;
     int64_t next_look; /* of the governor: clock */
     int64_t cache_now; /* the target that the caches have */
+    bool yields;       /* plim_loader_next fails while the governor is tight */
     bool stale;        /* windows count on rows that were given back since */
 
     pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */

@@ -6,6 +6,7 @@
 #include "mem/arena.h"
 #include "mem/size_text.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #define LOOK_NS ((int64_t)250000000)
@@ -137,8 +138,30 @@ static void refresh(plim_loader_t *loader)
         (void)plim__rows_disk_refresh(loader->base.rows, 0, REFRESH_NS);
 }
 
+void plim__loader_yield(plim_loader_t *loader, bool yields)
+{
+    loader->yields = yields;
+}
+
+static atomic_int squeeze_countdown;
+
+void plim__loader_squeeze_at(int n)
+{
+    atomic_store(&squeeze_countdown, n);
+}
+
+/* True for the one batch that a test has chosen. */
+static bool must_squeeze(void)
+{
+    return atomic_load(&squeeze_countdown) > 0 && atomic_fetch_sub(&squeeze_countdown, 1) == 1;
+}
+
 void plim__load_govern(plim_loader_t *loader)
 {
+    if (must_squeeze()) {
+        loader->governor.tight = true;
+        return;
+    }
     const int64_t now = plim__clock_ns();
     plim__governor_t *governor = &loader->governor;
     if (now < loader->next_look || governor->total <= 0)

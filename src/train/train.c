@@ -14,7 +14,10 @@
 #include "base/params.h"
 #include "load/governor.h"
 #include "load/loader_params.h"
+#include "mem/headroom.h"
+#include "mem/size_text.h"
 #include "plan/plan_settings.h"
+#include "plan/train_plan.h"
 #include "train/run.h"
 #include "train/run_settings.h"
 #include "train/timeline.h"
@@ -23,6 +26,17 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+
+/* A run that had to plan anew goes back to its first plan when there is room for that, and so much
+ * more, for so long. */
+#define ROOM_SPARE ((int64_t)32 << 20)
+#define ROOM_NS ((int64_t)5000000000)
+#define ROOM_LOOK_NS ((int64_t)1000000000)
+
+/* Before a run plans anew, memory must have stopped becoming less by so much in so long. */
+#define FALLING_BYTES ((int64_t)1 << 20)
+#define FALLING_NS 100000000L
 
 /* Saving after an epoch may take this share of the time: short epochs are not all saved. */
 #define SAVE_SHARE 0.05
@@ -46,7 +60,12 @@ typedef struct loop {
     double save_seconds; /* what it took */
     int64_t saved_step;  /* position at that time: epoch and step say it all; -1: none was */
     int64_t saved_epoch;
-    int64_t governed; /* changes by the loader's governor that were written down */
+    int64_t governed;               /* changes by the loader's governor that were written down */
+    const plim__train_plan_t *plan; /* that the run began with */
+    int64_t missing;                /* bytes that the plan in use has less than that */
+    int64_t roomy_since;            /* clock: there has been room for the first plan; 0: not so */
+    int64_t next_look;              /* clock: when that is looked at again */
+    bool goes_back;                 /* to the first plan: there is room */
     bool rehearsed;
     bool guessed; /* the sizes of parts were: the first batch that is cut for that is logged */
 } loop_t;
@@ -206,6 +225,20 @@ static plim_status_t look_at_governor(loop_t *loop)
     return write_timeline(loop, true);
 }
 
+/* Looks now and then whether there has been room for the first plan for a while. */
+static bool is_roomy(loop_t *loop)
+{
+    const int64_t now = plim__clock_ns();
+    if (loop->missing <= 0 || now < loop->next_look)
+        return false;
+    loop->next_look = now + ROOM_LOOK_NS;
+    if (plim__headroom("") < loop->missing + ROOM_SPARE)
+        loop->roomy_since = 0;
+    else if (loop->roomy_since == 0)
+        loop->roomy_since = now;
+    return loop->roomy_since != 0 && now - loop->roomy_since > ROOM_NS;
+}
+
 /* What is due between two batches; only an update is followed by what writes the state down. */
 static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
 {
@@ -223,6 +256,9 @@ static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
     if (!updated)
         return plim__job_check(loop->job);
     PLIM_TRY(look_at_governor(loop));
+    loop->goes_back = is_roomy(loop);
+    if (loop->goes_back)
+        return plim__fail(PLIM_ERR_BUDGET, "there is room for the first plan again");
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
         PLIM_TRY(log_memory(loop));
     const bool by_steps =
@@ -364,14 +400,10 @@ static plim_status_t end_epoch(loop_t *loop)
     return write_timeline(loop, false);
 }
 
-static plim_status_t train_epochs(loop_t *loop)
+static plim_status_t train_epoch(loop_t *loop)
 {
-    while (!is_over(loop)) {
-        loop->epoch_began = plim__clock_ns();
-        PLIM_TRY(train_steps(loop));
-        PLIM_TRY(end_epoch(loop));
-    }
-    return PLIM_OK;
+    PLIM_TRY(train_steps(loop));
+    return end_epoch(loop);
 }
 
 /* The training split's score, once, by the weights that the others were measured with. */
@@ -536,6 +568,9 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
     close_pipeline(loop);
     PLIM_TRY(plim__loader_create(loop->job, loop->dataset, &plan->load, &loop->loader));
     plim__loader_part_of(loop->loader, most_at_once(plan));
+    plim__loader_yield(loop->loader, true);
+    loop->missing = loop->plan->total - plan->total;
+    loop->roomy_since = 0;
     PLIM_TRY(plim__trainer_create(loop->job, loop->dataset, loop->training, plan, loop->events,
                                   loop->user, &loop->trainer));
     PLIM_TRY(look_at_labels(loop));
@@ -553,6 +588,81 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
         plim__trainer_restored(loop->trainer, &position);
     }
     settle_parts(loop, &plan->load, *found_out);
+    return PLIM_OK;
+}
+
+/* How much more this process can hold, once that does not become less any more. */
+static plim_status_t await_headroom(const loop_t *loop, int64_t *bytes_out)
+{
+    const struct timespec nap = {.tv_nsec = FALLING_NS};
+    int64_t before = INT64_MAX, now = plim__headroom("");
+    while (now < before - FALLING_BYTES) {
+        (void)nanosleep(&nap, NULL);
+        PLIM_TRY(plim__job_check(loop->job));
+        before = now;
+        now = plim__headroom("");
+    }
+    *bytes_out = now;
+    return PLIM_OK;
+}
+
+/* Plans for the memory that there is now, with the cut that the run has, or fails with
+ * PLIM_ERR_STOPPED. Loader and trainer are closed. */
+static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *position,
+                               plim__train_plan_t *plan_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(loop->dataset);
+    const plim__load_plan_t *first = &loop->plan->load;
+    const int64_t part = plim__load_part_seeds(info, &first->recipe, position->part_seeds);
+    plim_plan_params_t wishes = PLIM_PLAN_PARAMS_INIT;
+    char room[PLIM__SIZE_TEXT], minimum[PLIM__SIZE_TEXT];
+    int64_t headroom;
+    PLIM_TRY(await_headroom(loop, &headroom));
+    wishes.memory = plim__ledger_reserved(loop->job->ledger) + headroom - ROOM_SPARE;
+    wishes.part_seeds = position->part_seeds;
+    wishes.part_nodes = position->part_nodes;
+    wishes.part_edges = position->part_edges;
+    wishes.scratch = first->scratch[0] != '\0' ? first->scratch : NULL;
+    wishes.no_advice = true;
+    const plim_status_t status =
+        plim__train_plan(loop->job, loop->dataset, loop->training, &wishes, plan_out);
+    if (status == PLIM_OK &&
+        plim__load_part_seeds(info, &first->recipe, plan_out->load.part_seeds) == part)
+        return PLIM_OK;
+    if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
+        return status;
+    return plim__fail(
+        PLIM_ERR_STOPPED,
+        "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64
+        ": others hold so much memory that only %s are left to this run, and it needs "
+        "%s; saved in %s. Continue with: plimsoll train --resume %s",
+        position->epoch + 1, position->step, loop->steps,
+        plim__size_text(plim__max_i64(wishes.memory, 0), room),
+        plim__size_text(loop->plan->minimum, minimum), loop->path, loop->path);
+}
+
+/* What cannot be dropped has no room any more, or the first plan has room again: the run saves, and
+ * goes on by another plan with the same cut and the same bits. */
+static plim_status_t replan(loop_t *loop)
+{
+    plim__train_plan_t plan = *loop->plan;
+    char total[PLIM__SIZE_TEXT];
+    bool found;
+    plim_trainer_discard(loop->trainer);
+    loop->group_steps = 0;
+    if (!is_saved(loop))
+        PLIM_TRY(save_and_reserve(loop));
+    const plim__position_t position = loop->trainer->position;
+    close_pipeline(loop);
+    if (!loop->goes_back)
+        PLIM_TRY(plan_anew(loop, &position, &plan));
+    loop->goes_back = false;
+    plim__log(loop->job, PLIM_LOG_INFO,
+              "planned anew for %s at epoch %" PRId64 ", step %" PRId64
+              "; the result stays the same",
+              plim__size_text(plan.total, total), position.epoch + 1, position.step);
+    PLIM_TRY(open_pipeline(loop, &plan, true, &found));
+    plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
     return PLIM_OK;
 }
 
@@ -575,12 +685,35 @@ static plim_status_t begin(loop_t *loop, const plim__train_plan_t *plan, bool re
     return PLIM_OK;
 }
 
+/* Whether the epoch has ended for want of another plan. */
+static bool needs_plan(const loop_t *loop, plim_status_t status)
+{
+    return status == PLIM_ERR_BUDGET &&
+           (loop->goes_back || plim__loader_governor(loop->loader)->tight);
+}
+
+/* All epochs, where need be by several plans. */
+static plim_status_t train_epochs(loop_t *loop)
+{
+    plim_status_t status = PLIM_OK;
+    while (status == PLIM_OK && !is_over(loop)) {
+        loop->epoch_began = plim__clock_ns();
+        status = train_epoch(loop);
+        while (needs_plan(loop, status)) {
+            PLIM_TRY(replan(loop)); /* all is saved, also where that fails */
+            status = train_epoch(loop);
+        }
+    }
+    return keep(loop, status);
+}
+
 /* From the position of an open run to its end. */
 static plim_status_t train(loop_t *loop, plim_train_result_t *result_out)
 {
     loop->saved_at = plim__clock_ns();
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
-    PLIM_TRY(keep(loop, train_epochs(loop)));
+    PLIM_TRY(train_epochs(loop));
+    plim__loader_yield(loop->loader, false);
     PLIM_TRY(keep(loop, score_training(loop))); /* all is saved: what it says when stopped */
     const plim__position_t *position = &loop->trainer->position;
     plim_train_result_t result = {.epochs = position->epoch,
@@ -633,7 +766,8 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                    .training = &known,
                    .path = run,
                    .events = events,
-                   .user = user};
+                   .user = user,
+                   .plan = &plan->numbers};
     return run_loop(&loop, plan, false, result_out);
 }
 
@@ -651,6 +785,7 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                    .training = &known,
                    .path = run,
                    .events = events,
-                   .user = user};
+                   .user = user,
+                   .plan = &plan->numbers};
     return run_loop(&loop, plan, true, result_out);
 }

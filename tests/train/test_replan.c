@@ -1,0 +1,66 @@
+/* A run that has no room in the middle of it, whenever that is, plans anew and ends with the same
+ * bits. */
+#include "support/training.h"
+
+#include "load/governor.h"
+
+#include <stdio.h>
+
+static void count_steps(void *user, const plim_train_event_t *event)
+{
+    if (event->kind == PLIM_EVENT_STEP)
+        ++*(int *)user;
+}
+
+static void squeezed_anywhere(void **state)
+{
+    (void)state;
+    plim_training_t training = test_training_small();
+    plim_train_result_t expected = PLIM_TRAIN_RESULT_INIT, result = PLIM_TRAIN_RESULT_INIT;
+    test_way_t way = test_plain_way;
+    int steps = 0, all = 0;
+    way.events = count_steps;
+    way.user = &steps;
+    assert_ok(test_train("calm", &training, &way, &expected));
+    all = steps;
+    /* Steps, evaluations and the end of an epoch: the first batch, and one in each stretch. */
+    for (int n = 1; n <= all + 4; n += n < 4 ? 1 : all / 7) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "squeezed-%d", n);
+        training.microbatch = 0;
+        plim__loader_squeeze_at(n);
+        assert_ok(test_train(name, &training, &way, &result));
+        plim__loader_squeeze_at(0);
+        assert_int_equal(result.epochs, expected.epochs);
+        test_assert_same_run("calm", name);
+    }
+}
+
+/* Batches that come in parts, and gradients of several: what was begun is done again. */
+static void squeezed_in_a_group(void **state)
+{
+    (void)state;
+    plim_training_t training = test_training_small();
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    training.microbatch = 30;
+    training.accumulation = 3;
+    training.epochs = 2;
+    assert_ok(test_train("group", &training, &test_plain_way, &result));
+    for (int n = 2; n < 12; n += 3) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "group-%d", n);
+        plim__loader_squeeze_at(n);
+        assert_ok(test_train(name, &training, &test_plain_way, &result));
+        plim__loader_squeeze_at(0);
+        test_assert_same_run("group", name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(squeezed_anywhere),
+        cmocka_unit_test(squeezed_in_a_group),
+    };
+    return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
+}
