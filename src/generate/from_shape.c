@@ -1,4 +1,4 @@
-/* A dataset that is not there: what the generator would make of its options. */
+/* A dataset without files: the metadata of what the generator would make. */
 #include "base/fail.h"
 #include "base/params.h"
 #include "generate/generate_graph.h"
@@ -18,7 +18,7 @@ static void add_file(plim__manifest_t *manifest, const char *name, plim__dtype_t
     file->shape[1] = columns;
 }
 
-/* As generate_rows.c and the CSC build write them. */
+/* The files as generate_rows.c and the CSC build write them. */
 static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
 {
     static const char *const splits[] = {"train.npy", "valid.npy", "test.npy"};
@@ -34,7 +34,7 @@ static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
             add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);
 }
 
-/* The core and what strays from it; not evenly, so that it is as if from fewer. */
+/* The core and nodes drawn outside of it. These are not drawn evenly, so fewer count. */
 static int64_t reach_of(const plim__shape_t *shape, double spread)
 {
     const double core = (double)shape->num_core, all = (double)shape->num_nodes;
@@ -53,7 +53,7 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
     PLIM_ENTER(job);
     PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
     if (known.shape == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "a shape is needed");
+        return plim__fail(PLIM_ERR_USAGE, "no shape given");
     PLIM_TRY(plim__shape_resolve(&known, &shape));
     PLIM_TRY(plim__arena_create(job->ledger, "dataset", sizeof(plim__manifest_t), &arena));
     plim__manifest_t *manifest = plim__arena_carve(&arena, 1, sizeof *manifest, 1);

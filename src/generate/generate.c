@@ -1,5 +1,5 @@
 /*
- * Generating a dataset, in two phases that do not overlap, so that each may use all the memory:
+ * Generates a dataset in two phases, one after the other, so that each can use all of the memory:
  *
  *     weights of all nodes ─► lists, block by block, any thread ─► CSC build ─► indptr, indices
  *     rows of all nodes, in the order of ids                    ─► features, labels, splits
@@ -20,15 +20,15 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#define WRITER_BYTES ((size_t)256 << 10) /* the dataset writer's own and its columns' entries */
+#define WRITER_BYTES ((size_t)256 << 10) /* the dataset writer and the entries of its columns */
 #define LARGE_BUFFER ((size_t)4 << 20)
 #define SMALL_BUFFER ((size_t)256 << 10)
 
-/* How the work is laid out in the memory there is. */
+/* How the work is divided within the available memory. */
 typedef struct plan {
-    plim_job_t job; /* with as many threads as fit */
+    plim_job_t job; /* with as many threads as fit into memory */
     plim__csc_params_t csc;
-    size_t buffer; /* of the rows' columns */
+    size_t buffer; /* of the columns of rows */
     size_t stacks;
 } plan_t;
 
@@ -45,7 +45,7 @@ static size_t plan_minimum(const plan_t *plan, const plim__shape_t *shape)
                : SIZE_MAX;
 }
 
-/* Fewer threads and smaller buffers need less; the result is the same. */
+/* Reduces threads and buffers until they fit; the result is the same. */
 static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape, const char *tmp,
                                plan_t *plan_out)
 {
@@ -75,7 +75,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
     return PLIM_OK;
 }
 
-/* What the workers that draw edges share. */
+/* Shared by the workers that draw edges. */
 typedef struct drawing {
     const plan_t *plan;
     const plim__shape_t *shape;
@@ -154,7 +154,8 @@ static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shap
     plim__csc_totals_t totals = {0};
     plim_status_t status = write_edges(plan, shape, writer, &totals);
     if (status == PLIM_OK && totals.num_edges != shape->num_edges)
-        status = plim__fail(PLIM_ERR_DATA, "drew %lld edges instead of %lld: a bug",
+        status = plim__fail(PLIM_ERR_DATA,
+                            "internal error: drew %lld edges instead of %lld; please report this",
                             (long long)totals.num_edges, (long long)shape->num_edges);
     if (status == PLIM_OK)
         status = plim__rows_write(&plan->job, shape, plan->buffer, writer);
@@ -183,7 +184,7 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     PLIM_ENTER(job);
     PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
     if (known.shape == NULL || known.target == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "a shape and a target directory are needed");
+        return plim__fail(PLIM_ERR_USAGE, "give a shape and a target directory");
     PLIM_TRY(plim__shape_resolve(&known, &shape));
     PLIM_TRY(plim__disk_space_parent(known.target, parent));
     PLIM_TRY(make_plan(job, &shape, known.tmp != NULL ? known.tmp : parent, &plan));

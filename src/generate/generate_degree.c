@@ -15,15 +15,15 @@
 #define WEIGHT_MAX ((uint64_t)1 << 40)
 #define HUB_BITS 20
 #define HUB_CHANCE ((1 << HUB_BITS) / 10000) /* one node in ten thousand */
-#define HUB_INDEX 1.2                        /* of the hubs' Pareto tail, which begins at … */
-#define HUB_MIN 20                           /* … times what the node would have had */
+#define HUB_INDEX 1.2                        /* of the Pareto tail of hubs, which begins at */
+#define HUB_MIN 20                           /* times the weight that the node would have */
 
 int64_t plim__degrees_blocks(int64_t num_nodes)
 {
     return (num_nodes + PLIM__DEGREE_BLOCK - 1) / PLIM__DEGREE_BLOCK;
 }
 
-/* The lognormal's quantiles at (i + 1/2) / (size + 1), by adding up the normal density. */
+/* Quantiles of the lognormal at (i + 1/2) / (size + 1), by integrating the normal density. */
 static void fill_lognormal(uint32_t *table)
 {
     const double step = 1.0 / 1024;
@@ -86,7 +86,7 @@ static plim_status_t weigh_blocks(void *context, int worker)
     }
 }
 
-/* Sums the weights, limited so that no degree is above `longest`. */
+/* Sums the weights, limited so that no degree exceeds `longest`. */
 static plim_status_t weigh(const plim_job_t *job, plim__degrees_t *degrees)
 {
     weighing_t weighing = {.job = job, .degrees = degrees};
@@ -103,13 +103,13 @@ static plim_status_t weigh(const plim_job_t *job, plim__degrees_t *degrees)
         unsigned __int128 edges = (uint64_t)plim__max_i64(degrees->num_edges, 1);
         if (degrees->weight_limit == 1 || edges * degrees->weight_limit <= most)
             return PLIM_OK;
-        /* An eighth less than what would just do, for the total shrinks with the limit. */
+        /* An eighth less than necessary, since the total shrinks with the limit. */
         uint64_t limit = (uint64_t)(most / edges / 8 * 7);
         degrees->weight_limit = round < 40 && limit > 1 ? limit : 1;
     }
 }
 
-/* Edges a weight as a fixed-point number, rounded up by less than one edge in all. */
+/* Edges per weight in fixed point, rounded up by less than one edge in total. */
 static void set_ratio(plim__degrees_t *degrees)
 {
     unsigned __int128 total = degrees->weight_before[degrees->num_blocks];
@@ -157,19 +157,19 @@ int64_t plim__degrees_block(const plim__degrees_t *degrees, int64_t block,
     return count;
 }
 
-/* Points of the lognormal, and of a hub's tail at each of some of them. */
+/* Number of points of the lognormal, and of the tail of hubs at some of them. */
 #define EXPECT_BODY 2048
 #define EXPECT_BODY_OF_HUBS 64
 #define EXPECT_TAIL 64
 
-/* The lognormal at the middle of the i-th of so many equal parts. */
+/* The lognormal at the middle of part i of equal parts. */
 static double middle_weight(const uint32_t *lognormal, int i, int parts)
 {
     const int at = (2 * i + 1) * PLIM__LOGNORMAL_SIZE / (2 * parts);
     return lognormal[at];
 }
 
-/* The weights of a region, as node_weight gives them: shares of it and weights to `each`. */
+/* The distribution of node_weight in a region: calls `each` with shares and weights. */
 static void expect_region(const uint32_t *lognormal, double factor, double limit, double share,
                           plim__degree_fn each, void *context)
 {
@@ -181,7 +181,7 @@ static void expect_region(const uint32_t *lognormal, double factor, double limit
     }
     for (int i = 0; i < EXPECT_BODY_OF_HUBS; i++) {
         const double weight = middle_weight(lognormal, i, EXPECT_BODY_OF_HUBS);
-        double above = 1; /* the tail, a quarter of what is left at a time */
+        double above = 1; /* the tail, in steps of a quarter of the rest */
         for (int j = 0; j < EXPECT_TAIL; j++) {
             const double part = j + 1 < EXPECT_TAIL ? above * 0.25 : above;
             const double middle = above - part / 2;
@@ -195,7 +195,7 @@ static void expect_region(const uint32_t *lognormal, double factor, double limit
 
 typedef struct expecting {
     double mean, most;
-    double ratio; /* edges a weight */
+    double ratio; /* edges per weight */
     double longest;
     plim__degree_fn each;
     void *context;

@@ -1,7 +1,7 @@
 /*
- * What degrees the generator would give, without drawing: the distribution of list lengths, and for
- * undirected graphs of how often a node is drawn by others besides. Both are taken apart into bins,
- * eight to a doubling; what chance adds to a sum is left out.
+ * The expected degrees of a generated graph, without drawing it: the distribution of list lengths,
+ * and for undirected graphs also of how often other nodes draw a node. Both are binned, with eight
+ * bins a doubling. The random deviation of sums is neglected.
  */
 #include "base/check.h"
 #include "generate/generate_degree.h"
@@ -13,10 +13,10 @@
 
 #define BINS_OF_DOUBLING 8
 #define BINS (BINS_OF_DOUBLING * 44)
-#define POINTS 256      /* of a law of drawing */
-#define GREATEST_AT 0.7 /* as many nodes above it are expected: the median of the greatest */
+#define POINTS 256      /* of a distribution of draws */
+#define GREATEST_AT 0.7 /* nodes expected above it: the median of the maximum */
 
-/* Shares of all nodes by a degree, and the mean degree in each bin. */
+/* The share of nodes and the sum of degrees in each bin. */
 typedef struct spectrum {
     double share[BINS];
     double sum[BINS]; /* of share times degree */
@@ -37,8 +37,9 @@ static double degree_of(const spectrum_t *spectrum, int bin)
     return spectrum->share[bin] > 0 ? spectrum->sum[bin] / spectrum->share[bin] : 0;
 }
 
-/* How much more often than the mean the node at `place`, of [0, 1), is drawn by a Zipf-like law
- * whose hottest place is `ratio` times as hot as its coldest: as in generate_graph.c. */
+/* Draws of the node at `place` in [0, 1) relative to the mean, by the Zipf-like distribution of
+ * generate_graph.c, in which the most frequent place is drawn `ratio` times as often as the least.
+ */
 static double heat(double place, double ratio)
 {
     const double root = sqrt(sqrt(ratio));
@@ -48,15 +49,14 @@ static double heat(double place, double ratio)
     return span / (4 * (root - 1) * pow(1 + span * place, 0.75));
 }
 
-/* Lists of a community that have a node of that heat, when each draws so much from it: no list has
- * it twice. */
+/* Share of a community's lists that contain a node drawn with this frequency; no list has it
+ * twice. */
 static double lists_with(double lists, double rate, double hot)
 {
     return lists * -expm1(-rate * hot / lists);
 }
 
-/* How often nodes are drawn from their own community, `mean` times on the average: for each of
- * POINTS places. */
+/* Draws of a node from its own community at each of POINTS places; the mean is `mean`. */
 static void expect_community(double lists, double mean, double drawn_out[POINTS])
 {
     double low = mean, high = mean;
@@ -78,13 +78,13 @@ static void expect_community(double lists, double mean, double drawn_out[POINTS]
     }
 }
 
-/* Of an undirected graph: how often a node is drawn by others. */
+/* For an undirected graph: how often other nodes draw a node. */
 static void expect_drawn(const plim__shape_t *shape, spectrum_t *spectrum)
 {
     const double mean = (double)plim__graph_list_edges(shape) / (double)shape->num_nodes;
     const double lists = fmax((double)shape->num_nodes / (double)shape->num_classes / 2, 1);
     const plim__draw_mix_t *mix = &shape->core;
-    /* What a community has no room for is drawn from everywhere. */
+    /* Draws that exceed the community are from the whole graph. */
     const double near = fmin(mean * (mix->hot + mix->community), 0.9 * lists);
     const double far = mean * mix->everywhere;
     double drawn[POINTS];
@@ -97,7 +97,7 @@ static void expect_drawn(const plim__shape_t *shape, spectrum_t *spectrum)
         }
 }
 
-/* Adds a share of nodes of a degree to the buckets: the two whole numbers beside it. */
+/* Adds a share of nodes to the buckets of the two integers next to its degree. */
 static void count(double buckets[PLIM_DEGREE_BUCKETS], double share, double degree)
 {
     const double whole = floor(degree);
@@ -117,7 +117,7 @@ static void count_point(void *context, double share, double degree)
     add_point(&counting->all, share, degree);
 }
 
-/* The lists' own lengths and what others draw do not know of each other. */
+/* List lengths and draws by others are independent. */
 static void count_both(const spectrum_t *own, const spectrum_t *drawn, counting_t *counting)
 {
     for (int i = 0; i < BINS; i++)
@@ -136,7 +136,7 @@ static double greatest(const spectrum_t *all, double num_nodes)
     return fmax(degree_of(all, bin), 1);
 }
 
-/* Whole nodes in each bucket up to the greatest degree's, which has at least one. */
+/* Integer counts in each bucket up to that of the maximum degree, which has at least one. */
 static void round_buckets(const double buckets[PLIM_DEGREE_BUCKETS], int64_t num_nodes,
                           int64_t max_degree, int64_t degrees_out[PLIM_DEGREE_BUCKETS])
 {

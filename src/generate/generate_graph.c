@@ -9,20 +9,20 @@
 #include <math.h>
 #include <string.h>
 
-#define LONGEST_LIST 200000 /* as long as the longest of the real graphs */
-#define HOT_RATIO 16        /* and among the hottest of the periphery */
-#define HOT_SHARE 12        /* which are one place in so many */
+#define LONGEST_LIST 200000 /* the longest list of the real graphs */
+#define HOT_RATIO 16        /* likewise among the most drawn of the periphery, */
+#define HOT_SHARE 12        /* one place in this many */
 #define CHOICE_BITS 20
-#define SMALL_LIST 24 /* up to here duplicates are found by looking through the list */
-#define LONG_LIST 512 /* from here on candidates are not batched with other lists' */
+#define SMALL_LIST 24 /* up to this length duplicates are found by a linear search */
+#define LONG_LIST 512 /* from this length on candidates are not batched with other lists */
 #define BATCH 1024    /* candidates resolved at once */
-#define EXTRA 256     /* and when a list needs more */
+#define EXTRA 256     /* likewise when a list needs more */
 #define EDGE_BUFFER 4096
 
 /*
  * How a source is drawn from `count` places: Zipf-like with exponent 3/4, whose inverse
- * distribution is a fourth power, or evenly. One formula for both, so that a stream of mixed draws
- * has no branch to mispredict: rank = ((1 + u reach)^4 - 1) scale + u slope.
+ * distribution is a fourth power, or uniformly. One formula covers both, so that mixed draws need
+ * no branch: rank = ((1 + u reach)^4 - 1) scale + u slope.
  */
 typedef struct law {
     int64_t first;
@@ -34,24 +34,24 @@ typedef struct law {
 
 enum { LAW_EVERYWHERE, LAW_HOT, LAW_COMMUNITY, LAW_REGION, NUM_LAWS };
 
-/* What all lists of one community draw from: chances below 2^CHOICE_BITS, added up. */
+/* The pools of a community's lists, with cumulative probabilities below 2^CHOICE_BITS. */
 typedef struct pools {
     uint32_t chances[NUM_LAWS - 1];
     law_t laws[NUM_LAWS];
-    int64_t end; /* the first place that has other pools */
+    int64_t end; /* the first place with other pools */
 } pools_t;
 
-/* Random bits on their way to ids. The two permutations take theirs apart and put them back. */
+/* Random bits that become ids, through two permutations. */
 typedef struct candidates {
     uint64_t *bits;
     int64_t *ids;
-    int64_t *near; /* places, to be permuted as such */
-    int64_t *far;  /* ranks of everywhere */
+    int64_t *near; /* places */
+    int64_t *far;  /* ranks in the whole graph */
     int32_t *near_at;
     int32_t *far_at;
 } candidates_t;
 
-/* A list whose candidates stand in the batch. */
+/* A list whose candidates are in the batch. */
 typedef struct list {
     int64_t degree;
     uint64_t key;
@@ -185,7 +185,7 @@ void plim__graph_destroy(plim__graph_t *graph)
     plim__arena_destroy(&graph->arena);
 }
 
-/* `ratio`: of the hottest place to the coldest, at most. */
+/* `ratio`: upper bound for the ratio of the most to the least frequent place. */
 static law_t law_zipf(plim__range_t range, double ratio)
 {
     double most = (double)range.count + 1;
@@ -215,7 +215,7 @@ static pools_t pools_at(const plim__graph_t *graph, int64_t place)
     const plim__draw_mix_t *mix = core ? &shape->core : &shape->periphery;
     plim__range_t region = plim__place_region(shape, place);
     plim__range_t community = plim__place_community(shape, region, plim__place_class(shape, place));
-    if (community.count == 0) /* a star of a class that has nobody else */
+    if (community.count == 0) /* a star of a class without other nodes */
         community = region;
     plim__range_t hot = {community.first, (community.count + HOT_SHARE - 1) / HOT_SHARE};
     if (core)
@@ -236,7 +236,7 @@ static pools_t pools_at(const plim__graph_t *graph, int64_t place)
     return pools;
 }
 
-/* Turns the first `count` candidates' bits into ids. */
+/* Converts the bits of the first `count` candidates to ids. */
 static void candidates_resolve(const plim__graph_t *graph, const pools_t *pools,
                                const candidates_t *candidates, int64_t count)
 {
@@ -263,8 +263,8 @@ static void candidates_resolve(const plim__graph_t *graph, const pools_t *pools,
         candidates->ids[candidates->far_at[i]] = candidates->far[i];
 }
 
-/* Of the two lists that an undirected edge could stand in: is it this one's? The ids that follow
- * the destination's, half of all, are its own, so every pair belongs to exactly one. */
+/* Whether an undirected edge belongs to this list. A destination owns the half of the ids that
+ * follows its own id, so every pair belongs to exactly one list. */
 static inline bool belongs(const plim__graph_t *graph, int64_t source, int64_t destination)
 {
     int64_t ahead = source - destination;
@@ -275,7 +275,7 @@ static inline bool belongs(const plim__graph_t *graph, int64_t source, int64_t d
     return ahead != 0 && ahead <= graph->capacity;
 }
 
-/* One list being filled, and where its edges go. */
+/* A list being filled, and the sink of its edges. */
 typedef struct draft {
     const plim__graph_t *graph;
     worker_t *worker;
@@ -285,7 +285,7 @@ typedef struct draft {
     int64_t destination;
     int64_t degree;
     int64_t count; /* sources so far */
-    int64_t *set;  /* NULL while few: then `small` is looked through */
+    int64_t *set;  /* NULL while there are few: `small` is searched instead */
     int64_t mask;
     unsigned shift;
     int64_t small[SMALL_LIST];
@@ -306,7 +306,7 @@ static void draft_begin(draft_t *draft, int64_t destination, int64_t degree)
     memset(draft->set, 0xff, (size_t)size * sizeof(int64_t));
 }
 
-/* Remembers a source; false when the list has it. */
+/* Adds a source. False when the list has it already. */
 static inline bool draft_is_new(draft_t *draft, int64_t source)
 {
     if (draft->set == NULL) {
@@ -360,8 +360,8 @@ static plim_status_t draft_offer_all(draft_t *draft, const int64_t *ids, int64_t
 }
 
 /*
- * What the model's own draws left open, because the list is long for what it draws from: ids in
- * the order of a permutation of all that may stand in this list, so that any length is reached.
+ * Fills the rest of a list that is long for its pools: takes ids in the order of a permutation of
+ * all possible sources, so that any length is reached.
  */
 static plim_status_t draft_fill(draft_t *draft, uint64_t key)
 {
@@ -377,7 +377,7 @@ static plim_status_t draft_fill(draft_t *draft, uint64_t key)
     return PLIM_OK;
 }
 
-/* Draws on for a list that its candidates so far did not fill. */
+/* Draws more candidates for a list that is not full. */
 static plim_status_t draft_more(draft_t *draft, const pools_t *pools, const list_t *list)
 {
     const candidates_t *extra = &draft->worker->extra;
@@ -395,7 +395,7 @@ static plim_status_t draft_more(draft_t *draft, const pools_t *pools, const list
     return draft->count < draft->degree ? draft_fill(draft, list->key) : PLIM_OK;
 }
 
-/* Makes lists of all that was batched. */
+/* Makes the lists of the batch. */
 static plim_status_t batch_settle(draft_t *draft, const pools_t *pools)
 {
     worker_t *worker = draft->worker;

@@ -1,7 +1,7 @@
 /*
- * 32 random bits make two values: each is the sum of two bytes less its expectation, that is a
- * triangle from -255 to 255. The bits of lane k are a hash of k with a key of 64 bits a row, by
- * operations that vectors of 32-bit lanes have.
+ * 32 random bits make two values. Each is the sum of two bytes minus its expectation: a triangular
+ * distribution from -255 to 255. The bits of lane k are a hash of k and the 64-bit key of the row,
+ * by operations on 32-bit vector lanes.
  */
 #include "generate/generate_noise.h"
 

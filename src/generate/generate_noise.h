@@ -1,6 +1,6 @@
 /*
- * Feature values: a class's mean plus noise that is nearly normal, in steps of 1/128, so that f16
- * and f32 hold exactly the same numbers. Every path gives the same bits.
+ * Feature values: the mean of a class plus nearly normal noise, in steps of 1/128, so that f16 and
+ * f32 represent the same numbers. All implementations give the same bits.
  */
 #ifndef PLIM_GENERATE_GENERATE_NOISE_H
 #define PLIM_GENERATE_GENERATE_NOISE_H
@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 #define PLIM__NOISE_STEP 0x1p-7     /* one unit of `mean` */
-#define PLIM__NOISE_DEVIATION 104.5 /* of the noise, in such units */
-#define PLIM__NOISE_MEAN_MAX 256    /* a mean's greatest absolute value */
+#define PLIM__NOISE_DEVIATION 104.5 /* of the noise, in the same unit */
+#define PLIM__NOISE_MEAN_MAX 256    /* maximum absolute value of a mean */
 #define PLIM__NOISE_LANES 16        /* values made at once */
 
 typedef enum plim__noise_path { PLIM__NOISE_SCALAR, PLIM__NOISE_AVX2 } plim__noise_path_t;
 
-/* The best path this processor has. */
+/* The fastest implementation on this processor. */
 plim__noise_path_t plim__noise_best(void);
 
 /*
  * Writes one row of `count` values of `type` (PLIM_F16 or PLIM_F32): mean[i] plus the noise of
- * `key`. mean has `count` rounded up to PLIM__NOISE_LANES entries, and so many are written to `to`.
+ * `key`. `mean` and `to` have `count` entries, rounded up to PLIM__NOISE_LANES.
  */
 void plim__noise_row(plim__noise_path_t path, uint64_t key, const int16_t *mean, int64_t count,
                      plim_dtype_t type, void *to);

@@ -25,7 +25,7 @@ static int64_t class_begin(int64_t count, int64_t classes, int64_t c)
     return (int64_t)(share * (uint64_t)count / whole);
 }
 
-/* Solved for c in floating point, then put right by exact steps. */
+/* Solves for c in floating point, then corrects it by exact steps. */
 static int64_t class_at(int64_t count, int64_t classes, int64_t index)
 {
     double share = ((double)index + 0.5) / (double)count;

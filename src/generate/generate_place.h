@@ -1,4 +1,4 @@
-/* Which class a place of the structural order belongs to, and where a class's places are. */
+/* The class of a place in the structural order, and the places of a class. */
 #ifndef PLIM_GENERATE_GENERATE_PLACE_H
 #define PLIM_GENERATE_GENERATE_PLACE_H
 
@@ -14,13 +14,13 @@ typedef struct plim__range {
     int64_t count;
 } plim__range_t;
 
-/* The region of a place, stars counting as core, and without the stars. */
+/* The region of a place: the core without the stars, or the periphery. Stars belong to the core. */
 plim__range_t plim__place_region(const plim__shape_t *shape, int64_t place);
 
-/* The class of a place. Stars have all classes in turn, so that the hottest are not of one. */
+/* The class of a place. Stars have all classes in turn. */
 int64_t plim__place_class(const plim__shape_t *shape, int64_t place);
 
-/* The places of a class in a region: sizes rise evenly, the last class three times the first. */
+/* The places of a class in a region. Sizes rise linearly; the last is three times the first. */
 plim__range_t plim__place_community(const plim__shape_t *shape, plim__range_t region,
                                     int64_t class);
 

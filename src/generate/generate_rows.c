@@ -12,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-#define PIECE_BYTES ((int64_t)1 << 20) /* of features, made at once */
-#define PIECE_ROWS ((int64_t)8192)     /* and at most so many rows */
-#define CLASS_DISTANCE 28              /* a mean's squared length, against the noise's variance */
-#define MEANS_BYTES ((int64_t)1 << 20) /* means of all classes are kept up to here */
+#define PIECE_BYTES ((int64_t)1 << 20) /* bytes of features generated at once, */
+#define PIECE_ROWS ((int64_t)8192)     /* and most rows */
+#define CLASS_DISTANCE 28 /* squared length of a mean, relative to the variance of the noise */
+#define MEANS_BYTES ((int64_t)1 << 20) /* the means of all classes are stored up to this size */
 
 enum { COLUMN_FEATURES, COLUMN_LABELS, COLUMN_SPLITS, NUM_COLUMNS = COLUMN_SPLITS + 3 };
 
@@ -136,7 +136,7 @@ static int64_t column_bytes(const plim__shape_t *shape, int column)
     return column_count(shape, column) * (int64_t)sizeof(int64_t);
 }
 
-/* Labels and splits are small beside features. */
+/* Labels and splits are small compared with features. */
 static size_t column_buffer(int column, size_t buffer)
 {
     return column == COLUMN_FEATURES ? buffer : buffer / 16;
@@ -240,7 +240,7 @@ static int64_t class_of(const rows_t *rows, int64_t place)
     return low;
 }
 
-/* The class, or with the chance of `cut` any other one. */
+/* The class, or with the probability of `cut` another one. */
 static int64_t with_noise(const rows_t *rows, uint64_t key, uint64_t cut, int64_t place,
                           int64_t class)
 {

@@ -1,12 +1,12 @@
 /*
- * What the generated nodes carry: features, labels and the splits, in the order of ids, written to
- * the columns "features", "labels", "train", "valid" and "test".
+ * Features, labels and splits of the generated nodes, in the order of ids, written to the columns
+ * "features", "labels", "train", "valid" and "test".
  *
- * A row is the mean of its node's class plus noise; a share of the nodes has another class's row,
- * and, drawn apart from that, a share of the labels is another class's. So a model that sees rows
- * alone is right at most (1 - row_noise) (1 - label_noise) of the time, one that sees the graph too
- * at most 1 - label_noise, however many nodes there are to learn from. Only nodes of a split have
- * labels; splits are exact shares of the core by a keyed permutation.
+ * A row is the mean of its node's class plus noise. A share of the nodes has the row of another
+ * class and, independently, a share of the labels is another class. So the accuracy of a model is
+ * at most (1 - row_noise) (1 - label_noise) from rows alone, and at most 1 - label_noise with the
+ * graph. Only nodes of a split have labels. Splits are exact shares of the core by a keyed
+ * permutation.
  */
 #ifndef PLIM_GENERATE_GENERATE_ROWS_H
 #define PLIM_GENERATE_GENERATE_ROWS_H
@@ -15,8 +15,8 @@
 #include "store/dataset_writer.h"
 
 /*
- * Memory, for `buffer` bytes (a multiple of 64 KiB) of features written at once: in the account
- * "generate rows" 1-2 MiB a thread, and the open columns'.
+ * Memory for writing `buffer` bytes (a multiple of 64 KiB) of features at once: 1-2 MiB a thread in
+ * the account "generate rows", and the open columns.
  */
 size_t plim__rows_estimate(const plim_job_t *job, const plim__shape_t *shape, size_t buffer);
 

@@ -1,4 +1,4 @@
-/* The named shapes, and how options become exact counts. */
+/* The named shapes, and the conversion of options to exact counts. */
 #include "generate/generate_shape.h"
 
 #include "base/check.h"
@@ -129,7 +129,7 @@ static void take_free(const plim_generate_options_t *options, plim__shape_t *sha
     shape->num_split[2] = options->num_nodes;
 }
 
-/* Rounding must not make more labelled nodes than there are; a whole region stays whole. */
+/* Rounding must not give more labelled nodes than there are; a whole region stays whole. */
 static void fit_splits(plim__shape_t *shape)
 {
     int64_t left = shape->num_nodes;
@@ -145,7 +145,7 @@ static void fit_splits(plim__shape_t *shape)
     shape->num_stars = plim__min_i64(shape->num_stars, shape->num_core / 2);
 }
 
-/* `spread` takes its share of every draw; squared, because one stray hop in three is a stray row.
+/* `spread` takes its share of every draw; squared, since one stray hop of three gives a stray row.
  */
 static void spread_mix(plim__draw_mix_t *mix, double spread)
 {
@@ -197,7 +197,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
     if (strcmp(options->shape, "free") == 0) {
         if (options->num_nodes < 1 || options->num_classes < 1 || options->scale != 1)
             return plim__fail(PLIM_ERR_USAGE, "the free shape needs --nodes, --edges, --features "
-                                              "and --classes, and takes no --scale");
+                                              "and --classes, without --scale");
         take_free(options, &shape);
     } else {
         const named_t *named = NULL;
@@ -206,8 +206,8 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
                 named = &shapes[i];
         if (named == NULL)
             return plim__fail(PLIM_ERR_USAGE,
-                              "there is no shape '%.64s'; there are papers100M, products, arxiv, "
-                              "reddit and free",
+                              "unknown shape '%.64s'; choose papers100M, products, arxiv, "
+                              "reddit or free",
                               options->shape);
         if (counts_given)
             return plim__fail(PLIM_ERR_USAGE, "%s has its own counts; --scale changes them",
@@ -215,7 +215,7 @@ plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__
         take_named(named, options->scale, &shape);
     }
     if (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32)
-        return plim__fail(PLIM_ERR_USAGE, "features can be f16 or f32");
+        return plim__fail(PLIM_ERR_USAGE, "features must be f16 or f32");
     if (options->features != 0)
         shape.feature_type = options->features;
     PLIM_TRY(check_counts(&shape, options->scale));

@@ -1,23 +1,23 @@
 /*
- * What is to be generated: exact counts, and the knobs of the model that gives a shape its degrees,
- * its communities and its access pattern.
+ * A shape to generate: exact counts, and the parameters of the model for degrees, communities and
+ * access pattern.
  *
- * Nodes live in a structural order, which a keyed permutation turns into ids:
+ * Nodes have a structural order, which a keyed permutation turns into ids:
  *
  *     ├ stars ┤├────── core ──────┤├──────────────── periphery ────────────────┤
  *     0       num_stars           num_core                                    num_nodes
  *
  * Labelled nodes are spread evenly over stars and core. A core node draws its neighbours from the
- * stars and the core, a peripheral one from its own community in the periphery; both, with a small
- * probability, from everywhere. Each community (one a class) has a contiguous piece of the core and
- * one of the periphery.
+ * stars and the core, a peripheral one from its own community in the periphery; both draw with a
+ * small probability from the whole graph. Each class is a community, with a contiguous part of the
+ * core and one of the periphery.
  */
 #ifndef PLIM_GENERATE_GENERATE_SHAPE_H
 #define PLIM_GENERATE_GENERATE_SHAPE_H
 
 #include <plimsoll/ingest.h>
 
-/* What the keys made from the seed are for. */
+/* Uses of the keys derived from the seed. */
 enum {
     PLIM__KEY_PLACE = 1,
     PLIM__KEY_EVERYWHERE,
@@ -32,10 +32,10 @@ enum {
     PLIM__KEY_NOISE
 };
 
-/* Where a list's sources come from, as probabilities; what is left is the whole region. */
+/* Probabilities of the pools that a list draws from; the rest is the whole region. */
 typedef struct plim__draw_mix {
-    double everywhere; /* any node, Zipf-like over all */
-    double hot;        /* the stars; for the periphery the hottest twelfth of the community */
+    double everywhere; /* all nodes, Zipf-like */
+    double hot;        /* the stars; in the periphery the most drawn twelfth of the community */
     double community;  /* the destination's own community, in its own region */
 } plim__draw_mix_t;
 
@@ -54,14 +54,14 @@ typedef struct plim__shape {
     plim__draw_mix_t periphery;
     double core_degree; /* in-degree of stars and core, as a multiple of the periphery's */
     bool even_core;     /* core sources are drawn evenly, not Zipf-like */
-    double row_noise;   /* share of nodes whose row is like another class's */
-    double label_noise; /* share of labels that are another class's */
+    double row_noise;   /* share of nodes with the row of another class */
+    double label_noise; /* share of labels of another class */
     uint64_t seed;
 } plim__shape_t;
 
 /*
- * Resolves options: the named shape times the scale, or the free one. PLIM_ERR_USAGE names what
- * cannot be: an unknown shape, counts that do not fit together, more edges than pairs of nodes.
+ * Resolves options: the named shape times the scale, or the free one. PLIM_ERR_USAGE for an unknown
+ * shape, counts that do not match, and more edges than pairs of nodes.
  */
 plim_status_t plim__shape_resolve(const plim_generate_options_t *options, plim__shape_t *shape_out);
 

@@ -1,7 +1,7 @@
 /*
- * Finishing a build: ranges are read and sorted by several threads at once and written in order.
- * When nothing was spilled the keys stay where they are and the untouched rest of the pool is the
- * sorters'; otherwise everything goes to disk first and the whole pool is.
+ * Finishes a build: several threads read and sort ranges, which are written in order. If nothing
+ * was spilled, the keys stay in memory and the sorters use the unused rest of the pool. Otherwise
+ * all keys are written to disk first, and the sorters use the whole pool.
  */
 #include "ingest/csc_internal.h"
 
@@ -11,7 +11,8 @@
 #include "base/radix.h"
 #include "base/threads.h"
 
-/* Removes duplicates and self-loops from sorted keys, as the parameters say; how many are left. */
+/* Removes duplicates and self-loops from sorted keys as the parameters say. Returns their number.
+ */
 static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int64_t first_node)
 {
     const plim__csc_params_t *params = &csc->params;
@@ -35,9 +36,9 @@ static int64_t clean(const plim__csc_t *csc, uint64_t *keys, int64_t count, int6
 }
 
 /*
- * Takes sorted keys apart: sources, of 32 bits when `narrow`, else of 64, to `to`; in place of the
- * keys a record for each list, how many. A run longer than a record can say (duplicates kept)
- * becomes several. A record is written after at least as many keys were read.
+ * Splits sorted keys: writes sources, of 32 bits when `narrow`, else of 64, to `to`, and replaces
+ * the keys by a record for each list. Returns the number of records. A run too long for a record
+ * (duplicates kept) becomes several. A record is written only after as many keys were read.
  */
 static inline __attribute__((always_inline)) int64_t unpack(uint64_t *keys, int64_t count, int bits,
                                                             void *to, bool narrow)
@@ -83,7 +84,7 @@ void plim__csc_prepare(const plim__csc_t *csc, plim__csc_sorter_t *sorter, int64
         sorter->num_records = unpack(keys, count, source_bits, spare, false);
 }
 
-/* Keys of the range, self-loops to be added included. */
+/* Keys of the range, with self-loops to add. */
 static int64_t range_keys(const plim__csc_t *csc, int64_t range)
 {
     return csc->ranges[range].list.count + plim__csc_range_loops(csc, range);
@@ -132,7 +133,7 @@ static int64_t keys_too_many(const plim__csc_t *csc, int64_t chunks)
     return sum;
 }
 
-/* Divides chunks [first, first + chunks) of the pool among as many sorters; how many. */
+/* Divides the chunks [first, first + chunks) of the pool among sorters. Returns their number. */
 static int set_areas(plim__csc_t *csc, int64_t first, int64_t chunks, int sorters)
 {
     csc->area_chunks = chunks / sorters;
@@ -147,8 +148,8 @@ static int set_areas(plim__csc_t *csc, int64_t first, int64_t chunks, int sorter
 }
 
 /*
- * The sorters' areas: as many sorters as there can be without many ranges being too large. An area
- * is never less than PLIM__CSC_AREA_CHUNKS, so that it can split a range.
+ * Chooses the sorters' areas: as many sorters as possible while few ranges are too large. An area
+ * has at least PLIM__CSC_AREA_CHUNKS, so that it can split a range.
  */
 static plim_status_t divide_pool(plim__csc_t *csc, int *sorters_out)
 {
@@ -176,7 +177,7 @@ plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
 {
     int sorters, account;
     if (csc->finished)
-        return plim__fail(PLIM_ERR_USAGE, "the build is finished already");
+        return plim__fail(PLIM_ERR_USAGE, "the build is already finished");
     csc->finished = true;
     PLIM_TRY(plim__csc_gathered(csc));
     for (int64_t i = 0; i < csc->shape.num_ranges; i++)

@@ -1,4 +1,4 @@
-/* Writing the lists: sources as they come, offsets through a window of the indptr column. */
+/* Writes the lists: sources in order, offsets through a window of the indptr column. */
 #include "ingest/csc_internal.h"
 
 #include "base/check.h"
@@ -42,7 +42,7 @@ static plim_status_t next_window(plim__csc_output_t *output)
     return PLIM_OK;
 }
 
-/* Begins the list of `node`: it and those before it that have no list yet start here. */
+/* Begins the list of `node`; empty lists before it start here, too. */
 static plim_status_t begin_list(plim__csc_output_t *output, int64_t node)
 {
     if (output->degree > output->max_degree)

@@ -1,14 +1,13 @@
 /*
- * How a build of a given size is laid out in a given memory.
+ * Chooses how a build uses its memory.
  *
  *     arena ├ object, ranges ├ gathers: a worker's few keys for each range ├ slots ├ pool ──────┤
  *     pool  while adding:    ├ chunk a range ├ resident and written chunks ├ spare              ┤
  *           while finishing: ├ area of sorter 0 ├ area of sorter 1 ├ …                          ┤
  *
- * More ranges make each smaller (it must fit into a sorter's area, and is sorted faster when it
- * fits into the cache), but leave less memory for the chunk of each, and a disk wants large chunks.
- * The search below tries all powers of two of both and takes the cheapest by the estimate in
- * `cost`.
+ * A smaller range fits into a sorter's area and is sorted faster in the cache, but more ranges
+ * leave less memory for the chunk of each, and disks need large chunks. The search tries all powers
+ * of two of both and takes the cheapest by the estimate in `cost`.
  */
 #include "ingest/csc_internal.h"
 
@@ -22,14 +21,14 @@
 #define CHUNK_MIN_DISK ((size_t)16 << 10)
 #define CHUNK_MAX ((size_t)512 << 10)
 
-/* An I/O costs a disk about as much as moving so many bytes. */
+/* An I/O request costs about as much as transferring this many bytes. */
 #define IO_BYTES ((size_t)16 << 10)
 
-/* Keys of a range that are sorted with one pass over memory; more than that cost a little more. */
+/* Most keys of a range that one pass over memory sorts; more cost a little more. */
 #define RANGE_KEYS ((int64_t)1 << 20)
 #define RANGE_KEYS_MIN ((int64_t)32 << 10)
 
-/* What a worker gathers for all ranges should stay in its second-level cache. */
+/* The keys that a worker gathers should stay in its second-level cache. */
 #define GATHER_BYTES ((size_t)512 << 10)
 #define COMBINE_MIN 8
 #define COMBINE_MAX 64
@@ -37,9 +36,9 @@
 #define NODES_MAX ((int64_t)1 << 40)
 #define EDGES_MAX ((int64_t)1 << 56)
 
-/* Depth and buffers that suit a budget. */
+/* Depth and buffers for a memory budget. */
 typedef struct tier {
-    size_t memory; /* from here on */
+    size_t memory; /* minimum budget of this tier */
     int depth;
     size_t column_buffer;
     int extra_sorters; /* beyond the job's threads, to sort while another one reads */
@@ -53,7 +52,7 @@ static const tier_t tiers[] = {
 
 #define NUM_TIERS ((int)(sizeof tiers / sizeof tiers[0]))
 
-/* What a buffer costs beside its chunk, and what rounding may cost, both generously. */
+/* Upper bounds for the overhead of a buffer and for rounding. */
 #define BUFFER_ENTRY 64
 #define SLACK PLIM__PAGE
 
@@ -94,7 +93,7 @@ static bool measure(const plim_job_t *job, const plim__csc_params_t *params,
            add_to(&shape->total, (size_t)(shape->sorters - 1) * PLIM__STACK_BYTES);
 }
 
-/* Keys, bits and the tier: what does not depend on the search. */
+/* Computes keys, bits and the tier, which do not depend on the search. */
 static void begin_shape(const plim_job_t *job, const plim__csc_params_t *params, const tier_t *tier,
                         plim__csc_shape_t *shape)
 {
@@ -109,7 +108,7 @@ static void begin_shape(const plim_job_t *job, const plim__csc_params_t *params,
         shape->sorters = PLIM__THREADS_MAX;
 }
 
-/* The fewest range bits worth having (the most ranges), and the most that a key has room for. */
+/* The minimum of useful range bits (most ranges), and the maximum that fits into a key. */
 static void range_bits(const plim_job_t *job, const plim__csc_shape_t *shape, int *least_out,
                        int *most_out)
 {
@@ -134,7 +133,7 @@ static void set_ranges(const plim__csc_params_t *params, int bits, size_t chunk,
     shape->spill.num_buffers = 0;
 }
 
-/* As many keys for each range as the cache holds and a sixteenth of the memory. */
+/* Keys for each range, limited by the cache and a sixteenth of the memory. */
 static void set_combine(const plim_job_t *job, size_t memory, plim__csc_shape_t *shape)
 {
     size_t bytes = (size_t)shape->num_ranges * sizeof(uint64_t);
@@ -150,7 +149,7 @@ static int64_t chunk_keys(const plim__csc_shape_t *shape)
     return (int64_t)(shape->spill.chunk / sizeof(uint64_t));
 }
 
-/* Buffers with which nothing ever has to leave memory: all keys, and twice as many to sort them. */
+/* Buffers for a build without spill: all keys, and twice as many to sort them. */
 static int64_t buffers_for_all(const plim__csc_shape_t *shape)
 {
     int64_t chunks = divide_up(shape->keys, chunk_keys(shape)) + shape->num_ranges;
@@ -158,14 +157,14 @@ static int64_t buffers_for_all(const plim__csc_shape_t *shape)
     return chunks + plim__max_i64(2 * area, PLIM__CSC_AREA_CHUNKS);
 }
 
-/* Buffers without which a build cannot work: one a range and some spare ones, and one area. */
+/* Minimum number of buffers: one a range and some spare ones, and one area. */
 static int64_t buffers_for_minimum(const plim__csc_shape_t *shape)
 {
     int64_t spare = plim__max_i64(4, shape->num_ranges / 8);
     return plim__max_i64(shape->num_ranges + spare, PLIM__CSC_AREA_CHUNKS);
 }
 
-/* A layout in which nothing is spilled. */
+/* A layout without spill. */
 static bool shape_in_memory(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                             plim__csc_shape_t *shape)
 {
@@ -187,7 +186,7 @@ static bool shape_in_memory(const plim_job_t *job, const plim__csc_params_t *par
     return true;
 }
 
-/* Parts of a split: each needs one buffer, and as many again are being read, written or spare. */
+/* Parts of a split: each needs one buffer, and as many again for reading and writing. */
 static void set_split(int64_t area_chunks, plim__csc_shape_t *shape)
 {
     shape->split_bits = 3;
@@ -199,7 +198,7 @@ static void set_split(int64_t area_chunks, plim__csc_shape_t *shape)
                              ((int64_t)shape->split_levels << shape->split_bits);
 }
 
-/* As many buffers as memory allows beside the rest; false when those are too few. */
+/* As many buffers as memory allows. False when they are too few. */
 static bool set_buffers(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                         plim__csc_shape_t *shape)
 {
@@ -213,7 +212,7 @@ static bool set_buffers(const plim_job_t *job, const plim__csc_params_t *params,
            shape->total <= memory;
 }
 
-/* A layout that spills. */
+/* A layout with spill. */
 static bool shape_spilling(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                            plim__csc_shape_t *shape)
 {
@@ -227,7 +226,7 @@ static bool shape_spilling(const plim_job_t *job, const plim__csc_params_t *para
     return set_buffers(job, params, memory, shape);
 }
 
-/* Time a layout needs, in passes over the spill. */
+/* Estimated time of a layout, in passes over the spill. */
 static double cost(const plim__csc_shape_t *shape)
 {
     double average = (double)(shape->keys + shape->loops) / (double)shape->num_ranges;
@@ -237,13 +236,13 @@ static double cost(const plim__csc_shape_t *shape)
     double sorting = average > (double)RANGE_KEYS ? 0.05 * log2(average / (double)RANGE_KEYS) : 0;
     int64_t most = shape->spill.num_buffers / PLIM__CSC_AREA_CHUNKS;
     double sorters = (double)plim__min_i64(shape->sorters, most);
-    /* Ranges are not alike: half an area for the average leaves room for most. */
+    /* Ranges differ in size: with half an area on average, most fit. */
     for (; average > capacity / sorters / 2; passes++)
         average /= (double)(1 << shape->split_bits);
     return io * passes + sorting;
 }
 
-/* The cheapest layout with a tier's buffers. */
+/* The cheapest layout with the buffers of a tier. */
 static bool shape_in_tier(const plim_job_t *job, const plim__csc_params_t *params,
                           const tier_t *tier, plim__csc_shape_t *shape_out)
 {
@@ -288,7 +287,7 @@ bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
     return false;
 }
 
-/* The smallest total of any layout with the smallest tier: the search succeeds from there on. */
+/* The smallest total of all layouts with the smallest tier: the search succeeds from there on. */
 size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params)
 {
     plim__csc_shape_t shape;
@@ -314,8 +313,8 @@ size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params
     return total;
 }
 
-/* Bytes of all keys, those of self-loops in ranges that are split included; each chunk's end
- * rounded up to a page: at most one a range. */
+/* Bytes of all keys, with self-loops in split ranges; the last chunk of each range is rounded up to
+ * a page. */
 static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
 {
     int64_t loops = params->self_loops == PLIM__LOOPS_ADD ? params->num_nodes : 0;
@@ -323,8 +322,8 @@ static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
     return keys * (int64_t)sizeof(uint64_t) + plim__min_i64(num_ranges, keys) * (int64_t)PLIM__PAGE;
 }
 
-/* No layout has more ranges: twice as many as RANGE_KEYS_MIN asks for, as they are powers of two,
- * or so many that a key of more than 64 bits for both ends has room in them. */
+/* Upper bound for the number of ranges: twice as many as RANGE_KEYS_MIN gives, since they are
+ * powers of two, or as many as a key with more than 64 bits for both ends needs. */
 int64_t plim__csc_spill_bytes(const plim_job_t *job, const plim__csc_params_t *params)
 {
     if (!sensible(job, params))

@@ -1,13 +1,13 @@
 /*
- * A range too large for a sorter's area: its keys go through the spill once more, into parts by
- * their highest bits, until a part fits or holds one key only, many times. A single node with more
- * in-edges than memory is thus divided by its sources.
+ * Splits a range that is too large for a sorter's area: its keys go through the spill once more,
+ * into parts by their highest bits, until a part fits or has only copies of one key. A node with
+ * more in-edges than memory is thus divided by its sources.
  *
  *     area  ├ chunks being read ├ a chunk a part, and spare ones ┤   while splitting
  *           ├ keys              ├ spare keys                     ┤   while sorting a part
  *
- * Each part knows the bits in which its keys differ, so the next split does not move keys for bits
- * in which they all agree. Splitting happens in the range's turn, so one thread at a time does it.
+ * Each part records the bits in which its keys differ, so the next split skips bits that are equal
+ * in all keys. A range is split in its turn, so one thread at a time splits.
  */
 #include "ingest/csc_internal.h"
 
@@ -15,7 +15,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 
-/* What is being split, and into what. */
+/* The split in progress. */
 typedef struct split {
     plim__csc_t *csc;
     plim__csc_sorter_t *sorter;
@@ -39,7 +39,7 @@ static plim_status_t part_add(const split_t *split, plim__csc_part_t *part, uint
     return plim__spill_put(split->csc->spill, &part->list, buffer, split->chunk_keys);
 }
 
-/* Distributes the list's keys, and one self-loop for each of the first `loops` nodes. */
+/* Distributes the list's keys, and a self-loop for each of the first `loops` nodes. */
 static plim_status_t distribute(const split_t *split, plim__spill_list_t *list, int64_t loops,
                                 plim__csc_part_t *parts, int shift, uint64_t mask)
 {
@@ -64,7 +64,7 @@ static plim_status_t distribute(const split_t *split, plim__spill_list_t *list, 
     return plim__spill_flush(csc->spill);
 }
 
-/* One key, many times. */
+/* Writes copies of one key. */
 static plim_status_t write_repeated(const split_t *split, plim__csc_part_t *part)
 {
     plim__csc_t *csc = split->csc;

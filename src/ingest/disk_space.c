@@ -32,13 +32,13 @@ static plim_status_t refuse(const char *what, const char *path, int64_t needed, 
     char need[PLIM__SIZE_TEXT];
     char have[PLIM__SIZE_TEXT];
     return plim__fail(PLIM_ERR_SPACE,
-                      "%s in %s need %s of disk, %s are free; free some, or choose another disk "
-                      "for the target or, with --tmp DIR, for temporary files",
+                      "%s in %s need %s of disk space, but %s are free; free some, or choose "
+                      "another disk for the target, or with --tmp DIR for temporary files",
                       what, path, plim__size_text(needed, need), plim__size_text(available, have));
 }
 
-/* Files in tmpfs or ramfs are memory of this job: they must fit under the line as well. */
-static plim_status_t check_memory(const plim_job_t *job, const plim__disk_space_t *room,
+/* Files in tmpfs or ramfs are memory of this job and must fit under the line. */
+static plim_status_t check_memory(const plim_job_t *job, const plim__disk_space_t *space,
                                   const char *path, int64_t bytes)
 {
     plim__file_system_t system;
@@ -47,69 +47,69 @@ static plim_status_t check_memory(const plim_job_t *job, const plim__disk_space_
     const int64_t available = plim__max_i64(plim__ledger_available(job->ledger), 0);
     if (plim__file_system(path, &system) != PLIM_OK || !system.memory)
         return PLIM_OK;
-    plim__log(job, PLIM_LOG_WARNING,
-              "%s is on %s: what is written there counts as memory of this job", path, system.name);
-    if (room->guessed || bytes <= available)
+    plim__log(job, PLIM_LOG_WARNING, "%s is on %s: files there count as memory of this job", path,
+              system.name);
+    if (space->guessed || bytes <= available)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s is on %s, where files are memory: %s would be written there, and %s are "
-                      "left under the memory line; choose a disk for the target and, with --tmp "
-                      "DIR, for temporary files, or raise --memory",
-                      path, system.name, plim__size_text(bytes, need),
-                      plim__size_text(available, have));
+    return plim__fail(
+        PLIM_ERR_BUDGET,
+        "%s is on %s, where files are memory: they need %s, but %s are left under the "
+        "memory line; choose a disk for the target, and with --tmp DIR for "
+        "temporary files, or raise --memory",
+        path, system.name, plim__size_text(bytes, need), plim__size_text(available, have));
 }
 
-static void log_space(const plim_job_t *job, const plim__disk_space_t *room, int64_t parent_free,
+static void log_space(const plim_job_t *job, const plim__disk_space_t *space, int64_t parent_free,
                       int64_t tmp_free)
 {
     char texts[4][PLIM__SIZE_TEXT];
-    const char *least = room->guessed ? "about " : room->exact ? "" : "at least ";
+    const char *bound = space->guessed ? "about " : space->exact ? "" : "at bound ";
     plim__log(job, PLIM_LOG_INFO,
               "disk%s%s: %s%s for the dataset in %s (%s free), %s%s for temporary files in %s (%s "
               "free)",
-              room->what != NULL ? ", " : "", room->what != NULL ? room->what : "", least,
-              plim__size_text(room->dataset, texts[0]), room->parent,
-              plim__size_text(parent_free, texts[1]), least,
-              plim__size_text(room->temporary, texts[2]), room->tmp,
+              space->what != NULL ? ", " : "", space->what != NULL ? space->what : "", bound,
+              plim__size_text(space->dataset, texts[0]), space->parent,
+              plim__size_text(parent_free, texts[1]), bound,
+              plim__size_text(space->temporary, texts[2]), space->tmp,
               plim__size_text(tmp_free, texts[3]));
 }
 
-static plim_status_t compare(const plim__disk_space_t *room, bool shared, int64_t parent_free,
+static plim_status_t compare(const plim__disk_space_t *space, bool shared, int64_t parent_free,
                              int64_t tmp_free)
 {
     if (shared)
-        return room->together > parent_free ? refuse("the dataset and its temporary files",
-                                                     room->parent, room->together, parent_free)
-                                            : PLIM_OK;
-    if (room->dataset > parent_free)
-        return refuse("the dataset's files", room->parent, room->dataset, parent_free);
-    return room->temporary > tmp_free
-               ? refuse("temporary files", room->tmp, room->temporary, tmp_free)
+        return space->together > parent_free ? refuse("the dataset and its temporary files",
+                                                      space->parent, space->together, parent_free)
+                                             : PLIM_OK;
+    if (space->dataset > parent_free)
+        return refuse("the dataset's files", space->parent, space->dataset, parent_free);
+    return space->temporary > tmp_free
+               ? refuse("temporary files", space->tmp, space->temporary, tmp_free)
                : PLIM_OK;
 }
 
-plim_status_t plim__disk_space_check(const plim_job_t *job, const plim__disk_space_t *room)
+plim_status_t plim__disk_space_check(const plim_job_t *job, const plim__disk_space_t *space)
 {
     int64_t parent_free;
     int64_t tmp_free;
     struct stat parent_status;
     struct stat tmp_status;
-    if (stat(room->parent, &parent_status) != 0)
-        return plim__fail_errno(errno, "%s", room->parent);
-    if (stat(room->tmp, &tmp_status) != 0)
-        return plim__fail_errno(errno, "%s", room->tmp);
-    PLIM_TRY(plim__file_space(room->parent, &parent_free));
-    PLIM_TRY(plim__file_space(room->tmp, &tmp_free));
-    log_space(job, room, parent_free, tmp_free);
-    if (!room->guessed)
-        PLIM_TRY(plim__file_size_allowed(room->parent, room->largest));
+    if (stat(space->parent, &parent_status) != 0)
+        return plim__fail_errno(errno, "%s", space->parent);
+    if (stat(space->tmp, &tmp_status) != 0)
+        return plim__fail_errno(errno, "%s", space->tmp);
+    PLIM_TRY(plim__file_space(space->parent, &parent_free));
+    PLIM_TRY(plim__file_space(space->tmp, &tmp_free));
+    log_space(job, space, parent_free, tmp_free);
+    if (!space->guessed)
+        PLIM_TRY(plim__file_size_allowed(space->parent, space->largest));
     bool shared = parent_status.st_dev == tmp_status.st_dev;
-    plim_status_t status = compare(room, shared, parent_free, tmp_free);
+    plim_status_t status = compare(space, shared, parent_free, tmp_free);
     if (status == PLIM_OK)
-        status = check_memory(job, room, room->parent, shared ? room->together : room->dataset);
+        status = check_memory(job, space, space->parent, shared ? space->together : space->dataset);
     if (status == PLIM_OK && !shared)
-        status = check_memory(job, room, room->tmp, room->temporary);
-    if (status == PLIM_OK || !room->guessed)
+        status = check_memory(job, space, space->tmp, space->temporary);
+    if (status == PLIM_OK || !space->guessed)
         return status;
     plim__log(job, PLIM_LOG_WARNING, "probably %s", plim_last_error());
     return PLIM_OK;

@@ -1,4 +1,4 @@
-/* Disk space of making a dataset: said first, and refused first. */
+/* Disk space for making a dataset, checked before the work begins. */
 #ifndef PLIM_INGEST_DISK_SPACE_H
 #define PLIM_INGEST_DISK_SPACE_H
 
@@ -7,27 +7,25 @@
 #include <limits.h>
 
 typedef struct plim__disk_space {
-    const char *parent; /* the directory that the dataset goes into */
-    const char *tmp;    /* that of temporary files */
+    const char *parent; /* directory that will contain the dataset */
+    const char *tmp;    /* directory of temporary files */
     int64_t dataset;    /* bytes of all its files */
-    int64_t temporary;  /* bytes of temporary files at most */
-    int64_t together;   /* bytes of both at the same time at most, where they share a disk */
-    int64_t largest;    /* bytes that one file has at least; 0: not known */
-    const char *what;   /* what the figures are of, as in "with the features"; NULL: all */
-    bool exact;         /* false: the figures are the least that is known yet … */
-    bool guessed;       /* … or only likely: said, and warned of, but not refused */
+    int64_t temporary;  /* most bytes of temporary files */
+    int64_t together;   /* most bytes of both at the same time, if they share a disk */
+    int64_t largest;    /* lower bound for the largest file; 0: unknown */
+    const char *what;   /* part of the dataset, such as "with the features"; NULL: all */
+    bool exact;         /* false: the figures are lower bounds, */
+    bool guessed;       /* or guesses, which give a warning instead of an error */
 } plim__disk_space_t;
 
-/* The directory that holds `path` ("." for a bare name); trailing slashes do not count.
+/* The directory that contains `path` ("." for a bare name); trailing slashes are ignored.
  * PLIM_ERR_USAGE when it is too long. */
 plim_status_t plim__disk_space_parent(const char *path, char parent_out[PATH_MAX]);
 
 /*
- * Says through the job's log what is needed and what is free, warns where a disk is memory, and
- * returns PLIM_ERR_SPACE when something that is not a guess does not fit or is a larger file than
- * ulimit -f allows, PLIM_ERR_BUDGET
- * when it would lie in memory and not fit under the line; PLIM_ERR_IO when a
- * directory cannot be asked.
+ * Logs the disk space that is needed and free, and warns about file systems in memory.
+ * PLIM_ERR_SPACE when figures that are not guesses do not fit, or a file exceeds ulimit -f;
+ * PLIM_ERR_BUDGET when files in memory do not fit under the line; PLIM_ERR_IO.
  */
 plim_status_t plim__disk_space_check(const plim_job_t *job, const plim__disk_space_t *room);
 

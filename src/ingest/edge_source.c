@@ -32,7 +32,7 @@ static plim_status_t pairs_read(plim__edge_source_t *edges, int64_t *source, int
     PLIM_TRY(pairs->destination->read(pairs->destination, destination, capacity, &other));
     if (got != other)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: there are %" PRId64 " sources but %" PRId64
+                          "%s: %" PRId64 " sources, but %" PRId64
                           " destinations; every edge needs both",
                           edges->name, edges->position + got, edges->position + other);
     edges->position += got;
@@ -62,7 +62,7 @@ static plim_status_t mixed_read(plim__edge_source_t *edges, int64_t *source, int
             break;
         if (got % 2 != 0)
             return plim__fail(PLIM_ERR_DATA,
-                              "%s: ends after the source of edge %" PRId64
+                              "%s ends after the source of edge %" PRId64
                               "; every edge needs a destination",
                               edges->name, edges->position + done + got / 2);
         for (int64_t i = 0; i < got / 2; i++) {
@@ -83,7 +83,7 @@ void plim__edges_mixed_open(plim__edges_mixed_t *mixed, plim__ids_t *ids)
     mixed->ids = ids;
 }
 
-/* The next offset, checked; false in *more_out at the end. */
+/* Reads and checks the next offset. *more_out is false at the end. */
 static plim_status_t csc_next_offset(plim__edges_csc_t *csc, bool *more_out)
 {
     int64_t offset, got;
@@ -105,7 +105,7 @@ static plim_status_t csc_next_offset(plim__edges_csc_t *csc, bool *more_out)
 static plim_status_t csc_too_short(const plim__edges_csc_t *csc)
 {
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: ends at %" PRId64 ", but there are %" PRId64
+                      "%s ends with %" PRId64 ", but there are %" PRId64
                       " indices; the two files do not belong together",
                       csc->indptr->name, csc->end, csc->num_edges);
 }
@@ -125,7 +125,7 @@ static plim_status_t csc_read(plim__edge_source_t *edges, int64_t *source, int64
         destination[i] = csc->node;
     }
     edges->position += got;
-    if (got < capacity) { /* the end: what is left of the offsets must say so */
+    if (got < capacity) { /* the end: the remaining offsets must be equal */
         while (more)
             PLIM_TRY(csc_next_offset(csc, &more));
         if (csc->end != csc->num_edges)
@@ -148,7 +148,7 @@ void plim__edges_csc_open(plim__edges_csc_t *csc, plim__ids_t *indptr, plim__ids
     csc->end = 0;
 }
 
-/* Moves to the next graph that has edges; false in *more_out after the last graph. */
+/* Moves to the next graph with edges. *more_out is false after the last graph. */
 static plim_status_t local_next_graph(plim__edges_local_t *local, bool *more_out)
 {
     *more_out = true;
@@ -157,7 +157,7 @@ static plim_status_t local_next_graph(plim__edges_local_t *local, bool *more_out
         PLIM_TRY(local->nodes_of_graphs->read(local->nodes_of_graphs, &nodes, 1, &got_nodes));
         PLIM_TRY(local->edges_of_graphs->read(local->edges_of_graphs, &edges, 1, &got_edges));
         if (got_nodes != got_edges)
-            return plim__fail(PLIM_ERR_DATA, "%s and %s count different numbers of graphs",
+            return plim__fail(PLIM_ERR_DATA, "%s and %s have different numbers of graphs",
                               local->nodes_of_graphs->name, local->edges_of_graphs->name);
         *more_out = got_nodes == 1;
         if (got_nodes == 0)
@@ -166,7 +166,7 @@ static plim_status_t local_next_graph(plim__edges_local_t *local, bool *more_out
             !plim__add_i64(local->first_node, local->num_nodes, &local->first_node))
             return plim__fail(PLIM_ERR_DATA,
                               "%s: graph %" PRId64 " has %" PRId64 " nodes and %" PRId64
-                              " edges, which cannot be; check the file",
+                              " edges, which is impossible; check the file",
                               local->nodes_of_graphs->name, local->graph + 1, nodes, edges);
         local->graph++;
         local->num_nodes = nodes;
@@ -205,7 +205,7 @@ static plim_status_t local_read(plim__edge_source_t *edges, int64_t *source, int
     for (int64_t i = 0; i < got; i++) {
         PLIM_TRY(local_next_graph(local, &more));
         if (!more)
-            return plim__fail(PLIM_ERR_DATA, "%s: %s belongs to no graph; %s says where they end",
+            return plim__fail(PLIM_ERR_DATA, "%s: %s belongs to no graph, by the counts in %s",
                               edges->name, plim__edge_place(edges, edges->position, place),
                               local->edges_of_graphs->name);
         PLIM_TRY(local_place(local, &source[i], &destination[i]));
@@ -214,8 +214,8 @@ static plim_status_t local_read(plim__edge_source_t *edges, int64_t *source, int
         PLIM_TRY(local_next_graph(local, &more));
         if (more)
             return plim__fail(PLIM_ERR_DATA,
-                              "%s: ends after %" PRId64 " edges, %" PRId64
-                              " short of graph %" PRId64 "'s; %s asks for more",
+                              "%s ends after %" PRId64 " edges; %" PRId64 " edges of graph %" PRId64
+                              " are missing, by the counts in %s",
                               edges->name, edges->position, local->left, local->graph,
                               local->edges_of_graphs->name);
     }
@@ -266,10 +266,10 @@ plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *tex
     if (line.columns == 1)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: line %" PRId64
-                          ": a line of edges holds two ids, this one holds one number",
+                          ": an edge needs two ids, but this line has one number",
                           name, line.number);
     plim__text_set_remedy(text,
-                          "ids must be integers, also with --relabel: number the names first");
+                          "ids must be integers, also with --relabel; number the names first");
     begin(&edges->edges, name);
     edges->edges.read = text_read;
     edges->edges.lines = plim__text_lines(text);

@@ -1,4 +1,4 @@
-/* Edges from front to back, whatever they come from; every importer ends in one of these. */
+/* Sources of edges, read front to back. Every importer uses one. */
 #ifndef PLIM_INGEST_EDGE_SOURCE_H
 #define PLIM_INGEST_EDGE_SOURCE_H
 
@@ -7,17 +7,17 @@
 typedef struct plim__edge_source plim__edge_source_t;
 
 struct plim__edge_source {
-    /* Up to `capacity` edges; fewer only at the end. Called by one thread at a time. */
+    /* Reads up to `capacity` edges, fewer only at the end. One thread at a time calls it. */
     plim_status_t (*read)(plim__edge_source_t *edges, int64_t *source, int64_t *destination,
                           int64_t capacity, int64_t *got_out);
     int64_t position;                /* edges delivered so far */
-    const char *place;               /* what an edge is called in messages */
-    const plim__text_lines_t *lines; /* a text's, else NULL; borrowed */
+    const char *place;               /* name of an edge in messages */
+    const plim__text_lines_t *lines; /* for a text, else NULL; borrowed */
     char name[PLIM__STREAM_NAME];
 };
 
-/* Where edge `at` is, for messages: "line 7", or "edge 5" when it is in no text or no line is
- * known. Not while another thread reads. */
+/* The place of edge `at` for messages: "line 7" in a text, else "edge 5". Not while another thread
+ * reads. */
 #define PLIM__PLACE 40
 const char *plim__edge_place(const plim__edge_source_t *edges, int64_t at,
                              char place_out[PLIM__PLACE]);
@@ -40,42 +40,42 @@ typedef struct plim__edges_mixed {
 
 void plim__edges_mixed_open(plim__edges_mixed_t *mixed, plim__ids_t *ids);
 
-/* CSC: `indptr` (num_nodes + 1 ascending offsets from 0) says whose in-neighbours `indices` are. */
+/* CSC: `indptr` has num_nodes + 1 offsets, ascending from 0, of the in-neighbours in `indices`. */
 typedef struct plim__edges_csc {
     plim__edge_source_t edges;
     plim__ids_t *indptr;  /* borrowed */
     plim__ids_t *indices; /* borrowed */
     int64_t num_edges;    /* length of indices */
-    int64_t node;         /* whose list is being read; -1 at first */
-    int64_t end;          /* where that list ends */
+    int64_t node;         /* node of the list being read; -1 at first */
+    int64_t end;          /* end of that list */
 } plim__edges_csc_t;
 
 void plim__edges_csc_open(plim__edges_csc_t *csc, plim__ids_t *indptr, plim__ids_t *indices,
                           int64_t num_edges);
 
 /*
- * Edges of many graphs, each graph's ids from 0, given the numbers of nodes and edges of each
- * graph: they become ids of the whole. An id past its graph is PLIM_ERR_DATA.
+ * Edges of many graphs, with ids from 0 in each graph. They are converted to ids of the whole, by
+ * the numbers of nodes and edges of each graph. PLIM_ERR_DATA for an id outside of its graph.
  */
 typedef struct plim__edges_local {
     plim__edge_source_t edges;
     plim__edge_source_t *inner;   /* borrowed */
     plim__ids_t *nodes_of_graphs; /* borrowed */
     plim__ids_t *edges_of_graphs; /* borrowed */
-    int64_t graph;                /* the one being read, -1 at first */
+    int64_t graph;                /* graph being read, -1 at first */
     int64_t first_node;
     int64_t num_nodes;
-    int64_t left; /* edges of it to come */
+    int64_t left; /* edges of it not read yet */
 } plim__edges_local_t;
 
 void plim__edges_local_open(plim__edges_local_t *local, plim__edge_source_t *inner,
                             plim__ids_t *nodes_of_graphs, plim__ids_t *edges_of_graphs);
 
-/* A text: the first two numbers of each line. A first line of headings is passed over. */
+/* A text: the first two numbers of each line. A heading is skipped. */
 typedef struct plim__edges_text {
     plim__edge_source_t edges;
     plim__text_t *text; /* borrowed */
-    int64_t columns;    /* of every line */
+    int64_t columns;    /* fields of every line */
 } plim__edges_text_t;
 
 plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *text,

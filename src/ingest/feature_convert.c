@@ -1,8 +1,8 @@
 /*
- * A kernel handles whole vectors and stops before the first one that holds a value it must not
- * pass; the scalar kernel then takes what is left, so that it alone decides where to stop. The
- * relative error is a correctly rounded single-precision quotient on every path, and its maximum
- * does not depend on the order, so it too is the same everywhere.
+ * A kernel handles whole vectors and stops before the first vector with a value to refuse. The
+ * scalar kernel converts the rest, so that it alone decides where to stop. The relative error is a
+ * correctly rounded single-precision quotient in every kernel, and its maximum does not depend on
+ * the order, so it is the same everywhere.
  */
 #include "ingest/feature_convert.h"
 
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The least magnitude that rounds to infinity in f16: half-way above 65504, ties go up here. */
+/* The smallest magnitude that rounds to infinity in f16: half-way above 65504, where ties go up. */
 #define F16_OVERFLOW 65520.0f
 
 static void raise_error(float error, float *worst)
@@ -48,7 +48,7 @@ __attribute__((target("avx2,f16c"))) static int64_t f32_to_f16_avx2(const float 
         __m128i half = _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
         _mm_storeu_si128((__m128i *)(to + i), half);
         __m256 lost = _mm256_and_ps(_mm256_sub_ps(value, _mm256_cvtph_ps(half)), magnitude);
-        /* Zeros give NaN here, and max takes its second operand then. */
+        /* Zeros give NaN, for which max returns its second operand. */
         most = _mm256_max_ps(_mm256_div_ps(lost, size), most);
     }
     float each[8];
@@ -95,7 +95,7 @@ __attribute__((target("avx2"))) static int64_t f32_check_avx2(const float *from,
     for (; i + 32 <= count; i += 32) {
         __m256 a = _mm256_loadu_ps(from + i), b = _mm256_loadu_ps(from + i + 8);
         __m256 c = _mm256_loadu_ps(from + i + 16), d = _mm256_loadu_ps(from + i + 24);
-        /* Infinity less itself is NaN too. */
+        /* Infinity minus itself is NaN, too. */
         a = _mm256_sub_ps(a, a), b = _mm256_sub_ps(b, b);
         c = _mm256_sub_ps(c, c), d = _mm256_sub_ps(d, d);
         __m256 bad =
@@ -126,7 +126,7 @@ static int64_t f16_check(const uint16_t *from, int64_t count)
     return count;
 }
 
-/* Doubles to f32, and on to f16 when `half`; the error is against the double. */
+/* Doubles to f32, then to f16 when `half`. The error is relative to the double. */
 __attribute__((target("avx2,f16c"))) static int64_t
 f64_avx2(const double *from, void *to, bool half, int64_t count, double *worst_error)
 {
@@ -189,7 +189,7 @@ double plim__feature_convert_value(plim__dtype_t type, const void *from, int64_t
     return NAN;
 }
 
-/* Any type, one value at a time: the rare ones. The error is against the double. */
+/* Any type, one value at a time. The error is relative to the double. */
 static int64_t convert_any(plim__dtype_t from_type, const void *from, plim__dtype_t to_type,
                            void *to, int64_t begin, int64_t count, double *worst_error)
 {

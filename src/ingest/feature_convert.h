@@ -1,7 +1,7 @@
 /*
- * Features to the type they are stored in, with every value looked at on the way: a NaN, an
- * infinity, or a value that the target can only hold as one, stops the conversion; the worst
- * relative error is kept. All paths (scalar, AVX2 with F16C, AVX-512) give the same bits.
+ * Converts features to the type in which they are stored and checks every value: a NaN, an
+ * infinity, or a value that overflows the target stops the conversion. Keeps the maximum relative
+ * error. All kernels (scalar, AVX2 with F16C, AVX-512) give the same bits.
  */
 #ifndef PLIM_INGEST_FEATURE_CONVERT_H
 #define PLIM_INGEST_FEATURE_CONVERT_H
@@ -11,9 +11,10 @@
 
 /*
  * Converts `count` elements from any type to PLIM__NPY_F16 or PLIM__NPY_F32, rounding to nearest,
- * ties to even; doubles and integers go to f16 by way of f32. Returns how many were converted:
- * `count`, or the index of the first NaN, infinity or overflow. *worst_error is raised to the
- * greatest |x - stored| / |x| met; zeros have none. Thread-safe, allocates nothing.
+ * ties to even; doubles and integers are converted to f16 through f32. Returns the number of
+ * converted elements: `count`, or the index of the first NaN, infinity or overflow. *worst_error
+ * becomes the maximum of itself and |x - stored| / |x| over nonzero x. Thread-safe, allocates
+ * nothing.
  */
 int64_t plim__feature_convert(plim__half_path_t path, plim__dtype_t from_type, const void *from,
                               plim__dtype_t to_type, void *to, int64_t count, double *worst_error);
@@ -22,8 +23,8 @@ int64_t plim__feature_convert(plim__half_path_t path, plim__dtype_t from_type, c
 double plim__feature_convert_value(plim__dtype_t type, const void *from, int64_t index);
 
 /*
- * Converts `count` whole numbers of any integer type (or bool) to int64. Returns how many were
- * converted: less than `count` when a uint64 does not fit.
+ * Converts `count` elements of any integer type (or bool) to int64. Returns the number of converted
+ * elements: less than `count` when a uint64 does not fit.
  */
 int64_t plim__feature_convert_ids(plim__dtype_t from_type, const void *from, int64_t *to,
                                   int64_t count);

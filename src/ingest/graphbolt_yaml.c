@@ -1,6 +1,6 @@
 /*
- * libyaml's events, one at a time, and the path of keys and numbers that leads to where they stand:
- * "graph/edges/0/path". Scalars at paths that are known are kept, everything else is passed over.
+ * Reads libyaml's events one at a time and tracks the path of keys and indices of each, such as
+ * "graph/edges/0/path". Keeps scalars at known paths and ignores the rest.
  */
 #include "ingest/graphbolt_yaml.h"
 
@@ -18,8 +18,8 @@
 
 typedef struct frame {
     bool sequence;
-    bool has_key; /* a mapping whose next node is the value of `key` */
-    int index;    /* of a sequence's next entry */
+    bool has_key; /* in a mapping: the next node is the value of `key` */
+    int index;    /* of the next entry in a sequence */
     char key[KEY_MAX];
 } frame_t;
 
@@ -28,7 +28,7 @@ typedef struct reader {
     plim__graphbolt_t *graphbolt;
     int depth;
     frame_t frames[DEPTH_MAX];
-    size_t line; /* of the event at hand */
+    size_t line; /* of the current event */
 } reader_t;
 
 static plim_status_t bad(const reader_t *reader, const char *what)
@@ -38,13 +38,14 @@ static plim_status_t bad(const reader_t *reader, const char *what)
 
 static plim_status_t several_types(const reader_t *reader, const char *what)
 {
-    return plim__fail(PLIM_ERR_UNSUPPORTED,
-                      "%s: line %zu: several types of %s; only graphs of one type of nodes and "
-                      "edges can be imported",
-                      reader->name, reader->line + 1, what);
+    return plim__fail(
+        PLIM_ERR_UNSUPPORTED,
+        "%s: line %zu: several types of %s; only graphs of one type of nodes and edges "
+        "are supported",
+        reader->name, reader->line + 1, what);
 }
 
-/* The key at level `level` of the path, or NULL when that is a sequence. */
+/* The key at level `level` of the path, or NULL for a sequence. */
 static const char *key_at(const reader_t *reader, int level)
 {
     return level < reader->depth && !reader->frames[level].sequence ? reader->frames[level].key
@@ -57,7 +58,7 @@ static bool is_key(const reader_t *reader, int level, const char *key)
     return own != NULL && strcmp(own, key) == 0;
 }
 
-/* The entry's number at level `level`, -1 when that is no sequence. */
+/* The index at level `level`, -1 when it is not a sequence. */
 static int index_at(const reader_t *reader, int level)
 {
     return level < reader->depth && reader->frames[level].sequence ? reader->frames[level].index
@@ -68,7 +69,7 @@ static plim_status_t keep(const reader_t *reader, const char *value, size_t leng
                           size_t capacity)
 {
     if (length >= capacity || memchr(value, '\0', length) != NULL)
-        return bad(reader, "a text is too long or holds a zero byte");
+        return bad(reader, "a string is too long or has a zero byte");
     memcpy(to, value, length);
     to[length] = '\0';
     return PLIM_OK;
@@ -96,7 +97,7 @@ static plim_status_t keep_count(const reader_t *reader, const char *value, size_
     errno = 0;
     long long count = strtoll(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || count < 0 || count > PLIM__ITEMS_MAX)
-        return bad(reader, "a number of nodes must stand here");
+        return bad(reader, "a number of nodes is expected here");
     *count_out = count;
     return PLIM_OK;
 }
@@ -156,12 +157,13 @@ static plim_status_t task_scalar(reader_t *reader, const char *value, size_t len
 static plim_status_t take_scalar(reader_t *reader, const char *value, size_t length)
 {
     if (reader->depth == 0)
-        return bad(reader, "not a metadata.yaml of GraphBolt: it holds a single value");
+        return bad(reader, "not a metadata.yaml of GraphBolt: it is a single value");
     if (is_key(reader, 0, "graph_topology"))
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: describes a graph that GraphBolt has preprocessed; point at the "
-                          "directory above it, whose metadata.yaml names the edges",
-                          reader->name);
+        return plim__fail(
+            PLIM_ERR_UNSUPPORTED,
+            "%s describes a graph that GraphBolt has preprocessed; give the directory "
+            "above it, whose metadata.yaml names the edges",
+            reader->name);
     if (is_key(reader, 0, "graph"))
         return graph_scalar(reader, value, length);
     if (is_key(reader, 0, "feature_data"))
@@ -171,7 +173,7 @@ static plim_status_t take_scalar(reader_t *reader, const char *value, size_t len
     return PLIM_OK;
 }
 
-/* After a value the mapping waits for a key, a sequence for its next entry. */
+/* After a value: a mapping expects a key, a sequence its next entry. */
 static void pass_value(reader_t *reader)
 {
     if (reader->depth == 0)
@@ -185,7 +187,7 @@ static plim_status_t scalar(reader_t *reader, const char *value, size_t length)
 {
     frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
     if (frame != NULL && !frame->sequence && !frame->has_key) {
-        /* A longer key is none of those that are known. */
+        /* No known key is longer. */
         (void)snprintf(frame->key, sizeof frame->key, "%.*s", (int)(length < 63 ? length : 63),
                        value);
         frame->has_key = true;
@@ -200,7 +202,7 @@ static plim_status_t begin(reader_t *reader, bool sequence)
 {
     frame_t *frame = reader->depth > 0 ? &reader->frames[reader->depth - 1] : NULL;
     if (frame != NULL && !frame->sequence && !frame->has_key)
-        return bad(reader, "a key must be a text");
+        return bad(reader, "a key must be a string");
     if (reader->depth == DEPTH_MAX)
         return bad(reader, "nested too deeply");
     reader->frames[reader->depth++] = (frame_t){.sequence = sequence};
@@ -212,7 +214,7 @@ static plim_status_t take_event(reader_t *reader, const yaml_event_t *event)
     reader->line = event->start_mark.line;
     switch (event->type) {
     case YAML_ALIAS_EVENT:
-        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: line %zu: YAML aliases are not read",
+        return plim__fail(PLIM_ERR_UNSUPPORTED, "%s: line %zu: YAML aliases are not supported",
                           reader->name, reader->line + 1);
     case YAML_SCALAR_EVENT:
         return scalar(reader, (const char *)event->data.scalar.value, event->data.scalar.length);
@@ -237,8 +239,8 @@ static plim_status_t read_events(yaml_parser_t *parser, reader_t *reader)
         yaml_event_t event;
         if (yaml_parser_parse(parser, &event) == 0)
             return parser->error == YAML_MEMORY_ERROR
-                       ? plim__fail(PLIM_ERR_NOMEM, "%s: libyaml got no memory", reader->name)
-                       : plim__fail(PLIM_ERR_DATA, "%s: line %zu: no YAML: %s", reader->name,
+                       ? plim__fail(PLIM_ERR_NOMEM, "%s: out of memory in libyaml", reader->name)
+                       : plim__fail(PLIM_ERR_DATA, "%s: line %zu: not YAML: %s", reader->name,
                                     parser->problem_mark.line + 1,
                                     parser->problem != NULL ? parser->problem : "unreadable");
         plim_status_t status = take_event(reader, &event);
@@ -258,14 +260,14 @@ plim_status_t plim__graphbolt_parse(const char *name, const void *data, size_t s
     memset(graphbolt_out, 0, sizeof *graphbolt_out);
     graphbolt_out->num_nodes = -1;
     if (size > PLIM__YAML_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: holds %zu bytes; a metadata.yaml has %zu at most",
-                          name, size, PLIM__YAML_MAX);
+        return plim__fail(PLIM_ERR_DATA, "%s has %zu bytes; at most %zu are supported", name, size,
+                          PLIM__YAML_MAX);
     if (yaml_parser_initialize(&parser) == 0)
-        return plim__fail(PLIM_ERR_NOMEM, "%s: libyaml got no memory", name);
+        return plim__fail(PLIM_ERR_NOMEM, "%s: out of memory in libyaml", name);
     yaml_parser_set_input_string(&parser, data, size);
     plim_status_t status = read_events(&parser, &reader);
     yaml_parser_delete(&parser);
     if (status == PLIM_OK && graphbolt_out->edges.path[0] == '\0')
-        status = plim__fail(PLIM_ERR_DATA, "%s: names no edges (graph: edges: - path: …)", name);
+        status = plim__fail(PLIM_ERR_DATA, "%s names no edges (graph: edges: - path: …)", name);
     return status;
 }

@@ -24,7 +24,7 @@ static plim_status_t npy_read(plim__ids_t *base, int64_t *to, int64_t capacity, 
             if (good < piece)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRIu64
-                                  ", more than any id or count can be; check the file",
+                                  ", too large for an id or a count; check the file",
                                   ids->stream->name, base->position + done + good, raw[good]);
             done += piece;
         }
@@ -40,7 +40,7 @@ plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, p
 {
     if (type == PLIM__NPY_F16 || type == PLIM__NPY_F32 || type == PLIM__NPY_F64)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: holds %s, but integers must be here; save it with "
+                          "%s has the type %s, but integers are expected; save it with "
                           "astype('int64')",
                           stream->name, plim__dtype_name(type));
     ids->ids.read = npy_read;
@@ -71,7 +71,7 @@ plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, con
     return PLIM_OK;
 }
 
-/* A piece on disk: one word, count << 8 | width, then count numbers of `width` bytes each. */
+/* A piece in the spool: one word, count << 8 | width, then count numbers of `width` bytes each. */
 static size_t pack(const int64_t *from, int64_t count, size_t width, unsigned char *to)
 {
     if (width == 4) {
@@ -101,11 +101,11 @@ static void unpack(const unsigned char *from, int64_t count, size_t width, int64
     }
 }
 
-static plim_status_t write_piece(plim__id_spool_t *aside, const int64_t *from, int64_t count)
+static plim_status_t write_piece(plim__id_spool_t *spool, const int64_t *from, int64_t count)
 {
     unsigned char bytes[8 + PLIM__ID_PIECE * 8];
     uint64_t all = 0;
-    int64_t most = aside->most;
+    int64_t most = spool->most;
     for (int64_t i = 0; i < count; i++) {
         all |= (uint64_t)from[i];
         most = from[i] > most ? from[i] : most;
@@ -116,49 +116,50 @@ static plim_status_t write_piece(plim__id_spool_t *aside, const int64_t *from, i
     uint64_t head = (uint64_t)count << 8 | width;
     memcpy(bytes, &head, sizeof head);
     size_t size = pack(from, count, width, bytes + sizeof head);
-    aside->most = most;
-    aside->count += count;
-    return plim__spool_write(aside->file, bytes, sizeof head + size);
+    spool->most = most;
+    spool->count += count;
+    return plim__spool_write(spool->file, bytes, sizeof head + size);
 }
 
-plim_status_t plim__id_spool_write(plim__id_spool_t *aside, const int64_t *from, int64_t count)
+plim_status_t plim__id_spool_write(plim__id_spool_t *spool, const int64_t *from, int64_t count)
 {
     while (count > 0) {
         int64_t piece = plim__min_i64(count, PLIM__ID_PIECE);
-        PLIM_TRY(write_piece(aside, from, piece));
+        PLIM_TRY(write_piece(spool, from, piece));
         from += piece;
         count -= piece;
     }
     return PLIM_OK;
 }
 
-static plim_status_t read_piece(plim__id_spool_t *aside)
+static plim_status_t read_piece(plim__id_spool_t *spool)
 {
     unsigned char bytes[PLIM__ID_PIECE * 8];
     uint64_t head;
-    PLIM_TRY(plim__spool_read(aside->file, &head, sizeof head));
+    PLIM_TRY(plim__spool_read(spool->file, &head, sizeof head));
     size_t width = head & 0xff;
     int64_t count = (int64_t)(head >> 8);
     if (width < 4 || width > 8 || count > PLIM__ID_PIECE)
-        return plim__fail(PLIM_ERR_IO, "%s: its temporary file came back changed; check the disk",
-                          aside->ids.name);
-    PLIM_TRY(plim__spool_read(aside->file, bytes, (size_t)count * width));
-    unpack(bytes, count, width, aside->piece);
-    aside->piece_size = count;
-    aside->piece_taken = 0;
+        return plim__fail(PLIM_ERR_IO,
+                          "%s: the temporary file was changed or damaged; check the disk",
+                          spool->ids.name);
+    PLIM_TRY(plim__spool_read(spool->file, bytes, (size_t)count * width));
+    unpack(bytes, count, width, spool->piece);
+    spool->piece_size = count;
+    spool->piece_taken = 0;
     return PLIM_OK;
 }
 
 static plim_status_t spool_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
 {
-    plim__id_spool_t *aside = (plim__id_spool_t *)base;
-    int64_t count = plim__min_i64(capacity, aside->count - base->position);
+    plim__id_spool_t *spool = (plim__id_spool_t *)base;
+    int64_t count = plim__min_i64(capacity, spool->count - base->position);
     for (int64_t done = 0; done < count;) {
-        if (aside->piece_taken == aside->piece_size)
-            PLIM_TRY(read_piece(aside));
-        int64_t piece = plim__min_i64(count - done, aside->piece_size - aside->piece_taken);
-        memcpy(to + done, aside->piece + aside->piece_taken, (size_t)piece * sizeof *to);
-        aside->piece_taken += piece;
+        if (spool->piece_taken == spool->piece_size)
+            PLIM_TRY(read_piece(spool));
+        int64_t piece = plim__min_i64(count - done, spool->piece_size - spool->piece_taken);
+        memcpy(to + done, spool->piece + spool->piece_taken, (size_t)piece * sizeof *to);
+        spool->piece_taken += piece;
         done += piece;
     }
     base->position += count;
@@ -166,27 +167,27 @@ static plim_status_t spool_read(plim__ids_t *base, int64_t *to, int64_t capacity
     return PLIM_OK;
 }
 
-plim_status_t plim__id_spool_create(plim__id_spool_t *aside, const plim_job_t *job,
+plim_status_t plim__id_spool_create(plim__id_spool_t *spool, const plim_job_t *job,
                                     const char *directory, size_t buffer, const char *name)
 {
-    aside->ids.read = spool_read;
-    aside->ids.position = 0;
-    (void)snprintf(aside->ids.name, sizeof aside->ids.name, "%s", name);
-    aside->count = 0;
-    aside->most = -1;
-    return plim__spool_create(job, directory, buffer, &aside->file);
+    spool->ids.read = spool_read;
+    spool->ids.position = 0;
+    (void)snprintf(spool->ids.name, sizeof spool->ids.name, "%s", name);
+    spool->count = 0;
+    spool->most = -1;
+    return plim__spool_create(job, directory, buffer, &spool->file);
 }
 
-plim_status_t plim__id_spool_rewind(plim__id_spool_t *aside, bool consume)
+plim_status_t plim__id_spool_rewind(plim__id_spool_t *spool, bool consume)
 {
-    aside->ids.position = 0;
-    aside->piece_size = 0;
-    aside->piece_taken = 0;
-    return plim__spool_rewind(aside->file, consume);
+    spool->ids.position = 0;
+    spool->piece_size = 0;
+    spool->piece_taken = 0;
+    return plim__spool_rewind(spool->file, consume);
 }
 
-void plim__id_spool_destroy(plim__id_spool_t *aside)
+void plim__id_spool_destroy(plim__id_spool_t *spool)
 {
-    plim__spool_destroy(aside->file);
-    aside->file = NULL;
+    plim__spool_destroy(spool->file);
+    spool->file = NULL;
 }

@@ -1,4 +1,4 @@
-/* plim_import: the kind is recognised, its importer runs, what it brought must fit together. */
+/* plim_import: recognises the kind of source, runs its importer and checks that all parts match. */
 #include "ingest/import.h"
 
 #include "base/check.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* In the order they are asked: the more particular first. */
+/* Tried in this order: the more specific first. */
 static const plim__importer_t *const importers[] = {
     &plim__importer_graphbolt, &plim__importer_ragged, &plim__importer_ogb,
     &plim__importer_npy,       &plim__importer_text,
@@ -21,8 +21,8 @@ static const plim__importer_t *const importers[] = {
 
 #define NUM_IMPORTERS (sizeof importers / sizeof importers[0])
 
-/* Where nothing says how many nodes there are, a greatest id above this and above so many ids for
- * each edge is one that was mistyped, or a name. */
+/* If the number of nodes is not given, a maximum id above this, and above this many ids an edge, is
+ * a typing error or a name. */
 #define ABSURD_NODES 1000000
 #define ABSURD_SHARE 1000
 
@@ -31,9 +31,8 @@ static const plim__importer_t *const importers[] = {
 #define BLOCK_MIN 4096
 #define BLOCK_MOST 65536
 
-/* What streams, ids put aside and columns take at most with the smallest buffers: a zip in a zip,
- * each with a thread that inflates ahead, ids put aside and a column, or a gzip of text. The build
- * comes on top. */
+/* Most memory of streams, spools and columns with the smallest buffers: a zip in a zip, each with a
+ * thread that inflates ahead, spooled ids and a column, or a gzip of text. Without the build. */
 #define FIXED_BYTES ((size_t)10 << 20)
 
 plim_status_t plim__import_begin(plim__import_t *import)
@@ -61,8 +60,8 @@ plim_status_t plim__import_agree(plim__agreed_t *agreed, const char *what, int64
                           "; the files do not belong together",
                           from, value, what, agreed->from, agreed->value);
     if (value < 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " cannot be a number of %s", from, value,
-                          what);
+        return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " is not a possible number of %s", from,
+                          value, what);
     if (agreed->value < 0) {
         agreed->value = value;
         (void)snprintf(agreed->from, sizeof agreed->from, "%s", from);
@@ -76,7 +75,7 @@ plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner
     plim__stream_t *stream;
     int64_t size = inner->size;
     PLIM_TRY(plim__stream_decompress(import->job, inner, &stream));
-    if (size >= 0 && stream->size == size) { /* was not compressed */
+    if (size >= 0 && stream->size == size) { /* not compressed */
         *stream_out = stream;
         return PLIM_OK;
     }
@@ -102,17 +101,17 @@ static plim_status_t check_options(const plim_import_options_t *options)
     struct stat status;
     if (options->source == NULL || options->target == NULL || options->num_nodes < 0 ||
         (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32))
-        return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features are f16 "
-                                          "or f32, and a number of nodes is positive");
+        return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features must be "
+                                          "f16 or f32, and a number of nodes positive");
     if (stat(options->source, &status) != 0)
         return plim__fail_errno(errno, "cannot import %s", options->source);
     if (stat(options->target, &status) == 0)
-        return plim__fail(PLIM_ERR_USAGE, "%s exists already; remove it or choose another target",
+        return plim__fail(PLIM_ERR_USAGE, "%s already exists; remove it or choose another target",
                           options->target);
     return PLIM_OK;
 }
 
-/* Buffers and blocks for the memory there is; too little is refused here. */
+/* Chooses buffers and blocks for the available memory. PLIM_ERR_BUDGET when it is too little. */
 static plim_status_t set_sizes(plim__import_t *import)
 {
     const plim_job_t *job = import->job;
@@ -128,7 +127,7 @@ static plim_status_t set_sizes(plim__import_t *import)
     return plim__import_check_memory(import, 1, 1);
 }
 
-/* The errors that people make; PLIM_OK when it is none of them. */
+/* Common mistakes; PLIM_OK when it is none of them. */
 static plim_status_t explain(const char *path)
 {
     char raw[PATH_MAX];
@@ -137,12 +136,11 @@ static plim_status_t explain(const char *path)
         return plim__fail_errno(errno, "cannot import %s", path);
     if (!S_ISDIR(status.st_mode))
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: not recognised: it is neither a file nor a directory; write what it "
-                          "gives to a file",
+                          "%s is neither a file nor a directory; write its contents to a file",
                           path);
     if (snprintf(raw, sizeof raw, "%s/../raw", path) < PATH_MAX && stat(raw, &above) == 0 &&
         above.st_dev == status.st_dev && above.st_ino == status.st_ino)
-        return plim__fail(PLIM_ERR_DATA, "%s: is a part of a dataset; point at the directory above",
+        return plim__fail(PLIM_ERR_DATA, "%s is a part of a dataset; give the directory above it",
                           path);
     return PLIM_OK;
 }
@@ -152,7 +150,7 @@ static plim_status_t refuse_torch(const char *path)
     const char *end = strrchr(path, '.');
     if (end == NULL || (strcmp(end, ".pt") != 0 && strcmp(end, ".pth") != 0))
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s: a PyTorch file: save its arrays as .npy first", path);
+    return plim__fail(PLIM_ERR_DATA, "%s is a PyTorch file; save its arrays as .npy first", path);
 }
 
 static plim_status_t recognise(plim__import_t *import, const plim__importer_t **importer_out)
@@ -168,12 +166,12 @@ static plim_status_t recognise(plim__import_t *import, const plim__importer_t **
         }
     PLIM_TRY(explain(import->options->source));
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: not recognised; OGB's zip or directory, .npy files, GraphBolt's "
-                      "metadata.yaml, graphs with node_ptr.npy, or a text of edges can be imported",
+                      "%s: not recognised; give OGB's zip or directory, .npy files, GraphBolt's "
+                      "metadata.yaml, graphs with node_ptr.npy, or a text of edges",
                       import->options->source);
 }
 
-/* Rows and ids must fit the number of nodes, or of graphs, which is known by now. */
+/* Compares rows and ids with the number of nodes or graphs, which is known by now. */
 static plim_status_t check_whole(const plim__import_t *import)
 {
     bool graphs = import->graphs.value >= 0;
@@ -203,30 +201,28 @@ static plim_status_t check_whole(const plim__import_t *import)
     return PLIM_OK;
 }
 
-/* The build, if it waited until now, and what is derived. */
+/* Builds the graph if that had to wait, and writes what is derived. */
 static plim_status_t complete(plim__import_t *import)
 {
     if (import->num_left_out > 0)
         plim__log(import->job, PLIM_LOG_WARNING, "%s: not imported (%" PRId64 "): %s",
                   import->options->source, import->num_left_out, import->left_out);
     if (!import->edges_done && import->sources.file == NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s: no edges were found in it (%s)",
-                          import->options->source, import->kind);
+        return plim__fail(PLIM_ERR_DATA, "%s has no edges (%s)", import->options->source,
+                          import->kind);
     if (import->nodes.value < 0) {
         int64_t most = plim__max_i64(import->sources.most, import->destinations.most);
         if (most < 0 || most == INT64_MAX)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: it does not say how many nodes there are; give --nodes",
+            return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes is unknown; give --nodes",
                               import->options->source);
         if (most >= ABSURD_NODES && most / ABSURD_SHARE >= import->sources.count)
             return plim__fail(PLIM_ERR_DATA,
-                              "%s: its greatest id is %" PRId64 ", but it has %" PRId64
-                              " edge%s: so many nodes are hardly meant; correct the id, make ids "
-                              "0, 1, 2 … of them with --relabel, or confirm it with --nodes "
-                              "%" PRId64,
+                              "%s: its maximum id is %" PRId64 ", but it has only %" PRId64
+                              " edge%s; correct the id, convert ids to 0, 1, 2 … with --relabel, "
+                              "or confirm it with --nodes %" PRId64,
                               import->options->source, most, import->sources.count,
                               import->sources.count == 1 ? "" : "s", most + 1);
-        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", most + 1, "the greatest id"));
+        PLIM_TRY(plim__import_agree(&import->nodes, "nodes", most + 1, "the maximum id"));
     }
     if (import->nodes.value == 0)
         return plim__fail(PLIM_ERR_DATA, "%s: the graph has no nodes", import->options->source);
@@ -234,7 +230,7 @@ static plim_status_t complete(plim__import_t *import)
     PLIM_TRY(plim__import_settle_edges(import));
     if (import->graphs.value >= 0 && import->graph_nodes.file == NULL)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s counts %" PRId64 " graphs, but nothing says how many nodes each has",
+                          "%s counts %" PRId64 " graphs, but their numbers of nodes are unknown",
                           import->graphs.from, import->graphs.value);
     if (import->graphs.value >= 0)
         PLIM_TRY(plim__import_graph_offsets(import));
@@ -291,8 +287,9 @@ static plim_status_t run(plim__import_t *import)
                    options->tmp != NULL ? options->tmp : import->parent);
     PLIM_TRY(recognise(import, &importer));
     if (options->relabel && (importer != &plim__importer_text || options->num_nodes > 0))
-        return plim__fail(PLIM_ERR_USAGE, "--relabel is for texts of edges, without --nodes: the "
-                                          "number of distinct ids is the number of nodes");
+        return plim__fail(PLIM_ERR_USAGE,
+                          "--relabel works with texts of edges and without --nodes: "
+                          "the number of distinct ids is the number of nodes");
     PLIM_TRY(set_sizes(import));
     if (options->num_nodes > 0)
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", options->num_nodes, "--nodes"));

@@ -1,8 +1,8 @@
 /*
- * Edges on their way into the CSC build. Workers take blocks from the source in turn and add them
- * at the same time. When the number of nodes is not known yet, or an array holds all sources before
- * the first destination, ids wait on disk in files that give their space back as the build takes
- * it.
+ * Passes edges to the CSC build. Workers read blocks from the source in turn and add them at the
+ * same time. When the number of nodes is not known yet, or an array has all sources before the
+ * first destination, ids are spooled to disk, in files whose space is freed while the build reads
+ * them.
  */
 #include "ingest/import.h"
 
@@ -16,21 +16,21 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the workers share; the lock guards everything below it. */
+/* Shared by the workers; the lock guards the fields after it. */
 typedef struct pump {
     plim__import_t *import;
     plim__csc_t *csc;
     int64_t *blocks; /* (threads, 2, block) */
-    int64_t total;   /* edges expected at most */
+    int64_t total;   /* most edges expected */
     pthread_mutex_t lock;
     plim__edge_source_t *edges;
     bool ended;
-    int64_t failed_at; /* first edge of the block whose error is reported: the least one */
+    int64_t failed_at; /* first edge of the earliest block with an error */
     plim_status_t status;
     char message[PLIM_MESSAGE_MAX];
 } pump_t;
 
-/* Keeps the error of the earliest block, so that the message does not depend on timing. */
+/* Keeps the error of the earliest block, so that the message is deterministic. */
 static void pump_fail(pump_t *pump, int64_t at, plim_status_t status)
 {
     pthread_mutex_lock(&pump->lock);
@@ -53,10 +53,11 @@ static int64_t pump_take(pump_t *pump, int64_t *source, int64_t *destination, in
         if (status == PLIM_OK)
             status = pump->edges->read(pump->edges, source, destination, pump->import->block, &got);
         if (status == PLIM_OK && pump->edges->position > pump->total)
-            status = plim__fail(PLIM_ERR_DATA,
-                                "%s: holds more than the %" PRId64 " edges that %s counts; the "
-                                "files do not belong together",
-                                pump->edges->name, pump->total, pump->import->edges.from);
+            status =
+                plim__fail(PLIM_ERR_DATA,
+                           "%s has more than the %" PRId64 " edges counted in %s; the files do "
+                           "not belong together",
+                           pump->edges->name, pump->total, pump->import->edges.from);
         pump->ended = status != PLIM_OK || got < pump->import->block;
     }
     pthread_mutex_unlock(&pump->lock);
@@ -139,7 +140,7 @@ static plim__csc_params_t csc_params(const plim__import_t *import, int64_t num_n
     return params;
 }
 
-/* Memory that makes the build as fast as it can be: all of its edges at once, and then some. */
+/* Memory for the fastest build: all edges at once, with a margin. */
 static size_t build_memory_most(const plim__csc_params_t *params)
 {
     int64_t keys = params->max_edges < (INT64_MAX >> 8) ? params->max_edges : INT64_MAX >> 8;
@@ -147,7 +148,7 @@ static size_t build_memory_most(const plim__csc_params_t *params)
     return (size_t)(32 * keys * (params->symmetrise ? 2 : 1) + 8 * nodes) + ((size_t)64 << 20);
 }
 
-/* The build gets what is left under the line, as far as it can use it. */
+/* The build gets the memory left under the line, as far as it can use it. */
 static void set_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
     int64_t available = plim__ledger_available(import->job->ledger);
@@ -177,7 +178,7 @@ static plim_status_t too_large(const plim__import_t *import, const plim__csc_par
 {
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %" PRId64 " nodes (%s) and %" PRId64
-                      " edges are more than can be built; if ids are names, give --relabel",
+                      " edges are too many; if ids are names, use --relabel",
                       import->options->source, params->num_nodes, import->nodes.from,
                       params->max_edges);
 }
@@ -191,7 +192,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
     if (least == SIZE_MAX)
         return too_large(import, &params);
     least += blocks_bytes(import) + stacks_bytes(import);
-    /* What is open by now is part of what the start set aside. */
+    /* Open streams are part of what was reserved at the start. */
     if (import->start + import->spare > taken)
         least += import->start + import->spare - taken;
     if (plim__ledger_available(import->job->ledger) >= (int64_t)least)
@@ -200,7 +201,7 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
                                least);
 }
 
-/* PLIM_ERR_BUDGET says how much the least would be. */
+/* PLIM_ERR_BUDGET with the minimum. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
     size_t least = plim__csc_minimum(import->job, params);
@@ -230,7 +231,7 @@ static plim_status_t build_inside(plim__import_t *import, plim__csc_params_t *pa
     return status;
 }
 
-/* Many graphs need both of their counts. */
+/* Many graphs need the counts of both nodes and edges. */
 static plim_status_t check_counts(const plim__import_t *import)
 {
     bool nodes = import->graph_nodes.file != NULL, edges = import->graph_edges.file != NULL;
@@ -278,15 +279,15 @@ static plim_status_t refuse_second(const plim__import_t *import, const char *nam
     if (!import->edges_done && import->sources.file == NULL)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: edges were read before from another file; keep one of the two", name);
+                      "%s: edges were already read from another file; keep one of the two", name);
 }
 
-/* Puts ids aside; negative ones end it. */
-static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__id_spool_t *aside,
+/* Spools ids. PLIM_ERR_DATA for a negative one. */
+static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__id_spool_t *spool,
                                const char *what, int64_t total)
 {
     int64_t piece[PLIM__ID_PIECE], got;
-    PLIM_TRY(plim__id_spool_create(aside, import->job, import->tmp, import->buffer, ids->name));
+    PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, import->buffer, ids->name));
     do {
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids->read(ids, piece, plim__min_i64(PLIM__ID_PIECE, total - ids->position), &got));
@@ -295,10 +296,10 @@ static plim_status_t put_aside(plim__import_t *import, plim__ids_t *ids, plim__i
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: edge %" PRId64 ": the %s's id is %" PRId64
                                   "; ids cannot be negative, correct the file",
-                                  ids->name, aside->count + i, what, piece[i]);
-        PLIM_TRY(plim__id_spool_write(aside, piece, got));
-        if (aside->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
-            plim__progress(import->job, "reading ids", "ids", aside->count, total);
+                                  ids->name, spool->count + i, what, piece[i]);
+        PLIM_TRY(plim__id_spool_write(spool, piece, got));
+        if (spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+            plim__progress(import->job, "reading ids", "ids", spool->count, total);
     } while (got > 0 && ids->position < total);
     return PLIM_OK;
 }
@@ -318,8 +319,7 @@ static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t
         for (int64_t i = 0; i < got; i++)
             if (source[i] < 0 || destination[i] < 0)
                 return plim__fail(PLIM_ERR_DATA,
-                                  "%s: %s: id %" PRId64
-                                  " is negative, which no id can be; correct the file",
+                                  "%s: %s: id %" PRId64 " is negative; correct the file",
                                   edges->name, plim__edge_place(edges, first + i, place),
                                   source[i] < 0 ? source[i] : destination[i]);
         PLIM_TRY(plim__id_spool_write(&import->sources, source, got));
@@ -349,7 +349,7 @@ plim_status_t plim__import_edges_text(plim__import_t *import, plim__text_t *text
     PLIM_TRY(plim__edges_text_open(&edges, text, name));
     if (edges.columns > 2)
         plim__log(import->job, PLIM_LOG_WARNING,
-                  "%s: has %" PRId64 " columns; columns after the second are ignored", name,
+                  "%s has %" PRId64 " columns; columns after the second are ignored", name,
                   edges.columns);
     return plim__import_edges(import, &edges.edges, count);
 }
@@ -361,10 +361,10 @@ static plim_status_t edges_by_rows(plim__import_t *import, plim__stream_t *strea
     plim__ids_npy_t ids;
     plim__edges_pairs_t pairs;
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, 2 * count));
-    PLIM_TRY(put_aside(import, &ids.ids, &import->sources, "source", count));
+    PLIM_TRY(spool_ids(import, &ids.ids, &import->sources, "source", count));
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, count));
     if (!import->nodes_ready) {
-        PLIM_TRY(put_aside(import, &ids.ids, &import->destinations, "destination", count));
+        PLIM_TRY(spool_ids(import, &ids.ids, &import->destinations, "destination", count));
         return plim__stream_end(stream);
     }
     PLIM_TRY(plim__id_spool_rewind(&import->sources, true));
@@ -380,10 +380,11 @@ plim_status_t plim__import_edges_npy(plim__import_t *import, plim__stream_t *str
     PLIM_TRY(refuse_second(import, stream->name));
     bool rows = npy->num_dims == 2 && npy->shape[0] == 2;
     if (!rows && (npy->num_dims != 2 || npy->shape[1] != 2))
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: an array of edges has the shape [2, E] or [E, 2], this one has %d "
-                          "dimensions, the first of %" PRId64,
-                          stream->name, npy->num_dims, npy->num_dims > 0 ? npy->shape[0] : 0);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: edges must have the shape [2, E] or [E, 2], but it has %d dimensions, "
+            "the first of %" PRId64,
+            stream->name, npy->num_dims, npy->num_dims > 0 ? npy->shape[0] : 0);
     int64_t count = npy->count / 2;
     PLIM_TRY(plim__import_agree(&import->edges, "edges", count, stream->name));
     if (rows != npy->fortran) /* [2, E] by rows is [E, 2] by columns */
@@ -407,7 +408,7 @@ plim_status_t plim__import_settle_edges(plim__import_t *import)
     if (needs.num_nodes / 16 > needs.num_edges)
         plim__log(import->job, PLIM_LOG_WARNING,
                   "%" PRId64 " nodes (%s), but only %" PRId64
-                  " edges: if ids are names, --relabel numbers them without gaps",
+                  " edges; if ids are names, --relabel numbers them without gaps",
                   needs.num_nodes, import->nodes.from, needs.num_edges);
     PLIM_TRY(plim__import_plan(import, &needs));
     PLIM_TRY(plim__id_spool_rewind(&import->sources, true));

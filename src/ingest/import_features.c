@@ -1,4 +1,4 @@
-/* Features on their way into features.npy, each value looked at and converted. */
+/* Checks and converts features and writes features.npy. */
 #include "ingest/import.h"
 
 #include "base/bounds.h"
@@ -12,25 +12,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of a slab of rows at most, when columns are turned into rows. */
+/* Most bytes of a slab of rows when columns are transposed to rows. */
 #define SLAB_BYTES ((int64_t)64 << 20)
 
-/* The most of a text whose number of rows is not known; its checksums take 512 KiB. */
+/* Most bytes from a text, whose number of rows is unknown; its checksums take 512 KiB. */
 #define OPEN_BYTES ((int64_t)1 << 42)
 
-/* Where features come from and go to. */
+/* Source and destination of features. */
 typedef struct feature_sink {
     plim__import_t *import;
     const char *name;
-    const plim__text_lines_t *lines; /* a text's, else NULL: rows are lines in messages then, … */
-    int64_t first_column;            /* … and columns count from 1, not from 0 */
+    const plim__text_lines_t *lines; /* for a text, else NULL: messages then give lines, */
+    int64_t first_column;            /* and columns from 1 instead of 0 */
     int64_t columns;
     plim__dtype_t from_type;
     plim__dtype_t to_type;
     plim__column_t *column;
     int64_t done;   /* values so far */
-    float *row;     /* (columns) the row at hand, when rows are divided by their sums; else NULL */
-    int64_t in_row; /* values of it so far, not among those done */
+    float *row;     /* (columns) the current row, if rows are divided by their sums; else NULL */
+    int64_t in_row; /* values of it so far, not counted in `done` */
 } feature_sink_t;
 
 static plim__dtype_t stored_type(const plim__import_t *import, plim__dtype_t source)
@@ -55,17 +55,18 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
     int64_t shape[2] = {rows, sink->columns};
     if (import->features_done)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: features were read before, from %s; keep one of the two", sink->name,
+                          "%s: features were already read from %s; keep one of the two", sink->name,
                           import->features_from);
     if (sink->columns < 1)
         return plim__fail(PLIM_ERR_DATA, "%s: its rows have no columns", sink->name);
     if (sink->columns > PLIM__COLUMNS_MAX)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: its rows have %" PRId64 " columns; at most %" PRId64 " can be read",
+                          "%s: its rows have %" PRId64 " columns; at most %" PRId64
+                          " are supported",
                           sink->name, sink->columns, PLIM__COLUMNS_MAX);
     if (rows >= 0 && (!plim__mul_i64(rows, sink->columns, &bytes) ||
                       !plim__mul_i64(bytes, (int64_t)plim__dtype_size(sink->to_type), &bytes)))
-        return plim__fail(PLIM_ERR_DATA, "%s: too large a shape", sink->name);
+        return plim__fail(PLIM_ERR_DATA, "%s: its shape is too large", sink->name);
     (void)snprintf(import->features_from, sizeof import->features_from, "%s", sink->name);
     PLIM_TRY(plim__import_begin(import));
     if (import->options->normalise_features) {
@@ -78,7 +79,7 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
                              import->buffer, &sink->column);
 }
 
-/* What is wrong with the value at `from[at]`, `at` values behind those that the sink has. */
+/* Reports the value at `from[at]`, `at` values after those of the sink. */
 static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int64_t at)
 {
     int64_t number = sink->done + sink->in_row + at;
@@ -88,15 +89,14 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
     const char *row_name = line > 0 ? "line" : "row";
     int64_t column = sink->first_column + number % sink->columns;
     if (!isfinite(value))
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: %s %" PRId64 ", column %" PRId64
-                          ": %s where a number must be; put a number there, say 0",
-                          sink->name, row_name, line > 0 ? line : row, column,
-                          isnan(value) ? "NaN" : "infinity");
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: %s %" PRId64 ", column %" PRId64 ": %s is not allowed; write a number, such as 0",
+            sink->name, row_name, line > 0 ? line : row, column, isnan(value) ? "NaN" : "infinity");
     if (sink->row != NULL && value < 0)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: %s %" PRId64 ", column %" PRId64 ": %g is negative, so rows cannot "
-                          "be divided by their sums; leave out --normalise-features",
+                          "be divided by their sums; omit --normalise-features",
                           sink->name, row_name, line > 0 ? line : row, column, value);
     return plim__fail(PLIM_ERR_DATA,
                       "%s: %s %" PRId64 ", column %" PRId64 ": %g is too large for %s; %s",
@@ -107,7 +107,7 @@ static plim_status_t bad_value(const feature_sink_t *sink, const void *from, int
                           : "scale the features before importing them");
 }
 
-/* Converts `count` values of `type` straight into the column's buffers. */
+/* Converts `count` values of `type` directly into the column's buffers. */
 static plim_status_t store(feature_sink_t *sink, plim__dtype_t type, const void *from,
                            int64_t count)
 {
@@ -130,7 +130,7 @@ static plim_status_t store(feature_sink_t *sink, plim__dtype_t type, const void 
     return PLIM_OK;
 }
 
-/* The row at hand is whole: divides it by its sum, or by 1 when that is less, and stores it. */
+/* Divides the complete row by its sum, or by 1 if that is larger, and stores it. */
 static plim_status_t store_divided(feature_sink_t *sink)
 {
     double sum = 0;
@@ -139,7 +139,7 @@ static plim_status_t store_divided(feature_sink_t *sink)
     if (!isfinite(sum))
         return plim__fail(PLIM_ERR_DATA,
                           "%s: row %" PRId64 " sums to infinity, so it cannot be divided by that; "
-                          "leave out --normalise-features",
+                          "omit --normalise-features",
                           sink->name, sink->done / sink->columns);
     const double divisor = sum > 1 ? sum : 1;
     for (int64_t i = 0; i < sink->columns; i++)
@@ -148,7 +148,7 @@ static plim_status_t store_divided(feature_sink_t *sink)
     return store(sink, PLIM__NPY_F32, sink->row, sink->columns);
 }
 
-/* Takes `count` values: as they are, or row by row. */
+/* Adds `count` values, as they are or row by row. */
 static plim_status_t put(feature_sink_t *sink, const void *from, int64_t count)
 {
     const char *next = from;
@@ -202,14 +202,13 @@ static plim_status_t check_shape(const plim__npy_t *npy, const char *name)
     if (npy->num_dims == 1 || npy->num_dims == 2)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: features have the shape [N, F], this array has %d "
-                      "dimensions",
-                      name, npy->num_dims);
+                      "%s: features must have the shape [N, F], but it has %d dimensions", name,
+                      npy->num_dims);
 }
 
 /*
- * Column by column: the whole array is gathered in memory row-wise and then written. Files on disk
- * that are too large for it are read by plim__import_features_slabs.
+ * Transposes the whole array in memory and writes it. plim__import_features_slabs reads files that
+ * are too large for that.
  */
 static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *stream,
                                       const plim__npy_t *npy)
@@ -233,8 +232,8 @@ static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *st
         plim__arena_create(import->job->ledger, "import transpose", whole, &arena);
     if (status != PLIM_OK)
         return plim__fail_prefix(status,
-                                 "%s is in Fortran order, inside an archive: save it in C "
-                                 "order (numpy.ascontiguousarray), or unpack the archive",
+                                 "%s is in Fortran order inside an archive; save it in C order "
+                                 "(numpy.ascontiguousarray), or unpack the archive",
                                  stream->name);
     char *column = plim__arena_carve(&arena, (size_t)rows, size, PLIM__LINE);
     char *all = plim__arena_carve(&arena, (size_t)npy->count, size, PLIM__LINE);
@@ -272,7 +271,7 @@ plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *
     return status == PLIM_OK ? finish(&sink) : status;
 }
 
-/* One slab: its part of each column is read, turned, and written. */
+/* Reads the parts of all columns for one slab, transposes and writes them. */
 static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
                                const plim__file_t *file, const plim__npy_t *npy, int64_t first,
                                int64_t rows, plim__read_t *reads, char *by_column, char *by_row)
@@ -337,7 +336,7 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
                            .to_type = stored_type(import, npy->type)};
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy->shape[0], path));
     PLIM_TRY(begin(import, &sink, npy->shape[0]));
-    /* Two slabs in memory, and as much again for the reader's transfers. */
+    /* Two slabs, and as much again for the reader's transfers. */
     int64_t share = plim__min_i64(plim__ledger_available(import->job->ledger) / 8, SLAB_BYTES);
     int64_t slab = plim__max_i64(share / (npy->shape[1] * (int64_t)size), 16);
     slab = plim__min_i64(slab, npy->shape[0]);

@@ -12,12 +12,12 @@
 
 #define DEPTH_MAX 2
 
-/* The search for one name. */
+/* A search for one name. */
 typedef struct search {
     const char *name;
     int found;
-    plim__import_t *import;  /* NULL, or matches that are not … */
-    const char *const *used; /* … among these are left out of it */
+    plim__import_t *import;  /* if not NULL, matches that are not */
+    const char *const *used; /* in this list are recorded as not imported */
     size_t root_length;
     char first[PATH_MAX];
     char other[PATH_MAX];
@@ -40,7 +40,7 @@ static void consider(search_t *search, const char *path)
         (void)snprintf(search->other, PATH_MAX, "%s", path);
 }
 
-/* Walks a directory; hidden entries are passed over. */
+/* Walks a directory; skips hidden entries. */
 static void walk(search_t *search, const char *path, int depth)
 {
     char entry_path[PATH_MAX];
@@ -69,10 +69,11 @@ plim_status_t plim__files_find(const char *root, const char *const *names, char 
         search_t search = {.name = *names};
         walk(&search, root, 0);
         if (search.found > 1 && strchr(*names, '*') == NULL)
-            return plim__fail(PLIM_ERR_UNSUPPORTED,
-                              "%s and %s: several datasets, or a graph of several types of nodes "
-                              "or edges; point at a directory with one of one type",
-                              search.first, search.other);
+            return plim__fail(
+                PLIM_ERR_UNSUPPORTED,
+                "%s and %s: several datasets, or a graph of several types of nodes or "
+                "edges; give a directory with one graph of one type",
+                search.first, search.other);
         if (search.found > 0) {
             (void)snprintf(path_out, PATH_MAX, "%s", search.first);
             return PLIM_OK;
@@ -128,7 +129,7 @@ plim_status_t plim__files_header(plim__import_t *import, const char *path, plim_
     return status;
 }
 
-/* Rows of sources and destinations, read in step from two streams over the file. */
+/* Reads sources and destinations in step, from two streams over the file. */
 static plim_status_t edges_by_rows(plim__import_t *import, const char *path, plim__stream_t *stream,
                                    const plim__npy_t *npy)
 {

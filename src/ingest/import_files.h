@@ -1,32 +1,32 @@
-/* Finding .npy files in a directory, and importing them by path: they can be read from anywhere. */
+/* Finds .npy files in a directory and imports them by path; they can be read from any offset. */
 #ifndef PLIM_INGEST_IMPORT_FILES_H
 #define PLIM_INGEST_IMPORT_FILES_H
 
 #include "ingest/import.h"
 
 /*
- * The file under `root`, at most two directories down, that has the first of `names` (NULL-ended;
- * '*' once stands for anything, of several the first by name is taken) which any has; "" when there
- * is none. Two of the same name are PLIM_ERR_UNSUPPORTED: parts of a graph of several types.
+ * Finds a file under `root`, at most two directories deep, by the first of `names` that matches
+ * (NULL-terminated; one '*' matches anything, and the first match by name counts); "" when there is
+ * none. PLIM_ERR_UNSUPPORTED for two files of the same name: parts of a graph of several types.
  */
 plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX]);
 
-/* Notes as left out the .npy and .npz files under `root` that are not in `used` (NULL-ended paths,
- * as they were found). */
+/* Records the .npy and .npz files under `root` that are not in `used` (NULL-terminated paths) as
+ * not imported. */
 void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used);
 
-/* Whether there is any. */
+/* Whether such a file exists. */
 bool plim__files_has(const char *root, const char *const *names);
 
-/* Bytes of a file, 0 when it cannot be asked. */
+/* Bytes of a file, 0 on error. */
 int64_t plim__files_size(const char *path);
 
-/* An array's header alone, or with the stream that stands behind it. */
+/* The header of an array, or also the stream at its data. */
 plim_status_t plim__files_header(plim__import_t *import, const char *path, plim__npy_t *npy_out);
 plim_status_t plim__files_array(plim__import_t *import, const char *path,
                                 plim__stream_t **stream_out, plim__npy_t *npy_out);
 
-/* As plim__import_edges_npy, but sources and destinations are read from two places at once. */
+/* As plim__import_edges_npy, but reads sources and destinations from two offsets at once. */
 plim_status_t plim__files_edges(plim__import_t *import, const char *path);
 
 plim_status_t plim__files_features(plim__import_t *import, const char *path);

@@ -1,6 +1,6 @@
 /*
  * GraphBolt's directories (DGL's OnDiskDataset): metadata.yaml names edges, features, and the sets
- * of the first task, each an array of ids and one of their labels. Labels of the sets become labels
+ * of the first task, each an array of ids and an array of labels. Labels of the sets become labels
  * of nodes, a slab of nodes at a time.
  */
 #include "base/check.h"
@@ -19,12 +19,12 @@
 
 static const char *const set_names[3] = {"train_set", "validation_set", "test_set"};
 
-/* What the YAML says, with where it stands. */
+/* The parsed YAML and its path. */
 typedef struct layout {
     plim__graphbolt_t yaml;
     char name[PATH_MAX]; /* of metadata.yaml */
     char text[PLIM__YAML_MAX];
-    char seeds[3][PATH_MAX]; /* "" when the set is not there */
+    char seeds[3][PATH_MAX]; /* "" when the set is missing */
     char labels[3][PATH_MAX];
     char features[PATH_MAX];
     char edges[PATH_MAX];
@@ -40,8 +40,8 @@ static plim_status_t join(const plim__import_t *import, const char *path, char p
 }
 
 /*
- * A path from metadata.yaml, which may be a stranger's: only files in the directory are read,
- * whatever dots and links lead to. One that does not exist is left to its opening.
+ * A path from metadata.yaml, which is untrusted: only files in the directory are read, after
+ * resolving dots and links. A missing file fails when it is opened.
  */
 static plim_status_t join_inside(const plim__import_t *import, const char *name, const char *path,
                                  char path_out[PATH_MAX])
@@ -57,10 +57,11 @@ static plim_status_t join_inside(const plim__import_t *import, const char *name,
     const size_t length = strlen(directory);
     if (strncmp(file, directory, length) == 0 && (file[length] == '/' || length == 1))
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: names %s, which lies outside of the directory and is not read; copy it "
-                      "into the directory and name it by its path there",
-                      name, path);
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s names %s, which is outside of the directory and is not read; copy it into "
+        "the directory and name it by its path there",
+        name, path);
 }
 
 static plim_status_t array_path(const plim__import_t *import, const layout_t *layout,
@@ -68,7 +69,7 @@ static plim_status_t array_path(const plim__import_t *import, const layout_t *la
 {
     if (strcmp(array->format, "numpy") != 0)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: %s has the format '%s'; only numpy is read, so save it with "
+                          "%s: %s has the format '%s', which is not supported; save it with "
                           "numpy.save",
                           layout->name, array->path, array->format);
     return join_inside(import, layout->name, array->path, path_out);
@@ -83,7 +84,7 @@ static plim_status_t read_yaml(plim__import_t *import, layout_t *layout)
     PLIM_TRY(plim__stream_file(import->job, layout->name, PLIM__PAGE, &stream));
     plim_status_t status =
         stream->size > (int64_t)sizeof layout->text
-            ? plim__fail(PLIM_ERR_DATA, "%s: is larger than %zu bytes", layout->name,
+            ? plim__fail(PLIM_ERR_DATA, "%s is larger than %zu bytes", layout->name,
                          sizeof layout->text)
             : plim__stream_read_some(stream, layout->text, sizeof layout->text, &size);
     plim__stream_close(stream);
@@ -94,7 +95,7 @@ static plim_status_t read_yaml(plim__import_t *import, layout_t *layout)
     return status;
 }
 
-/* Which arrays of a set hold ids and labels: by name, else by place. */
+/* Finds the arrays of ids and labels in a set: by name, else by position. */
 static plim_status_t find_sets(plim__import_t *import, layout_t *layout)
 {
     for (int set = 0; set < 3; set++)
@@ -107,13 +108,13 @@ static plim_status_t find_sets(plim__import_t *import, layout_t *layout)
             else if (strcmp(array->name, "labels") == 0 || (unnamed && i == 1))
                 PLIM_TRY(array_path(import, layout, array, layout->labels[set]));
             else
-                plim__log(import->job, PLIM_LOG_WARNING, "%s: %s of %s is left out", layout->name,
-                          array->name, set_names[set]);
+                plim__log(import->job, PLIM_LOG_WARNING, "%s: %s of %s is not imported",
+                          layout->name, array->name, set_names[set]);
         }
     return PLIM_OK;
 }
 
-/* The features of nodes called "feat", else the first ones. */
+/* The node features named "feat", else the first ones. */
 static plim_status_t find_features(plim__import_t *import, layout_t *layout)
 {
     const plim__yaml_array_t *chosen = NULL;
@@ -126,8 +127,8 @@ static plim_status_t find_features(plim__import_t *import, layout_t *layout)
     }
     for (int i = 0; i < layout->yaml.num_features; i++)
         if (&layout->yaml.features[i] != chosen)
-            plim__log(import->job, PLIM_LOG_WARNING, "%s: the feature %s is left out", layout->name,
-                      layout->yaml.features[i].name);
+            plim__log(import->job, PLIM_LOG_WARNING, "%s: the feature %s is not imported",
+                      layout->name, layout->yaml.features[i].name);
     return chosen != NULL ? array_path(import, layout, chosen, layout->features) : PLIM_OK;
 }
 
@@ -169,7 +170,7 @@ static plim_status_t read_edges_text(plim__import_t *import, const char *path)
     return status;
 }
 
-/* Labels of nodes [first, first + count) gathered from the sets. */
+/* Labels of the nodes [first, first + count), gathered from the sets. */
 typedef struct set_labels {
     plim__label_source_t source;
     plim__import_t *import;
@@ -259,7 +260,7 @@ static plim_status_t labels_read(plim__label_source_t *source, double *to, int64
 static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
 {
     plim__arena_t arena;
-    /* Four streams, what is put aside and a column come beside the slab. */
+    /* Besides the slab: four streams, a spool and a column. */
     int64_t room = plim__ledger_available(import->job->ledger) / 2 / 8;
     int64_t capacity = plim__min_i64(plim__max_i64(room, 1024), import->nodes.value);
     PLIM_TRY(plim__arena_create(import->job->ledger, "import labels",
@@ -283,11 +284,12 @@ static plim_status_t read_sets(plim__import_t *import, const layout_t *layout)
         if (layout->seeds[set][0] != '\0')
             PLIM_TRY(plim__files_split(import, set, layout->seeds[set]));
     }
-    if (import->nodes.value < 0) /* edges were put aside: the greatest id will tell */
-        return labelled ? plim__fail(PLIM_ERR_DATA,
-                                     "%s: does not say how many nodes there are (graph: nodes: - "
-                                     "num: …); give --nodes",
-                                     layout->name)
+    if (import->nodes.value < 0) /* edges are spooled: the maximum id will tell */
+        return labelled ? plim__fail(
+                              PLIM_ERR_DATA,
+                              "%s does not give the number of nodes (graph: nodes: - num: …); use "
+                              "--nodes",
+                              layout->name)
                         : PLIM_OK;
     return labelled ? read_labels(import, layout) : PLIM_OK;
 }
@@ -298,8 +300,7 @@ static plim_status_t run_layout(plim__import_t *import, layout_t *layout)
     bool text = strcmp(layout->yaml.edges.format, "csv") == 0;
     if (!text && strcmp(layout->yaml.edges.format, "numpy") != 0)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: edges of the format '%s'; csv and numpy are "
-                          "read",
+                          "%s: edges have the format '%s'; csv and numpy are supported",
                           layout->name, layout->yaml.edges.format);
     PLIM_TRY(join_inside(import, layout->name, layout->yaml.edges.path, layout->edges));
     PLIM_TRY(find_sets(import, layout));

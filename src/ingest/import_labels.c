@@ -1,7 +1,7 @@
 /*
- * Labels: classes (int64, -1 where there is none) or values (f32, NaN where there is none). Floats
- * of one column are classes when all of them are whole numbers, which is known only at their end;
- * so they are put aside.
+ * Labels: classes (int64, -1 for unlabelled) or values (f32, NaN for unlabelled). Floats of one
+ * column are classes when all of them are integers, which is known only at the end; so they are
+ * spooled.
  */
 #include "ingest/import.h"
 
@@ -16,22 +16,22 @@
 
 #define PIECE 2048 /* values handled at a time */
 
-/* Whole numbers up to here are exact in a double. */
+/* Integers up to this are exact in a double. */
 #define EXACT_MAX 0x1p53
 
 typedef struct label_sink {
     plim__import_t *import;
     plim__label_source_t *source;
-    bool whole;           /* every value so far is a whole number or NaN */
-    bool yes_no;          /* … and one of 0, 1 and -1 */
+    bool whole;           /* every value so far is an integer or NaN, */
+    bool yes_no;          /* and is 0, 1 or -1 */
     bool minus;           /* -1 is among them */
-    int64_t most;         /* the greatest class so far */
+    int64_t most;         /* the maximum class so far */
     int64_t labelled;     /* values that are a class, if they are classes */
     int64_t values;       /* so far */
-    plim__spool_t *aside; /* of doubles */
+    plim__spool_t *spool; /* of doubles */
 } label_sink_t;
 
-/* Where value `at` is, for messages: its row, or its line in a text. */
+/* The place of value `at` for messages: its row, or its line in a text. */
 static const char *place(const label_sink_t *sink, int64_t at, char place_out[PLIM__PLACE])
 {
     const plim__label_source_t *source = sink->source;
@@ -45,13 +45,14 @@ static const char *place(const label_sink_t *sink, int64_t at, char place_out[PL
 static plim_status_t bad_label(const label_sink_t *sink, int64_t at, double value)
 {
     char at_place[PLIM__PLACE];
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: %s: %.17g is no class; classes are 0, 1, 2 …; write -1 for unlabelled, "
-                      "or NaN among floats",
-                      sink->source->name, place(sink, at, at_place), value);
+    return plim__fail(
+        PLIM_ERR_DATA,
+        "%s: %s: %.17g is not a class; classes are 0, 1, 2 …; write -1 for unlabelled, "
+        "or NaN among floats",
+        sink->source->name, place(sink, at, at_place), value);
 }
 
-/* NaN made an integer is the least one, which is neither a class nor a target. */
+/* NaN converted to an integer is the minimum, which is neither a class nor a target. */
 static plim_status_t bad_integer(const label_sink_t *sink, int64_t at, double value)
 {
     char at_place[PLIM__PLACE];
@@ -62,7 +63,7 @@ static plim_status_t bad_integer(const label_sink_t *sink, int64_t at, double va
                                    : "save floats, with NaN for unlabelled");
 }
 
-/* Puts values aside and learns what they are. */
+/* Spools values and classifies them. */
 static plim_status_t put(label_sink_t *sink, const double *values, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -80,7 +81,7 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
             sink->most = (int64_t)value;
     }
     sink->values += count;
-    return plim__spool_write(sink->aside, values, (size_t)count * sizeof *values);
+    return plim__spool_write(sink->spool, values, (size_t)count * sizeof *values);
 }
 
 static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
@@ -89,7 +90,7 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
     int64_t classes[PIECE];
     for (int64_t done = 0; done < sink->values;) {
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__spool_read(sink->aside, values, (size_t)piece * sizeof *values));
+        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
             if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
@@ -108,7 +109,7 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
     char at_place[PLIM__PLACE];
     for (int64_t done = 0; done < sink->values;) {
         int64_t piece = plim__min_i64(PIECE, sink->values - done);
-        PLIM_TRY(plim__spool_read(sink->aside, values, (size_t)piece * sizeof *values));
+        PLIM_TRY(plim__spool_read(sink->spool, values, (size_t)piece * sizeof *values));
         for (int64_t i = 0; i < piece; i++) {
             targets[i] = (float)values[i];
             if (isinf(targets[i]))
@@ -124,24 +125,23 @@ static plim_status_t write_values(label_sink_t *sink, plim__column_t *column)
     return PLIM_OK;
 }
 
-/* Says what labels were taken for where they look like something else. */
+/* Warns when labels look like something else. */
 static void remark(const label_sink_t *sink, bool classes)
 {
     const plim_job_t *job = sink->import->job;
     const char *name = sink->source->name;
     if (classes && sink->most >= sink->labelled)
         plim__log(job, PLIM_LOG_WARNING,
-                  "%s: labels are taken for classes, of which there would be %" PRId64
-                  " for %" PRId64
-                  " labelled %s: are they ids, or values? Number classes 0, 1, 2 …; "
+                  "%s: labels are read as %" PRId64 " classes for %" PRId64
+                  " labelled %s; are they ids or values? Number classes 0, 1, 2 …; "
                   "save values as float32 of shape [N, 1]",
                   name, sink->most + 1, sink->labelled, sink->source->graphs ? "graphs" : "nodes");
     if (classes || !sink->yes_no || sink->source->columns < 2)
         return;
     if (sink->minus)
         plim__log(job, PLIM_LOG_WARNING,
-                  "%s: targets are -1, 0 and 1, and -1 is taken for a value; write NaN for what is "
-                  "not known, and the targets are those of a multi-label task",
+                  "%s: targets are -1, 0 and 1, and -1 is read as a value; write NaN for unknown "
+                  "ones to get a multi-label task",
                   name);
     else
         plim__log(job, PLIM_LOG_INFO,
@@ -156,7 +156,7 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
     plim__column_t *column;
     int64_t shape[2] = {sink->values / sink->source->columns, sink->source->columns};
     PLIM_TRY(plim__import_begin(import));
-    PLIM_TRY(plim__spool_rewind(sink->aside, true));
+    PLIM_TRY(plim__spool_rewind(sink->spool, true));
     PLIM_TRY(plim__column_open(import->writer, "labels", classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
                                classes ? 1 : 2, shape, sink->values * (classes ? 8 : 4),
                                import->buffer, &column));
@@ -188,23 +188,25 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
         .import = import, .source = source, .whole = true, .yes_no = true, .most = -1};
     if (import->labels_done)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: labels were read before, from %s; keep one of the two", source->name,
+                          "%s: labels were already read from %s; keep one of the two", source->name,
                           import->labels_from);
     if (source->columns < 1 || source->columns > PIECE)
-        return plim__fail(PLIM_ERR_DATA, "%s: has %" PRId64 " columns of labels, 1 … %d can be",
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %" PRId64 " columns of labels; 1 to %d are supported",
                           source->name, source->columns, PIECE);
     (void)snprintf(import->labels_from, sizeof import->labels_from, "%s", source->name);
-    PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &sink.aside));
+    PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &sink.spool));
     plim_status_t status = copy(&sink);
     if (status == PLIM_OK)
         status = plim__import_agree(source->graphs ? &import->graphs : &import->nodes,
                                     source->graphs ? "graphs" : "nodes",
                                     sink.values / source->columns, source->name);
-    /* Labels of graphs are classes only when the source has integers; a text has when all are. */
+    /* Labels of graphs are classes only if the source has integers, or all numbers in a text are.
+     */
     if (status == PLIM_OK)
         status = write_labels(&sink, source->columns == 1 && sink.whole &&
                                          (!source->graphs || !source->floats));
-    plim__spool_destroy(sink.aside);
+    plim__spool_destroy(sink.spool);
     return status;
 }
 
@@ -235,12 +237,12 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
 {
     if (npy->num_dims != 1 && npy->num_dims != 2)
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: labels have the shape [N] or [N, T], this array has %d dimensions",
+                          "%s: labels must have the shape [N] or [N, T], but it has %d dimensions",
                           stream->name, npy->num_dims);
     if (npy->fortran)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: labels of several columns in Fortran order are not read; save them "
-                          "in C order (numpy.ascontiguousarray)",
+                          "%s: labels of several columns in Fortran order are not supported; save "
+                          "them in C order (numpy.ascontiguousarray)",
                           stream->name);
     PLIM_TRY(plim__import_agree(graphs ? &import->graphs : &import->nodes,
                                 graphs ? "graphs" : "nodes", npy->shape[0], stream->name));

@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What was found of the layout; an empty path is not there. */
+/* The files of the layout; an empty path is missing. */
 typedef struct found {
     char edges[PATH_MAX];
     char indptr[PATH_MAX];
@@ -64,24 +64,25 @@ static plim_status_t check_edges(const char *root, const found_t *found)
     bool csc = found->indptr[0] != '\0' && found->indices[0] != '\0';
     if (csc && found->edges[0] != '\0')
         return plim__fail(PLIM_ERR_DATA,
-                          "%s and %s both hold edges; keep edge_index.npy, or indptr.npy and "
+                          "%s and %s both have edges; keep edge_index.npy, or indptr.npy and "
                           "indices.npy",
                           found->edges, found->indices);
     if (!csc && found->edges[0] == '\0')
         return plim__fail(PLIM_ERR_DATA,
-                          "%s: has neither edge_index.npy nor both indptr.npy and indices.npy",
+                          "%s has neither edge_index.npy nor both indptr.npy and indices.npy",
                           root);
     return PLIM_OK;
 }
 
-/* States the number of nodes, as the array's first dimension has it. */
+/* Sets the number of nodes by the first dimension of the array. */
 static plim_status_t state_nodes(plim__import_t *import, const char *path, int64_t less,
                                  plim__npy_t *npy_out)
 {
     PLIM_TRY(plim__files_header(import, path, npy_out));
     if (npy_out->num_dims < 1 || npy_out->shape[0] < less)
-        return plim__fail(PLIM_ERR_DATA, "%s: has %d dimensions, the first too short for a graph",
-                          path, npy_out->num_dims);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s has %d dimensions, the first of which is too short for a graph", path,
+                          npy_out->num_dims);
     return plim__import_agree(&import->nodes, "nodes", npy_out->shape[0] - less, path);
 }
 

@@ -1,13 +1,13 @@
 /*
- * OGB's layouts, as a downloaded zip or as the directory it was unpacked to:
+ * OGB's layouts, as a downloaded zip or an unpacked directory:
  *
  *     binary:  NAME/raw/data.npz (edge_index, node_feat, num_nodes_list …), raw/node-label.npz
  *     csv:     NAME/raw/edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, num-node-list.csv.gz …
  *     both:    NAME/split/<split>/{train,valid,test}.csv.gz
  *
- * A zip is read once, forward only, its members in the order they come; an npz in it is a zip in
- * the zip. In a directory, counts and labels are read first, so that edges need not wait. Arrays
- * may also lie there as .npy files, and texts may be uncompressed.
+ * A zip is read once, forward only, in the order of its members; an npz in it is a zip in a zip. In
+ * a directory, counts and labels are read first, so that edges need not be spooled. Arrays may also
+ * be .npy files there, and texts may be uncompressed.
  */
 #include "ingest/import.h"
 
@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What a file is for; in a directory they are read in this order. */
+/* The role of a file; in a directory files are read in this order. */
 typedef enum role {
     ROLE_NODE_COUNTS,
     ROLE_EDGE_COUNTS,
@@ -32,7 +32,7 @@ typedef enum role {
     ROLE_EDGES,
     ROLE_FEATURES,
     ROLE_ARCHIVE, /* an npz: arrays, each with a role of its own */
-    ROLE_TYPES,   /* only graphs of several kinds of nodes have it */
+    ROLE_TYPES,   /* only in graphs with several types of nodes */
     ROLE_NONE
 } role_t;
 
@@ -77,7 +77,7 @@ static bool ends_with(const char *text, size_t length, const char *end)
     return length >= size && memcmp(text + length - size, end, size) == 0;
 }
 
-/* The file's own name in a path, and its length without what says how it is compressed. */
+/* The name of the file in a path, and its length without .gz or .zst. */
 static const char *own_name(const char *path, size_t *length_out)
 {
     const char *slash = strrchr(path, '/');
@@ -98,7 +98,7 @@ static bool is_npy(const char *path)
     return ends_with(name, length, ".npy");
 }
 
-/* A file that may hold data of the graph, whatever its name. */
+/* Whether a file may have data of the graph, by its extension. */
 static bool is_data(const char *path)
 {
     size_t length;
@@ -107,13 +107,13 @@ static bool is_data(const char *path)
            ends_with(name, length, ".csv");
 }
 
-/* Where data is, and not what else comes with it: in raw/, or in an archive of arrays alone. */
+/* Whether a member may be data: in raw/, or in an archive of arrays only. */
 static bool is_raw(const char *member)
 {
     return strstr(member, "raw/") != NULL || strchr(member, '/') == NULL;
 }
 
-/* What follows the last directory in a path that is named split; NULL when none is. */
+/* The part of a path after its last directory named split; NULL when there is none. */
 static const char *below_split(const char *path)
 {
     const char *below = NULL;
@@ -125,7 +125,7 @@ static const char *below_split(const char *path)
     return below;
 }
 
-/* The role of a path, which begins at the layout's root; for a split also which one. */
+/* The role of a path relative to the root, and for a split which one. */
 static role_t role_of(const char *path, int *split_out)
 {
     size_t length;
@@ -144,46 +144,49 @@ static role_t role_of(const char *path, int *split_out)
     return ROLE_NONE;
 }
 
-/* Numbers of nodes or edges of each graph. One graph's is stated at once, many are put aside. */
+/* Reads the numbers of nodes or edges of each graph. Those of many graphs are spooled. */
 static plim_status_t take_counts(plim__import_t *import, plim__ids_t *ids, bool nodes)
 {
-    plim__id_spool_t *aside = nodes ? &import->graph_nodes : &import->graph_edges;
+    plim__id_spool_t *spool = nodes ? &import->graph_nodes : &import->graph_edges;
     plim__agreed_t *agreed = nodes ? &import->nodes : &import->edges;
     const char *what = nodes ? "nodes" : "edges";
     int64_t counts[PLIM__ID_PIECE], got, sum = 0;
-    if (aside->file != NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s: the counts were read before from another file",
+    if (spool->file != NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: the counts were already read from another file",
                           ids->name);
-    PLIM_TRY(plim__id_spool_create(aside, import->job, import->tmp, PLIM__PAGE, ids->name));
+    PLIM_TRY(plim__id_spool_create(spool, import->job, import->tmp, PLIM__PAGE, ids->name));
     do {
         PLIM_TRY(ids->read(ids, counts, PLIM__ID_PIECE, &got));
         for (int64_t i = 0; i < got; i++)
             if (counts[i] < 0 || !plim__add_i64(sum, counts[i], &sum))
                 return plim__fail(PLIM_ERR_DATA,
-                                  "%s: entry %" PRId64 " is %" PRId64 ", which no graph can have",
-                                  ids->name, aside->count + i, counts[i]);
-        PLIM_TRY(plim__id_spool_write(aside, counts, got));
+                                  "%s: entry %" PRId64 " is %" PRId64
+                                  ", which is impossible for a graph",
+                                  ids->name, spool->count + i, counts[i]);
+        PLIM_TRY(plim__id_spool_write(spool, counts, got));
     } while (got == PLIM__ID_PIECE);
-    if (aside->count == 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: is empty; it must count the %s", ids->name, what);
+    if (spool->count == 0)
+        return plim__fail(PLIM_ERR_DATA, "%s is empty; it must have the number of %s", ids->name,
+                          what);
     PLIM_TRY(plim__import_agree(agreed, what, sum, ids->name));
-    PLIM_TRY(plim__import_agree(&import->counts, "graphs", aside->count, ids->name));
-    if (aside->count == 1) {
-        plim__id_spool_destroy(aside);
+    PLIM_TRY(plim__import_agree(&import->counts, "graphs", spool->count, ids->name));
+    if (spool->count == 1) {
+        plim__id_spool_destroy(spool);
         import->nodes_ready = import->nodes_ready || nodes;
         return PLIM_OK;
     }
     if (import->edges_done)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: counts %" PRId64 " graphs, but comes after their edges in the "
-                          "archive; unpack the archive and import the directory",
-                          ids->name, aside->count);
-    PLIM_TRY(plim__import_agree(&import->graphs, "graphs", aside->count, ids->name));
+                          "%s counts %" PRId64
+                          " graphs, but comes after their edges in the archive; "
+                          "unpack the archive and import the directory",
+                          ids->name, spool->count);
+    PLIM_TRY(plim__import_agree(&import->graphs, "graphs", spool->count, ids->name));
     import->nodes_ready = import->graph_nodes.file != NULL && import->graph_edges.file != NULL;
     return PLIM_OK;
 }
 
-/* Exact for the graph where its numbers of nodes and edges were read before. */
+/* Exact for the graph if its numbers of nodes and edges are known. */
 static plim_status_t take_edges_text(plim__import_t *import, plim__text_t *text, const char *name)
 {
     bool counted = import->edges.value >= 0 && import->nodes_ready;
@@ -222,9 +225,8 @@ static plim_status_t take_text(plim__import_t *import, role_t role, int split, p
 }
 
 /*
- * The least that features.npy will take, when only the edges' header was read: arrays are not
- * smaller than what deflating made of them, and in an npz all but the edges are features and a few
- * numbers a node.
+ * Lower bound for features.npy when only the header of the edges was read: arrays are not smaller
+ * than their compressed size, and an npz has besides edges only features and a few numbers a node.
  */
 static int64_t min_features(const plim__import_t *import, const plim__npy_t *edges)
 {
@@ -249,7 +251,7 @@ static plim_status_t plan_at_edges(plim__import_t *import, const plim__npy_t *np
     return plim__import_plan(import, &needs);
 }
 
-/* Now it is exact; edges that wait will be built beside the features. */
+/* Now the size is exact; spooled edges will be built beside the features. */
 static plim_status_t plan_at_features(plim__import_t *import, const plim__npy_t *npy)
 {
     int64_t rows = npy->num_dims > 0 ? npy->shape[0] : 0;
@@ -291,7 +293,7 @@ static plim_status_t take_array(plim__import_t *import, role_t role, int split,
     }
 }
 
-/* An array of labels of nodes is of one graph, so its edges need not wait for the counts. */
+/* Labels of nodes mean that there is one graph, so its edges need not wait for the counts. */
 static plim_status_t after(plim__import_t *import, role_t role, bool array)
 {
     if (role == ROLE_NODE_LABELS && array && import->counts.value < 0)
@@ -299,7 +301,7 @@ static plim_status_t after(plim__import_t *import, role_t role, bool array)
     return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
 }
 
-/* Takes the stream over. */
+/* Takes ownership of the stream. */
 static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
 {
     plim__zip_t *zip;
@@ -332,7 +334,7 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
     return status;
 }
 
-/* The file at `path` in the layout. Takes the stream over. */
+/* Imports the file at `path` in the layout. Takes ownership of the stream. */
 static plim_status_t take(plim__import_t *import, role_t role, int split, const char *path,
                           plim__stream_t *stream)
 {
@@ -341,8 +343,8 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
         return take_npz(import, stream);
     if (role == ROLE_TYPES) {
         status = plim__fail(PLIM_ERR_UNSUPPORTED,
-                            "%s: a graph of several types of nodes or edges; only graphs of one "
-                            "type can be imported",
+                            "%s: the graph has several types of nodes or edges; only graphs of "
+                            "one type are supported",
                             stream->name);
         plim__stream_close(stream);
         return status;
@@ -363,7 +365,7 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
     return status == PLIM_OK ? after(import, role, array) : status;
 }
 
-/* The directory a split's path lies in, so that one scheme of splits is taken and no other. */
+/* The directory of a split, so that all splits come from the same one. */
 static bool same_scheme(char scheme[256], const char *path)
 {
     const char *begin = below_split(path);
@@ -384,7 +386,7 @@ static plim_status_t take_member(plim__import_t *import, plim__zip_t *zip, const
     return take(import, role, split, name, member);
 }
 
-/* Nothing in it was read yet; most of an archive that is worth the question are features. */
+/* A guess before reading: most of a large archive is features. */
 static plim_status_t plan_archive(plim__import_t *import, int64_t bytes)
 {
     plim__import_needs_t needs = {.feature_bytes =
@@ -413,7 +415,7 @@ static plim_status_t run_zip(plim__import_t *import)
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         role_t role = role_of(name, &split);
         if (role == ROLE_SPLIT && !same_scheme(scheme, name)) {
-            plim__log(import->job, PLIM_LOG_WARNING, "%s is left out: the split %s was taken", name,
+            plim__log(import->job, PLIM_LOG_WARNING, "%s is not imported: using the split %s", name,
                       scheme);
             continue;
         }
@@ -434,8 +436,8 @@ static bool is_directory(const char *path)
     return stat(path, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-/* The directories that have raw/ in them: `path` itself, or else those in it; how many, and
- * the paths of one and of another. */
+/* Finds the directories that contain raw/: `path` itself, or those in it. Returns their number and
+ * two of them. */
 static int find_root(const char *path, char root_out[PATH_MAX], char other_out[PATH_MAX])
 {
     char raw[PATH_MAX];
@@ -488,7 +490,7 @@ static plim_status_t visit(plim__import_t *import, const char *root, const char 
     return status;
 }
 
-/* The first directory of splits by name. */
+/* Reads the first directory of splits by name. */
 static plim_status_t visit_splits(plim__import_t *import, const char *root)
 {
     char path[PATH_MAX], chosen[256] = "", folder[264];
@@ -510,13 +512,12 @@ static plim_status_t visit_splits(plim__import_t *import, const char *root)
     if (found == 0)
         return PLIM_OK;
     if (found > 1)
-        plim__log(import->job, PLIM_LOG_WARNING, "%s has %d splits; %s is taken", path, found,
-                  chosen);
+        plim__log(import->job, PLIM_LOG_WARNING, "%s has %d splits; using %s", path, found, chosen);
     (void)snprintf(folder, sizeof folder, "split/%s", chosen);
     return visit(import, root, folder, ROLE_SPLIT);
 }
 
-/* Notes what lies in raw/ and has no role. */
+/* Records files in raw/ without a role. */
 static void leave_out(plim__import_t *import, const char *root)
 {
     char path[PATH_MAX];
@@ -542,10 +543,9 @@ static plim_status_t run_directory(plim__import_t *import)
     char root[PATH_MAX], other[PATH_MAX];
     int found = find_root(import->options->source, root, other);
     if (found == 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: has no raw/ any more", import->options->source);
+        return plim__fail(PLIM_ERR_DATA, "%s no longer has raw/", import->options->source);
     if (found > 1)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: several datasets are in it (%s, %s%s): point at one of them",
+        return plim__fail(PLIM_ERR_DATA, "%s has several datasets (%s, %s%s); give one of them",
                           import->options->source, strrchr(other, '/') + 1, strrchr(root, '/') + 1,
                           found > 2 ? " …" : "");
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
@@ -559,7 +559,7 @@ static bool is_zip(const char *path)
 {
     unsigned char magic[4] = {0};
     struct stat status;
-    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) /* opening a pipe would wait */
+    if (stat(path, &status) != 0 || !S_ISREG(status.st_mode)) /* opening a pipe would block */
         return false;
     FILE *file = fopen(path, "rbe");
     if (file == NULL)

@@ -1,4 +1,4 @@
-/* Categories become columns of 0 and 1: column by column, as many as the greatest category asks. */
+/* Converts categories to one-hot columns: as many for each column as its maximum category. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -8,14 +8,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CATEGORIES_MAX 65536 /* columns in all; an id taken for a category is found by it */
+#define CATEGORIES_MAX 65536 /* columns in all; detects ids that are not categories */
 #define COLUMNS_MAX 1024
 
 typedef struct one_hot {
     plim__import_t *import;
     const char *path;
     int64_t columns;
-    int64_t begin[COLUMNS_MAX + 1]; /* where each column's categories begin */
+    int64_t begin[COLUMNS_MAX + 1]; /* first category of each column */
     int64_t row[COLUMNS_MAX];
     unsigned char ones[CATEGORIES_MAX * 4]; /* the row as it is stored */
 } one_hot_t;
@@ -49,14 +49,14 @@ static plim_status_t find_most(one_hot_t *hot, void *context, int64_t row)
         if (hot->row[c] < 0 || hot->row[c] >= CATEGORIES_MAX)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: row %" PRId64 ", column %" PRId64 ": %" PRId64
-                              " is no category; those are 0 … %d",
+                              " is not a category from 0 to %d",
                               hot->path, row, c, hot->row[c], CATEGORIES_MAX - 1);
         most[c] = plim__max_i64(most[c], hot->row[c]);
     }
     return PLIM_OK;
 }
 
-/* A one in each column's range (divided by the row's sum if so wished); the row is cleared again
+/* Stores a row: a one in each column's range, divided by the row's sum if asked for. Clears the row
  * afterwards. */
 static plim_status_t write_row(one_hot_t *hot, void *context, int64_t row)
 {
@@ -90,7 +90,7 @@ static plim_status_t one_hot(one_hot_t *hot, int64_t rows)
         hot->begin[c + 1] = hot->begin[c] + most[c] + 1;
     int64_t shape[2] = {rows, hot->begin[hot->columns]};
     if (shape[1] < 1 || shape[1] > CATEGORIES_MAX)
-        return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " categories in all, 1 … %d can be",
+        return plim__fail(PLIM_ERR_DATA, "%s: %" PRId64 " categories in all; 1 to %d are supported",
                           hot->path, shape[1], CATEGORIES_MAX);
     plim__log(import->job, PLIM_LOG_INFO,
               "%s: %" PRId64 " columns of categories, stored one-hot as %" PRId64, hot->path,
@@ -118,10 +118,11 @@ plim_status_t plim__import_features_one_hot(plim__import_t *import, const char *
     PLIM_TRY(plim__files_header(import, path, &npy));
     int64_t columns = npy.num_dims == 2 ? npy.shape[1] : 1;
     if (npy.num_dims < 1 || npy.num_dims > 2 || columns < 1 || columns > COLUMNS_MAX || npy.fortran)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: categories have the shape [N] or [N, C] in C order, with at most %d "
-                          "columns",
-                          path, COLUMNS_MAX);
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: categories must have the shape [N] or [N, C] in C order, with at most %d "
+            "columns",
+            path, COLUMNS_MAX);
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy.shape[0], path));
     PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
                                 plim__arena_piece(1, sizeof(one_hot_t), PLIM__LINE), &arena));

@@ -1,4 +1,4 @@
-/* What an import needs: disk space is said and refused first, memory refused with the least. */
+/* Disk space and memory that an import needs, checked before it begins. */
 #include "ingest/import.h"
 
 #include "base/check.h"
@@ -8,7 +8,7 @@
 #define MIB ((int64_t)1 << 20)
 #define BYTES_MAX ((int64_t)1 << 60)
 
-/* `count` x `bytes`, 0 for what is not known; saturates. */
+/* `count` x `bytes`, saturating; 0 when `count` is unknown. */
 static int64_t times(int64_t count, int64_t bytes)
 {
     int64_t product;
@@ -17,7 +17,7 @@ static int64_t times(int64_t count, int64_t bytes)
     return plim__mul_i64(count, bytes, &product) && product < BYTES_MAX ? product : BYTES_MAX;
 }
 
-/* indptr and indices at most. */
+/* Most bytes of indptr and indices. */
 static int64_t graph_bytes(const plim__import_t *import, const plim__import_needs_t *needs)
 {
     int64_t index_bytes = needs->num_nodes <= INT32_MAX ? 4 : 8;
@@ -27,12 +27,12 @@ static int64_t graph_bytes(const plim__import_t *import, const plim__import_need
     return times(needs->num_nodes, 8) + times(edges, index_bytes);
 }
 
-/* What waits aside goes as the build's spill grows, so that the larger of the two counts. */
+/* The spool shrinks while the spill grows, so the larger of the two counts. */
 static int64_t spill_bytes(const plim__import_t *import, const plim__import_needs_t *needs)
 {
     int64_t width = needs->num_nodes > (int64_t)1 << 32 ? 8 : 4;
     int64_t ends = needs->edges_wait ? 2 : needs->sources_wait ? 1 : 0;
-    if (needs->names_wait) { /* the names, their sorted runs, one end's translated copy */
+    if (needs->names_wait) { /* the names, their sorted runs, and a translated copy of one end */
         width = 8;
         ends = 5;
     }
@@ -41,7 +41,7 @@ static int64_t spill_bytes(const plim__import_t *import, const plim__import_need
     return plim__max_i64(times(times(needs->num_edges, width), ends), times(building, 1));
 }
 
-/* A line of two short ids and its end; texts are deflated to about a third. */
+/* A line of two short ids; texts are compressed to about a third. */
 int64_t plim__import_guess_edges(int64_t bytes, bool compressed)
 {
     return compressed ? bytes / 5 : bytes / 14;
@@ -53,7 +53,7 @@ plim_status_t plim__import_plan(plim__import_t *import, const plim__import_needs
     int64_t rows = times(needs->feature_bytes, 1) + times(needs->label_rows, 8) +
                    times(needs->other_bytes, 1) + MIB;
     int64_t spill = spill_bytes(import, needs);
-    /* Where edges come first, their temporary files are gone before the features are written. */
+    /* If edges come first, their temporary files are gone before the features are written. */
     int64_t together =
         needs->edges_first ? plim__max_i64(graph + spill, graph + rows) : graph + spill + rows;
     plim__disk_space_t room = {.parent = import->parent,

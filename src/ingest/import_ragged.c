@@ -28,7 +28,7 @@ static const char *const split_names[3][4] = {
     {"test_idx.npy", "test_idx_fold1.npy", "test.npy", NULL},
 };
 
-/* Offsets become counts, put aside. */
+/* Converts offsets to counts, in a spool. */
 static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
                                  plim__id_spool_t *counts, int64_t *total_out)
 {
@@ -44,7 +44,7 @@ static plim_status_t counts_from(plim__import_t *import, plim__ids_t *offsets,
             if (offset < last)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s: element %" PRId64 " is %" PRId64
-                                  ", less than the one before it; offsets ascend",
+                                  ", less than the one before it; offsets must ascend",
                                   offsets->name, offsets->position - got + i, offset);
             piece[i] = offset - last;
             last = offset;
@@ -84,7 +84,7 @@ static plim_status_t plan(plim__import_t *import, const char *labels)
     return plim__import_plan(import, &needs);
 }
 
-/* What was found of the layout; an empty path is not there. */
+/* The files of the layout; an empty path is missing. */
 typedef struct found {
     char node_ptr[PATH_MAX];
     char edge_ptr[PATH_MAX];
@@ -115,7 +115,7 @@ static plim_status_t read_splits(plim__import_t *import, const found_t *found)
         if (found->splits[i][0] == '\0')
             continue;
         if (strstr(found->splits[i], "_fold1.npy") != NULL)
-            plim__log(import->job, PLIM_LOG_INFO, "%s: the split of fold 1 is taken",
+            plim__log(import->job, PLIM_LOG_INFO, "%s: using the split of fold 1",
                       found->splits[i]);
         PLIM_TRY(plim__files_split(import, i, found->splits[i]));
     }
@@ -128,7 +128,7 @@ static plim_status_t run(plim__import_t *import)
     const char *root = import->options->source;
     PLIM_TRY(find_all(root, &found));
     if (found.edges[0] == '\0')
-        return plim__fail(PLIM_ERR_DATA, "%s: has no edge_index_local.npy", root);
+        return plim__fail(PLIM_ERR_DATA, "%s has no edge_index_local.npy", root);
     plim__files_leave_out(import, root,
                           (const char *const[]){found.node_ptr, found.edge_ptr, found.edges,
                                                 found.categories, found.features, found.labels,

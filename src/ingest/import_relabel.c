@@ -1,12 +1,12 @@
 /*
- * Names become ids: all distinct names in ascending order are ids.npy, and a name's rank in it is
- * its id. Names and edges stay on disk, whatever their number:
+ * Converts names to ids: ids.npy has all distinct names in ascending order, and the id of a name is
+ * its rank. Names and edges stay on disk:
  *
  *     ends of edges ─► runs, sorted in memory, each name once ─► merged, RUNS at a time
- *                   ─► ids.npy and a table, of which a slab at a time is in memory
- *     for each slab: both ends of all edges pass by, names in the slab become ranks
+ *                   ─► ids.npy and a table, one slab of it at a time in memory
+ *     for each slab: reads both ends of all edges, replaces names in the slab by ranks
  *
- * While slabs are to come, a rank is kept as -1 - rank: names are not negative.
+ * Until the last slab a rank is stored as -1 - rank: names are not negative.
  */
 #include "ingest/import.h"
 
@@ -19,21 +19,21 @@
 
 #define RUNS 16
 #define RUN_BUFFER ((size_t)64 << 10)
-#define NAMES_MIN ((int64_t)1 << 16) /* in memory at a time, or it takes too long */
+#define NAMES_MIN ((int64_t)1 << 16) /* in memory at a time; fewer would be too slow */
 
 typedef struct relabel {
     plim__arena_t arena;
     plim__import_t *import;
-    int64_t *names; /* (capacity) a run being gathered, or a slab of the table */
-    int64_t *spare; /* (capacity) for sorting, or the slab's index */
+    int64_t *names; /* (capacity) the run in progress, or a slab of the table */
+    int64_t *spare; /* (capacity) for sorting, or the index of the slab */
     int64_t capacity;
     int64_t num_names;               /* in `names` */
-    plim__id_spool_t runs[RUNS + 1]; /* the last is the one being merged to */
+    plim__id_spool_t runs[RUNS + 1]; /* the last one is the target of a merge */
     int num_runs;
     int heap[RUNS];
     int64_t heads[RUNS];
     int64_t slab_first; /* rank of the slab's first name */
-    int shift;          /* names agree in their bucket when they do above this bit */
+    int shift;          /* names with equal bits above this are in the same bucket */
 } relabel_t;
 
 static plim_status_t run_create(relabel_t *relabel, plim__id_spool_t *run)
@@ -63,7 +63,7 @@ static void heap_down(relabel_t *relabel, int at, int size)
     }
 }
 
-/* Replaces the run's head by its next name; false when it has none. */
+/* Reads the next name of a run. False at its end. */
 static plim_status_t next_head(relabel_t *relabel, int run, bool *more_out)
 {
     plim__ids_t *ids = &relabel->runs[run].ids;
@@ -73,7 +73,7 @@ static plim_status_t next_head(relabel_t *relabel, int run, bool *more_out)
     return PLIM_OK;
 }
 
-/* All runs become the first one, each name once. */
+/* Merges all runs into the first one, each name once. */
 static plim_status_t merge(relabel_t *relabel)
 {
     plim__id_spool_t *to = &relabel->runs[RUNS];
@@ -114,7 +114,7 @@ static plim_status_t merge(relabel_t *relabel)
     return PLIM_OK;
 }
 
-/* What was gathered becomes a run. */
+/* Sorts the gathered names into a run. */
 static plim_status_t end_run(relabel_t *relabel)
 {
     if (relabel->num_names == 0)
@@ -167,8 +167,8 @@ static plim_status_t write_names(relabel_t *relabel)
 }
 
 /*
- * The next slab of the table, and its index: spare[b] is the place of the first name in bucket b or
- * after, where names fall into about as many buckets as there are names, by their high bits.
+ * Reads the next slab of the table and makes its index: spare[b] is the position of the first name
+ * in bucket b or later. The high bits of names give the bucket; there are about as many as names.
  */
 static plim_status_t load_slab(relabel_t *relabel)
 {
@@ -189,7 +189,7 @@ static plim_status_t load_slab(relabel_t *relabel)
     return PLIM_OK;
 }
 
-/* The name's rank as -1 - rank, or the name when it is not in the slab. */
+/* -1 - rank, or the name when it is not in the slab. */
 static int64_t translate(const relabel_t *relabel, int64_t name)
 {
     if (name < relabel->names[0] || name > relabel->names[relabel->num_names - 1])
@@ -206,7 +206,7 @@ static int64_t translate(const relabel_t *relabel, int64_t name)
     return -1 - (relabel->slab_first + low);
 }
 
-/* Passes all ends by the slab; after the last slab ranks become what they are. */
+/* Translates all ends with the slab; after the last slab converts to ranks. */
 static plim_status_t translate_ends(relabel_t *relabel, plim__id_spool_t *ends, bool last)
 {
     plim__import_t *import = relabel->import;
@@ -237,7 +237,7 @@ static plim_status_t relabel_run(relabel_t *relabel)
     PLIM_TRY(gather(relabel, &import->destinations));
     PLIM_TRY(end_run(relabel));
     if (relabel->num_runs == 0)
-        return plim__fail(PLIM_ERR_DATA, "%s: holds no edges, so there are no nodes",
+        return plim__fail(PLIM_ERR_DATA, "%s has no edges, so there are no nodes",
                           import->options->source);
     if (relabel->num_runs > 1)
         PLIM_TRY(merge(relabel));

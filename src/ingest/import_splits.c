@@ -1,4 +1,4 @@
-/* Splits: ids of nodes or of graphs, in the order the source has them; and offsets of graphs. */
+/* Splits: ids of nodes or graphs in the order of the source. And offsets of graphs. */
 #include "ingest/import.h"
 
 #include "base/check.h"
@@ -12,7 +12,7 @@
 
 static const char *const names[3] = {"train", "valid", "test"};
 
-/* The most ids of a text, which does not say how many it has; their checksums take 64 KiB. */
+/* Most ids in a text, whose number is unknown; their checksums take 64 KiB. */
 #define IDS_MAX ((int64_t)1 << 36)
 
 static plim_status_t begin(plim__import_t *import, int split, const char *from, int64_t most,
@@ -20,8 +20,9 @@ static plim_status_t begin(plim__import_t *import, int split, const char *from, 
 {
     int64_t shape[1] = {-1};
     if (import->splits[split].done)
-        return plim__fail(PLIM_ERR_DATA, "%s: the %s split was read before, from %s; keep one",
-                          from, names[split], import->splits[split].from);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: the %s split was already read from %s; keep one of them", from,
+                          names[split], import->splits[split].from);
     import->splits[split].done = true;
     import->splits[split].most = import->splits[split].last = -1;
     (void)snprintf(import->splits[split].from, sizeof import->splits[split].from, "%s", from);
@@ -30,7 +31,7 @@ static plim_status_t begin(plim__import_t *import, int split, const char *from, 
                              import->buffer, column_out);
 }
 
-/* Remembers the greatest id: how many nodes there are may be known only later. */
+/* Keeps the maximum id: the number of nodes may be known only later. */
 static plim_status_t put(plim__import_t *import, int split, plim__column_t *column,
                          const int64_t *ids, int64_t count, int64_t position)
 {
@@ -51,8 +52,7 @@ static plim_status_t put(plim__import_t *import, int split, plim__column_t *colu
 }
 
 /*
- * A list of ids holds each once, so one whose first three entries are 0 or 1 is none: it is a mask,
- * or wrong.
+ * A list of ids has each id once. If its first three entries are 0 or 1, it is a mask or wrong.
  */
 static bool begins_as_mask(const int64_t *values, int64_t count)
 {
@@ -62,7 +62,7 @@ static bool begins_as_mask(const int64_t *values, int64_t count)
     return true;
 }
 
-/* Entries of a mask, of which the first has that position, become the ids of those that are set. */
+/* Converts entries of a mask, the first at `position`, to the ids of those that are set. */
 static plim_status_t choose(const char *name, int64_t *values, int64_t count, int64_t position,
                             int64_t *chosen_out)
 {
@@ -71,8 +71,8 @@ static plim_status_t choose(const char *name, int64_t *values, int64_t count, in
         if (values[i] != 0 && values[i] != 1)
             return plim__fail(PLIM_ERR_DATA,
                               "%s: entry %" PRId64 " is %" PRId64
-                              ", but this is a mask, by its name or its first entries, and holds 0 "
-                              "and 1; name a list of ids train_idx, each id once",
+                              ", but by its name or first entries it is a mask of 0 and 1; name a "
+                              "list of ids train_idx, with each id once",
                               name, position + i, values[i]);
         if (values[i] == 1)
             values[chosen++] = position + i;
@@ -81,25 +81,26 @@ static plim_status_t choose(const char *name, int64_t *values, int64_t count, in
     return PLIM_OK;
 }
 
-/* A mask has an entry for each node or graph; one that only looks like a mask must agree. */
+/* A mask has an entry for each node or graph; this also confirms a guess. */
 static plim_status_t settle_mask(plim__import_t *import, const plim__ids_t *ids, bool guessed,
                                  int64_t chosen)
 {
     const bool graphs = import->graphs.value >= 0;
     plim__agreed_t *items = graphs ? &import->graphs : &import->nodes;
     if (guessed && items->value >= 0 && items->value != ids->position)
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: its %" PRId64 " entries begin with 0 and 1 again and again: it is "
-                          "neither a list of ids, which holds each once, nor a mask, which has an "
-                          "entry for each of the %" PRId64 " %s",
-                          ids->name, ids->position, items->value, graphs ? "graphs" : "nodes");
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: its %" PRId64 " entries begin with repeated 0 and 1, so it is neither a "
+            "list of ids, with each id once, nor a mask, with an entry for each of the "
+            "%" PRId64 " %s",
+            ids->name, ids->position, items->value, graphs ? "graphs" : "nodes");
     plim__log(import->job, guessed ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
-              "%s: taken for a mask%s: %" PRId64 " of %" PRId64 " are chosen", ids->name,
+              "%s is a mask%s: %" PRId64 " of %" PRId64 " are chosen", ids->name,
               guessed ? ", since its entries are 0 and 1" : "", chosen, ids->position);
     return plim__import_agree(items, graphs ? "graphs" : "nodes", ids->position, ids->name);
 }
 
-/* Ids, or a mask: ids are the places where it is 1. At most `most` entries. */
+/* Reads ids, or a mask, whose ids are the positions of 1. At most `most` entries. */
 static plim_status_t split_values(plim__import_t *import, int split, plim__ids_t *ids, int64_t most,
                                   bool mask)
 {
@@ -112,9 +113,7 @@ static plim_status_t split_values(plim__import_t *import, int split, plim__ids_t
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids->read(ids, piece, PLIM__ID_PIECE, &got));
         if (ids->position > most)
-            return plim__fail(PLIM_ERR_DATA,
-                              "%s: more than %" PRId64 " ids, which no split can have", ids->name,
-                              most);
+            return plim__fail(PLIM_ERR_DATA, "%s has more than %" PRId64 " ids", ids->name, most);
         if (position == 0 && !mask)
             mask = guessed = begins_as_mask(piece, got);
         count = got;
@@ -129,7 +128,7 @@ static plim_status_t split_values(plim__import_t *import, int split, plim__ids_t
     return plim__column_close(column);
 }
 
-/* Whether a file or array is named as a mask, such as train_mask.npy. */
+/* Whether the name says that it is a mask, such as train_mask.npy. */
 static bool named_mask(const char *name)
 {
     const char *slash = strrchr(name, '/');
@@ -146,7 +145,7 @@ plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__st
 {
     plim__ids_npy_t ids;
     if (npy->num_dims < 1 || npy->count != npy->shape[0] || npy->count > INT64_MAX / 16)
-        return plim__fail(PLIM_ERR_DATA, "%s: a split is one column of ids, or a mask",
+        return plim__fail(PLIM_ERR_DATA, "%s: a split must be one column of ids, or a mask",
                           stream->name);
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, npy->count));
     PLIM_TRY(split_values(import, split, &ids.ids, npy->count,

@@ -1,7 +1,7 @@
 /*
- * A text of edges: two whole numbers a line, separated by commas, tabs or spaces, more columns
- * ignored; '#' and '%' begin comments, a first line of headings is passed over; gzip or zstd.
- * Without --nodes the greatest id says how many nodes there are; with --relabel ids are names.
+ * A text of edges: two integers a line, separated by commas, tabs or spaces; further columns are
+ * ignored. '#' and '%' begin comments; a heading is skipped; gzip or zstd. Without --nodes the
+ * maximum id gives the number of nodes; with --relabel ids are names.
  */
 #include "ingest/import.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* How many edges there are is known when all were read; then it is planned again. */
+/* The number of edges is known after reading all; then the import is planned again. */
 static plim_status_t plan(plim__import_t *import, bool compressed)
 {
     int64_t bytes = plim__files_size(import->options->source);

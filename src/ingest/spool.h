@@ -1,7 +1,6 @@
 /*
- * Bytes put spool on a nameless temporary file: written from front to back, then read from front to
- * back, as often as wanted. On the last reading the space is given back to the disk behind the
- * reader, so that what is made of the bytes meanwhile takes their place.
+ * A spool: a nameless temporary file, written front to back and then read front to back any number
+ * of times. The last reading frees the disk space behind it, for the data made from the bytes.
  *
  *     write … write → rewind(keep) → read … → rewind(consume) → read … → destroy
  */

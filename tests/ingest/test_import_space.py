@@ -50,7 +50,7 @@ def test_target_too_small(tmp_path, kind):
     with small_disk(tmp_path / 'large', '64m') as disk:
         done = im.run('import', source, disk / 'out')
         assert done.returncode == 0
-        assert 'counts as memory' in done.stderr
+        assert 'count as memory' in done.stderr
 
 
 def test_a_target_in_memory_must_fit_under_the_line(tmp_path):
