@@ -139,7 +139,7 @@ static void measure_rest(bench_t *bench, int rounds)
     x.rows = dy.rows = 1;
     for (int round = 0; round < rounds; round++) {
         int64_t start = plim__clock_ns();
-        plim__dense_set_weight(bench->dense, bench->team, 0, bench->shape->in, bench->weight);
+        plim__dense_set_weight(bench->dense, 0, bench->shape->in, bench->weight);
         plim__dense_forward(bench->dense, bench->team, &x, bench->y);
         if (bench->shape->input_gradient)
             plim__dense_backward_input(bench->dense, bench->team, &dy, bench->dx);
@@ -177,7 +177,7 @@ static void run(plim_ledger_t *ledger, const shape_t *shape, plim__element_t ele
     bench.dx = zeros(plim__matrix_bytes(shape->rows, shape->in, PLIM__F32));
     bench.weight = zeros(weight);
     bench.gradient = zeros(weight);
-    plim__dense_set_weight(bench.dense, bench.team, 0, shape->in, bench.weight);
+    plim__dense_set_weight(bench.dense, 0, shape->in, bench.weight);
     if (shape->rows < 4096)
         rounds *= 100;
     for (int kind = 0; kind < 3; kind++)
@@ -201,11 +201,9 @@ int main(int argc, char **argv)
     const int rounds = argc > 2 ? atoi(argv[2]) : 10;
     plim_job_t job = {.threads = most};
     check(bench_job_make(PLIM_LINE_NONE, &job));
-    check(plim__dense_library_begin(job.ledger));
     for (int element = PLIM__F32; element <= PLIM__BF16; element++)
         for (int threads = 1; threads <= most; threads++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
                 run(job.ledger, &shapes[i], (plim__element_t)element, threads, rounds);
-    plim__dense_library_end(job.ledger);
     return 0;
 }

@@ -80,10 +80,11 @@ typedef struct plim_job_params {
 typedef struct plim_job plim_job_t;
 
 /*
- * Makes a job. Its first account, "process", is what this process costs already and will cost:
- * code, libraries, stacks, the kernel's own pages, the page tables of all it may touch. Where other
- * processes of the same control group hold so much that the line cannot be reached, that is an
- * account as well, "other processes", as it stands now. PLIM_ERR_BUDGET when these alone are past
+ * Makes a job. Its first accounts are "process", what this process has in memory already;
+ * "reserve", for all that the library does not allocate itself (heaps and code of other libraries,
+ * page tables, other kernel charges): 3 % of the line, at least 32 MiB and 1 MiB for each thread,
+ * at most 2 GiB; and, where other processes of the same control group hold so much that the line
+ * cannot be reached, "other processes", as it stands now. PLIM_ERR_BUDGET when these alone are past
  * the line; PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params of no size. Memory: 52 KiB.
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
@@ -98,8 +99,7 @@ PLIM_API void plim_job_release(const plim_job_t *job);
  */
 PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
 
-/* The line, the bytes reserved now, and the most ever reserved but at most the line; -1 in a
- * forked child. Any thread. */
+/* The line, the bytes reserved now, and the most ever reserved; -1 in a forked child. Any thread. */
 PLIM_API int64_t plim_job_line(const plim_job_t *job);
 PLIM_API int64_t plim_job_reserved(const plim_job_t *job);
 PLIM_API int64_t plim_job_peak(const plim_job_t *job);

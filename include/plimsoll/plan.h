@@ -69,15 +69,14 @@ PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
 /*
  * Fits a loader for the recipe under the ledger's line; params may be NULL: none. Steps down by
  * itself through choices that keep the batches: rows from disk, lists from disk, smaller windows
- * and caches, fewer and smaller slots; last, code gives way (spare). PLIM_ERR_BUDGET, with the
- * least line that would do, when nothing fits; PLIM_ERR_USAGE for a recipe that the dataset cannot
- * serve. Whether it fits, and the least line, follow from dataset.json (of many graphs, also from
- * the largest one's size); where sizes would have to be guessed, neighbourhoods of some seeds are
- * drawn to know them: a second or two of reading, once for a dataset and a recipe, for what they
- * came to is kept in the user's cache ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll).
- * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. The same arguments, the same plan,
- * up to the MiB that the process takes; where rows of this recipe are packed in params->scratch, as
- * when they were packed. Peak memory: below the line.
+ * and caches, fewer and smaller slots. PLIM_ERR_BUDGET, with the minimum line, when nothing fits;
+ * PLIM_ERR_USAGE for a recipe that the dataset cannot serve. Whether it fits, and the minimum line,
+ * follow from dataset.json (of many graphs, also from the largest one's size); where sizes would
+ * have to be guessed, neighbourhoods of some seeds are drawn to know them: a second or two of
+ * reading, once for a dataset and a recipe, for what they came to is kept in the user's cache
+ * ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll). PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_NOMEM,
+ * PLIM_ERR_STOPPED. The process counts as at least 24 MiB: a smaller one gets the same plan each
+ * time. Peak memory: below the line.
  */
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_plan_params_t *params,

@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define MAGIC "plimhot2"
+#define MAGIC "plimhot3"
 
 _Static_assert(PLIM__BULK_CHUNK == PLIM__DROPPABLE_CHUNK, "a checksum covers what is read at once");
 
@@ -21,7 +21,6 @@ typedef struct header {
     char magic[8];
     plim__packed_rows_identity_t identity;
     uint64_t table_hash;  /* of the chunks' checksums */
-    uint64_t held;        /* as in the params: for the next plan, and nothing here */
     uint64_t header_hash; /* of all before it */
 } header_t;
 
@@ -38,7 +37,6 @@ static header_t make_header(const plim__packed_rows_t *packed)
     header.identity = packed->identity;
     header.table_hash = XXH3_64bits(packed->checksums,
                                     (size_t)packed->memory->num_chunks * sizeof *packed->checksums);
-    header.held = (uint64_t)packed->held;
     header.header_hash = hash_of_header(&header);
     return header;
 }
@@ -112,23 +110,6 @@ static const char *why_not(plim__packed_rows_t *packed, const plim__file_t *file
                            plim__packed_rows_table(packed->memory->bytes)) != PLIM_OK)
         return "cannot be read";
     return header.table_hash != make_header(packed).table_hash ? "is damaged at its end" : NULL;
-}
-
-int64_t plim__rows_packed_held(const plim_dataset_t *dataset, const char *scratch, uint64_t key)
-{
-    const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
-    char path[PATH_MAX];
-    header_t header = {.held = 0};
-    plim__file_t file;
-    if (!make_path(scratch, fingerprint, key, path) || access(path, F_OK) != 0 ||
-        plim__file_open(path, PLIM__FILE_READ, false, &file) != PLIM_OK)
-        return 0;
-    const bool good = why_not_ours(&file) == NULL && file.size >= (int64_t)sizeof header &&
-                      plim__file_read_at(&file, 0, &header, sizeof header) == PLIM_OK &&
-                      memcmp(header.magic, MAGIC, sizeof header.magic) == 0 &&
-                      header.header_hash == hash_of_header(&header) && header.held <= INT64_MAX;
-    plim__file_close(&file);
-    return good ? (int64_t)header.held : 0;
 }
 
 static plim_status_t take_chunk(void *context, int64_t at, void *data, size_t size)

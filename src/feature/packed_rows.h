@@ -30,7 +30,6 @@ typedef struct plim__packed_rows {
     const plim_job_t *job;
     plim__droppable_t *memory; /* of the cache */
     plim__packed_rows_identity_t identity;
-    int64_t held;
     uint64_t *checksums; /* (chunks), in whole pages */
     char scratch[PATH_MAX];
     char path[PATH_MAX];

@@ -326,7 +326,6 @@ static plim_status_t identify(plim__row_cache_t *cache, const plim_dataset_t *da
     packed->file.fd = -1;
     packed->job = &cache->job;
     packed->memory = &cache->memory;
-    packed->held = params->held;
     if (params->all)
         return PLIM_OK;
     packed->identity = (plim__packed_rows_identity_t){

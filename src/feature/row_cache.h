@@ -37,7 +37,6 @@ typedef struct plim__row_cache_params {
     int64_t most;        /* the first so many of them */
     const char *scratch; /* see plim__rows_disk_params_t */
     uint64_t key;
-    int64_t held;
     const plim__row_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
     int num_fillers;
 } plim__row_cache_params_t;

@@ -66,7 +66,6 @@ typedef struct plim__rows_disk_params {
     size_t cache_bytes;
     const char *scratch; /* where the packed hot rows are kept for the next start; NULL: nowhere */
     uint64_t cache_key;  /* names what they are kept for: one file each, of the last choice */
-    int64_t held;        /* kept in that file: see plim__rows_packed_held */
 } plim__rows_disk_params_t;
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -81,13 +80,6 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 
 /* Bytes on disk of the packed file of so many bytes of hot rows, or of all there are. */
 int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes);
-
-/*
- * What the plan took as held by the process when the packed rows of that key were chosen; 0 when
- * there are none. A process differs by some pages from start to start: whoever reckons with the
- * same figure makes the same choice, and finds its rows there.
- */
-int64_t plim__rows_packed_held(const plim_dataset_t *dataset, const char *scratch, uint64_t key);
 
 /*
  * What follows is harmless for a source of another kind, which has no cache. The memory of the

@@ -111,7 +111,6 @@ static plim__row_cache_params_t cache_params(const plim__row_form_t *form,
                                       .most = most,
                                       .scratch = params->all ? NULL : params->scratch,
                                       .key = params->cache_key,
-                                      .held = params->held,
                                       .num_fillers = params->workers};
 }
 

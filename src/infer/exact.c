@@ -315,9 +315,9 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     const int64_t all =
         plim__add_saturating_i64(plim__ledger_reserved(job->ledger),
                                  minimum < (size_t)INT64_MAX ? (int64_t)minimum : INT64_MAX);
-    if (plim__ledger_line(job->ledger) < plim__ledger_lowest(all, plim__ledger_spare(job->ledger)))
-        return plim__ledger_refuse_spare(job->ledger, plim__dataset_path(dataset),
-                                         "exact evaluation", minimum);
+    if (plim__ledger_line(job->ledger) < all)
+        return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
+                                   minimum);
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(create(job, dataset, params, offsets, &exact));
     plim_status_t status = evaluate(exact, nodes, count, take, context);

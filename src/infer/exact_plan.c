@@ -489,14 +489,13 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     return true;
 }
 
-/* `available` bytes are left for the layers. Page tables are reserved for a full line. */
+/* `available` bytes are left for the layers. The reserve on the ledger is that of a full line. */
 static void log_plan(const plim__exact_t *exact, int64_t available, const fit_t *fit)
 {
     const int64_t line = plim__ledger_line(exact->job->ledger);
-    const int64_t full = line - available + fit->held;
-    const int64_t total = full - plim__footprint_growth(line) + plim__footprint_growth(full);
-    if (total > line)
-        plim__footprint_log_code(exact->job, total);
+    const int64_t used =
+        line - available + fit->held - plim__ledger_reserve_bytes(exact->job->ledger);
+    const int64_t total = plim__footprint_minimum(used, plim__job_threads(exact->job));
     char most[PLIM__SIZE_TEXT], limit[PLIM__SIZE_TEXT], bytes[PLIM__SIZE_TEXT], disk[64] = "";
     if (fit->disk > 0)
         (void)snprintf(disk, sizeof disk, ", and %s on disk between layers",
@@ -526,7 +525,6 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
     const int64_t reorder = (int64_t)reorder_bytes(exact->job, exact->sizes.piece_rows, last->out);
     const int64_t available = plim__ledger_available(exact->job->ledger) - reorder;
-    const int64_t most = available + plim__ledger_spare(exact->job->ledger);
     const char *scratch = exact->params->scratch;
     plim__file_system_t system;
     fit_t fit;
@@ -545,16 +543,12 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         work.edges[i] = exact->sets[i].edges;
     }
     const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
-    bool fits =
+    const bool fits =
         exact->params->most_bytes > 0 && planned < available && fit_layers(&work, planned, &fit);
-    /* Where the layers need more, code gives way, and no more than needed. */
-    for (int64_t bytes = available; !fits; bytes = fit.needed) {
-        fits = fit_layers(&work, bytes, &fit);
-        if (!fits && (fit.needed > most || fit.needed <= bytes))
-            return plim__ledger_refuse_spare(exact->job->ledger, plim__dataset_path(exact->dataset),
-                                             "exact evaluation",
-                                             (size_t)plim__add_saturating_i64(fit.needed, reorder));
-    }
+    if (!fits && !fit_layers(&work, available, &fit))
+        return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
+                                   "exact evaluation",
+                                   (size_t)plim__add_saturating_i64(fit.needed, reorder));
     log_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];

@@ -86,14 +86,6 @@ static void enter(plim__load_plan_t *plan, const char *name, size_t bytes)
     plan->total += account->bytes;
 }
 
-/* What the process holds already, less what grows with the line: the plan knows how full it gets.
- */
-static int64_t held_bytes(const plim_job_t *job)
-{
-    return plim__ledger_reserved(job->ledger) -
-           plim__footprint_growth(plim__ledger_line(job->ledger));
-}
-
 /* The accounts of one way of doing it under the plan's line; their sum is the plan's total. */
 static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in_memory, int depth,
                    plim__load_plan_t *plan)
@@ -102,9 +94,10 @@ static void reckon(const plim_job_t *job, const plim_dataset_t *dataset, bool in
     plan->rows_in_memory = in_memory;
     plan->io_depth = in_memory ? 1 : depth;
     plan->num_accounts = 0;
-    enter(plan, "process", 0);
-    plan->accounts[0].bytes = held_bytes(job) + plim__footprint_growth(plan->line);
-    plan->total = plan->accounts[0].bytes;
+    plan->total = 0;
+    enter(plan, "process",
+          (size_t)(plim__ledger_reserved(job->ledger) - plim__ledger_reserve_bytes(job->ledger)));
+    enter(plan, "reserve", (size_t)plim__footprint_reserve(plan->line, plim__job_threads(job)));
     enter(plan, "slots", bench_bytes(job, info, plan->recipe.batch_size, plan->recipe.row_type));
     enter(plan, "thread stacks", (size_t)plan->workers * PLIM__STACK_BYTES);
     plim__rows_disk_params_t params = disk_params(plan);
@@ -182,9 +175,6 @@ plim_status_t plim__bench_gather_plan(const plim_job_t *job, const plim_dataset_
     const int64_t least = minimum_line(job, dataset, wishes, &plan);
     if (!fits)
         return refuse(path, line, least);
-    const int64_t unused = plim__footprint_growth(line) - plim__footprint_growth(plan.total);
-    plan.accounts[0].bytes -= unused;
-    plan.total -= unused;
     plan.minimum = least;
     *plan_out = plan;
     return PLIM_OK;

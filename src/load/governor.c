@@ -2,65 +2,73 @@
 
 #include "base/check.h"
 
+#include <plimsoll/job.h>
+
 #define SECOND ((int64_t)1000000000)
-#define SETTLE (SECOND / 2)      /* less room must last so long … */
-#define SETTLE_MOST (2 * SECOND) /* … and longer while it still becomes less, up to this */
-#define CALM (3 * SECOND)        /* more room must last so long */
-#define CALM_MOST (60 * SECOND)
+#define SHORTAGE (SECOND / 2) /* less room must last so long */
+#define CALM (3 * SECOND)     /* more room must last so long */
+#define CALM_MAX (60 * SECOND)
 #define SOON (60 * SECOND) /* shrinking so soon after growing makes growing slower */
-#define STEP_MIN ((int64_t)8 << 20)
-#define STEP_PART 32
+#define DEAD_PART 4        /* of the reserve: smaller differences change nothing */
 
-static int64_t step_of(const plim__governor_t *governor)
+void plim__governor_start(plim__governor_t *governor, int64_t line, int64_t reserve, int64_t cache)
 {
-    return plim__max_i64(governor->total / STEP_PART, STEP_MIN);
+    *governor = (plim__governor_t){.line = line,
+                                   .reserve = reserve,
+                                   .cache = cache,
+                                   .target = cache,
+                                   .low_since = -1,
+                                   .high = -1,
+                                   .calm = CALM};
 }
 
-void plim__governor_start(plim__governor_t *governor, int64_t total, int64_t cache)
+/* The bound that counts: the line is one as well. */
+static plim__headroom_bound_t bounded(const plim__governor_t *governor,
+                                      const plim__headroom_bound_t *bound)
 {
-    *governor = (plim__governor_t){
-        .total = total, .cache = cache, .target = cache, .low = -1, .high = -1, .calm = CALM};
+    plim__headroom_bound_t least = *bound;
+    if (governor->line < bound->bytes) {
+        least.bytes = least.limit = governor->line;
+        least.others = 0;
+        least.file = "the memory line";
+    }
+    return least;
 }
 
-/* What the cache should be with so much room: whole, or a number of steps. Less than a step is no
- * reason to do anything: counters of several processors agree no better. */
-static int64_t wanted_with(const plim__governor_t *governor, int64_t room)
+static int64_t wanted_by(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
-    const int64_t step = step_of(governor);
-    const int64_t missing = room < governor->total ? governor->total - room : 0;
-    if (missing <= step)
+    if (bound->bytes == PLIM_LINE_NONE)
         return governor->cache;
-    return plim__max_i64(governor->cache - missing, 0) / step * step;
+    const int64_t left = bound->bytes - governor->reserve - bound->fixed;
+    return plim__min_i64(plim__max_i64(left, 0), governor->cache);
 }
 
 static bool change(plim__governor_t *governor, int64_t target, bool tight,
-                   const plim__room_sight_t *sight)
+                   const plim__headroom_bound_t *bound)
 {
     governor->target = target;
     governor->tight = tight;
-    governor->sight = *sight;
-    governor->low = governor->high = -1;
+    governor->bound = *bound;
+    governor->low_since = governor->high = -1;
     governor->changes++;
     return true;
 }
 
 static bool shrink(plim__governor_t *governor, int64_t now, int64_t wanted, bool tight,
-                   const plim__room_sight_t *sight)
+                   const plim__headroom_bound_t *bound)
 {
-    if (governor->low < 0)
+    if (governor->low_since < 0)
         governor->low_since = now;
-    const bool falling = governor->low < 0 || wanted < governor->low;
-    governor->low = wanted;
     /* Where the run may be killed there is no time to wait and see. */
-    if (tight == governor->tight && now - governor->low_since < (falling ? SETTLE_MOST : SETTLE))
+    if (tight == governor->tight && now - governor->low_since < SHORTAGE)
         return false;
     const bool soon = governor->grew_at > 0 && now - governor->grew_at < SOON;
-    governor->calm = soon ? plim__min_i64(2 * governor->calm, CALM_MOST) : CALM;
-    return change(governor, wanted, tight, sight);
+    governor->calm = soon ? plim__min_i64(2 * governor->calm, CALM_MAX) : CALM;
+    return change(governor, wanted, tight, bound);
 }
 
 static bool grow(plim__governor_t *governor, int64_t now, int64_t wanted,
-                 const plim__room_sight_t *sight)
+                 const plim__headroom_bound_t *bound)
 {
     if (governor->high < 0) {
         governor->high_since = now;
@@ -70,21 +78,36 @@ static bool grow(plim__governor_t *governor, int64_t now, int64_t wanted,
     if (now - governor->high_since < governor->calm)
         return false;
     governor->grew_at = now;
-    return change(governor, governor->high, false, sight);
+    return change(governor, governor->high, false, bound);
 }
 
-bool plim__governor_see(plim__governor_t *governor, int64_t now, const plim__room_sight_t *sight)
+bool plim__governor_see(plim__governor_t *governor, int64_t now,
+                        const plim__headroom_bound_t *bound)
 {
-    const int64_t kept = governor->total - governor->cache;
-    const int64_t wanted = wanted_with(governor, sight->bytes);
-    const bool tight = sight->bytes < kept - step_of(governor);
-    if (wanted < governor->target || (tight && !governor->tight)) {
+    const plim__headroom_bound_t least = bounded(governor, bound);
+    const int64_t dead = governor->reserve / DEAD_PART;
+    const int64_t wanted = wanted_by(governor, &least);
+    const bool tight = least.bytes < least.fixed;
+    if (wanted < governor->target - dead || (tight && !governor->tight)) {
         governor->high = -1;
-        return shrink(governor, now, wanted, tight || governor->tight, sight);
+        return shrink(governor, now, plim__min_i64(wanted, governor->target),
+                      tight || governor->tight, &least);
     }
-    governor->low = -1;
-    if (wanted > governor->target || (governor->tight && sight->bytes >= kept))
-        return grow(governor, now, wanted, sight);
+    governor->low_since = -1;
+    if (wanted > governor->target + dead ||
+        (wanted > governor->target && wanted == governor->cache) ||
+        (governor->tight && least.bytes - dead >= least.fixed))
+        return grow(governor, now, wanted, &least);
     governor->high = -1;
     return false;
+}
+
+bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_bound_t *bound)
+{
+    const plim__headroom_bound_t least = bounded(governor, bound);
+    const int64_t wanted = wanted_by(governor, &least);
+    const bool tight = least.bytes < least.fixed;
+    if (wanted == governor->target && tight == governor->tight)
+        return false;
+    return change(governor, wanted, tight, &least);
 }

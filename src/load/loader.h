@@ -104,10 +104,10 @@ struct plim_loader {
     plim__load_builder_t *builder; /* NULL unless params.windowed */
 
     plim__load_stream_t stream;
-    int64_t deliver;         /* the caller's: the ticket it takes next */
-    plim__slot_t *partial;   /* the caller's: a batch of which parts are still to come */
-    plim_load_stats_t stats; /* the caller's */
-    plim__room_t room;       /* the caller's, as what follows */
+    int64_t deliver;           /* the caller's: the ticket it takes next */
+    plim__slot_t *partial;     /* the caller's: a batch of which parts are still to come */
+    plim_load_stats_t stats;   /* the caller's */
+    plim__headroom_t headroom; /* the caller's, as what follows */
     plim__governor_t governor;
     int64_t next_look; /* of the governor: clock */
     int64_t cache_now; /* the target that the caches have */

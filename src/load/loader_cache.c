@@ -300,7 +300,6 @@ static plim_status_t open_rows(plim_loader_t *loader)
     if (!loader->params.with_rows)
         return PLIM_OK;
     params.cache_key = plim__load_cache_key(loader->info, &loader->plan.recipe);
-    params.held = loader->plan.held;
     if (loader->access.rows.count > 0)
         params.hot = &loader->access.rows;
     return plim__rows_disk_create(loader->asked, loader->dataset, &params, &loader->base.rows);

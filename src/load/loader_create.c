@@ -205,7 +205,7 @@ PLIM_API void plim_loader_destroy(plim_loader_t *loader)
     for (int i = 0; i < loader->plan.workers; i++)
         plim__blocks_destroy(loader->workers[i].blocks);
     plim__slots_destroy(loader->slots);
-    plim__room_close(&loader->room);
+    plim__headroom_close(&loader->headroom);
     plim__load_sources_close(loader);
     plim__seeds_destroy(loader->seeds);
     if (loader->threads_bytes > 0)

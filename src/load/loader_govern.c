@@ -1,4 +1,5 @@
-/* The loader's governor at work: it looks now and then, re-sizes the caches and says so. */
+/* The loader's governor at work: it reads the meter now and then, sets the caches' target, and logs
+ * what it changed. */
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/job.h"
@@ -38,18 +39,14 @@ static int64_t target_lists(const plim_loader_t *loader)
                      (double)governor->cache);
 }
 
-void plim__loader_part_of(plim_loader_t *loader, int64_t total_bytes)
-{
-    plim__governor_start(&loader->governor,
-                         total_bytes - plim__ledger_neighbours(loader->asked->ledger),
-                         kept_rows(loader) + kept_lists(loader));
-    loader->cache_now = loader->governor.cache;
-}
-
 void plim__load_govern_begin(plim_loader_t *loader)
 {
-    plim__room_open("", &loader->room);
-    plim__loader_part_of(loader, loader->plan.total);
+    plim_ledger_t *ledger = loader->asked->ledger;
+    plim__headroom_open("", &loader->headroom);
+    plim__governor_start(&loader->governor, plim__ledger_line(ledger),
+                         plim__ledger_reserve_bytes(ledger),
+                         kept_rows(loader) + kept_lists(loader));
+    loader->cache_now = loader->governor.cache;
 }
 
 const plim__governor_t *plim__loader_governor(const plim_loader_t *loader)
@@ -58,13 +55,13 @@ const plim__governor_t *plim__loader_governor(const plim_loader_t *loader)
 }
 
 /* "memory.max 1.2 GiB, of which others hold 300 MiB" */
-static const char *cause(const plim__room_sight_t *sight, char text_out[TEXT_BYTES])
+static const char *cause(const plim__headroom_bound_t *bound, char text_out[TEXT_BYTES])
 {
-    const char *file = sight->file != NULL ? sight->file : "memory of this machine";
+    const char *file = bound->file != NULL ? bound->file : "memory of this machine";
     char limit[PLIM__SIZE_TEXT], others[PLIM__SIZE_TEXT];
-    (void)plim__size_text(sight->limit, limit);
-    (void)plim__size_text(sight->others, others);
-    if (sight->others == 0)
+    (void)plim__size_text(bound->limit, limit);
+    (void)plim__size_text(bound->others, others);
+    if (bound->others == 0)
         (void)snprintf(text_out, TEXT_BYTES, "%s %s", file, limit);
     else
         (void)snprintf(text_out, TEXT_BYTES, "%s %s, of which others hold %s", file, limit, others);
@@ -92,21 +89,23 @@ static const char *kept_text(const plim_loader_t *loader, char text_out[TEXT_BYT
 static void log_change(const plim_loader_t *loader, const plim__governor_t *before)
 {
     const plim__governor_t *governor = &loader->governor;
-    char why[TEXT_BYTES], kept[TEXT_BYTES], room[PLIM__SIZE_TEXT], least[PLIM__SIZE_TEXT];
-    (void)cause(&governor->sight, why);
+    char why[TEXT_BYTES], kept[TEXT_BYTES], room[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
+    (void)cause(&governor->bound, why);
     (void)kept_text(loader, kept);
-    (void)plim__size_text(plim__max_i64(governor->sight.bytes, 0), room);
-    (void)plim__size_text(governor->total - governor->cache, least);
+    (void)plim__size_text(plim__max_i64(governor->bound.bytes, 0), room);
+    (void)plim__size_text(governor->bound.fixed, fixed);
     if (governor->tight && !before->tight)
         plim__log(loader->asked, PLIM_LOG_WARNING,
-                  "only %s can be held now (%s), and this run cannot do with less than %s: the "
+                  "only %s can be held now (%s), and this process holds %s besides its caches: the "
                   "kernel may end it; stop it (SIGTERM), and go on with a smaller --memory (a run "
                   "that trains saves now, and goes on with train --resume)",
-                  room, why, least);
+                  room, why, fixed);
     else if (governor->target < before->target)
-        plim__log(loader->asked, PLIM_LOG_INFO,
-                  "only %s can be held now (%s): kept in memory are %s; the result stays the same",
-                  room, why, kept);
+        plim__log(
+            loader->asked, PLIM_LOG_INFO,
+            "only %s can be held now (%s), and this process holds %s besides its caches: kept "
+            "in memory are %s; the result stays the same",
+            room, why, fixed, kept);
     else if (governor->cache > 0)
         plim__log(loader->asked, PLIM_LOG_INFO, "there is memory again: kept in memory are %s",
                   kept);
@@ -156,6 +155,18 @@ static bool must_squeeze(void)
     return atomic_load(&squeeze_countdown) > 0 && atomic_fetch_sub(&squeeze_countdown, 1) == 1;
 }
 
+/* Of memory that can be dropped, what is filled; none: 0. */
+static int64_t filled(const plim__droppable_t *memory)
+{
+    return memory != NULL ? (int64_t)plim__droppable_filled_bytes(memory) : 0;
+}
+
+int64_t plim__loader_cache_resident(const plim_loader_t *loader)
+{
+    return filled(plim__rows_disk_memory(loader->base.rows)) +
+           filled(plim__topology_disk_memory(loader->base.topology));
+}
+
 void plim__load_govern(plim_loader_t *loader)
 {
     if (must_squeeze()) {
@@ -163,16 +174,23 @@ void plim__load_govern(plim_loader_t *loader)
         return;
     }
     const int64_t now = plim__clock_ns();
-    plim__governor_t *governor = &loader->governor;
-    if (now < loader->next_look || governor->total <= 0)
+    const plim__governor_t before = loader->governor;
+    plim__headroom_bound_t bound;
+    if (now < loader->next_look)
         return;
     loader->next_look = now + LOOK_NS;
-    const plim__governor_t before = *governor;
-    plim__room_sight_t sight;
-    plim__room_look(&loader->room, governor->total - governor->cache, &sight);
-    if (plim__governor_see(governor, now, &sight)) {
-        plim__load_resize(loader, governor->target);
+    plim__headroom_read(&loader->headroom, plim__loader_cache_resident(loader), &bound);
+    if (plim__governor_see(&loader->governor, now, &bound)) {
+        plim__load_resize(loader, loader->governor.target);
         log_change(loader, &before);
     }
     refresh(loader);
+}
+
+void plim__loader_settle(plim_loader_t *loader)
+{
+    plim__headroom_bound_t bound;
+    plim__headroom_read(&loader->headroom, plim__loader_cache_resident(loader), &bound);
+    if (plim__governor_settle(&loader->governor, &bound))
+        plim__load_resize(loader, loader->governor.target);
 }

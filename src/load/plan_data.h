@@ -66,8 +66,6 @@ typedef struct plim__load_plan {
     size_t merge_distance;
     char scratch[512];          /* "" : none */
     int64_t scratch_bytes;      /* disk space that packed hot rows will take there, at most */
-    int64_t held;               /* taken as held before the loader, less what grows with the line */
-    int64_t spare;              /* code, which gives way where nothing fits otherwise */
     int64_t start;              /* of the loader's own, the most while it is made */
     plim__expectation_t expect; /* of loading alone */
     int64_t total;              /* memory in all, the process included */

@@ -107,27 +107,13 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 
-/*
- * Code among what is reserved, which the kernel takes back where memory is short, and reads again:
- * by so much may the line be exceeded. Plans count on it last, since it costs time.
- */
-int64_t plim__ledger_spare(plim_ledger_t *ledger);
-void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes); /* less, where negative */
+/* The account "reserve": what stands under the line for all that is not ours. */
+int64_t plim__ledger_reserve_bytes(const plim_ledger_t *ledger);
 
-/* The lowest line that does in place of `least`, of which `spare` may give way. */
-int64_t plim__ledger_lowest(int64_t least, int64_t spare);
-
-/* What other processes were found to hold below the line when the ledger was made. */
-int64_t plim__ledger_neighbours(const plim_ledger_t *ledger);
-
-/* PLIM_ERR_BUDGET that names the least line: `what` (of `source`) needs `bytes` more than is
+/* PLIM_ERR_BUDGET that names the minimum line: `what` (of `source`) needs `bytes` more than is
  * reserved now. */
 plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
                                   size_t bytes);
-
-/* The same for what would take the place of code: the least line is so much lower. */
-plim_status_t plim__ledger_refuse_spare(plim_ledger_t *ledger, const char *source, const char *what,
-                                        size_t bytes);
 
 /*
  * For tests: the n-th arena from now on fails with PLIM_ERR_NOMEM (n = 1 is the next one), and only

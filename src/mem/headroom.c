@@ -3,7 +3,73 @@
 #include "base/check.h"
 #include "mem/cgroup.h"
 
-#define STAT_BYTES 8192
+#include <unistd.h>
+
+#define TEXT_BYTES 8192
+
+static void open_group(const plim__cgroup_t *group, bool lowest, plim__headroom_group_t *opened)
+{
+    const char *file;
+    opened->version = group->version;
+    opened->lowest = lowest;
+    opened->statistics = plim__cgroup_open(group, "memory.stat");
+    for (int i = 0; i < 2; i++) {
+        file = plim__cgroup_memory_file(group->version, i);
+        opened->limits[i] = file != NULL ? plim__cgroup_open(group, file) : -1;
+    }
+}
+
+void plim__headroom_open(const char *root, plim__headroom_t *headroom_out)
+{
+    plim__headroom_t headroom = {.root = root};
+    headroom.status = plim__kernel_open(root, "/proc/self/status");
+    headroom.host = plim__kernel_open(root, "/proc/meminfo");
+    for (int version = 1; version <= 2; version++) {
+        plim__cgroup_t group;
+        bool lowest = true;
+        if (!plim__cgroup_find(root, version, "memory", &group))
+            continue;
+        do {
+            if (headroom.num_groups == PLIM__HEADROOM_GROUPS)
+                break;
+            open_group(&group, lowest, &headroom.groups[headroom.num_groups++]);
+            lowest = false;
+        } while (plim__cgroup_up(&group));
+    }
+    *headroom_out = headroom;
+}
+
+static void close_file(int file)
+{
+    if (file >= 0)
+        (void)close(file);
+}
+
+void plim__headroom_close(plim__headroom_t *headroom)
+{
+    if (headroom->root == NULL)
+        return;
+    for (int i = 0; i < headroom->num_groups; i++) {
+        close_file(headroom->groups[i].statistics);
+        close_file(headroom->groups[i].limits[0]);
+        close_file(headroom->groups[i].limits[1]);
+    }
+    close_file(headroom->status);
+    close_file(headroom->host);
+    headroom->root = NULL;
+}
+
+/* The whole of a file as it is now; false when there is none, or (then all is opened again: this
+ * process may have been moved to another group) it cannot be read any more. */
+static bool read_text(plim__headroom_t *headroom, int file, char text_out[TEXT_BYTES])
+{
+    if (file < 0)
+        return false;
+    const ssize_t size = pread(file, text_out, TEXT_BYTES - 1, 0);
+    headroom->failed |= size < 0;
+    text_out[size > 0 ? size : 0] = '\0';
+    return size > 0;
+}
 
 static int64_t field(const char *text, const char *key)
 {
@@ -11,10 +77,90 @@ static int64_t field(const char *text, const char *key)
     return plim__kernel_field(text, key, &value) ? value : 0;
 }
 
+/* The group's limit and its name; INT64_MAX without. */
+static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t *group,
+                        const char **file_out)
+{
+    char text[TEXT_BYTES];
+    int64_t limit = INT64_MAX, bytes;
+    for (int i = 0; i < 2; i++)
+        if (read_text(headroom, group->limits[i], text) && plim__kernel_number(text, &bytes) &&
+            bytes > 0 && bytes < (int64_t)1 << 62 && bytes < limit) {
+            limit = bytes;
+            *file_out = plim__cgroup_memory_file(group->version, i);
+        }
+    return limit;
+}
+
+static void look_at_group(plim__headroom_t *headroom, const plim__headroom_group_t *group,
+                          int64_t own, plim__headroom_bound_t *least)
+{
+    char text[TEXT_BYTES];
+    const char *file = NULL;
+    int64_t limit = limit_of(headroom, group, &file), hidden;
+    const bool tells_hidden = group->version == 1 && group->lowest;
+    if ((limit == INT64_MAX && !tells_hidden) || !read_text(headroom, group->statistics, text))
+        return;
+    /* Of groups above that a container does not see; who else is in them is not known. */
+    if (tells_hidden && plim__kernel_field(text, "hierarchical_memory_limit", &hidden) &&
+        hidden > 0 && hidden < (int64_t)1 << 62 && hidden < limit) {
+        limit = hidden;
+        file = "hierarchical_memory_limit";
+    }
+    if (limit == INT64_MAX)
+        return;
+    const int64_t others = plim__max_i64(0, plim__cgroup_unreclaimable(group->version, text) - own);
+    if (limit - others < least->bytes)
+        *least = (plim__headroom_bound_t){
+            .bytes = limit - others, .limit = limit, .others = others, .file = file};
+}
+
+static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headroom_bound_t *least)
+{
+    char text[TEXT_BYTES];
+    int64_t available, whole, bytes;
+    if (!read_text(headroom, headroom->host, text) ||
+        !plim__kernel_field(text, "MemAvailable", &available) ||
+        !plim__kernel_field(text, "MemTotal", &whole) || available > whole ||
+        whole >= INT64_MAX >> 10 || !plim__add_i64(available << 10, fixed, &bytes))
+        return;
+    if (bytes < least->bytes)
+        *least = (plim__headroom_bound_t){.bytes = bytes,
+                                          .limit = whole << 10,
+                                          .others = plim__max_i64(0, (whole << 10) - bytes)};
+}
+
+/* Bytes of a field in KiB. */
+static int64_t bytes_of(const char *text, const char *key)
+{
+    const int64_t kib = field(text, key);
+    return kib < INT64_MAX >> 10 ? kib << 10 : 0;
+}
+
+void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
+                         plim__headroom_bound_t *bound_out)
+{
+    char text[TEXT_BYTES] = "";
+    plim__headroom_bound_t least = {.bytes = INT64_MAX, .limit = INT64_MAX};
+    if (headroom->failed) {
+        const char *root = headroom->root;
+        plim__headroom_close(headroom);
+        plim__headroom_open(root, headroom);
+    }
+    (void)read_text(headroom, headroom->status, text);
+    const int64_t own = bytes_of(text, "RssAnon") + bytes_of(text, "RssShmem");
+    const int64_t fixed = plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0);
+    for (int i = 0; i < headroom->num_groups; i++)
+        look_at_group(headroom, &headroom->groups[i], own, &least);
+    look_at_host(headroom, fixed, &least);
+    least.fixed = fixed;
+    *bound_out = least;
+}
+
 /* Page cache of the group and all below it that could be dropped without writing: no tmpfs. */
 static int64_t clean_cache(const plim__cgroup_t *group)
 {
-    char text[STAT_BYTES];
+    char text[TEXT_BYTES];
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) <= 0)
         return 0;
     int64_t clean = group->version == 1
@@ -41,7 +187,7 @@ static int64_t group_room(const plim__cgroup_t *group)
 
 int64_t plim__headroom(const char *root)
 {
-    char text[STAT_BYTES];
+    char text[TEXT_BYTES];
     int64_t room = INT64_MAX, kib;
     for (int version = 1; version <= 2; version++) {
         plim__cgroup_t group;

@@ -23,8 +23,8 @@ PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job
     plim_ledger_t *ledger;
     plim__arena_t arena;
     PLIM_TRY(plim__params_take(params, "plim_job_params_t", &known, sizeof known));
-    PLIM_TRY(known.plan_only ? plim__ledger_create_endless(known.line, &ledger)
-                             : plim__ledger_create(known.line, &ledger));
+    PLIM_TRY(known.plan_only ? plim__ledger_create_endless(known.line, known.threads, &ledger)
+                             : plim__ledger_create(known.line, known.threads, &ledger));
     plim_status_t status =
         plim__arena_create(ledger, "job", plim__arena_piece(1, sizeof(whole_job_t), 1), &arena);
     if (status != PLIM_OK) {

@@ -1,12 +1,11 @@
 /* Named accounts under one line. The sum of `reserved` over the accounts is the ledger's, always.
- * Code is reserved in full, but where memory is short other things take its place. */
+ */
 #include "mem/ledger.h"
 
 #include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
-#include "mem/libraries.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>
@@ -15,25 +14,27 @@
 
 #define MIB ((int64_t)1 << 20)
 
-/* Under less than this a process that lacks some of its code does not get on: under 7.8 MiB a run
- * of a second took a minute. */
-#define RUNS_BYTES (10 * MIB)
+static plim_status_t enter_first(plim_ledger_t *ledger, const char *name, int64_t bytes)
+{
+    int account;
+    return bytes > 0 ? plim__ledger_reserve(ledger, name, (size_t)bytes, &account) : PLIM_OK;
+}
 
-static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_t **ledger_out)
+static plim_status_t create(int64_t line_bytes, int threads, int64_t neighbours,
+                            plim_ledger_t **ledger_out)
 {
     plim_ledger_t *ledger = plim__map_own(sizeof *ledger);
     if (ledger == MAP_FAILED)
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the ledger itself");
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = line_bytes;
-    ledger->neighbours = neighbours;
-    ledger->spare = plim__libraries_spare();
-    int account;
-    plim_status_t status = plim__ledger_reserve(
-        ledger, "process", (size_t)plim__footprint_process(line_bytes), &account);
-    if (status == PLIM_OK && ledger->neighbours > 0)
+    ledger->threads = threads > 0 ? threads : 1;
+    plim_status_t status = enter_first(ledger, "process", plim__footprint_process());
+    if (status == PLIM_OK)
         status =
-            plim__ledger_reserve(ledger, "other processes", (size_t)ledger->neighbours, &account);
+            enter_first(ledger, "reserve", plim__footprint_reserve(line_bytes, ledger->threads));
+    if (status == PLIM_OK)
+        status = enter_first(ledger, "other processes", neighbours);
     if (status != PLIM_OK) {
         plim__ledger_destroy(ledger);
         return status;
@@ -42,14 +43,15 @@ static plim_status_t create(int64_t line_bytes, int64_t neighbours, plim_ledger_
     return PLIM_OK;
 }
 
-plim_status_t plim__ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out)
+plim_status_t plim__ledger_create(int64_t line_bytes, int threads, plim_ledger_t **ledger_out)
 {
-    return create(line_bytes, plim__footprint_neighbours("", line_bytes), ledger_out);
+    return create(line_bytes, threads, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
-plim_status_t plim__ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out)
+plim_status_t plim__ledger_create_endless(int64_t line_bytes, int threads,
+                                          plim_ledger_t **ledger_out)
 {
-    return create(PLIM_LINE_NONE, plim__footprint_neighbours("", line_bytes), ledger_out);
+    return create(PLIM_LINE_NONE, threads, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
 void plim__ledger_destroy(plim_ledger_t *ledger)
@@ -65,29 +67,9 @@ int64_t plim__ledger_line(const plim_ledger_t *ledger)
     return ledger->line;
 }
 
-int64_t plim__ledger_neighbours(const plim_ledger_t *ledger)
+int64_t plim__ledger_reserve_bytes(const plim_ledger_t *ledger)
 {
-    return ledger->neighbours;
-}
-
-int64_t plim__ledger_spare(plim_ledger_t *ledger)
-{
-    pthread_mutex_lock(&ledger->lock);
-    int64_t spare = ledger->spare;
-    pthread_mutex_unlock(&ledger->lock);
-    return spare;
-}
-
-int64_t plim__ledger_lowest(int64_t least, int64_t spare)
-{
-    return plim__max_i64(least - spare, plim__min_i64(least, RUNS_BYTES));
-}
-
-void plim__ledger_add_spare(plim_ledger_t *ledger, int64_t bytes)
-{
-    pthread_mutex_lock(&ledger->lock);
-    ledger->spare += bytes;
-    pthread_mutex_unlock(&ledger->lock);
+    return plim__footprint_reserve(ledger->line, ledger->threads);
 }
 
 int64_t plim__ledger_reserved(plim_ledger_t *ledger)
@@ -101,7 +83,7 @@ int64_t plim__ledger_reserved(plim_ledger_t *ledger)
 int64_t plim__ledger_peak(plim_ledger_t *ledger)
 {
     pthread_mutex_lock(&ledger->lock);
-    int64_t peak = plim__min_i64(ledger->peak, ledger->line); /* above it, code gave way */
+    int64_t peak = ledger->peak;
     pthread_mutex_unlock(&ledger->lock);
     return peak;
 }
@@ -139,8 +121,7 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out)
 {
     pthread_mutex_lock(&ledger->lock);
-    const int64_t room = plim__add_saturating_i64(ledger->line, ledger->spare) - ledger->reserved;
-    if (size > (size_t)INT64_MAX || (int64_t)size > room) {
+    if (size > (size_t)INT64_MAX || (int64_t)size > ledger->line - ledger->reserved) {
         int64_t reserved = ledger->reserved;
         pthread_mutex_unlock(&ledger->lock);
         char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
@@ -222,32 +203,18 @@ void plim__ledger_leave(plim_ledger_t *ledger, int account, const char *base)
     pthread_mutex_unlock(&ledger->lock);
 }
 
-/* PLIM_ERR_BUDGET of what needs `bytes` more, of which `spare` are code's. */
-static plim_status_t refuse(plim_ledger_t *ledger, const char *source, const char *what,
-                            size_t bytes, int64_t spare)
+plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
+                                  size_t bytes)
 {
     char line[PLIM__SIZE_TEXT];
     const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
     const int64_t fixed = plim__add_saturating_i64(
-        plim__ledger_reserved(ledger) - plim__footprint_growth(plim__ledger_line(ledger)), more);
-    const int64_t lowest = plim__ledger_lowest(plim__footprint_minimum(fixed), spare);
-    /* A quarter to spare: under a larger line buffers are larger, and the process by some pages. */
-    const int64_t least = (lowest + MIB / 4 + MIB - 1) / MIB;
+        plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger), more);
+    /* Whole MiB, and one above: the process differs by some pages from run to run. */
+    const int64_t minimum = plim__footprint_minimum(fixed, ledger->threads) / MIB + 2;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",
-                      source, (long long)least, what,
-                      plim__size_text(plim__ledger_line(ledger), line), (long long)least);
-}
-
-plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, const char *what,
-                                  size_t bytes)
-{
-    return refuse(ledger, source, what, bytes, 0);
-}
-
-plim_status_t plim__ledger_refuse_spare(plim_ledger_t *ledger, const char *source, const char *what,
-                                        size_t bytes)
-{
-    return refuse(ledger, source, what, bytes, plim__ledger_spare(ledger));
+                      source, (long long)minimum, what,
+                      plim__size_text(plim__ledger_line(ledger), line), (long long)minimum);
 }

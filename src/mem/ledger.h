@@ -15,11 +15,10 @@ typedef struct plim__arena_entry {
 } plim__arena_entry_t;
 
 struct plim_ledger {
-    pthread_mutex_t lock; /* guards everything below but line and neighbours */
+    pthread_mutex_t lock; /* guards everything below but line and threads */
     int64_t line;
-    int64_t neighbours; /* what others held when it was made */
-    int64_t reserved;   /* at most line and spare */
-    int64_t spare;      /* code among it, which the kernel may take back */
+    int threads;      /* for the reserve */
+    int64_t reserved; /* at most the line */
     int64_t peak;
     int num_accounts;
     plim_account_info_t accounts[PLIM__ACCOUNTS_MAX];
@@ -30,17 +29,17 @@ struct plim_ledger {
  * Opens a ledger with a line of line_bytes (PLIM_LINE_NONE for no line) and its first accounts, as
  * plim_job_create says. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: its own pages.
  */
-plim_status_t plim__ledger_create(int64_t line_bytes, plim_ledger_t **ledger_out);
+plim_status_t plim__ledger_create(int64_t line_bytes, int threads, plim_ledger_t **ledger_out);
 
 /* The same without a line, for plans of what does not fit under one of line_bytes: what others hold
  * below that stands in it nevertheless. */
-plim_status_t plim__ledger_create_endless(int64_t line_bytes, plim_ledger_t **ledger_out);
+plim_status_t plim__ledger_create_endless(int64_t line_bytes, int threads,
+                                          plim_ledger_t **ledger_out);
 
 /* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
 void plim__ledger_destroy(plim_ledger_t *ledger);
 
-/* The line, the bytes reserved now, the most ever reserved but at most the line, and line minus
- * reserved: negative while code gives way. Thread-safe. */
+/* The line, the bytes reserved now, the most ever reserved, and line minus reserved. Thread-safe. */
 int64_t plim__ledger_line(const plim_ledger_t *ledger);
 int64_t plim__ledger_reserved(plim_ledger_t *ledger);
 int64_t plim__ledger_peak(plim_ledger_t *ledger);

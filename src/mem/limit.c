@@ -87,20 +87,14 @@ void plim__discovery_add_threads(plim__discovery_t *discovery, int64_t count, bo
     append(discovery->limits->threads, &discovery->limits->num_threads, &limit);
 }
 
-#define MIB ((int64_t)1 << 20)
-
-/* What a process maps later besides what a plan counts: the rest of stacks, heaps, code that oneDNN
- * makes, 2 MiB to align each arena while it is mapped. Below 8 MiB were measured with 2 threads. */
-#define LATER_BYTES (32 * MIB)
-#define LATER_THREAD_BYTES MIB
-
-/* … and the address space of oneDNN's file: 41 MiB of version 2.6, about 80 of version 3. */
-#define LATER_CODE_BYTES (96 * MIB)
+/* Address space of oneDNN's file, for processes that have not loaded it yet: 41 MiB of version 2.6,
+ * about 80 of version 3. */
+#define ONEDNN_MAPPED_BYTES ((int64_t)96 << 20)
 
 /*
  * The soft limit in a line "Max address space  4294967296  unlimited  bytes". These limits count
- * what is mapped, touched or not: what is mapped and not resident now, and what will be mapped
- * later, is not there to be used.
+ * what is mapped, touched or not: what is mapped and not resident now is not there to be used. What
+ * is mapped later and is no arena comes out of the reserve that every line has.
  */
 static void add_resource_limit(plim__discovery_t *discovery, const char *limits_text,
                                const char *title, const char *name, int64_t idle)
@@ -115,7 +109,20 @@ static void add_resource_limit(plim__discovery_t *discovery, const char *limits_
                                plim__size_text(idle, text));
 }
 
-static void add_resource_limits(plim__discovery_t *discovery, int64_t threads)
+static bool maps_onednn(const char *root)
+{
+    plim__kernel_lines_t lines;
+    const char *line;
+    bool found = false;
+    if (!plim__kernel_lines_open(&lines, root, "/proc/self/maps"))
+        return false;
+    while (!found && (line = plim__kernel_lines_next(&lines)) != NULL)
+        found = strstr(line, "/libdnnl.so") != NULL;
+    plim__kernel_lines_close(&lines);
+    return found;
+}
+
+static void add_resource_limits(plim__discovery_t *discovery)
 {
     char limits_text[4096];
     char status[8192];
@@ -131,13 +138,11 @@ static void add_resource_limits(plim__discovery_t *discovery, int64_t threads)
             anonymous = 0;
     }
     const int64_t most = (int64_t)1 << 50;
-    const int64_t later = LATER_BYTES + plim__min_i64(threads, MIB) * LATER_THREAD_BYTES;
     mapped = mapped > resident && mapped < most ? (mapped - resident) * 1024 : 0;
     data = data > anonymous && data < most ? (data - anonymous) * 1024 : 0;
     add_resource_limit(discovery, limits_text, "Max address space", "RLIMIT_AS (ulimit -v)",
-                       mapped + later + LATER_CODE_BYTES);
-    add_resource_limit(discovery, limits_text, "Max data size", "RLIMIT_DATA (ulimit -d)",
-                       data + later);
+                       mapped + (maps_onednn(discovery->root) ? 0 : ONEDNN_MAPPED_BYTES));
+    add_resource_limit(discovery, limits_text, "Max data size", "RLIMIT_DATA (ulimit -d)", data);
 }
 
 /* MemAvailable, or for kernels before 3.14 what it is made of. */
@@ -254,7 +259,7 @@ static void discover(const plim_limit_options_t *options, plim_limits_t *limits_
     if (limits_out->num_threads == 0)
         plim__discovery_add_threads(&discovery, 1, false, "no count of CPUs was found");
     limits_out->threads_line = smallest(limits_out->threads, limits_out->num_threads);
-    add_resource_limits(&discovery, limits_out->threads[limits_out->threads_line].value);
+    add_resource_limits(&discovery);
     if (limits_out->num_memory == 0)
         plim__discovery_add_memory(&discovery, PLIM_LINE_NONE, false, "no limit was found");
     limits_out->line = smallest(limits_out->memory, limits_out->num_memory);

@@ -20,57 +20,9 @@
 #include <pthread.h>
 #include <string.h>
 
-typedef struct meeting {
-    plim__dense_t *dense;
-    pthread_mutex_t lock; /* of the object's zeros */
-} meeting_t;
-
-/* A thread's first calls take memory for good (OpenMP's settings, the heap's own caches): they are
- * made before the first step, each kind once, of zeros, which stay zeros. What is the thread's own
- * is touched, for which tiles a thread gets, and when, is chance. */
-static void first_calls(void *context, int worker, int64_t piece)
-{
-    (void)piece;
-    meeting_t *meeting = context;
-    plim__dense_t *dense = meeting->dense;
-    void *const operands[KINDS][3] = {{dense->zero_x, dense->packed[FORWARD].data, dense->zero_y},
-                                      {dense->zero_y, dense->packed[INPUT].data, dense->zero_x},
-                                      {dense->zero_y, dense->zero_x, dense->lanes}};
-    tools_t *tools = &dense->tools[worker];
-    memset(tools->scratch, 0, dense->scratch);
-    for (int i = 0; dense->widens && i < 2; i++)
-        memset(tools->wide[i], 0,
-               (size_t)(i == 0 ? dense->params.out : dense->params.in) * TALLEST * sizeof(float));
-    pthread_mutex_lock(&meeting->lock);
-    const int threads = plim__onednn_alone();
-    for (int kind = 0; kind < KINDS; kind++) {
-        const plim__call_t *call = &tools->calls[kind][HEIGHTS - 1];
-        if (!plim__dense_wanted(&dense->params, kind))
-            continue;
-        plim__call_set(call, PLIM__SOURCE, operands[kind][PLIM__SOURCE]);
-        plim__call_set(call, PLIM__WEIGHTS, operands[kind][PLIM__WEIGHTS]);
-        plim__call_set(call, PLIM__TARGET, operands[kind][PLIM__TARGET]);
-        plim__call_run(call);
-    }
-    plim__onednn_restore(threads);
-    pthread_mutex_unlock(&meeting->lock);
-}
-
-static void meet(plim__dense_t *dense, plim__team_t *team)
-{
-    meeting_t meeting = {dense, PTHREAD_MUTEX_INITIALIZER};
-    if (dense->met)
-        return;
-    plim__team_each(team, first_calls, &meeting);
-    (void)pthread_mutex_destroy(&meeting.lock);
-    dense->met = true;
-}
-
-void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
-                            const float *weight)
+void plim__dense_set_weight(plim__dense_t *dense, int64_t first, int64_t width, const float *weight)
 {
     const int64_t in = dense->params.in;
-    meet(dense, team);
     for (int64_t row = 0; row < dense->params.out; row++) {
         float *to = dense->plain + row * in + first;
         memcpy(to, weight + row * width, (size_t)width * sizeof(float));

@@ -25,31 +25,9 @@ typedef struct plim__dense_params {
     int64_t rows;            /* of x and dy at most; 0: any number */
 } plim__dense_params_t;
 
-/*
- * What oneDNN takes for itself when it is first used (code pages, tables, common kernels) on this
- * processor, which it is asked for, so it is loaded then, as a plan does first of all; the account
- * "oneDNN" holds it from plim__dense_library_begin to plim__dense_library_end, which may be nested.
- */
-plim_status_t plim__dense_library_begin(plim_ledger_t *ledger);
-void plim__dense_library_end(plim_ledger_t *ledger);
-size_t plim__dense_library_bytes(void);
-
-/* Its code leaves memory until it is used again; not loaded, it stays so. For plans, which ask it
- * before they read what is large. */
-void plim__dense_library_rest(void);
-
-/* Of it, code that the kernel may take back: plim__ledger_spare is so much more meanwhile. */
-int64_t plim__dense_library_spare(void);
-
-/* What of its file is in memory beyond that while it is loaded, and then dropped: the kernel reads
- * ahead. It is nobody's loss where there is less room. */
-size_t plim__dense_library_reading(void);
-
-/* "oneDNN 2.6.3" */
-const char *plim__dense_library_version(void);
-
-/* Whatever oneDNN takes for the object's primitives included. It is asked (some products are
- * described, none is made) and its answers are kept; where it is missing, a bound. */
+/* Bytes of the object's arena. oneDNN is asked what its products need (some are described, none is
+ * made) and its answers are kept; where it is missing, a bound. What oneDNN itself takes for
+ * primitives comes out of the ledger's reserve. */
 size_t plim__dense_estimate(const plim__dense_params_t *params);
 
 /* PLIM_ERR_BUDGET, PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason. */
@@ -62,7 +40,7 @@ void plim__dense_destroy(plim__dense_t *dense);
  * row, as PyTorch has it. A weight may consist of several, side by side (SAGE's two). Packs it, so
  * it is called after each change.
  */
-void plim__dense_set_weight(plim__dense_t *dense, plim__team_t *team, int64_t first, int64_t width,
+void plim__dense_set_weight(plim__dense_t *dense, int64_t first, int64_t width,
                             const float *weight);
 
 /* y (rows, out) = x (rows, in) W'. y is F32 and dense. */

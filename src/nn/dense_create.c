@@ -23,7 +23,7 @@ static size_t piece(size_t a, size_t b, size_t c, size_t align)
     return plim__arena_piece(plim__mul_saturating_size(a, b), c, align);
 }
 
-/* What oneDNN decides on: bytes of scratch of a worker, and of packed weights. */
+/* Sizes that oneDNN decides: bytes of scratch of a worker, and of packed weights. */
 typedef struct needs {
     size_t scratch;
     size_t weights[WEIGHT];
@@ -40,36 +40,11 @@ static size_t own_bytes(const plim__dense_params_t *params)
     if (params->backward)
         bytes = plim__add_saturating_size(
             bytes, piece(out, in, (size_t)plim__dense_lanes_most(params) * sizeof(float), 1));
-    bytes = plim__add_saturating_size(bytes, piece(plim__add_saturating_size(in, out), PLIM__ROWS,
-                                                   sizeof(float), 2 * PLIM__LINE));
     if (widens(params))
         bytes = plim__add_saturating_size(
             bytes,
             plim__mul_saturating_size(workers, piece(plim__add_saturating_size(in, out), TALLEST,
                                                      sizeof(float), 2 * PLIM__LINE)));
-    return bytes;
-}
-
-/* What oneDNN takes for itself. */
-static size_t foreign_bytes(const plim__dense_params_t *params)
-{
-    const bool bfloat16 = params->element == PLIM__BF16 && !widens(params);
-    const size_t packing = 1, tiles = HEIGHTS * (size_t)params->workers;
-    size_t bytes = 0;
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (!plim__dense_wanted(params, kind))
-            continue;
-        if (kind == WEIGHT) {
-            bytes += HEIGHTS * plim__onednn_gradient_bytes(bfloat16, params->in, params->out) +
-                     tiles * PLIM__ONEDNN_CALL_BYTES +
-                     (size_t)params->workers * plim__onednn_copied_bytes(params->in, params->out);
-            continue;
-        }
-        const int64_t from = kind == FORWARD ? params->in : params->out;
-        const int64_t to = kind == FORWARD ? params->out : params->in;
-        bytes += (HEIGHTS + packing) * plim__onednn_product_bytes(bfloat16, from, to) +
-                 (tiles + packing) * PLIM__ONEDNN_CALL_BYTES;
-    }
     return bytes;
 }
 
@@ -190,8 +165,6 @@ static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__d
     if (params->backward)
         draft->lanes = plim__arena_carve(&draft->arena, values,
                                          (size_t)plim__dense_lanes_most(params) * sizeof(float), 1);
-    draft->zero_x = plim__arena_carve(&draft->arena, (size_t)params->in * PLIM__ROWS, 4, 1);
-    draft->zero_y = plim__arena_carve(&draft->arena, (size_t)params->out * PLIM__ROWS, 4, 1);
     for (int kind = 0; kind < WEIGHT; kind++)
         if (plim__dense_wanted(params, kind))
             draft->packed[kind].data =
@@ -240,8 +213,8 @@ static plim_status_t make_tools(plim__dense_t *dense, int worker)
     return PLIM_OK;
 }
 
-/* Ends what oneDNN holds, of an object that may be half made; its arena stays. */
-static void end_foreign(plim__dense_t *dense)
+/* Ends the primitives of an object that may be half made; its arena stays. */
+static void end_primitives(plim__dense_t *dense)
 {
     for (int worker = 0; dense->tools != NULL && worker < dense->params.workers; worker++)
         for (int kind = 0; kind < KINDS; kind++)
@@ -284,7 +257,7 @@ static needs_t ask(const plim__dense_params_t *params)
     const plim_status_t status = make_products(&draft, PLIM__TO_KNOW);
     plim__onednn_restore(threads);
     const needs_t needs = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
-    end_foreign(&draft);
+    end_primitives(&draft);
     if (status != PLIM_OK)
         (void)plim__fail_restore(status, message);
     return needs;
@@ -308,19 +281,14 @@ static needs_t needs_for(const plim__dense_params_t *params)
 size_t plim__dense_estimate(const plim__dense_params_t *params)
 {
     const needs_t needs = needs_for(params);
-    return plim__round_up(
-        plim__add_saturating_size(plim__round_up(arena_bytes(params, &needs), PLIM__PAGE),
-                                  foreign_bytes(params)),
-        PLIM__PAGE);
+    return plim__round_up(arena_bytes(params, &needs), PLIM__PAGE);
 }
 
 plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
                                  plim__dense_t **dense_out)
 {
-    plim__dense_t draft = {
-        .params = *params, .widens = widens(params), .foreign = foreign_bytes(params)};
+    plim__dense_t draft = {.params = *params, .widens = widens(params)};
     plim__dense_t *dense = NULL;
-    PLIM_TRY(plim__ledger_reserve(ledger, "oneDNN", draft.foreign, &draft.foreign_account));
     const int threads = plim__onednn_alone();
     plim_status_t status = make_products(&draft, PLIM__TO_CALL);
     if (status == PLIM_OK)
@@ -332,9 +300,8 @@ plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params
         *dense_out = dense;
         return PLIM_OK;
     }
-    end_foreign(dense != NULL ? dense : &draft);
+    end_primitives(dense != NULL ? dense : &draft);
     plim__arena_destroy(&draft.arena);
-    plim__ledger_release(ledger, draft.foreign_account, draft.foreign);
     return status;
 }
 
@@ -342,7 +309,6 @@ void plim__dense_destroy(plim__dense_t *dense)
 {
     if (dense == NULL)
         return;
-    end_foreign(dense);
-    plim__ledger_release(dense->arena.ledger, dense->foreign_account, dense->foreign);
+    end_primitives(dense);
     plim__arena_destroy(&dense->arena);
 }

@@ -35,8 +35,6 @@ struct plim__dense {
     plim__arena_t arena;
     plim__dense_params_t params;
     bool widens;
-    size_t foreign;
-    int foreign_account;
     struct dnnl_engine *engine;
     plim__product_t products[KINDS][HEIGHTS];
     packed_t packed[WEIGHT]; /* for FORWARD and INPUT */
@@ -45,8 +43,6 @@ struct plim__dense {
     int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
     tools_t *tools;          /* (workers) */
     size_t scratch;          /* bytes of each */
-    float *zero_x, *zero_y;  /* (PLIM__ROWS, in) and (PLIM__ROWS, out) for threads' first calls */
-    bool met;                /* all threads of the team have made them */
     atomic_bool failed;      /* some call did: what the products gave is worth nothing */
 };
 

@@ -236,16 +236,10 @@ static void carve(plim__model_t *model, size_t room_bytes)
 
 static plim_status_t create_products(plim__model_t *model)
 {
-    plim_status_t status = plim__dense_library_begin(model->ledger);
-    if (status != PLIM_OK)
-        return status;
-    model->library = true;
     plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const plim__dense_params_t params = dense_params(model, product);
-        status = plim__dense_create(model->ledger, &params, &product->dense);
-        if (status != PLIM_OK)
-            return status;
+        PLIM_TRY(plim__dense_create(model->ledger, &params, &product->dense));
     }
     return PLIM_OK;
 }
@@ -290,8 +284,6 @@ void plim__model_destroy(plim__model_t *model)
     plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++)
         plim__dense_destroy(product->dense);
-    if (model->library)
-        plim__dense_library_end(model->ledger);
     plim__arena_t arena = model->arena;
     plim__arena_destroy(&arena);
 }
@@ -302,8 +294,7 @@ void plim__model_changed(plim__model_t *model)
     for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
         const int64_t width = product->in / product->num_weights;
         for (int k = 0; k < product->num_weights; k++)
-            plim__dense_set_weight(product->dense, model->team, k * width, width,
-                                   product->weight[k]->value);
+            plim__dense_set_weight(product->dense, k * width, width, product->weight[k]->value);
     }
 }
 

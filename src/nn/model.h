@@ -40,7 +40,7 @@ typedef struct plim__model_params {
     int64_t max_seeds;
 } plim__model_params_t;
 
-/* The products' memory included; oneDNN's own (plim__dense_library_bytes) is not. SIZE_MAX for
+/* The products' memory included; what oneDNN takes itself is not. SIZE_MAX for
  * settings that plim__model_create refuses. */
 size_t plim__model_estimate(const plim__model_params_t *params);
 

@@ -141,7 +141,6 @@ struct plim__model {
     plim__element_t element; /* of what products read */
     plim__team_t *team;
     plim_ledger_t *ledger;
-    bool library;
     plim__table_t table;
     plim__model_arrays_t arrays;
     plim__layer_t layers[PLIM_HOPS_MAX];

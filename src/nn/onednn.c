@@ -2,7 +2,6 @@
 
 #include "base/check.h"
 #include "base/fail.h"
-#include "mem/libraries.h"
 
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -36,7 +35,6 @@
     X(primitive_execute)                                                                           \
     X(primitive_get_primitive_desc)                                                                \
     X(reorder_primitive_desc_create)                                                               \
-    X(set_primitive_cache_capacity)                                                                \
     X(stream_create)                                                                               \
     X(stream_destroy)                                                                              \
     X(version)                                                                                     \
@@ -66,8 +64,7 @@ static struct {
     char version_text[64];
 } onednn;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char why_not[256];            /* empty: it is loaded */
-static _Atomic(const void *) inside; /* an address in it, once it is loaded */
+static char why_not[256]; /* empty: it is loaded */
 
 /* POSIX promises that a pointer to void holds a function's address; ISO C does not. */
 static void look_up(void *library, const char *name, bool needed, void *function_out)
@@ -76,13 +73,6 @@ static void look_up(void *library, const char *name, bool needed, void *function
     if (address == NULL && needed && why_not[0] == '\0')
         (void)snprintf(why_not, sizeof why_not, "it lacks %s", name);
     *(void **)function_out = address;
-}
-
-void plim__onednn_rest(void)
-{
-    const void *address = atomic_load(&inside);
-    if (address != NULL)
-        plim__libraries_trim(address);
 }
 
 static void load(void)
@@ -99,14 +89,9 @@ static void load(void)
     look_up(library, "omp_get_max_threads", false, &onednn.omp_get_max_threads);
     if (why_not[0] != '\0')
         return;
-    /* It is large, and little of it is used. */
-    atomic_store(&inside, dlsym(library, "dnnl_version"));
-    plim__onednn_rest();
     const dnnl_version_t *version = onednn.version();
     (void)snprintf(onednn.version_text, sizeof onednn.version_text, "oneDNN %d.%d.%d",
                    version->major, version->minor, version->patch);
-    /* No primitive is kept for later when its owner ends it. */
-    (void)onednn.set_primitive_cache_capacity(0);
 }
 
 static bool loaded(void)
@@ -142,83 +127,10 @@ void plim__onednn_restore(int threads)
         onednn.omp_set_num_threads(threads);
 }
 
-static bool has_isa(dnnl_cpu_isa_t isa)
-{
-    return loaded() && ((unsigned)onednn.get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
-}
-
 bool plim__onednn_has_bf16(void)
 {
-    return has_isa(dnnl_cpu_isa_avx512_core_bf16);
-}
-
-/* Without AVX-512 products are calls of one function, whose kernels the first call makes (1.9 MiB,
- * and 1.3 of code that others do not use). */
-static bool calls_gemm(void)
-{
-    return !has_isa(dnnl_cpu_isa_avx512_core);
-}
-
-size_t plim__onednn_library_bytes(void)
-{
-    return (size_t)PLIM__ONEDNN_SPARE_BYTES + (calls_gemm() ? (size_t)7 << 19 : 0);
-}
-
-/* A side as blocks: one narrow one, whole ones, or with something left over, for which there are
- * kernels of their own. */
-enum { NARROW = 0, WHOLE, RAGGED, CUTS };
-
-static int cut_of(int64_t side)
-{
-    if (side <= 32)
-        return NARROW;
-    return side <= 64 || side % 64 == 0 ? WHOLE : RAGGED;
-}
-
-#define CALLED_KIB 22 /* of a product without kernels of its own */
-
-/* Version 3 keeps more of what it was asked for, and has kernels for AVX2. */
-static size_t product_bytes(bool bfloat16, size_t kib)
-{
-#if DNNL_VERSION_MAJOR >= 3
-    const size_t least = bfloat16 ? 88 : 68;
-    return (kib + 18 > least ? kib + 18 : least) << 10;
-#else
-    (void)bfloat16;
-    return (calls_gemm() ? CALLED_KIB : kib) << 10;
-#endif
-}
-
-/*
- * Measured with 2.6 on AVX-512 with AMX, over 875 shapes from 1 x 1 to 1433 x 512. Three in a
- * hundred take more, by at most a tenth of a MiB a weight, which the library's bound covers.
- */
-size_t plim__onednn_product_bytes(bool bfloat16, int64_t in, int64_t out)
-{
-    static const size_t floats[CUTS] = {38, 44, 54};
-    static const size_t bfloats[2][CUTS] = {{42, 42, 60}, {84, 100, 168}};
-    if (!bfloat16)
-        return product_bytes(false, in > 512 ? floats[cut_of(out)] * 9 / 4 : floats[cut_of(out)]);
-    const size_t kib = bfloats[in > 32 && in % 32 != 0][cut_of(out)];
-    return product_bytes(true, in >= 1000 ? kib * 5 / 4 : kib);
-}
-
-size_t plim__onednn_gradient_bytes(bool bfloat16, int64_t in, int64_t out)
-{
-    static const size_t floats[CUTS][CUTS] = {{52, 52, 72}, {52, 52, 72}, {70, 86, 113}};
-    static const size_t bfloats[CUTS][CUTS] = {{90, 100, 110}, {96, 148, 180}, {96, 202, 276}};
-    return product_bytes(bfloat16, (bfloat16 ? bfloats : floats)[cut_of(in)][cut_of(out)]);
-}
-
-/* Where both sides are wide, gemm copies blocks of what it multiplies. */
-size_t plim__onednn_copied_bytes(int64_t in, int64_t out)
-{
-    enum { DEEP = 192, WIDE = 384 };
-    const double wide = 1.0 / (double)in + 1.0 / (double)out;
-    if (!calls_gemm() || wide > 0.004)
-        return 0;
-    return plim__mul_saturating_size((size_t)in + (size_t)plim__min_i64(out, WIDE),
-                                     DEEP * sizeof(float));
+    const unsigned wanted = dnnl_cpu_isa_avx512_core_bf16;
+    return loaded() && ((unsigned)onednn.get_effective_cpu_isa() & wanted) == wanted;
 }
 
 const char *plim__onednn_version(void)
@@ -270,7 +182,7 @@ typedef const dnnl_memory_desc_t *layout_t;
 #define describe_strides onednn.memory_desc_init_by_strides
 #endif
 
-/* What of a primitive is made with: descriptions of up to three matrices, and attributes. */
+/* Inputs for creating a primitive: descriptions of up to three matrices, and attributes. */
 typedef struct recipe {
     dnnl_memory_desc_t views[3];
     int num_views;

@@ -23,15 +23,6 @@ struct dnnl_primitive;
 struct dnnl_primitive_desc;
 struct dnnl_stream;
 
-/* Of oneDNN's bytes, code that the kernel may drop: with AVX-512 all of them, since its own data
- * are small beside what the other bounds have to spare. So leasts are near the lowest limits. */
-#define PLIM__ONEDNN_SPARE_BYTES ((int64_t)11 << 19)
-/* Places of its file that are read when it is loaded, and all that is read around them at most. */
-#define PLIM__ONEDNN_PLACES 15
-#define PLIM__ONEDNN_READING_MOST ((int64_t)13 << 21)
-/* What it takes for a call at most. */
-#define PLIM__ONEDNN_CALL_BYTES ((size_t)7 << 9)
-
 /* A matrix as a product sees it; strides of 0 leave the layout to oneDNN. */
 typedef struct plim__view {
     int64_t rows, columns;
@@ -67,9 +58,6 @@ typedef struct plim__call {
 /* Loads the library, the first time. PLIM_ERR_UNSUPPORTED when it is not there or not whole. */
 plim_status_t plim__onednn_load(void);
 
-/* Where it is loaded, its code leaves memory until it is used again. */
-void plim__onednn_rest(void);
-
 /* One OpenMP thread from here on; returns what plim__onednn_restore takes. */
 int plim__onednn_alone(void);
 void plim__onednn_restore(int threads);
@@ -78,20 +66,8 @@ void plim__onednn_restore(int threads);
  * it by calls that take memory of their own; floats are as fast. */
 bool plim__onednn_has_bf16(void);
 
-/* What it takes at most when it is first used: its code and that of the libraries it brings along
- * (4.3 MiB), their data, the heap, and the kernels that products share. */
-size_t plim__onednn_library_bytes(void);
-
 /* "oneDNN 2.6.3"; "oneDNN is missing" when it cannot be loaded. */
 const char *plim__onednn_version(void);
-
-/* What it takes, code it makes included, for a product with a weight of these sides, or for the
- * weight's gradient, of floats or of bfloat16. */
-size_t plim__onednn_product_bytes(bool bfloat16, int64_t in, int64_t out);
-size_t plim__onednn_gradient_bytes(bool bfloat16, int64_t in, int64_t out);
-
-/* What a thread's call for a weight's gradient takes meanwhile, and may keep. */
-size_t plim__onednn_copied_bytes(int64_t in, int64_t out);
 
 /*
  * All of these: PLIM_ERR_NOMEM; PLIM_ERR_UNSUPPORTED with oneDNN's reason.

@@ -295,14 +295,23 @@ static int64_t beside_of(const plim__load_facts_t *facts, const plim__load_plan_
     return facts->beside->bytes(facts->beside->context, plan);
 }
 
+int64_t plim__load_fixed(const plim__load_facts_t *facts, int64_t line)
+{
+    return facts->fixed + plim__footprint_reserve(line, plim__job_threads(facts->job));
+}
+
+int64_t plim__load_early(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    return facts->beside->early != NULL ? facts->beside->early(plan->workers) : 0;
+}
+
 /* The plan's total under that line; INT64_MAX when it is past any. */
 static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
 {
     int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
-    int64_t held = facts->held + plim__footprint_growth(line);
     const int64_t made = plim__add_saturating_i64(sum, beside_of(facts, plan));
-    const int64_t start = plim__add_saturating_i64(plan->start, facts->beside->early);
-    return plim__add_saturating_i64(plim__max_i64(made, start), held);
+    const int64_t start = plim__add_saturating_i64(plan->start, plim__load_early(facts, plan));
+    return plim__add_saturating_i64(plim__max_i64(made, start), plim__load_fixed(facts, line));
 }
 
 /* What grows to the size that fits. */
@@ -378,6 +387,21 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim__load_
     return true;
 }
 
+/* Slots of that size whatever their share, down to a single one; false when the line is too low. */
+static bool force_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
+                        int num_slots, const plim__load_size_t *size)
+{
+    plim__load_plan_t tried = *plan;
+    tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
+    tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
+    for (tried.num_slots = num_slots; tried.num_slots > 0; tried.num_slots--)
+        if (total_of(facts, line, &tried) <= line) {
+            *plan = tried;
+            return true;
+        }
+    return false;
+}
+
 /* How many slots of that size, from few to many, are in proportion to the data. */
 static int proportionate(const plim__load_facts_t *facts, const plim__load_plan_t *plan, int few,
                          int many, const plim__load_size_t *size)
@@ -451,6 +475,8 @@ static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim__load
                 break;
         return true;
     }
+    if (facts->keeps_cut && force_slots(facts, line, plan, few, &batch))
+        return false;
     if (!shrink_slots(facts, line, plan, few, &batch,
                       slots_share(least, line, plan, SLOTS_CRAMPED_PART)))
         (void)try_slots(facts, line, plan, few, &(plim__load_size_t){0, 0}, line);

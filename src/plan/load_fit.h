@@ -17,10 +17,11 @@ typedef struct plim__load_facts {
     const plim_recipe_t *recipe;
     const plim_plan_params_t *wishes;
     const plim__load_beside_t *beside;
-    int64_t held;              /* on the ledger already, less what grows with the line */
+    int64_t fixed;             /* on the ledger already, the reserve left out */
     int64_t epoch_seeds;       /* of the largest split */
     int64_t batch_seeds;       /* of the largest batch */
     int64_t part_seeds;        /* as many, or those of the largest part that is wanted of it */
+    bool keeps_cut;            /* parts of part_seeds may take all there is, for none are smaller */
     bool modest;               /* slots and activations take at most MODEST_PERCENT of the rest */
     plim__load_size_t largest; /* nodes and edges of the largest of many graphs */
     bool largest_guessed;
@@ -42,7 +43,13 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
 /* True, and the plan but for its least line, when something fits under the line. */
 bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan_out);
 
-/* The least line under which plim__load_fit is true. */
+/* What stands under a line before the loader: facts->fixed and the line's reserve. */
+int64_t plim__load_fixed(const plim__load_facts_t *facts, int64_t line);
+
+/* What stands beside the loader of that plan while it is made. */
+int64_t plim__load_early(const plim__load_facts_t *facts, const plim__load_plan_t *plan);
+
+/* The smallest line under which plim__load_fit is true. */
 int64_t plim__load_minimum(const plim__load_facts_t *facts);
 
 #endif

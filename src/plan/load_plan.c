@@ -1,5 +1,5 @@
-#include "plan/load_plan.h"
 #include "load/plan_data.h"
+#include "plan/load_plan.h"
 
 #include "base/check.h"
 #include "base/fail.h"
@@ -19,13 +19,11 @@
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
-/* The same by more, for what packed rows were chosen for. */
-#define PACKED_STEP ((size_t)1 << 20)
+/* A process larger than the nominal one is counted in steps of this: its plan, and so the rows that
+ * are packed on a scratch disk, are the same from run to run. */
+#define FIXED_STEP ((size_t)8 << 20)
 
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
-
-/* Batches are cut so that this much is left over. */
-#define CUT_SPARE MIB
 
 /* What can be drawn at all, and is worth a plan. */
 static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
@@ -87,28 +85,22 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
     return PLIM_OK;
 }
 
-/*
- * What counts as held: as when rows were packed for this recipe, so that the same are chosen again,
- * while that is enough and not much too much. What is packed first leaves room for a process that
- * takes a little more next time.
- */
-static int64_t held_of(const plim__load_facts_t *facts, int64_t held)
+int64_t plim__plan_fixed(plim_ledger_t *ledger)
 {
-    const char *scratch = facts->wishes->scratch;
-    const int64_t step = (int64_t)PACKED_STEP;
-    if (scratch == NULL)
-        return (int64_t)plim__round_up((size_t)held, PLIM__HELD_STEP);
-    const uint64_t key = plim__load_cache_key(plim_dataset_info(facts->dataset), facts->recipe);
-    const int64_t packed = plim__rows_packed_held(facts->dataset, scratch, key);
-    if (packed >= held && packed <= held + 2 * step)
-        return packed;
-    return (int64_t)plim__round_up((size_t)(held + step / 2), PACKED_STEP);
+    plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
+    const int64_t all = plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger);
+    const int count = plim__ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
+    int64_t others = 0;
+    for (int i = 0; i < count && i < PLIM__PLAN_ACCOUNTS; i++)
+        if (strcmp(infos[i].name, "other processes") == 0)
+            others = infos[i].reserved;
+    const int64_t own = (int64_t)plim__round_up((size_t)(all - others), FIXED_STEP);
+    return plim__max_i64(own, PLIM__NOMINAL_PROCESS) + others;
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
-                                const plim__load_beside_t *beside, plim__load_facts_t *facts,
-                                int64_t *rounding_out)
+                                const plim__load_beside_t *beside, plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     *facts =
@@ -117,24 +109,19 @@ static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dat
                              .recipe = recipe,
                              .wishes = wishes,
                              .beside = beside,
+                             .fixed = plim__plan_fixed(job->ledger),
                              .epoch_seeds = plim__load_largest_split(info),
                              .batch_seeds = plim__load_part_seeds(info, recipe, 0),
                              .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
-    const int64_t held =
-        plim__ledger_reserved(job->ledger) - plim__footprint_growth(plim__ledger_line(job->ledger));
-    facts->held = held_of(facts, plim__max_i64(held, 0));
-    *rounding_out = facts->held - held;
     return find_bounds(facts);
 }
 
-/* What stands on the ledger while a trial runs. */
+/* What stands on the ledger while the probe runs. */
 static int64_t probe_total(const plim__load_facts_t *facts, int64_t line)
 {
-    size_t bytes = plim__probe_estimate(facts->job, facts->dataset, facts->recipe);
-    int64_t sum = facts->held + plim__footprint_growth(line);
-    if (bytes > INT64_MAX / 2 || !plim__add_i64(sum, (int64_t)bytes, &sum))
-        return INT64_MAX;
-    return sum;
+    const size_t bytes = plim__probe_estimate(facts->job, facts->dataset, facts->recipe);
+    return plim__add_saturating_i64(plim__load_fixed(facts, line),
+                                    bytes < (size_t)INT64_MAX ? (int64_t)bytes : INT64_MAX);
 }
 
 /*
@@ -152,16 +139,17 @@ static bool needs_probe(const plim__load_facts_t *facts, const plim__load_plan_t
 }
 
 /*
- * The accounts that stand on the ledger already come first. The process's holds the page tables of
- * a full line; the plan knows how full it will be. What the plan rounded up is the process's too.
+ * The accounts that stand on the ledger already come first. The reserve is that of the smallest
+ * line under which these choices fit; the process is raised to what the plan counts for it.
  */
-static void add_held(plim_ledger_t *ledger, int64_t rounding, plim__load_plan_t *plan)
+static void add_held(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    const int64_t fixed = plan->total - plim__footprint_growth(plan->line);
-    int64_t unused = plan->total - plim__min_i64(plim__footprint_minimum(fixed), plan->line);
-    int64_t surplus = plim__footprint_growth(plim__ledger_line(ledger)) -
-                      plim__footprint_growth(plan->line) + unused;
-    plan->total -= unused;
+    plim_ledger_t *ledger = facts->job->ledger;
+    const int threads = plim__job_threads(facts->job);
+    const int64_t used = plan->total - plim__footprint_reserve(plan->line, threads);
+    plan->total = plim__min_i64(plan->total, plim__footprint_minimum(used, threads));
+    const int64_t reserve = plim__ledger_reserve_bytes(ledger);
+    const int64_t raised = facts->fixed - (plim__ledger_reserved(ledger) - reserve);
     plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
     int count = plim__ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
     int64_t other = 0;
@@ -175,7 +163,9 @@ static void add_held(plim_ledger_t *ledger, int64_t rounding, plim__load_plan_t 
             continue;
         }
         memcpy(accounts[held].name, infos[i].name, sizeof accounts[held].name);
-        accounts[held].bytes = infos[i].reserved - (i == 0 ? surplus - rounding : 0);
+        accounts[held].bytes = infos[i].reserved + (i == 0 ? raised : 0);
+        if (strcmp(infos[i].name, "reserve") == 0)
+            accounts[held].bytes = plan->total - used;
         held++;
     }
     if (other > 0) {
@@ -305,21 +295,18 @@ static bool fits_cut(const plim__load_facts_t *facts, int64_t line, int64_t part
     return fit_parts(&cut, line, &plan);
 }
 
-/*
- * Seeds of a part where batches must be cut: of the fewest equal parts that fit, to a quarter of
- * their number. A little of the line is left over, so that a process that is a little larger goes
- * on with the same cut, which decides the last bits.
- */
+/* Seeds of a part where batches must be cut: of the fewest equal parts that fit, to a quarter of
+ * their number. */
 static int64_t cut_seeds(const plim__load_facts_t *facts, int64_t line)
 {
     const int64_t all = facts->part_seeds;
     int64_t few = 1, many = 2; /* few do not fit, many do */
-    for (; many < all && !fits_cut(facts, line - CUT_SPARE, many); many *= 2)
+    for (; many < all && !fits_cut(facts, line, many); many *= 2)
         few = many;
     const int64_t exact = plim__max_i64(few / 4, 1);
     while (many - few > exact) {
         const int64_t middle = few + (many - few) / 2;
-        if (fits_cut(facts, line - CUT_SPARE, middle))
+        if (fits_cut(facts, line, middle))
             many = middle;
         else
             few = middle;
@@ -334,6 +321,8 @@ static bool fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t
         return plim__load_fit(facts, line, plan_out);
     if (fit_parts(facts, line, plan_out))
         return true;
+    if (facts->keeps_cut)
+        return false;
     const plim__load_facts_t parts =
         cut_at(facts, facts->beside->any_cut ? 1 : cut_seeds(facts, line));
     return fit_parts(&parts, line, plan_out);
@@ -368,27 +357,16 @@ static bool fit_tighter(const plim__load_facts_t *facts, const plim__load_beside
     return true;
 }
 
-static int64_t spare_of(const plim__load_facts_t *facts)
-{
-    return plim__ledger_spare(facts->job->ledger) + facts->beside->spare;
-}
-
-/* The line that does in place of `least`, when code gives way as far as it may. */
-static int64_t lowest_of(const plim__load_facts_t *facts, int64_t least)
-{
-    return plim__ledger_lowest(least, spare_of(facts));
-}
-
-static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t least)
+static plim_status_t refuse(const plim__load_facts_t *facts, int64_t line, int64_t minimum)
 {
     char text[PLIM__SIZE_TEXT], needed[PLIM__SIZE_TEXT];
-    /* Whole MiB, and one to spare: the process itself differs by some pages from run to run. */
-    const int64_t given = least / MIB + (least % MIB != 0) + 1;
+    /* Whole MiB, and one above: the process differs by some pages from run to run. */
+    const int64_t given = minimum / MIB + (minimum % MIB != 0) + 1;
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %s in all are needed for %s of %lld%s, and the memory "
                       "line is %s; give --memory %lldM or more%s",
                       plim__dataset_path(facts->dataset),
-                      plim__size_text(least + MIB / 20, needed), /* rounded up */
+                      plim__size_text(minimum + MIB / 20, needed), /* rounded up */
                       facts->beside->what, (long long)facts->recipe->batch_size,
                       facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
                       plim__size_text(line, text), (long long)given, facts->beside->remedies);
@@ -401,38 +379,98 @@ static int64_t nothing(const void *context, const plim__load_plan_t *plan)
     return 0;
 }
 
-/* The least line with all of the code in memory: of what takes least beside, a seed at a time. */
+/* The facts of the nominal process, which decide where batches are cut. `job_out` is their job. */
+static plim__load_facts_t nominal_of(const plim__load_facts_t *facts, plim_job_t *job_out)
+{
+    plim__load_facts_t nominal = *facts;
+    *job_out = *facts->job;
+    job_out->threads = PLIM__NOMINAL_THREADS;
+    job_out->io_engine = PLIM_IO_THREADS;
+    nominal.job = job_out;
+    nominal.fixed = PLIM__NOMINAL_PROCESS;
+    return nominal;
+}
+
+/* Whether the cut of batches decides the last bits of the result, so that it may not follow from
+ * what this process holds or from its threads. */
+static bool cut_decides(const plim__load_facts_t *facts)
+{
+    return facts->beside->cuts && facts->beside->bits;
+}
+
+/* Minimum line, assuming the smallest choice for everything: one seed at a time, and what stands
+ * beside the loader tight. */
 static int64_t minimum_of(const plim__load_facts_t *facts, const plim__load_beside_t *tight)
 {
     plim__load_facts_t tightest = facts->beside->cuts ? cut_at(facts, 1) : *facts;
+    plim_job_t job;
     if (tight->context != NULL)
         tightest.beside = tight;
-    return plim__load_minimum(&tightest);
+    const int64_t minimum = plim__load_minimum(&tightest);
+    if (!cut_decides(facts))
+        return minimum;
+    tightest = nominal_of(&tightest, &job);
+    return plim__max_i64(minimum, plim__load_minimum(&tightest));
+}
+
+/* The nominal process computes so many seeds at a time under this line; this one has no room for
+ * them. */
+static plim_status_t refuse_cut(const plim__load_facts_t *facts, const plim__load_beside_t *tight,
+                                int64_t line, int64_t seeds)
+{
+    plim__load_plan_t plan;
+    bool is_tight;
+    char text[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
+    if (!fit_tighter(facts, tight, line, &plan, &is_tight))
+        return refuse(facts, line, minimum_of(facts, tight));
+    return plim__fail(
+        PLIM_ERR_BUDGET,
+        "%s: under %s batches of %lld are computed %lld seeds at a time, whatever the "
+        "process; this one holds %s and has %d threads, and they do not fit beside "
+        "that: give --microbatch %lld, more --memory or fewer --threads",
+        plim__dataset_path(facts->dataset), plim__size_text(line, text),
+        (long long)facts->recipe->batch_size, (long long)seeds,
+        plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),
+        (long long)seeds_of(facts, &plan));
+}
+
+/*
+ * Fits under the line. Where the cut of batches decides bits it is that of the nominal process, and
+ * this process keeps it: its caches get what is left.
+ */
+static plim_status_t fit_cut(const plim__load_facts_t *facts, const plim__load_beside_t *tight,
+                             int64_t line, plim__load_plan_t *plan_out, bool *tight_out)
+{
+    plim_job_t job;
+    if (!cut_decides(facts))
+        return fit_tighter(facts, tight, line, plan_out, tight_out)
+                   ? PLIM_OK
+                   : refuse(facts, line, minimum_of(facts, tight));
+    const plim__load_facts_t nominal = nominal_of(facts, &job);
+    if (!fit_tighter(&nominal, tight, line, plan_out, tight_out))
+        return refuse(facts, line, minimum_of(facts, tight));
+    const int64_t seeds = seeds_of(facts, plan_out);
+    plim__load_facts_t kept = seeds < facts->part_seeds ? cut_at(facts, seeds) : *facts;
+    kept.keeps_cut = true;
+    return fit_tighter(&kept, tight, line, plan_out, tight_out)
+               ? PLIM_OK
+               : refuse_cut(facts, tight, line, seeds);
 }
 
 /*
  * Fits by what dataset.json says, and again by what some seeds really need where that would be
- * guessed. What a trial holds is over before the loader is made: it belongs to the start.
+ * guessed. What the probe holds is gone before the loader is made: it belongs to the start.
  */
 static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t *tight,
                             int64_t line, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_beside_t *beside = facts->beside;
-    int64_t under = line;
-    if (!fit_tighter(facts, tight, line, plan, tight_out)) {
-        under = minimum_of(facts, tight);
-        if (line < lowest_of(facts, under))
-            return refuse(facts, line, lowest_of(facts, under));
-        /* The ladder's last step: as there, and code gives way. */
-        (void)fit_tighter(facts, tight, under, plan, tight_out);
-        if (!beside->quiet)
-            plim__footprint_log_code(facts->job, under);
-    }
+    PLIM_TRY(fit_cut(facts, tight, line, plan, tight_out));
     plan->guessed = facts->largest_guessed;
     if (!needs_probe(facts, plan))
         return PLIM_OK;
-    const int64_t tried = probe_total(facts, under);
-    const bool room = tried <= line;
+    const int64_t probing = probe_total(facts, line);
+    const bool room = probing <= line;
     if (beside->quiet && beside->known != NULL)
         facts->probe = *beside->known;
     else
@@ -441,13 +479,12 @@ static plim_status_t choose(plim__load_facts_t *facts, const plim__load_beside_t
     plan->guessed = facts->probe.count == 0;
     if (plan->guessed)
         return PLIM_OK;
-    (void)fit_tighter(facts, tight, under, plan, tight_out);
-    plan->guessed = false;
+    PLIM_TRY(fit_cut(facts, tight, line, plan, tight_out));
     if (!room)
         return PLIM_OK;
-    plan->start = plim__max_i64(plan->start, tried - facts->held - plim__footprint_growth(under) -
-                                                 beside->early);
-    plan->total = plim__max_i64(plan->total, tried);
+    plan->start = plim__max_i64(plan->start, probing - plim__load_fixed(facts, line) -
+                                                 plim__load_early(facts, plan));
+    plan->total = plim__max_i64(plan->total, probing);
     return PLIM_OK;
 }
 
@@ -495,8 +532,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     PLIM_TRY(check_wishes(&wanted));
     PLIM_TRY(plim__load_cut_check(recipe, wanted.part_seeds));
     plim__load_facts_t facts;
-    int64_t rounding;
-    PLIM_TRY(find_facts(job, dataset, recipe, &wanted, beside, &facts, &rounding));
+    PLIM_TRY(find_facts(job, dataset, recipe, &wanted, beside, &facts));
     const int64_t line = plim__load_line(job, &wanted);
     plim__load_beside_t tight = *beside;
     bool is_tight;
@@ -507,36 +543,22 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
         facts.beside = &tight;
     log_plan(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
-    plan.held = facts.held;
     if (!beside->quiet)
         PLIM_TRY(expect(&facts, &plan));
-    add_held(job->ledger, rounding, &plan);
     plan.line = line;
-    plan.spare = spare_of(&facts);
-    plan.minimum = lowest_of(&facts, minimum_of(&facts, &tight));
+    add_held(&facts, &plan);
+    plan.minimum = minimum_of(&facts, &tight);
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = is_tight;
     return PLIM_OK;
 }
 
-/* Code is in the process's account, which comes first. */
-static void give_way(plim__load_plan_t *plan)
-{
-    const int64_t over = plim__max_i64(plan->total - plan->line, 0);
-    plan->total -= over;
-    plan->accounts[0].bytes -= over;
-    for (int phase = 0; phase < PLIM__PHASES; phase++)
-        plan->accounts[0].phase[phase] -= over;
-}
-
 plim_status_t plim__load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
                               plim__load_plan_t *plan_out)
 {
-    PLIM_TRY(plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL));
-    give_way(plan_out);
-    return PLIM_OK;
+    return plim__load_plan_beside(job, dataset, recipe, wishes, NULL, plan_out, NULL);
 }
 
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -6,7 +6,6 @@
 #include "io/npy.h"
 #include "mem/arena.h"
 #include "mem/footprint.h"
-#include "nn/dense.h"
 #include "nn/model.h"
 #include "plan/load_cost.h"
 #include "plan/load_plan.h"
@@ -41,22 +40,21 @@ static void enter(plim__train_plan_t *plan, const char *name, int64_t bytes)
     plim__train_accounts_enter(plan, name, PLIM__PHASE_PREDICT, bytes);
 }
 
-/* What is there before the buffers: all but what is held and what grows with the line. */
+/* What is there before the buffers, besides what stands on the ledger already. */
 static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
 {
-    return plim__cost_pages(plim__dense_library_bytes()) +
-           weight_bytes(plim_dataset_info(dataset), training) +
+    return weight_bytes(plim_dataset_info(dataset), training) +
            plim__cost_pages(plim__team_estimate(1)) + plim__cost_pages(OUTPUT_BYTES) +
            plim__cost_pages(plim__offsets_estimate(dataset));
 }
 
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_training_t *training, int64_t held)
+                                  const plim_training_t *training)
 {
     const int64_t line = plim__ledger_line(job->ledger);
-    const int64_t available =
-        line - (int64_t)plim__round_up((size_t)plim__max_i64(held, 0), PLIM__HELD_STEP) -
-        plim__footprint_growth(line) - before_exact(dataset, training);
+    const int64_t available = line - plim__plan_fixed(job->ledger) -
+                              plim__footprint_reserve(line, plim__job_threads(job)) -
+                              before_exact(dataset, training);
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     int64_t bytes, disk;
     return plim__exact_cost(job, info, &training->model, plim__plan_settings_outputs(info),
@@ -74,13 +72,21 @@ static int64_t entered(const plim__train_plan_t *plan, const char *name)
     return 0;
 }
 
-/* Where prediction takes more than training, so do its page tables. */
-static void enter_tables(plim__train_plan_t *plan)
+/* What prediction holds, as far as it is entered; the reserve is not counted. */
+static int64_t sum_entered(const plim__train_plan_t *plan)
 {
-    int64_t sum = 0;
+    int64_t sum = -entered(plan, "reserve");
     for (int i = 0; i < plan->num_accounts; i++)
         sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[PLIM__PHASE_PREDICT]);
-    enter(plan, "kernel", plim__max_i64(plim__footprint_kernel(sum) - entered(plan, "kernel"), 0));
+    return sum;
+}
+
+/* Where prediction takes more than training, its reserve may be larger. */
+static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan)
+{
+    const int64_t sum = sum_entered(plan);
+    const int64_t reserve = plim__footprint_minimum(sum, plim__job_threads(job)) - sum;
+    enter(plan, "reserve", plim__max_i64(reserve - entered(plan, "reserve"), 0));
 }
 
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -89,29 +95,26 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t outputs = plim__plan_settings_outputs(info);
-    const int64_t library = plim__cost_pages(plim__dense_library_bytes());
     const int64_t weights = weight_bytes(info, training);
     const int64_t offsets = plim__cost_pages(plim__offsets_estimate(dataset));
     const int64_t team = plim__cost_pages(plim__team_estimate(1));
     const int64_t exact_minimum =
         plim__cost_pages(plim__exact_cost_minimum(job, dataset, &training->model, outputs, false));
-    const int64_t before = plan->load.held + before_exact(dataset, training) - offsets;
-    const int64_t growth = plim__footprint_growth(plan->line);
+    const int threads = plim__job_threads(job);
+    const int64_t before = sum_entered(plan) + before_exact(dataset, training);
+    const int64_t available = plan->line - before - plim__footprint_reserve(plan->line, threads);
     int64_t bytes, disk = 0;
-    const int64_t least = plim__add_saturating_i64(before + growth, exact_minimum);
-    cost->minimum = plim__ledger_lowest(least, plan->load.spare);
-    const int64_t line = cost->minimum <= plan->line ? plim__max_i64(plan->line, least) : 0;
-    if (!plim__exact_cost(job, info, &training->model, outputs, line - before - growth - offsets,
-                          &bytes, &disk))
+    cost->minimum =
+        plim__footprint_minimum(plim__add_saturating_i64(before - offsets, exact_minimum), threads);
+    if (!plim__exact_cost(job, info, &training->model, outputs, available, &bytes, &disk))
         bytes = exact_minimum - offsets;
     cost->disk_bytes = plim__add_saturating_i64(
         disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));
-    enter(plan, "oneDNN", library);
     enter(plan, "weights and optimiser", weights);
     enter(plan, "team", team);
     enter(plan, "offsets", offsets);
     enter(plan, "evaluation", plim__add_saturating_i64(bytes, plim__cost_pages(OUTPUT_BYTES)));
-    enter_tables(plan);
+    enter_reserve(job, plan);
 }
 
 /* By batches: the plan of an evaluation, at its greatest. */

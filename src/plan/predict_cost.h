@@ -14,11 +14,10 @@ typedef struct plim__predict_cost {
 
 /*
  * Bytes of buffers and layers in memory for all nodes' exact prediction under the ledger's line; 0
- * when they do not fit. `held`: what stands on the ledger before it begins, less what grows with
- * the line.
+ * when they do not fit. Asked before anything of the prediction stands on the ledger.
  */
 int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_training_t *training, int64_t held);
+                                  const plim_training_t *training);
 
 /*
  * Enters all nodes' exact prediction (of an MLP, or of many graphs: that of the largest split) in

@@ -4,7 +4,6 @@
 #include "base/fail.h"
 #include "io/cache_file.h"
 #include "load/largest_graph.h"
-#include "nn/dense.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -85,7 +84,6 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
         return PLIM_OK;
     if (!reads)
         return PLIM_OK;
-    plim__dense_library_rest(); /* whose bytes are not among a trial's */
     const plim_status_t status = plim__probe_run(job, dataset, recipe, &trial);
     if (status == PLIM_ERR_BUDGET)
         return PLIM_OK;

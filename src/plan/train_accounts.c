@@ -5,15 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PROCESS "process and libraries"
-#define KERNEL "kernel"
-
 /* What the ledger and the estimates call them, and what the plan does. */
 static const char *const names[][2] = {
-    {"process", PROCESS},
-    {"meter", PROCESS},
-    {"dataset", PROCESS},
-    {"oneDNN", PROCESS},
+    {"meter", "process"},
+    {"dataset", "process"},
+    {"job", "process"},
+    {"plan", "process"},
     {"thread stacks", "threads"},
     {"team", "threads"},
     {"cache sets", "choosing"},
@@ -22,7 +19,6 @@ static const char *const names[][2] = {
     {"workers", "slots"},
     {"i/o", "I/O"},
     {"trainer", "activations"},
-    {"plan", PROCESS},
 };
 
 static const char *name_of(const char *name)
@@ -65,36 +61,9 @@ void plim__train_accounts_enter(plim__train_plan_t *plan, const char *name, plim
     account->phase[phase] = plim__add_saturating_i64(account->phase[phase], bytes);
 }
 
-void plim__train_accounts_read(plim__train_plan_t *plan, plim__phase_t phase, int64_t bytes)
-{
-    int64_t sum = 0, first = 0;
-    for (int i = 0; i < plan->num_accounts; i++) {
-        const plim__plan_account_t *account = &plan->accounts[i];
-        sum = plim__add_saturating_i64(sum, account->phase[phase]);
-        if (strcmp(account->name, PROCESS) == 0 || strcmp(account->name, KERNEL) == 0)
-            first += account->phase[phase];
-    }
-    const int64_t most = plim__min_i64(plim__add_saturating_i64(first, bytes), plan->line);
-    plim__train_accounts_enter(plan, "library files", phase, plim__max_i64(most - sum, 0));
-}
-
-/* In a phase that is above the line, code gives way: by at most the plan's spare. */
-static void give_way(plim__train_plan_t *plan)
-{
-    plim__plan_account_t *process = account_of(plan, PROCESS);
-    for (int phase = 0; phase < PLIM__PHASES; phase++) {
-        int64_t over = -plan->line;
-        for (int i = 0; i < plan->num_accounts; i++)
-            over = plim__add_saturating_i64(over, plan->accounts[i].phase[phase]);
-        if (over > 0 && over <= plan->load.spare)
-            process->phase[phase] -= over;
-    }
-}
-
 void plim__train_accounts_sum(plim__train_plan_t *plan)
 {
     int kept = 0;
-    give_way(plan);
     memset(plan->phase, 0, sizeof plan->phase);
     for (int i = 0; i < plan->num_accounts; i++) {
         plim__plan_account_t account = plan->accounts[i];

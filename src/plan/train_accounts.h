@@ -16,12 +16,6 @@ void plim__train_accounts_add(plim__train_plan_t *plan, const plim__plan_account
 void plim__train_accounts_enter(plim__train_plan_t *plan, const char *name, plim__phase_t phase,
                                 int64_t bytes);
 
-/*
- * Files of libraries that are in memory beyond `bytes` of the process's own while they are loaded,
- * first of all in a phase: entered as far as the line allows and the phase has not more anyway.
- */
-void plim__train_accounts_read(plim__train_plan_t *plan, plim__phase_t phase, int64_t bytes);
-
 /* The phases' sums, the greatest of them as the total, and each account's most. Prediction does not
  * count where it is past the line: training fits without it. */
 void plim__train_accounts_sum(plim__train_plan_t *plan);

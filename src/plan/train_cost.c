@@ -1,11 +1,9 @@
 #include "plan/train_cost.h"
 
 #include "base/check.h"
-#include "base/job.h"
 #include "io/safetensors.h"
 #include "load/loader_params.h"
 #include "mem/arena.h"
-#include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/load_cost.h"
 #include "plan/plan_settings.h"
@@ -74,10 +72,9 @@ static int most_tensors(const plim__model_params_t *params)
     return (1 + params->moments) * plim__model_tensors(params);
 }
 
-int64_t plim__train_early(const plim_job_t *job)
+int64_t plim__train_early(int workers)
 {
-    return plim__cost_pages(plim__team_estimate(plim__job_threads(job))) +
-           plim__cost_pages(PLIM__TRAINER_BYTES) + plim__cost_pages(plim__dense_library_bytes());
+    return plim__cost_pages(plim__team_estimate(workers)) + plim__cost_pages(PLIM__TRAINER_BYTES);
 }
 
 enum {
@@ -88,13 +85,12 @@ enum {
 
 /* What a pass takes is touched by the first step and stays; scores likewise, by the first
  * evaluation. */
-int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                         const plim_training_t *settings, const plim__load_plan_t *plan,
-                         bool training, plim__plan_account_t *accounts_out, int *num_accounts_out)
+int64_t plim__train_cost(const plim_dataset_info_t *info, const plim_training_t *settings,
+                         const plim__load_plan_t *plan, bool training,
+                         plim__plan_account_t *accounts_out, int *num_accounts_out)
 {
-    const int threads = plim__job_threads(job);
     const plim__model_params_t params =
-        plim__train_model_params(info, settings, plan, training, threads);
+        plim__train_model_params(info, settings, plan, training, plan->workers);
     const int64_t model = plim__cost_pages(plim__model_estimate(&params));
     const int64_t activations =
         plim__min_i64(plim__cost_pages(plim__model_activations(&params)), model);
@@ -105,8 +101,7 @@ int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     } entries[PLIM__TRAIN_ACCOUNTS] = {
         {"weights and optimiser", model - activations, ONCE_MADE},
         {"activations", activations, ONCE_MADE},
-        {"oneDNN", plim__cost_pages(plim__dense_library_bytes()), ONCE_MADE | IN_START},
-        {"team", plim__cost_pages(plim__team_estimate(threads)), ONCE_MADE | IN_START},
+        {"team", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
         {"evaluation",
          plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
                                                plim__load_largest_split(info), params.num_outputs)),

@@ -24,15 +24,14 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
 /* Rows of outputs of a part, and their gradient beside them: the trainer's scratch. */
 size_t plim__train_scratch_bytes(const plim__model_params_t *params);
 
-/* Of the whole, what is there before the loader: the team, the open run, and oneDNN, which the plan
- * has asked. */
-int64_t plim__train_early(const plim_job_t *job);
+/* Of the whole, what is there before the loader: the team and the open run. */
+int64_t plim__train_early(int workers);
 
 /* All of it, `training` as above, account by account in each phase (at most PLIM__TRAIN_ACCOUNTS;
  * NULL when not wanted); saturates at INT64_MAX. */
-#define PLIM__TRAIN_ACCOUNTS 8
-int64_t plim__train_cost(const plim_job_t *job, const plim_dataset_info_t *info,
-                         const plim_training_t *settings, const plim__load_plan_t *plan,
-                         bool training, plim__plan_account_t *accounts_out, int *num_accounts_out);
+#define PLIM__TRAIN_ACCOUNTS 7
+int64_t plim__train_cost(const plim_dataset_info_t *info, const plim_training_t *settings,
+                         const plim__load_plan_t *plan, bool training,
+                         plim__plan_account_t *accounts_out, int *num_accounts_out);
 
 #endif

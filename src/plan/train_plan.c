@@ -9,9 +9,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
-#include "mem/footprint.h"
 #include "mem/size_text.h"
-#include "nn/dense.h"
 #include "plan/advise.h"
 #include "plan/expect.h"
 #include "plan/load_plan.h"
@@ -34,8 +32,7 @@ typedef struct beside {
 static int64_t beside_bytes(const void *context, const plim__load_plan_t *plan)
 {
     const beside_t *beside = context;
-    return plim__train_cost(beside->job, beside->info, beside->training, plan, beside->trains, NULL,
-                            NULL);
+    return plim__train_cost(beside->info, beside->training, plan, beside->trains, NULL, NULL);
 }
 
 /* What would make it fit besides memory; training's are found by plim__advise_text. */
@@ -56,22 +53,9 @@ static void part_off(plim__load_plan_t *load, int64_t beside)
     int64_t held = 0, own = 0;
     for (int i = 0; i < load->num_accounts; i++)
         *(i < load->num_held ? &held : &own) += load->accounts[i].bytes;
-    const int64_t total = held + plim__max_i64(own, load->start);
-    load->total = total - (plim__footprint_growth(load->total) - plim__footprint_growth(total));
+    load->total = held + plim__max_i64(own, load->start);
     load->line = plim__max_i64(load->line - beside, load->total);
     load->minimum = plim__min_i64(load->minimum, load->total);
-}
-
-/* What the kernel takes is an account of its own, out of the process's, which comes first. */
-static void part_kernel(plim__load_plan_t *load, plim__train_plan_t *plan)
-{
-    const int64_t kernel = plim__footprint_kernel(load->total);
-    plim__plan_account_t *process = &load->accounts[0];
-    for (int phase = 0; phase < PLIM__PHASES; phase++) {
-        const int64_t part = plim__min_i64(kernel, process->phase[phase]);
-        process->phase[phase] -= part;
-        plim__train_accounts_enter(plan, "kernel", (plim__phase_t)phase, part);
-    }
 }
 
 /* All accounts but prediction's; `load` is the loader's plan, and this beside it, as one. */
@@ -79,12 +63,10 @@ static void gather_accounts(const beside_t *context, const plim__load_plan_t *lo
                             plim__train_plan_t *plan)
 {
     plim__plan_account_t accounts[PLIM__TRAIN_ACCOUNTS];
-    plim__load_plan_t parts = *load;
     int count;
-    (void)plim__train_cost(context->job, context->info, context->training, load, context->trains,
-                           accounts, &count);
-    part_kernel(&parts, plan);
-    plim__train_accounts_add(plan, parts.accounts, parts.num_accounts);
+    (void)plim__train_cost(context->info, context->training, load, context->trains, accounts,
+                           &count);
+    plim__train_accounts_add(plan, load->accounts, load->num_accounts);
     plim__train_accounts_add(plan, accounts, count);
     int64_t choosing = load->start;
     for (int i = load->num_held; i < load->num_accounts; i++)
@@ -125,8 +107,7 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     const plim__load_beside_t beside = {.bytes = beside_bytes,
                                         .context = context,
                                         .tighter = can_be_tighter ? &tighter : NULL,
-                                        .early = plim__train_early(context->job),
-                                        .spare = plim__dense_library_spare(),
+                                        .early = plim__train_early,
                                         .whole = whole,
                                         .cuts = !whole,
                                         .any_cut = context->trains && context->quiet,
@@ -149,10 +130,6 @@ static plim_status_t plan_for(const beside_t *context, const plim_dataset_t *dat
     gather_accounts(context, &plan.load, &plan);
     plan.expect = plan.load.expect;
     add_prediction(context, dataset, &plan);
-    const int64_t reading = (int64_t)plim__dense_library_reading();
-    plim__train_accounts_read(&plan, PLIM__PHASE_START, reading);
-    if (context->trains && !context->quiet)
-        plim__train_accounts_read(&plan, PLIM__PHASE_PREDICT, reading);
     plim__train_accounts_sum(&plan);
     if (!context->quiet)
         plim__train_expect(context->job, dataset, context->training, &plan);

@@ -12,7 +12,6 @@
 #include "load/loader_params.h"
 #include "load/order.h"
 #include "load/seeds.h"
-#include "mem/footprint.h"
 #include "mem/size_text.h"
 #include "plan/plan_settings.h"
 #include "plan/predict_cost.h"
@@ -64,7 +63,6 @@ static plim_status_t open_sampled(plim__session_t *session, const char *run,
     plim__log(session->job, PLIM_LOG_INFO, "planned: at most %s of %s",
               plim__size_text(plan.total, total), plim__size_text(plan.line, line));
     PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan.load, loader_out));
-    plim__loader_part_of(*loader_out, plan.phase[PLIM__PHASE_EVALUATE]);
     plim__session_count_labels(session, *loader_out);
     PLIM_TRY(plim__session_open(session, &plan, false));
     return load_weights(session, run, inference);
@@ -374,11 +372,9 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
                               ? plim__max_i64(training.model.hidden, session.info->num_features)
                               : session.num_outputs;
     /* As the plan of the training had it. */
-    const int64_t held =
-        plim__ledger_reserved(job->ledger) - plim__footprint_growth(plim__ledger_line(job->ledger));
     const bool exact = split == -1 || (known.exact && draws(&session));
     const int64_t most_bytes =
-        exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training, held) : 0;
+        exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training) : 0;
     plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
     output.logits = session.num_outputs;
     if (status == PLIM_OK)

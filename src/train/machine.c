@@ -2,7 +2,7 @@
 
 #include "base/job.h"
 #include "mem/kernel_text.h"
-#include "nn/dense.h"
+#include "nn/onednn.h"
 
 #include <plimsoll/version.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ plim__machine_t plim__machine_here(const plim_job_t *job)
     plim__kernel_lines_t lines;
     machine.threads = plim__job_threads(job);
     (void)snprintf(machine.version, sizeof machine.version, "%s", PLIM_VERSION);
-    (void)snprintf(machine.library, sizeof machine.library, "%s", plim__dense_library_version());
+    (void)snprintf(machine.library, sizeof machine.library, "%s", plim__onednn_version());
     if (!plim__kernel_lines_open(&lines, "", "/proc/cpuinfo"))
         return machine;
     const char *line;

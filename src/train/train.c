@@ -547,14 +547,6 @@ static void close_pipeline(loop_t *loop)
     loop->loader = NULL;
 }
 
-/* What this process holds from now on at most: it is made by now, and does not predict. */
-static int64_t most_at_once(const plim__train_plan_t *plan)
-{
-    return plim__max_i64(
-        plim__max_i64(plan->phase[PLIM__PHASE_TRAIN], plan->phase[PLIM__PHASE_EVALUATE]),
-        plan->phase[PLIM__PHASE_CHECKPOINT]);
-}
-
 /*
  * Makes loader and trainer by a plan, in place of those there are, and with `resume` goes to where
  * last.safetensors ends (*found_out: there is one). So a run can change its plan wherever it has
@@ -567,7 +559,6 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
     *found_out = false;
     close_pipeline(loop);
     PLIM_TRY(plim__loader_create(loop->job, loop->dataset, &plan->load, &loop->loader));
-    plim__loader_part_of(loop->loader, most_at_once(plan));
     plim__loader_yield(loop->loader, true);
     loop->missing = loop->plan->total - plan->total;
     loop->roomy_since = 0;

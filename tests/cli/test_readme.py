@@ -97,7 +97,7 @@ def test_the_plan_shown_is_the_one_made(readme):
     rows = {line[:24].strip(): line[24:].split() for line in said if re.match(r'.{24} +[-\d<]', line)}
     for line in shown:
         name, sizes = line[:24].strip(), line[24:].split()
-        if name in rows and name != 'kernel' and name != 'process and libraries':
+        if name in rows and name != 'process':
             for here, there in list(zip(sizes, rows[name]))[1:]:  # how a start is spent depends on the engine
                 assert abs(mebibytes(here) - mebibytes(there)) < 0.1 * mebibytes(there) + 5, line
 

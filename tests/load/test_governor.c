@@ -11,110 +11,137 @@
 #define MS ((int64_t)1000000)
 #define LOOK (250 * MS)
 
-enum { TOTAL = 3200, CACHE = 1600, STEP = TOTAL / 32 }; /* MiB */
+/* MiB. A process that holds FIXED besides its caches, under a line that leaves them all they want.
+ */
+enum { LINE = 3300, RESERVE = 100, FIXED = 1600, CACHE = 1600, DEAD = RESERVE / 4 };
 
-/* So many looks, 250 ms apart, at so much room; how often the target changed. */
-static int look(plim__governor_t *governor, int64_t *now, int64_t room_mib, int looks)
+/* So many looks, 250 ms apart, at so much room, with so much held besides; how often the target
+ * changed. */
+static int look_beside(plim__governor_t *governor, int64_t *now, int64_t room, int64_t fixed,
+                       int looks)
 {
     int changes = 0;
     for (int i = 0; i < looks; i++) {
-        const plim__room_sight_t sight = {room_mib * MIB, room_mib * MIB, 0, "memory.max"};
+        const plim__headroom_bound_t bound = {
+            .bytes = room * MIB, .limit = room * MIB, .file = "memory.max", .fixed = fixed * MIB};
         *now += LOOK;
-        changes += plim__governor_see(governor, *now, &sight);
+        changes += plim__governor_see(governor, *now, &bound);
     }
     return changes;
 }
 
-static plim__governor_t start(void)
+static int look(plim__governor_t *governor, int64_t *now, int64_t room, int looks)
+{
+    return look_beside(governor, now, room, FIXED, looks);
+}
+
+static plim__governor_t start(int64_t cache)
 {
     plim__governor_t governor;
-    plim__governor_start(&governor, TOTAL * MIB, CACHE * MIB);
+    plim__governor_start(&governor, LINE * MIB, RESERVE * MIB, cache * MIB);
     return governor;
 }
 
 static void shrinks_by_what_is_missing(void **state)
 {
     (void)state;
-    plim__governor_t governor = start();
+    plim__governor_t governor = start(CACHE);
     int64_t now = 0;
-    assert_int_equal(look(&governor, &now, TOTAL, 100), 0);
-    assert_int_equal(look(&governor, &now, 2500, 8), 1);
-    assert_int_equal(governor.target, (CACHE - (TOTAL - 2500)) / STEP * STEP * MIB);
-    assert_int_equal(governor.sight.bytes, 2500 * MIB);
+    assert_int_equal(look(&governor, &now, LINE, 100), 0);
+    assert_int_equal(look(&governor, &now, 2600, 8), 1);
+    assert_int_equal(governor.target, (2600 - RESERVE - FIXED) * MIB);
+    assert_int_equal(governor.bound.bytes, 2600 * MIB);
     assert_false(governor.tight);
-    assert_int_equal(look(&governor, &now, TOTAL, 100), 1);
+    assert_int_equal(look(&governor, &now, LINE, 100), 1);
     assert_int_equal(governor.target, CACHE * MIB);
     assert_int_equal(governor.changes, 2);
 }
 
-/* A moment, or less than a step: the kernel's business. */
+/* What the process takes besides its caches counts like a neighbour's, also where the line is the
+ * only bound. */
+static void makes_room_for_the_process_itself(void **state)
+{
+    (void)state;
+    plim__governor_t governor = start(CACHE);
+    int64_t now = 0;
+    assert_int_equal(look_beside(&governor, &now, 100000, FIXED + 300, 8), 1);
+    assert_int_equal(governor.target, (CACHE - 300) * MIB);
+    assert_int_equal(governor.bound.limit, LINE * MIB);
+    assert_int_equal(look_beside(&governor, &now, 100000, FIXED, 100), 1);
+    assert_int_equal(governor.target, CACHE * MIB);
+    governor.line = PLIM_LINE_NONE; /* and nothing else */
+    const plim__headroom_bound_t none = {
+        .bytes = INT64_MAX, .limit = INT64_MAX, .fixed = 9000 * MIB};
+    assert_false(plim__governor_see(&governor, now, &none));
+}
+
+/* A moment, or less than a quarter of the reserve. */
 static void leaves_small_and_short_things_alone(void **state)
 {
     (void)state;
-    plim__governor_t governor = start();
+    plim__governor_t governor = start(CACHE);
     int64_t now = 0;
     for (int i = 0; i < 50; i++) {
         assert_int_equal(look(&governor, &now, 1800, 2), 0);
-        assert_int_equal(look(&governor, &now, TOTAL, 3), 0);
+        assert_int_equal(look(&governor, &now, LINE, 3), 0);
     }
-    assert_int_equal(look(&governor, &now, TOTAL - STEP + 1, 100), 0);
-    /* Within a step of what it has, up and down. */
+    assert_int_equal(look(&governor, &now, LINE - DEAD, 100), 0);
     assert_int_equal(look(&governor, &now, 2450, 10), 1);
     for (int i = 0; i < 50; i++)
-        assert_int_equal(look(&governor, &now, i % 2 == 0 ? 2410 : 2490, 10), 0);
+        assert_int_equal(look(&governor, &now, i % 2 == 0 ? 2450 - DEAD : 2450 + DEAD, 10), 0);
 }
 
-/* While room still falls it waits for where that ends, but not for ever. */
-static void waits_for_the_end_of_a_fall(void **state)
+/* At once and exactly: after a rehearsal. */
+static void settles(void **state)
 {
     (void)state;
-    plim__governor_t governor = start();
-    int64_t now = 0;
-    int changes = 0;
-    for (int room = 3000; room > 2400; room -= 100)
-        changes += look(&governor, &now, room, 1);
-    assert_int_equal(changes, 0);
-    assert_int_equal(look(&governor, &now, 2400, 4), 1);
-    assert_int_equal(governor.target, 800 * MIB);
+    plim__governor_t governor = start(CACHE);
+    plim__headroom_bound_t bound = {.bytes = LINE * MIB, .limit = LINE * MIB, .fixed = FIXED * MIB};
+    assert_false(plim__governor_settle(&governor, &bound));
+    bound.fixed += MIB;
+    assert_true(plim__governor_settle(&governor, &bound));
+    assert_int_equal(governor.target, (CACHE - 1) * MIB);
+    bound.fixed -= 9 * MIB;
+    assert_true(plim__governor_settle(&governor, &bound));
+    assert_int_equal(governor.target, CACHE * MIB);
 }
 
 /* A neighbour that comes back soon after each growth makes the next one later: few changes. */
 static void does_not_flap(void **state)
 {
     (void)state;
-    plim__governor_t governor = start();
+    plim__governor_t governor = start(CACHE);
     int64_t now = 0;
     int changes = 0;
     for (int i = 0; i < 60; i++) { /* ten minutes */
         changes += look(&governor, &now, 2000, 20);
-        changes += look(&governor, &now, TOTAL, 20);
+        changes += look(&governor, &now, LINE, 20);
     }
     assert_true(changes <= 3);
-    assert_int_equal(look(&governor, &now, TOTAL, 4 * 61), 1);
+    assert_int_equal(look(&governor, &now, LINE, 4 * 61), 1);
     assert_int_equal(governor.target, CACHE * MIB);
-    look(&governor, &now, TOTAL, 4 * 61); /* after a minute all is forgotten */
-    assert_int_equal(look(&governor, &now, 2000, 8) + look(&governor, &now, TOTAL, 15), 2);
+    look(&governor, &now, LINE, 4 * 61); /* after a minute all is forgotten */
+    assert_int_equal(look(&governor, &now, 2000, 8) + look(&governor, &now, LINE, 15), 2);
 }
 
 static void knows_when_nothing_helps(void **state)
 {
     (void)state;
-    plim__governor_t governor = start();
+    plim__governor_t governor = start(CACHE);
     int64_t now = 0;
-    assert_int_equal(look(&governor, &now, TOTAL - CACHE, 8), 1);
+    assert_int_equal(look(&governor, &now, FIXED, 8), 1);
     assert_int_equal(governor.target, 0);
     assert_false(governor.tight);
-    assert_int_equal(look(&governor, &now, TOTAL - CACHE - STEP - 1, 1), 1); /* at once */
+    assert_int_equal(look(&governor, &now, FIXED - 1, 1), 1); /* at once */
     assert_true(governor.tight);
     assert_int_equal(look(&governor, &now, 100, 50), 0);
-    assert_int_equal(look(&governor, &now, TOTAL, 20), 1);
+    assert_int_equal(look(&governor, &now, LINE, 20), 1);
     assert_false(governor.tight);
-    /* Without a cache. */
-    plim__governor_start(&governor, TOTAL * MIB, 0);
-    assert_int_equal(look(&governor, &now, TOTAL - STEP, 20), 0);
-    assert_int_equal(look(&governor, &now, TOTAL - STEP - 1, 1), 1);
+    governor = start(0); /* without a cache */
+    assert_int_equal(look(&governor, &now, FIXED, 20), 0);
+    assert_int_equal(look(&governor, &now, FIXED - 1, 1), 1);
     assert_true(governor.tight && governor.target == 0);
-    assert_int_equal(look(&governor, &now, TOTAL, 20), 1);
+    assert_int_equal(look(&governor, &now, LINE, 20), 1);
     assert_false(governor.tight);
 }
 
@@ -173,8 +200,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shrinks_by_what_is_missing),
+        cmocka_unit_test(makes_room_for_the_process_itself),
         cmocka_unit_test(leaves_small_and_short_things_alone),
-        cmocka_unit_test(waits_for_the_end_of_a_fall),
+        cmocka_unit_test(settles),
         cmocka_unit_test(does_not_flap),
         cmocka_unit_test(knows_when_nothing_helps),
         cmocka_unit_test(batches_stay_the_same),

@@ -5,11 +5,13 @@
 #include "support/training.h"
 
 #include "base/check.h"
+#include "mem/arena.h"
 #include "nn/matrix.h"
 #include "store/dataset.h"
 
 #include <plimsoll/plimsoll.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
@@ -95,7 +97,7 @@ static int64_t parts_of(int64_t seeds)
 }
 
 /*
- * A MiB is left over, for the next process; more parts than a few are not counted singly. Where
+ * More parts than a few are not counted singly. Where
  * rows are read from disk, windows and caches come before parts that are larger than a tile. With
  * more memory there are no more parts, and resumed under the same line there are as many.
  */
@@ -122,8 +124,7 @@ static void the_cut_is_the_largest_that_fits(void **state)
             assert_true(seeds >= before);
             assert_true(4 * parts_of(seeds) <= 5 * parts_of(most));
             before = seeds;
-            assert_int_equal(seeds_under(&job, dataset, &training, line - MIB / 2, seeds, &plan),
-                             seeds);
+            assert_int_equal(seeds_under(&job, dataset, &training, line, seeds, &plan), seeds);
         }
         assert_true(before > 1);
         plim_dataset_release(dataset);
@@ -131,9 +132,53 @@ static void the_cut_is_the_largest_that_fits(void **state)
     test_job_end(&job);
 }
 
+/*
+ * The cut follows from the dataset, the recipe and the line. A process that holds more, or has more
+ * threads, keeps it at the caches' expense, or is refused with a --microbatch that fits.
+ */
+static void the_cut_is_the_same_in_any_process(void **state)
+{
+    static const int64_t more[] = {0, 1, 8, 16, 24, 32, 40, 64}; /* MiB */
+    const int64_t line = 144 * MIB;
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    const plim_training_t training = training_of(7);
+    int64_t seeds = 0, given = 0;
+    int kept = 0, named = 0;
+    for (int threads = 1; threads <= 16; threads *= 2)
+        for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+            plim_job_t job = test_job_make(line, threads, PLIM_IO_AUTO);
+            plim_dataset_t *dataset = from_shape(&job, 7);
+            plim__train_plan_t plan;
+            int account;
+            assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(more[i] * MIB), &account));
+            const plim_plan_params_t wishes = {.no_advice = true};
+            const plim_status_t status = plim__train_plan(&job, dataset, &training, &wishes, &plan);
+            const char *option = strstr(plim_last_error(), "--microbatch ");
+            if (status == PLIM_OK) {
+                kept++;
+                seeds = seeds > 0 ? seeds : plan.load.part_seeds; /* 0: whole */
+                assert_int_equal(plan.load.part_seeds, seeds);
+                assert_true(plan.total <= line);
+            } else if (option != NULL) {
+                named++;
+                assert_int_equal(status, PLIM_ERR_BUDGET);
+                given = strtoll(option + strlen("--microbatch "), NULL, 10);
+                assert_in_range(given, 1, seeds - 1);
+                assert_int_equal(seeds_under(&job, dataset, &training, 0, given, &plan), given);
+            }
+            plim_dataset_close(dataset);
+            test_job_end(&job);
+        }
+    print_message("%d keep %lld seeds; %d are told of a --microbatch\n", kept, (long long)seeds,
+                  named);
+    assert_true(seeds > 0 && seeds < BATCH && kept > 16 && named > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cut_is_the_same_in_any_process),
         cmocka_unit_test(the_cut_is_the_largest_that_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,7 +316,7 @@ static void test_packed_rows_outlast_the_process(void **state)
     (void)snprintf(scratch, sizeof scratch, "%s/scratch", place.directory);
     assert_int_equal(mkdir(scratch, 0700), 0);
     const plim_plan_params_t wishes = {.topology = 2, .rows = 2, .scratch = scratch};
-    const int64_t held = 64 * MIB, line = held + 60 * MIB;
+    const int64_t held = 64 * MIB, line = held + 100 * MIB;
     size_t kept = 0;
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
         plim_job_t job = test_job_make(line, 2, PLIM_IO_AUTO);
@@ -325,9 +325,10 @@ static void test_packed_rows_outlast_the_process(void **state)
         plim__load_plan_t plan;
         int account;
         assert_ok(plim_dataset_open(&job, place.path, &dataset));
-        const int64_t own = plim__ledger_reserved(job.ledger) - plim__footprint_growth(line);
-        assert_ok(plim__ledger_reserve(job.ledger, "others",
-                                       (size_t)(held + (starts[i] << 10) - own), &account));
+        const int64_t own =
+            plim__ledger_reserved(job.ledger) - plim__ledger_reserve_bytes(job.ledger);
+        assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(held + (starts[i] << 10) - own),
+                                       &account));
         assert_ok(plim__load_plan(&job, dataset, &recipe, &wishes, &plan));
         check_sums(&plan);
         if (i == 0) {

@@ -8,6 +8,7 @@
 #include "base/job.h"
 #include "io/safetensors.h"
 #include "mem/arena.h"
+#include "mem/footprint.h"
 #include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/plan_settings.h"
@@ -61,12 +62,10 @@ static void check_sums(const plim__train_plan_t *plan)
     assert_int_equal(plan->total, most);
     assert_int_equal(plan->phase[plan->peak_phase], most);
     assert_true(plan->total <= plan->line && plan->minimum <= plan->line);
-    /* Where code gives way the loader's part is told with it. */
-    const int64_t given = plan->load.total > plan->line ? plan->load.spare : 0;
-    assert_true(TEST_SANITIZED || plan->load.total - given < plan->total);
+    assert_true(plan->load.total < plan->total);
     assert_true(bytes_of(plan, "weights and optimiser") > 0 && bytes_of(plan, "activations") > 0 &&
                 bytes_of(plan, "checkpoint") > 0 && bytes_of(plan, "slots") > 0 &&
-                bytes_of(plan, "process and libraries") > 0 && bytes_of(plan, "kernel") > 0);
+                bytes_of(plan, "process") > 0 && bytes_of(plan, "reserve") > 0);
 }
 
 static plim_status_t plan_under(const test_place_t *place, const plim_training_t *training,
@@ -116,13 +115,11 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     const int64_t before = plim__ledger_reserved(ledger);
     assert_ok(plim__team_create(ledger, threads, &team));
     assert_ok(plim__loader_create(&place->job, place->dataset, &plan->load, &loader));
-    assert_ok(plim__dense_library_begin(ledger));
     assert_ok(plim__model_create(ledger, team, &params, &model));
     assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
                                  plim_training_loss(info, training), info->num_nodes,
                                  params.num_outputs, &score));
-    const bool gives = plan->total + (int64_t)PLIM__PAGE >= plan->line; /* code its way */
-    const int64_t most = plan->total + (gives ? plan->load.spare : 0);
+    const int64_t most = plan->total - bytes_of(plan, "process") - bytes_of(plan, "reserve");
     assert_true(plim__ledger_reserved(ledger) - before <= most);
     plim__model_initialise(model, 1);
     plim__model_changed(model);
@@ -142,7 +139,6 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim__score_destroy(score);
     plim__model_destroy(model);
     plim__team_destroy(team);
-    plim__dense_library_end(ledger);
     assert_int_equal(plim__ledger_reserved(ledger), before);
 }
 
@@ -172,29 +168,12 @@ static void what_is_planned_can_be_made(void **state)
     }
 }
 
-/* Below the line at which all else is at its least, nothing is chosen otherwise. */
-static void code_gives_way_last(void **state)
-{
-    (void)state;
-    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    const plim_training_t training = small_training(PLIM_SAGE);
-    plim__train_plan_t plan, roomy, least;
-    assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    assert_true(plan.load.spare > 0);
-    assert_ok(plan_under(&place, &training, plan.minimum + plan.load.spare, &roomy));
-    assert_ok(plan_under(&place, &training, plan.minimum, &least));
-    assert_true(least.total <= plan.minimum && roomy.total > plan.minimum);
-    assert_int_equal(least.load.slot_nodes, roomy.load.slot_nodes);
-    assert_int_equal(least.load.part_seeds, roomy.load.part_seeds);
-    assert_int_equal(least.load.window_rows, roomy.load.window_rows);
-    assert_int_equal(least.load.io_depth, roomy.load.io_depth);
-    test_place_close(&place);
-}
-
+/* With as many threads as the nominal process, and its engine. */
 static void the_least_line_is_exact(void **state)
 {
     (void)state;
-    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    test_place_t place =
+        test_place_open(&medium, PLIM_LINE_NONE, PLIM__NOMINAL_THREADS, PLIM_IO_THREADS);
     for (int norm = PLIM_NORM_NONE; norm <= PLIM_NORM_BATCH; norm++) {
         plim_training_t training = small_training(PLIM_SAGE);
         training.model.norm = (plim_norm_t)norm;
@@ -333,7 +312,7 @@ static void what_a_part_may_need_is_the_recipes(void **state)
 {
     (void)state;
     int64_t nodes[2] = {0}, edges[2] = {0};
-    for (int threads = 1; threads <= 8; threads *= 2) {
+    for (int threads = 1; threads <= PLIM__NOMINAL_THREADS; threads *= 2) {
         test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
         plim_training_t training = wide_training();
         plim__train_plan_t plan;
@@ -404,7 +383,8 @@ static void evaluation_has_a_plan_of_its_own(void **state)
 static void splitting_is_planned(void **state)
 {
     (void)state;
-    test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    test_place_t place =
+        test_place_open(&medium, PLIM_LINE_NONE, PLIM__NOMINAL_THREADS, PLIM_IO_THREADS);
     plim_training_t training = small_training(PLIM_SAGE);
     plim__train_plan_t whole, parts;
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &whole));
@@ -440,7 +420,6 @@ int main(void)
         cmocka_unit_test(the_recipe_is_the_models),
         cmocka_unit_test(what_is_planned_can_be_made),
         cmocka_unit_test(the_least_line_is_exact),
-        cmocka_unit_test(code_gives_way_last),
         cmocka_unit_test(more_memory_never_hurts),
         cmocka_unit_test(splitting_is_planned),
         cmocka_unit_test(the_run_is_counted),

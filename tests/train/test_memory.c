@@ -6,7 +6,7 @@
  */
 #include "support/training.h"
 
-#include "nn/dense.h"
+#include "nn/onednn.h"
 
 #include <fcntl.h>
 #include <link.h>
@@ -306,7 +306,7 @@ int main(void)
         cmocka_unit_test(test_a_step_allocates_nothing),
         cmocka_unit_test(test_memory_is_flat),
     };
-    print_message("with %s\n", plim__dense_library_version()); /* which loads it */
+    print_message("with %s\n", plim__onednn_version()); /* which loads it */
     (void)dl_iterate_phdr(note_library, NULL);
     return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
 }
