@@ -99,7 +99,8 @@ PLIM_API void plim_job_release(const plim_job_t *job);
  */
 PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
 
-/* The line, the bytes reserved now, and the most ever reserved; -1 in a forked child. Any thread. */
+/* The line, the bytes reserved now, and the most ever reserved; -1 in a forked child. Any thread.
+ */
 PLIM_API int64_t plim_job_line(const plim_job_t *job);
 PLIM_API int64_t plim_job_reserved(const plim_job_t *job);
 PLIM_API int64_t plim_job_peak(const plim_job_t *job);

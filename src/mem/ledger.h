@@ -39,7 +39,8 @@ plim_status_t plim__ledger_create_endless(int64_t line_bytes, int threads,
 /* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
 void plim__ledger_destroy(plim_ledger_t *ledger);
 
-/* The line, the bytes reserved now, the most ever reserved, and line minus reserved. Thread-safe. */
+/* The line, the bytes reserved now, the most ever reserved, and line minus reserved. Thread-safe.
+ */
 int64_t plim__ledger_line(const plim_ledger_t *ledger);
 int64_t plim__ledger_reserved(plim_ledger_t *ledger);
 int64_t plim__ledger_peak(plim_ledger_t *ledger);

@@ -1,5 +1,5 @@
-#include "load/plan_data.h"
 #include "plan/load_plan.h"
+#include "load/plan_data.h"
 
 #include "base/check.h"
 #include "base/fail.h"

@@ -6,7 +6,6 @@
 #include "load/probe.h"
 #include "store/dataset.h"
 
-
 typedef struct plim__load_beside {
     /* Bytes that stand beside a loader of these choices; no less for larger slots. Pure. */
     int64_t (*bytes)(const void *context, const plim__load_plan_t *plan);

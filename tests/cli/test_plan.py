@@ -69,7 +69,7 @@ def test_train_does_what_plan_says(graph, tmp_path):
 
 def test_plan_reads_nothing_unless_asked(graph, tmp_path):
     """What train measured, or --measure did, is used from then on; and then both plan the same."""
-    words = (graph, '--model', 'sage', '--hidden', 32, '--fanout', '10,10,10', '--batch', 1000, '--memory', '34M', '--json')
+    words = (graph, '--model', 'sage', '--hidden', 32, '--fanout', '10,10,10', '--batch', 1000, '--memory', '80M', '--json')
 
     def cached(verb, *more):
         done = subprocess.run([PLIMSOLL, verb, *map(str, words), *map(str, more)], check=True, capture_output=True, text=True,
@@ -126,12 +126,12 @@ def test_sweep(graph):
         [(batch, fanout) for batch in ('100', '200') for fanout in ('3,2', '4,3', '5,5')]
     assert found['fits'] and all(row['fits'] for row in rows)
     assert abs(rows[4]['total_bytes'] - plan(graph, *RECIPE, '--memory', '400M')['total_bytes']) <= 2 << 20
-    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=20M,1G', 'precision=f32,bf16').stdout
+    said = plimsoll('plan', graph, *RECIPE, '--sweep', 'hidden=16,4096', 'memory=64M,1G', 'precision=f32,bf16').stdout
     lines = [line.split() for line in said.splitlines()]
     head = next(i for i, line in enumerate(lines) if line[:3] == ['hidden', 'memory', 'precision'])
     assert len(lines) == head + 9
     assert [line[:3] for line in lines[head + 1:]] == \
-        [[hidden, memory, kind] for hidden in ('16', '4096') for memory in ('20M', '1G') for kind in ('f32', 'bf16')]
+        [[hidden, memory, kind] for hidden in ('16', '4096') for memory in ('64M', '1G') for kind in ('f32', 'bf16')]
     assert 'no' in lines[head + 5] and 'yes' in lines[head + 7]
     assert max(map(len, said.splitlines())) <= 100
 

@@ -73,8 +73,8 @@ def test_tails_are_heavy_and_ids_are_not_sorted(papers):
                                    ('free', '--nodes', 3000, '--edges', 90_000, '--features', 33, '--classes', 7)])
 def test_same_bytes_whatever_it_runs_with(tmp_path, words):
     found = set()
-    for i, how in enumerate([(), ('--threads', 1, '--io', 'threads'), ('--threads', 8, '--memory', '64M'),
-                             ('--threads', 2, '--memory', '40M', '--io', 'threads'), ('--tmp', tmp_path)]):
+    for i, how in enumerate([(), ('--threads', 1, '--io', 'threads'), ('--threads', 8, '--memory', '100M'),
+                             ('--threads', 2, '--memory', '76M', '--io', 'threads'), ('--tmp', tmp_path)]):
         generate(tmp_path / f'set{i}', words[0], tmp_path / f'set{i}', *words[1:], *how)
         found.add(fingerprint(tmp_path / f'set{i}'))
     assert len(found) == 1

@@ -13,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / 'tools'))
 import prooflib  # noqa: E402
 
 MIB = 1 << 20
-COMMON = ['--nodes', '80000', '--classes', '4', '--memory', '64M', '--quiet']
+COMMON = ['--nodes', '80000', '--classes', '4', '--memory', '100M', '--quiet']
 # Large enough to be stopped on the way: 40 MiB of rows; 80 MiB of edges, which memory does not hold.
 ROWS = ['--edges', '2000000', '--features', '256', *COMMON]
 EDGES = ['--edges', '10000000', '--features', '8', *COMMON]

@@ -299,7 +299,7 @@ def test_degree_of_a_million(tmp_path, options):
     graph = im.Graph(15, nodes=500_000, edges=0)
     graph.edges = edges
     source = im.write_npy(tmp_path / 'npy', edge_index=edges)
-    graph.check(im.imported(source, tmp_path / 'out', '--nodes', 500_000, '--memory', '64M', *im.flags(options)), options)
+    graph.check(im.imported(source, tmp_path / 'out', '--nodes', 500_000, '--memory', '100M', *im.flags(options)), options)
 
 
 def divided(rows):

@@ -81,10 +81,10 @@ def test_an_id_twice_in_a_large_list(tmp_path):
     nodes = 3_000_000
     ids = np.random.default_rng(1).permutation(nodes)
     graph = im.write_npy(tmp_path / 'source', edge_index=np.array([[0], [1]]), y=np.zeros(nodes, np.int64), train=ids)
-    im.imported(graph, tmp_path / 'good', '--memory', '24M')
+    im.imported(graph, tmp_path / 'good', '--memory', '58M')
     ids[2_900_000] = ids[17]
     np.save(graph / 'train.npy', ids)
-    im.refused(4, graph, tmp_path / 'bad', '--memory', '24M', says=['17 and 2900000', str(ids[17])])
+    im.refused(4, graph, tmp_path / 'bad', '--memory', '58M', says=['17 and 2900000', str(ids[17])])
 
 
 @pytest.mark.parametrize('value', [np.inf, -np.inf, np.nan])

@@ -57,7 +57,7 @@ def test_a_target_in_memory_must_fit_under_the_line(tmp_path):
     graph = im.Graph(2, nodes=100_000, edges=1000, features=128)
     source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges, x=graph.features)
     with small_disk(tmp_path / 'memory', '256m') as disk:
-        im.refused(3, source, disk / 'out', '--memory', '32M', says=['tmpfs', 'memory line', '--tmp'])
+        im.refused(3, source, disk / 'out', '--memory', '64M', says=['tmpfs', 'memory line', '--tmp'])
         assert list(disk.iterdir()) == []
         im.imported(source, disk / 'out', '--memory', '128M')
 
@@ -86,7 +86,7 @@ def test_the_size_of_a_text_refuses_nothing(tmp_path):
 def test_temporary_directory_too_small(tmp_path):
     graph = im.Graph(3, nodes=20_000, edges=2_000_000)
     source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges)
-    options = ['--nodes', graph.num_nodes, '--memory', '48M']
+    options = ['--nodes', graph.num_nodes, '--memory', '84M']
     with small_disk(tmp_path / 'small', '4m') as disk:
         im.refused(3, source, tmp_path / 'out', *options, '--tmp', disk, says=[str(disk), 'free'])
         assert list(disk.iterdir()) == []

@@ -167,7 +167,7 @@ static void the_cut_is_the_same_in_any_process(void **state)
                 assert_in_range(given, 1, seeds - 1);
                 assert_int_equal(seeds_under(&job, dataset, &training, 0, given, &plan), given);
             }
-            plim_dataset_close(dataset);
+            plim_dataset_release(dataset);
             test_job_end(&job);
         }
     print_message("%d keep %lld seeds; %d are told of a --microbatch\n", kept, (long long)seeds,

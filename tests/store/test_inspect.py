@@ -115,7 +115,7 @@ def test_too_little_memory_names_what_would_do(tmp_path):
 
 
 @pytest.mark.parametrize('words', [(), ('--verify',), ('--verify', '--threads', 1), ('--verify', '--io', 'threads'),
-                                   ('--verify', '--memory', '48M')])
+                                   ('--verify', '--memory', '84M')])
 @pytest.mark.parametrize('dtype', [np.float16, np.float32])
 def test_figures_are_numpys(tmp_path, words, dtype):
     arrays = graph(np.random.default_rng(7), 3001, dtype=dtype)

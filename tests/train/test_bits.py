@@ -26,7 +26,7 @@ def state(path):
 def check_ways(data, recipe, directory):
     """The recipe by 1 to 8 threads, under wide and narrow lines."""
     ways = {'one': (PLIMSOLL, '--threads', 1), 'two': (PLIMSOLL, '--threads', 2), 'eight': (DELAYS, '--threads', 8),
-            'line': (PLIMSOLL, '--threads', 2, '--memory', '128M'), 'disk': (PLIMSOLL, '--threads', 1, '--memory', '64M', '--io', 'threads')}
+            'line': (PLIMSOLL, '--threads', 2, '--memory', '176M'), 'disk': (PLIMSOLL, '--threads', 1, '--memory', '112M', '--io', 'threads')}
     for name, (program, *words) in ways.items():
         run(program, 'train', data, '--run', directory / name, *recipe, *words)
     assert len({state(directory / name) for name in ways}) == 1, directory

@@ -36,8 +36,8 @@ def check(done, run, remedy):
     return False
 
 
-@pytest.mark.parametrize('which, name, values', [(resource.RLIMIT_AS, 'ulimit -v', (60, 150, 190, 210, 240)),
-                                                 (resource.RLIMIT_DATA, 'ulimit -d', (20, 60, 75, 90, 120))])
+@pytest.mark.parametrize('which, name, values', [(resource.RLIMIT_AS, 'ulimit -v', (60, 170, 220, 250, 290)),
+                                                 (resource.RLIMIT_DATA, 'ulimit -d', (20, 75, 100, 125, 160))])
 def test_what_is_mapped_counts(graph, tmp_path, which, name, values):
     """The graph does not fit under these, so that the plan takes all that it may."""
     ended = [check(train_under(graph, tmp_path / str(value), which, value * MIB), tmp_path / str(value), name) for value in values]
@@ -45,7 +45,7 @@ def test_what_is_mapped_counts(graph, tmp_path, which, name, values):
 
 
 def test_few_open_files(graph, tmp_path):
-    ended = [check(train_under(graph, tmp_path / str(n), resource.RLIMIT_NOFILE, n, '--memory', '48M'), tmp_path / str(n), 'ulimit -n')
+    ended = [check(train_under(graph, tmp_path / str(n), resource.RLIMIT_NOFILE, n, '--memory', '96M'), tmp_path / str(n), 'ulimit -n')
              for n in (8, 30, *range(42, 56))]
     assert not ended[0] and ended[-1] and ended == sorted(ended), ended
 
