@@ -66,8 +66,9 @@ typedef struct loop {
     int64_t roomy_since;            /* clock: there has been room for the first plan; 0: not so */
     int64_t next_look;              /* clock: when that is looked at again */
     bool goes_back;                 /* to the first plan: there is room */
-    bool rehearsed;
-    bool guessed; /* the sizes of parts were: the first batch that is cut for that is logged */
+    bool rehearsed; /* since loader and trainer were made; then the caches have their target */
+    bool settled;   /* that target was set once more, after the first epoch */
+    bool guessed;   /* the sizes of parts were: the first batch that is cut for that is logged */
 } loop_t;
 
 static plim_status_t save(loop_t *loop)
@@ -186,6 +187,7 @@ static plim_status_t rehearse(loop_t *loop, const plim_batch_t *batch)
     plim_trainer_discard(loop->trainer);
     PLIM_TRY(plim__run_rehearse_save(loop->run, session->parameters, session->num_parameters,
                                      &loop->trainer->position));
+    plim__loader_settle(loop->loader);
     loop->rehearsed = true;
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
     return PLIM_OK;
@@ -395,6 +397,9 @@ static plim_status_t end_epoch(loop_t *loop)
     *position = next;
     if (plim__clock_seconds_since(loop->saved_at) * SAVE_SHARE >= loop->save_seconds)
         PLIM_TRY(save_and_reserve(loop));
+    if (!loop->settled)
+        plim__loader_settle(loop->loader);
+    loop->settled = true;
     event.seconds = plim__clock_seconds_since(loop->epoch_began);
     plim__session_tell(session, &event);
     return write_timeline(loop, false);
@@ -567,7 +572,7 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
     PLIM_TRY(look_at_labels(loop));
     loop->steps = plim_loader_steps(loop->loader, PLIM_TRAIN);
     loop->governed = 0;
-    loop->rehearsed = false;
+    loop->rehearsed = loop->settled = false;
     plim__session_t *session = &loop->trainer->session;
     if (resume)
         PLIM_TRY(plim__run_load(loop->run, session->parameters, session->num_parameters, &position,
