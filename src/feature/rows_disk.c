@@ -24,6 +24,8 @@
  * weighs little. */
 #define PIECE_BITS 14
 #define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
+#define CACHED_ROWS                                                                                \
+    ((int64_t)2048) /* the same where all rows are cached: little is read, if anything */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
 
 #define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
@@ -39,9 +41,9 @@ typedef struct counters {
 
 typedef struct worker {
     plim__reader_t *reader;
-    plim__read_t *reads; /* (PIECE_ROWS) */
-    uint64_t *keys;      /* (PIECE_ROWS) node << PIECE_BITS | index in the piece */
-    uint64_t *spare;     /* (PIECE_ROWS) */
+    plim__read_t *reads; /* (piece_rows) */
+    uint64_t *keys;      /* (piece_rows) node << PIECE_BITS | index in the piece */
+    uint64_t *spare;     /* (piece_rows) */
     char *narrow;        /* (narrow_rows, num_features) floats; NULL unless rows are stored so */
     counters_t counters; /* written by the worker alone */
 } worker_t;
@@ -54,15 +56,22 @@ typedef struct rows_disk {
     plim__row_cache_t *cache;    /* NULL: none */
     plim__row_filler_t *fillers; /* (num_workers) the workers' readers and lists, for the cache */
     int64_t num_nodes;
+    int64_t piece_rows;
     int64_t narrow_rows;
     int num_workers;
     worker_t *workers; /* (num_workers) */
 } rows_disk_t;
 
-static int64_t narrow_rows(const plim__row_form_t *form)
+static int64_t piece_rows(bool all)
 {
-    int64_t rows = form->bytes == 0 ? 1 : (int64_t)(NARROW_BYTES / form->bytes);
-    return rows < 1 ? 1 : plim__min_i64(rows, PIECE_ROWS);
+    return all ? CACHED_ROWS : PIECE_ROWS;
+}
+
+static int64_t narrow_rows(const plim__row_form_t *form, bool all)
+{
+    const size_t bytes = all ? NARROW_BYTES / 8 : NARROW_BYTES;
+    int64_t rows = form->bytes == 0 ? 1 : (int64_t)(bytes / form->bytes);
+    return rows < 1 ? 1 : plim__min_i64(rows, piece_rows(all));
 }
 
 static plim__reader_params_t reader_params(const plim__row_form_t *form,
@@ -75,20 +84,23 @@ static plim__reader_params_t reader_params(const plim__row_form_t *form,
 }
 
 /* The source's layout but for its readers: counted where the arena counts. */
-static rows_disk_t *carve(plim__arena_t *arena, const plim__row_form_t *form, int workers)
+static rows_disk_t *carve(plim__arena_t *arena, const plim__row_form_t *form,
+                          const plim__rows_disk_params_t *params)
 {
-    const size_t piece = (size_t)PIECE_ROWS, count = (size_t)workers;
+    const int workers = params->workers;
+    const size_t piece = (size_t)piece_rows(params->all), count = (size_t)workers;
     rows_disk_t *rows = plim__arena_carve(arena, 1, sizeof *rows, 1);
     worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
     plim__row_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
     for (int i = 0; i < workers; i++) {
-        const worker_t worker = {.reads = plim__arena_carve(arena, piece, sizeof(plim__read_t), 1),
-                                 .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-                                 .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-                                 .narrow = form->type == PLIM_F32
-                                               ? plim__arena_carve(arena, (size_t)narrow_rows(form),
-                                                                   form->bytes, PLIM__PAGE)
-                                               : NULL};
+        const worker_t worker = {
+            .reads = plim__arena_carve(arena, piece, sizeof(plim__read_t), 1),
+            .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+            .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
+            .narrow = form->type == PLIM_F32
+                          ? plim__arena_carve(arena, (size_t)narrow_rows(form, params->all),
+                                              form->bytes, PLIM__PAGE)
+                          : NULL};
         if (rows != NULL)
             memcpy(&made[i], &worker, sizeof worker);
     }
@@ -121,7 +133,7 @@ size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dat
     const plim__reader_params_t reader = reader_params(&form, params);
     const plim__row_cache_params_t cache = cache_params(&form, params);
     plim__arena_t arena = plim__arena_counting();
-    (void)carve(&arena, &form, params->workers);
+    (void)carve(&arena, &form, params);
     const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
                          (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
     return cache.most == 0
@@ -245,7 +257,7 @@ static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const 
                           rows->num_workers);
     worker_t *worker = &rows->workers[worker_number];
     bool narrow = type == PLIM_F16 && rows->form.type == PLIM_F32;
-    int64_t most = narrow ? rows->narrow_rows : PIECE_ROWS;
+    int64_t most = narrow ? rows->narrow_rows : rows->piece_rows;
     size_t step = (size_t)rows->form.num_features * plim__feature_bytes(type);
     for (int64_t first = 0; first < count; first += most) {
         piece_t piece =
@@ -306,7 +318,7 @@ static plim_status_t make_readers(const plim_job_t *job, const plim__rows_disk_p
         worker_t *worker = &rows->workers[rows->num_workers];
         PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
         rows->fillers[rows->num_workers] = (plim__row_filler_t){
-            worker->reader, worker->reads, (int64_t *)worker->keys, PIECE_ROWS};
+            worker->reader, worker->reads, (int64_t *)worker->keys, rows->piece_rows};
     }
     return PLIM_OK;
 }
@@ -320,13 +332,13 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     plim__arena_t arena, counted = plim__arena_counting();
     PLIM_TRY(check_params(dataset, params));
     PLIM_TRY(plim__row_form_open(dataset, &file, &form));
-    (void)carve(&counted, &form, params->workers);
+    (void)carve(&counted, &form, params);
     plim_status_t status = plim__arena_create(job->ledger, "disk rows", counted.used, &arena);
     if (status != PLIM_OK) {
         plim__file_close(&file);
         return status;
     }
-    rows_disk_t *rows = carve(&arena, &form, params->workers);
+    rows_disk_t *rows = carve(&arena, &form, params);
     rows->source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
     if (!params->all) /* else it is rarely used, if ever */
         plim__arena_touch(&arena);
@@ -334,7 +346,8 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     rows->file = file;
     rows->form = form;
     rows->num_nodes = plim_dataset_info(dataset)->num_nodes;
-    rows->narrow_rows = narrow_rows(&form);
+    rows->piece_rows = piece_rows(params->all);
+    rows->narrow_rows = narrow_rows(&form, params->all);
     status = make_readers(job, params, rows);
     plim__row_cache_params_t cache = cache_params(&form, params);
     cache.fillers = rows->fillers;

@@ -5,6 +5,8 @@
 #include "mem/arena.h"
 #include "store/dataset.h"
 
+#define CACHED_DEPTH 2 /* I/Os in flight where all is cached: little is read, if anything */
+
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
     plim_recipe_t drawn = *recipe;
@@ -136,14 +138,14 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
     parts.window = window_params(info, plan, &parts);
     parts.lists = (plim__topology_disk_params_t){
         .workers = parts.num_sources,
-        .depth = plan->io_depth,
+        .depth = plan->topology_in_memory ? CACHED_DEPTH : plan->io_depth,
         .gap = plan->merge_distance,
         .all = plan->topology_in_memory,
         .cache_bytes = plan->list_cache_bytes,
     };
     parts.rows = (plim__rows_disk_params_t){
         .workers = parts.num_sources,
-        .depth = plan->io_depth,
+        .depth = plan->rows_in_memory ? CACHED_DEPTH : plan->io_depth,
         .gap = plan->merge_distance,
         .all = plan->rows_in_memory,
         .cache_bytes = plan->row_cache_bytes,

@@ -24,26 +24,36 @@
 #include <string.h>
 
 #define PIECE_BITS 14
-#define PIECE ((int64_t)1 << PIECE_BITS) /* nodes at a time */
-#define STAGED ((int64_t)256 << 10)      /* entries that a piece's reads may bring, 1 MiB or more */
-#define READS ((int64_t)32 << 10)        /* reads of a piece */
-#define READ_BYTES ((size_t)64 << 10)    /* the largest one */
-#define POINT_BITS 12                    /* numbers of draws from one list: PLIM__FANOUT_MAX */
-#define STRETCH ((int64_t)16)            /* see is_stretch */
-#define AHEAD 24                         /* nodes between a prefetch and its use … */
-#define AHEAD_HOT 16                     /* … and between drawing from a hot list and taking */
-#define CHUNK_ENTRIES 2048               /* drawn before they are loaded: their lines fit L2 */
+#define READ_BYTES ((size_t)64 << 10) /* the largest one */
+#define POINT_BITS 12                 /* numbers of draws from one list: PLIM__FANOUT_MAX */
+#define STRETCH ((int64_t)16)         /* see is_stretch */
+#define AHEAD 24                      /* nodes between a prefetch and its use … */
+#define AHEAD_HOT 16                  /* … and between drawing from a hot list and taking */
+#define CHUNK_ENTRIES 2048            /* drawn before they are loaded: their lines fit L2 */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
+
+/* How much is read at a time: of a piece's nodes, the entries that its reads may bring (a stretch
+ * of the largest fan-out must fit), and its reads. */
+typedef struct sizes {
+    int64_t piece; /* at most 1 << PIECE_BITS, at least PLIM__FANOUT_MAX */
+    int64_t staged;
+    int64_t reads;
+} sizes_t;
+
+static const sizes_t disk_sizes = {(int64_t)1 << PIECE_BITS, (int64_t)256 << 10, (int64_t)32 << 10};
+
+/* Where all lists are cached little is read, if anything. */
+static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
 
 typedef struct worker {
     plim__reader_t *reader;
-    plim__list_t *lists; /* (PIECE) */
-    int64_t *ranks;      /* (PIECE) of the lists among those cached, or -1 */
-    int32_t *order;      /* (PIECE) the piece's nodes, ascending */
-    uint64_t *keys;      /* (PIECE) for sorting, and as many to spare */
+    plim__list_t *lists; /* (piece) */
+    int64_t *ranks;      /* (piece) of the lists among those cached, or -1 */
+    int32_t *order;      /* (piece) the piece's nodes, ascending */
+    uint64_t *keys;      /* (piece) for sorting, and as many to spare */
     uint64_t *spare;
-    plim__read_t *reads; /* (READS) */
-    char *staging;       /* (STAGED) entries as they lie on disk */
+    plim__read_t *reads; /* (reads) */
+    char *staging;       /* (staged) entries as they lie on disk */
     int64_t num_reads;
     int64_t num_staged;
     int64_t old_transfers; /* of the reader, before anything was drawn */
@@ -65,6 +75,7 @@ typedef struct disk {
     plim__list_filler_t *fillers; /* (num_workers) the workers' readers, for the cache */
     int64_t num_nodes;
     size_t width; /* of an entry */
+    const sizes_t *sizes;
     int num_workers;
     worker_t *workers;
 } disk_t;
@@ -100,7 +111,7 @@ static void measure(const disk_t *disk, const worker_t *worker, int64_t count, i
                     piece_t *piece)
 {
     int64_t staged = 0, reads = 0, i = 0;
-    int64_t most = plim__min_i64(count, PIECE);
+    int64_t most = plim__min_i64(count, disk->sizes->piece);
     const int64_t *nodes = piece->nodes;
     int64_t last = nodes[0];
     piece->ascending = true;
@@ -117,7 +128,7 @@ static void measure(const disk_t *disk, const worker_t *worker, int64_t count, i
         bool stretch = is_stretch(piece->hop, list.degree, drawn);
         staged += stretch ? list.degree : drawn;
         reads += stretch ? list.degree / (int64_t)(READ_BYTES / disk->width) + 1 : drawn;
-        if (staged > STAGED || reads > READS) {
+        if (staged > disk->sizes->staged || reads > disk->sizes->reads) {
             if (i > 0)
                 break;
             piece->long_list = true;
@@ -140,7 +151,7 @@ static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piec
     const uint64_t *sorted =
         plim__radix_sort(worker->keys, worker->spare, piece->count, bits + PIECE_BITS);
     for (int64_t i = 0; i < piece->count; i++)
-        worker->order[i] = (int32_t)(sorted[i] & (PIECE - 1));
+        worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << PIECE_BITS) - 1));
 }
 
 /* Asks for entries [first, first + count) of indices.npy; the place of the first in staging. */
@@ -317,8 +328,9 @@ static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *i
 static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_t list,
                                int64_t *ids)
 {
-    for (int64_t done = 0; done < list.degree; done += STAGED) {
-        int64_t count = plim__min_i64(list.degree - done, STAGED);
+    const int64_t most = disk->sizes->staged;
+    for (int64_t done = 0; done < list.degree; done += most) {
+        int64_t count = plim__min_i64(list.degree - done, most);
         int64_t place = ask(disk, worker, list.start + done, count);
         for (int64_t k = 0; k < count; k++)
             ids[done + k] = ~(place + k);
@@ -492,9 +504,9 @@ static plim__reader_params_t reader_params(const plim__topology_disk_params_t *p
 }
 
 /* The source's layout but for its readers: counted where the arena counts. */
-static disk_t *carve(plim__arena_t *arena, size_t width, int workers)
+static disk_t *carve(plim__arena_t *arena, size_t width, const sizes_t *sizes, int workers)
 {
-    const size_t piece = (size_t)PIECE, count = (size_t)workers;
+    const size_t piece = (size_t)sizes->piece, count = (size_t)workers;
     disk_t *disk = plim__arena_carve(arena, 1, sizeof *disk, 1);
     worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
     plim__list_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
@@ -505,16 +517,22 @@ static disk_t *carve(plim__arena_t *arena, size_t width, int workers)
             .order = plim__arena_carve(arena, piece, sizeof(int32_t), 1),
             .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
             .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-            .reads = plim__arena_carve(arena, (size_t)READS, sizeof(plim__read_t), 1),
-            .staging = plim__arena_carve(arena, (size_t)STAGED, width, 1)};
+            .reads = plim__arena_carve(arena, (size_t)sizes->reads, sizeof(plim__read_t), 1),
+            .staging = plim__arena_carve(arena, (size_t)sizes->staged, width, 1)};
         if (disk != NULL)
             memcpy(&made[i], &worker, sizeof worker);
     }
     if (disk != NULL) {
+        disk->sizes = sizes;
         disk->workers = made;
         disk->fillers = fillers;
     }
     return disk;
+}
+
+static const sizes_t *sizes_of(const plim__topology_disk_params_t *params)
+{
+    return params->all ? &cached_sizes : &disk_sizes;
 }
 
 static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t *params)
@@ -537,7 +555,8 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
     const plim__reader_params_t reader = reader_params(params);
     const plim__list_cache_params_t cache = cache_params(params);
     plim__arena_t arena = plim__arena_counting();
-    (void)carve(&arena, plim__index_bytes(plim_dataset_info(dataset)->index_type), params->workers);
+    (void)carve(&arena, plim__index_bytes(plim_dataset_info(dataset)->index_type), sizes_of(params),
+                params->workers);
     const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
                          (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
     return is_cached(params)
@@ -560,7 +579,7 @@ static plim_status_t make_readers(disk_t *disk, const plim_job_t *job,
         worker_t *worker = &disk->workers[disk->num_workers];
         PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
         disk->fillers[disk->num_workers] =
-            (plim__list_filler_t){worker->reader, worker->reads, READS, READ_BYTES};
+            (plim__list_filler_t){worker->reader, worker->reads, disk->sizes->reads, READ_BYTES};
     }
     return PLIM_OK;
 }
@@ -610,9 +629,9 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     if (params->workers < 1 || manifest->info.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)manifest->info.num_nodes, params->workers);
-    (void)carve(&counted, width, params->workers);
+    (void)carve(&counted, width, sizes_of(params), params->workers);
     PLIM_TRY(plim__arena_create(job->ledger, "topology", counted.used, &arena));
-    disk_t *disk = carve(&arena, width, params->workers);
+    disk_t *disk = carve(&arena, width, sizes_of(params), params->workers);
     disk->face = (plim__topology_t){draw, degrees, stats, destroy};
     disk->offsets = offsets;
     disk->num_nodes = manifest->info.num_nodes;
