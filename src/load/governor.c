@@ -35,12 +35,23 @@ static plim__headroom_bound_t bounded(const plim__governor_t *governor,
     return least;
 }
 
+/* What the bound leaves beside the reserve and what cannot be dropped. */
+static int64_t left_by(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
+{
+    return bound->bytes == PLIM_LINE_NONE ? governor->cache
+                                          : bound->bytes - governor->reserve - bound->fixed;
+}
+
 static int64_t wanted_by(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
-    if (bound->bytes == PLIM_LINE_NONE)
-        return governor->cache;
-    const int64_t left = bound->bytes - governor->reserve - bound->fixed;
-    return plim__min_i64(plim__max_i64(left, 0), governor->cache);
+    return plim__min_i64(plim__max_i64(left_by(governor, bound), 0), governor->cache);
+}
+
+/* Nothing is left that could be dropped, and the reserve is being used up: a neighbour that grows
+ * by 100 MiB/s takes the rest of it in a quarter of a second. */
+static bool is_tight(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
+{
+    return left_by(governor, bound) < -governor->reserve / DEAD_PART;
 }
 
 static bool change(plim__governor_t *governor, int64_t target, bool tight,
@@ -87,7 +98,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
     const plim__headroom_bound_t least = bounded(governor, bound);
     const int64_t dead = governor->reserve / DEAD_PART;
     const int64_t wanted = wanted_by(governor, &least);
-    const bool tight = least.bytes < least.fixed;
+    const bool tight = is_tight(governor, &least);
     if (wanted < governor->target - dead || (tight && !governor->tight)) {
         governor->high = -1;
         return shrink(governor, now, plim__min_i64(wanted, governor->target),
@@ -96,7 +107,7 @@ bool plim__governor_see(plim__governor_t *governor, int64_t now,
     governor->low_since = -1;
     if (wanted > governor->target + dead ||
         (wanted > governor->target && wanted == governor->cache) ||
-        (governor->tight && least.bytes - dead >= least.fixed))
+        (governor->tight && left_by(governor, &least) >= 0))
         return grow(governor, now, wanted, &least);
     governor->high = -1;
     return false;
@@ -106,7 +117,7 @@ bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_boun
 {
     const plim__headroom_bound_t least = bounded(governor, bound);
     const int64_t wanted = wanted_by(governor, &least);
-    const bool tight = least.bytes < least.fixed;
+    const bool tight = is_tight(governor, &least);
     if (wanted == governor->target && tight == governor->tight)
         return false;
     return change(governor, wanted, tight, &least);

@@ -25,7 +25,7 @@ typedef struct plim__governor {
     int64_t reserve;              /* what stays free below any bound */
     int64_t cache;                /* bytes that the caches hold at most */
     int64_t target;               /* bytes that they may hold now */
-    bool tight;                   /* what cannot be dropped has no room */
+    bool tight;                   /* what cannot be dropped uses up the reserve */
     int64_t changes;              /* of target and tight, so far */
     plim__headroom_bound_t bound; /* that the last of them followed from */
     int64_t low_since;            /* less has been wanted since then; -1: it is not */

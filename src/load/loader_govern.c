@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #define LOOK_NS ((int64_t)250000000)
+#define LOOK_SOON_NS (LOOK_NS / 5) /* where little is left that the kernel can take meanwhile */
 #define REFRESH_NS (LOOK_NS / 20)
 #define TEXT_BYTES 160
 
@@ -178,7 +179,8 @@ void plim__load_govern(plim_loader_t *loader)
     plim__headroom_bound_t bound;
     if (now < loader->next_look)
         return;
-    loader->next_look = now + LOOK_NS;
+    loader->next_look =
+        now + (loader->governor.target < loader->governor.reserve ? LOOK_SOON_NS : LOOK_NS);
     plim__headroom_read(&loader->headroom, plim__loader_cache_resident(loader), &bound);
     if (plim__governor_see(&loader->governor, now, &bound)) {
         plim__load_resize(loader, loader->governor.target);

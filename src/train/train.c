@@ -28,9 +28,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A run that had to plan anew goes back to its first plan when there is room for that, and so much
- * more, for so long. */
-#define ROOM_SPARE ((int64_t)32 << 20)
+/* A run that had to plan anew goes back to its first plan when there has been room for that for so
+ * long. */
 #define ROOM_NS ((int64_t)5000000000)
 #define ROOM_LOOK_NS ((int64_t)1000000000)
 
@@ -234,7 +233,7 @@ static bool is_roomy(loop_t *loop)
     if (loop->missing <= 0 || now < loop->next_look)
         return false;
     loop->next_look = now + ROOM_LOOK_NS;
-    if (plim__headroom("") < loop->missing + ROOM_SPARE)
+    if (plim__headroom("") < loop->missing + plim__ledger_reserve_bytes(loop->job->ledger))
         loop->roomy_since = 0;
     else if (loop->roomy_since == 0)
         loop->roomy_since = now;
@@ -614,7 +613,9 @@ static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *posit
     char room[PLIM__SIZE_TEXT], minimum[PLIM__SIZE_TEXT];
     int64_t headroom;
     PLIM_TRY(await_headroom(loop, &headroom));
-    wishes.memory = plim__ledger_reserved(loop->job->ledger) + headroom - ROOM_SPARE;
+    /* The reserve stays free. */
+    wishes.memory = plim__ledger_reserved(loop->job->ledger) + headroom -
+                    plim__ledger_reserve_bytes(loop->job->ledger);
     wishes.part_seeds = position->part_seeds;
     wishes.part_nodes = position->part_nodes;
     wishes.part_edges = position->part_edges;

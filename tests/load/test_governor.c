@@ -129,17 +129,17 @@ static void knows_when_nothing_helps(void **state)
     (void)state;
     plim__governor_t governor = start(CACHE);
     int64_t now = 0;
-    assert_int_equal(look(&governor, &now, FIXED, 8), 1);
+    assert_int_equal(look(&governor, &now, FIXED + RESERVE - RESERVE / 4, 8), 1);
     assert_int_equal(governor.target, 0);
     assert_false(governor.tight);
-    assert_int_equal(look(&governor, &now, FIXED - 1, 1), 1); /* at once */
+    assert_int_equal(look(&governor, &now, FIXED + RESERVE - RESERVE / 4 - 1, 1), 1); /* at once */
     assert_true(governor.tight);
     assert_int_equal(look(&governor, &now, 100, 50), 0);
     assert_int_equal(look(&governor, &now, LINE, 20), 1);
     assert_false(governor.tight);
     governor = start(0); /* without a cache */
-    assert_int_equal(look(&governor, &now, FIXED, 20), 0);
-    assert_int_equal(look(&governor, &now, FIXED - 1, 1), 1);
+    assert_int_equal(look(&governor, &now, FIXED + RESERVE - RESERVE / 4, 20), 0);
+    assert_int_equal(look(&governor, &now, FIXED + RESERVE - RESERVE / 4 - 1, 1), 1);
     assert_true(governor.tight && governor.target == 0);
     assert_int_equal(look(&governor, &now, LINE, 20), 1);
     assert_false(governor.tight);
