@@ -49,9 +49,12 @@ typedef struct plim_progress {
 /*
  * Callbacks are called only on threads that are inside a library call, one at a time for a job, and
  * with no lock of the library held: they may take locks of their own, and may call the library,
- * except for the object whose call they were called from. What library threads have to say is
- * queued until such a call; when the queue is full, progress keeps its newest state and the oldest
- * log lines are dropped, which is logged. They must return (no longjmp, no C++ exception).
+ * except for the object whose call they were called from. A call delivers what it has to say
+ * itself; what another thread's call has to say only when that one has returned. So a thread may
+ * hold a lock that callbacks of another thread's call take, while it calls the library. What
+ * library threads have to say is queued until such a call; when the queue is full, progress keeps
+ * its newest state and the oldest log lines are dropped, which is logged. They must return (no
+ * longjmp, no C++ exception).
  */
 typedef void (*plim_log_fn)(void *user, plim_log_level_t level, const char *message);
 typedef void (*plim_progress_fn)(void *user, const plim_progress_t *progress);

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static _Thread_local const plim__job_core_t *inside; /* whose call this thread is in */
+
 /* The place for one more event; the queue's oldest gives way when it is full. Lock held. */
 static plim__job_event_t *add_event(plim__job_core_t *core)
 {
@@ -32,6 +34,7 @@ void plim__log(const plim_job_t *job, plim_log_level_t level, const char *format
     pthread_mutex_lock(&job->core->lock);
     plim__job_event_t *event = add_event(job->core);
     event->is_log = true;
+    event->owner = plim__thread_owner();
     event->level = level;
     memcpy(event->text, text, sizeof text);
     pthread_mutex_unlock(&job->core->lock);
@@ -44,7 +47,9 @@ static plim__job_event_t *same_phase(plim__job_core_t *core, const char *phase)
     if (count == 0)
         return NULL;
     plim__job_event_t *last = &core->events[(core->first + count - 1) % PLIM__JOB_EVENTS];
-    return !last->is_log && strcmp(last->text, phase) == 0 ? last : NULL;
+    return !last->is_log && last->owner == plim__thread_owner() && strcmp(last->text, phase) == 0
+               ? last
+               : NULL;
 }
 
 void plim__progress(const plim_job_t *job, const char *phase, const char *unit, int64_t done,
@@ -57,6 +62,7 @@ void plim__progress(const plim_job_t *job, const char *phase, const char *unit, 
     if (event == NULL) {
         event = add_event(job->core);
         event->is_log = false;
+        event->owner = plim__thread_owner();
         event->done = INT64_MIN;
         (void)snprintf(event->text, sizeof event->text, "%s", phase);
         (void)snprintf(event->unit, sizeof event->unit, "%s", unit);
@@ -86,9 +92,30 @@ static void call_back(const plim_job_t *job, const plim__job_event_t *event, int
         job->progress(job->user, &progress);
 }
 
+/* Takes the oldest event that this thread may deliver out of the queue. Lock held. */
+static bool take_event(plim__job_core_t *core, plim__job_event_t *event_out)
+{
+    const int count = atomic_load(&core->num_events);
+    const bool alone = atomic_load(&core->calls) <= 1;
+    for (int i = 0; i < count; i++) {
+        plim__job_event_t *event = &core->events[(core->first + i) % PLIM__JOB_EVENTS];
+        if (!alone && event->owner != plim__thread_owner())
+            continue;
+        *event_out = *event;
+        for (int j = i; j > 0; j--) /* those before it move up */
+            core->events[(core->first + j) % PLIM__JOB_EVENTS] =
+                core->events[(core->first + j - 1) % PLIM__JOB_EVENTS];
+        core->first = (core->first + 1) % PLIM__JOB_EVENTS;
+        atomic_store(&core->num_events, count - 1);
+        return true;
+    }
+    return false;
+}
+
 void plim__job_deliver(const plim_job_t *job)
 {
     plim__job_core_t *core = job->core;
+    plim__job_event_t event;
     char message[PLIM_MESSAGE_MAX];
     if (plim__thread_is_ours() || atomic_load(&core->num_events) == 0)
         return;
@@ -100,12 +127,9 @@ void plim__job_deliver(const plim_job_t *job)
     core->delivering = true;
     plim__fail_save(message, sizeof message);
     /* No more than the queue holds at once: others may be adding to it all the time. */
-    for (int i = 0; i < PLIM__JOB_EVENTS && atomic_load(&core->num_events) > 0; i++) {
-        const plim__job_event_t event = core->events[core->first];
+    for (int i = 0; i < PLIM__JOB_EVENTS && take_event(core, &event); i++) {
         const int dropped = core->dropped;
         core->dropped = 0;
-        core->first = (core->first + 1) % PLIM__JOB_EVENTS;
-        atomic_fetch_sub(&core->num_events, 1);
         pthread_mutex_unlock(&core->lock);
         call_back(job, &event, dropped);
         pthread_mutex_lock(&core->lock);
@@ -129,13 +153,22 @@ plim_status_t plim__job_check(const plim_job_t *job)
     return PLIM_OK;
 }
 
-plim_status_t plim__job_enter(const plim_job_t *job)
+plim_status_t plim__job_enter(const plim_job_t *job, plim__job_call_t *call_out)
 {
-    return plim__process_check(job->core != NULL ? job->core->process : 0);
+    PLIM_TRY(plim__process_check(job->core != NULL ? job->core->process : 0));
+    *call_out = (plim__job_call_t){job, inside};
+    if (inside != job->core) /* else a call inside of another */
+        atomic_fetch_add(&job->core->calls, 1);
+    inside = job->core;
+    return PLIM_OK;
 }
 
-void plim__job_leave(const plim_job_t *const *job)
+void plim__job_leave(const plim__job_call_t *call)
 {
-    if (plim__process_is((*job)->core != NULL ? (*job)->core->process : 0))
-        plim__job_deliver(*job);
+    if (call->job == NULL)
+        return;
+    plim__job_deliver(call->job);
+    if (call->outer != inside)
+        atomic_fetch_sub(&call->job->core->calls, 1);
+    inside = call->outer;
 }

@@ -6,7 +6,9 @@
  * time and with no lock held. Whatever thread has something to say puts it into the job's queue.
  * plim__job_deliver, on a host thread, takes it out: where progress is reported, where a stop is
  * checked for, and when a public call returns. Logging is allowed anywhere; these three are not,
- * while a lock is held.
+ * while a lock is held. A thread delivers what it logged itself, and what threads logged that work
+ * for it; the rest only while no other thread is inside a call. So a thread that holds a lock of
+ * the host does not run into another thread's callback, which may take that lock.
  *
  * A plim_job_t may be copied inside the library, to give a part of the work fewer threads or a stop
  * flag of its own: copies share the core.
@@ -28,6 +30,7 @@ typedef struct plim_ledger plim_ledger_t;
 /* Something to tell the host: a log line, or progress. */
 typedef struct plim__job_event {
     bool is_log;
+    const void *owner;           /* plim__thread_owner of who logged */
     plim_log_level_t level;      /* of a log line */
     char text[PLIM_MESSAGE_MAX]; /* the line; of progress, its phase */
     char unit[32];               /* of progress, and below */
@@ -41,6 +44,7 @@ typedef struct plim__job_core {
     volatile int stop;    /* raised by plim_job_stop */
     pthread_mutex_t lock; /* guards the queue; never held across a callback */
     bool delivering;      /* a thread is calling callbacks: others only add to the queue */
+    atomic_int calls;     /* host threads that are inside a call */
     atomic_int num_events;
     int first;   /* the oldest event */
     int dropped; /* log lines that found the queue full */
@@ -75,14 +79,20 @@ int plim__job_threads(const plim_job_t *job);
 /* PLIM_ERR_STOPPED once the stop flag is up; asked between pieces of long work. Delivers. */
 plim_status_t plim__job_check(const plim_job_t *job);
 
+/* A public call under way. */
+typedef struct plim__job_call {
+    const plim_job_t *job;         /* NULL: it was refused */
+    const plim__job_core_t *outer; /* the job of the call around it; NULL: none */
+} plim__job_call_t;
+
 /* PLIM_ERR_USAGE in a forked child. */
-plim_status_t plim__job_enter(const plim_job_t *job);
-void plim__job_leave(const plim_job_t *const *job);
+plim_status_t plim__job_enter(const plim_job_t *job, plim__job_call_t *call_out);
+void plim__job_leave(const plim__job_call_t *call);
 
 /* First in a public call: refuses a forked child, and delivers what is queued when the call
  * returns. */
 #define PLIM_ENTER(job)                                                                            \
-    const plim_job_t *entered_job_ __attribute__((cleanup(plim__job_leave))) = (job);              \
-    PLIM_TRY(plim__job_enter(entered_job_))
+    plim__job_call_t call_ __attribute__((cleanup(plim__job_leave))) = {NULL, NULL};               \
+    PLIM_TRY(plim__job_enter((job), &call_))
 
 #endif

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 static _Thread_local bool is_ours;
+static _Thread_local const void *owner; /* of a thread of ours */
 
 /* Stacks are reserved whole; of each, this much is touched at its start. So what a process holds
  * does not grow when a thread first gets work to do, which may be much later. */
@@ -23,6 +24,11 @@ bool plim__thread_is_ours(void)
     return is_ours;
 }
 
+const void *plim__thread_owner(void)
+{
+    return is_ours ? owner : &owner;
+}
+
 int plim__thread_create(const pthread_attr_t *attributes, void *(*body)(void *), void *context,
                         pthread_t *handle_out)
 {
@@ -38,6 +44,7 @@ static void *thread_main(void *argument)
 {
     plim__thread_t *thread = argument;
     is_ours = true;
+    owner = thread->owner;
     touch_stack();
     plim__delay();
     thread->status = thread->body(thread->context);
@@ -53,6 +60,7 @@ plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(v
     thread->handle = (pthread_t){0};
     thread->body = body;
     thread->context = context;
+    thread->owner = plim__thread_owner();
     thread->status = PLIM_OK;
     thread->message = message;
     int error = pthread_attr_init(&attributes);

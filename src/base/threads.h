@@ -20,6 +20,10 @@
 /* Whether the calling thread was started by plim__thread_start: callbacks are not called there. */
 bool plim__thread_is_ours(void);
 
+/* The host thread that this thread works for: itself, or the one that started it, directly or not.
+ * Only good for comparison. */
+const void *plim__thread_owner(void);
+
 /*
  * pthread_create with all signals blocked in the new thread: they are for the host's threads. The
  * error number, 0 for none. Only for threads that never log; others come from plim__thread_start.
@@ -33,7 +37,8 @@ typedef struct plim__thread {
     plim_status_t (*body)(void *context);
     void *context;
     plim_status_t status;
-    char *message; /* borrowed from the starter: PLIM_MESSAGE_MAX bytes, or NULL */
+    const void *owner; /* plim__thread_owner of the starter */
+    char *message;     /* borrowed from the starter: PLIM_MESSAGE_MAX bytes, or NULL */
 } plim__thread_t;
 
 /* Starts body(context). `thread` and `message` stay the caller's and must live until the join. */

@@ -192,20 +192,37 @@ static void take_lock(void *user, plim_log_level_t level, const char *message)
 
 static void *call_and_wait(void *context)
 {
-    plim__log(&((locked_t *)context)->job, PLIM_LOG_INFO, "waits");
-    plim__job_deliver(&((locked_t *)context)->job);
+    locked_t *locked = context;
+    plim__job_call_t call;
+    assert_ok(plim__job_enter(&locked->job, &call));
+    plim__log(&locked->job, PLIM_LOG_INFO, "waits");
+    plim__job_leave(&call);
     return NULL;
+}
+
+static void locked_make(locked_t *locked)
+{
+    (void)pthread_mutex_init(&locked->lock, NULL);
+    (void)pthread_barrier_init(&locked->both, NULL, 2);
+    locked->job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    locked->job.log = take_lock;
+    locked->job.user = locked;
+    locked->messages = 0;
+}
+
+static void locked_end(locked_t *locked)
+{
+    test_job_end(&locked->job);
+    (void)pthread_barrier_destroy(&locked->both);
+    (void)pthread_mutex_destroy(&locked->lock);
 }
 
 static void does_not_wait_for_a_callback(void **state)
 {
     (void)state;
-    static locked_t locked = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    static locked_t locked;
     pthread_t thread;
-    locked.job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    locked.job.log = take_lock;
-    locked.job.user = &locked;
-    (void)pthread_barrier_init(&locked.both, NULL, 2);
+    locked_make(&locked);
     pthread_mutex_lock(&locked.lock);
     assert_int_equal(pthread_create(&thread, NULL, call_and_wait, &locked), 0);
     (void)pthread_barrier_wait(&locked.both);
@@ -215,9 +232,44 @@ static void does_not_wait_for_a_callback(void **state)
     }
     pthread_mutex_unlock(&locked.lock);
     (void)pthread_join(thread, NULL);
+    plim__job_deliver(&locked.job);
     assert_int_equal(locked.messages, 11);
-    (void)pthread_barrier_destroy(&locked.both);
-    test_job_end(&locked.job);
+    locked_end(&locked);
+}
+
+/* A thread that holds a lock of the host does not deliver another call's lines: they may want it.
+ */
+static void *log_in_a_call(void *context)
+{
+    locked_t *locked = context;
+    plim__job_call_t call;
+    assert_ok(plim__job_enter(&locked->job, &call));
+    plim__log(&locked->job, PLIM_LOG_INFO, "goes on");
+    (void)pthread_barrier_wait(&locked->both); /* now the other calls, with the lock held */
+    (void)pthread_barrier_wait(&locked->both);
+    plim__job_leave(&call);
+    return NULL;
+}
+
+static void does_not_deliver_for_others(void **state)
+{
+    (void)state;
+    static locked_t locked;
+    pthread_t thread;
+    plim__job_call_t call;
+    locked_make(&locked);
+    assert_int_equal(pthread_create(&thread, NULL, log_in_a_call, &locked), 0);
+    (void)pthread_barrier_wait(&locked.both);
+    pthread_mutex_lock(&locked.lock);
+    assert_ok(plim__job_enter(&locked.job, &call));
+    assert_ok(plim__job_check(&locked.job));
+    plim__job_leave(&call);
+    assert_int_equal(locked.messages, 0);
+    pthread_mutex_unlock(&locked.lock);
+    (void)pthread_barrier_wait(&locked.both);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(locked.messages, 1);
+    locked_end(&locked);
 }
 
 static void stops_when_told(void **state)
@@ -267,7 +319,8 @@ static void counts_references(void **state)
 static int use_in_child(plim_job_t *job)
 {
     plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
-    if (plim__job_enter(job) != PLIM_ERR_USAGE || plim_job_line(job) != -1 ||
+    plim__job_call_t call;
+    if (plim__job_enter(job, &call) != PLIM_ERR_USAGE || plim_job_line(job) != -1 ||
         plim_job_reserved(job) != -1 || plim_job_account(job, 0, &info))
         return 1;
     plim_job_retain(job);
@@ -308,6 +361,7 @@ int main(void)
         cmocka_unit_test(calls_back_one_at_a_time),
         cmocka_unit_test(lets_callbacks_call_in),
         cmocka_unit_test(does_not_wait_for_a_callback),
+        cmocka_unit_test(does_not_deliver_for_others),
         cmocka_unit_test(stops_when_told),
         cmocka_unit_test(uses_as_many_threads_as_can_be_used),
         cmocka_unit_test(counts_references),
