@@ -37,6 +37,7 @@ int plim__ring_start(plim__ring_t *ring, int depth)
     int error = io_uring_queue_init_params((unsigned)depth, &ring->uring, &params);
     if (error < 0)
         return -error;
+    (void)io_uring_ring_dontfork(&ring->uring); /* a forked child has no use for it */
     if ((params.features & FEATURES_NEEDED) != FEATURES_NEEDED) {
         io_uring_queue_exit(&ring->uring);
         return ENOSYS;

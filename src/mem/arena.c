@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* AddressSanitizer sees arenas too: what is not carved, and the gaps between pieces, is poisoned.
  */
@@ -198,11 +199,19 @@ void plim__arena_want_small(void *base, size_t size)
     (void)madvise(base, size, MADV_NOHUGEPAGE);
 }
 
+/* The kernel's page: a multiple of PLIM__PAGE (64 KiB on some machines). */
+static size_t kernel_page(void)
+{
+    const long bytes = sysconf(_SC_PAGESIZE);
+    return bytes > (long)PLIM__PAGE ? (size_t)bytes : PLIM__PAGE;
+}
+
 /* Advises the whole pages that lie in [base, base + size). */
 static void advise_inside(char *base, size_t size, int advice)
 {
-    uintptr_t first = plim__round_up((uintptr_t)base, PLIM__PAGE);
-    uintptr_t end = ((uintptr_t)base + size) & ~(PLIM__PAGE - 1);
+    const size_t page = kernel_page();
+    uintptr_t first = plim__round_up((uintptr_t)base, page);
+    uintptr_t end = ((uintptr_t)base + size) & ~(page - 1);
     if (first < end)
         (void)madvise(base + (first - (uintptr_t)base), end - first, advice);
 }
@@ -219,5 +228,13 @@ void plim__arena_drop(void *base, size_t size)
 
 bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out)
 {
-    return mincore((void *)(uintptr_t)base, size, pages_out) == 0;
+    const size_t page = kernel_page();
+    if (page == PLIM__PAGE)
+        return mincore((void *)(uintptr_t)base, size, pages_out) == 0;
+    for (size_t at = 0; at < size; at += PLIM__PAGE) {
+        const uintptr_t place = ((uintptr_t)base + at) & ~(page - 1);
+        if (mincore((void *)place, page, &pages_out[at / PLIM__PAGE]) != 0)
+            return false;
+    }
+    return true;
 }

@@ -22,6 +22,8 @@ typedef struct plim__arena {
     size_t used;
 } plim__arena_t;
 
+/* The unit of layouts and of file formats: the smallest page that a kernel has. What is asked of
+ * the kernel for whole pages asks for its own page size first. */
 #define PLIM__PAGE ((size_t)4096)
 #define PLIM__LINE ((size_t)64)
 
@@ -97,7 +99,7 @@ void plim__arena_drop(void *base, size_t size);
 
 /*
  * Which of the pages of [base, base + size), from a page's boundary on, are in memory: one byte
- * each, odd when it is (or was read after it had been taken). Asking does not count as use. False
+ * for each PLIM__PAGE, odd when it is (or was read after it had been taken). Asking does not count as use. False
  * when the kernel does not say.
  */
 bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out);
