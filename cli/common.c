@@ -210,6 +210,7 @@ static int exit_code(plim_status_t status)
     case PLIM_ERR_DISK:
         return CLI_DISK_FULL;
     case PLIM_ERR_NOMEM:
+    case PLIM_ERR_TIMEOUT:
     case PLIM_ERR_IO:
     case PLIM_ERR_UNSUPPORTED:
         break;

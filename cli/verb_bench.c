@@ -176,8 +176,8 @@ static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_lo
     return stats;
 }
 
-static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, int64_t number,
-                               bench_epoch_t *epoch_out)
+static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, plim_stream_t *stream,
+                               int64_t number, bench_epoch_t *epoch_out)
 {
     plim_load_stats_t before, after;
     plim_batch_t *batch;
@@ -185,10 +185,10 @@ static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, int6
     uint64_t hash = 0;
     plim_loader_stats(loader, &before);
     double began = seconds_now();
-    plim_status_t status = plim_loader_start(loader, bench->split, number,
-                                             number == bench->first_epoch ? bench->first_step : 0);
+    plim_status_t status =
+        plim_stream_start(stream, number, number == bench->first_epoch ? bench->first_step : 0);
     while (status == PLIM_OK && (bench->batches == 0 || done < bench->batches)) {
-        status = plim_loader_next(loader, &batch);
+        status = plim_stream_next(stream, -1, &batch);
         if (status != PLIM_OK || batch == NULL)
             break;
         if (bench->hash)
@@ -246,7 +246,9 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
                                 const plim_dataset_t *dataset, const plim_plan_t *plan,
                                 const json_t *choices, json_t *object)
 {
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim_loader_t *loader;
+    plim_stream_t *stream = NULL;
     bench_epoch_t epoch = {0};
     json_t *epochs = object != NULL ? json_array() : NULL;
     if (epochs != NULL)
@@ -257,17 +259,21 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     plim_status_t status = plim_loader_create(job, dataset, plan, &loader);
     if (status != PLIM_OK)
         return status;
+    params.split = bench->split;
+    params.shuffle = bench->split == PLIM_TRAIN;
+    status = plim_loader_stream(loader, &params, &stream);
     if (object != NULL)
         (void)json_object_set_new(object, "create_seconds", json_real(seconds_now() - began));
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
-        status = run_epoch(bench, loader, bench->first_epoch + i, &epoch);
+        status = run_epoch(bench, loader, stream, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
             bench_say_epoch(bench, choices, &epoch);
             if (epochs != NULL)
                 (void)json_array_append_new(epochs, bench_json_epoch(&epoch));
         }
     }
-    plim_loader_destroy(loader);
+    plim_stream_release(stream);
+    plim_loader_release(loader);
     if (status != PLIM_OK)
         return status;
     bench_bare_t bare = {0};

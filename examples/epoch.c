@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static plim_status_t run_epoch(plim_loader_t *loader)
+static plim_status_t run_epoch(plim_stream_t *stream)
 {
     plim_batch_t *batch;
-    plim_status_t status = plim_loader_start(loader, PLIM_TRAIN, 0, 0);
-    while (status == PLIM_OK && (status = plim_loader_next(loader, &batch)) == PLIM_OK) {
+    plim_status_t status = plim_stream_start(stream, 0, 0);
+    while (status == PLIM_OK && (status = plim_stream_next(stream, -1, &batch)) == PLIM_OK) {
         if (batch == NULL)
             return PLIM_OK;
         (void)printf("step %" PRId64 ": %" PRId64 " seeds, %" PRId64 " nodes, edges", batch->step,
@@ -29,7 +29,9 @@ int main(int argc, char **argv)
     plim_job_t *job = NULL;
     plim_dataset_t *dataset = NULL;
     plim_plan_t *plan = NULL;
+    const plim_stream_params_t training = PLIM_STREAM_PARAMS_INIT;
     plim_loader_t *loader = NULL;
+    plim_stream_t *stream = NULL;
     if (argc != 2)
         return 2;
     plim_status_t status = plim_limits_discover(NULL, &limits);
@@ -43,10 +45,13 @@ int main(int argc, char **argv)
     if (status == PLIM_OK)
         status = plim_loader_create(job, dataset, plan, &loader);
     if (status == PLIM_OK)
-        status = run_epoch(loader);
+        status = plim_loader_stream(loader, &training, &stream);
+    if (status == PLIM_OK)
+        status = run_epoch(stream);
     if (status != PLIM_OK)
         (void)fprintf(stderr, "%s\n", plim_last_error());
-    plim_loader_destroy(loader);
+    plim_stream_release(stream);
+    plim_loader_release(loader);
     plim_plan_release(plan);
     plim_dataset_release(dataset);
     plim_job_release(job);

@@ -20,6 +20,7 @@ typedef struct world {
     plim_job_t *job;
     plim_dataset_t *dataset;
     plim_loader_t *loader;
+    plim_stream_t *stream; /* over the training split */
     plim_trainer_t *trainer;
     float *gradient; /* one value for each weight */
 } world_t;
@@ -36,8 +37,8 @@ static plim_status_t run_epoch(world_t *world, int64_t epoch)
     plim_batch_t *batch;
     double loss = 0, sum = 0, score = 0;
     int64_t batches = 0;
-    plim_status_t status = plim_loader_start(world->loader, PLIM_TRAIN, epoch, 0);
-    while (status == PLIM_OK && (status = plim_loader_next(world->loader, &batch)) == PLIM_OK) {
+    plim_status_t status = plim_stream_start(world->stream, epoch, 0);
+    while (status == PLIM_OK && (status = plim_stream_next(world->stream, -1, &batch)) == PLIM_OK) {
         if (batch == NULL)
             break;
         const bool last = batch->last_part; /* where memory is short, batches come in parts */
@@ -90,6 +91,7 @@ int main(int argc, char **argv)
     plim_plan_t *plan = NULL;
     plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
     const plim_training_t training = settings();
+    const plim_stream_params_t training_split = PLIM_STREAM_PARAMS_INIT;
     world_t world = {0};
     if (argc != 3)
         return 2;
@@ -104,6 +106,8 @@ int main(int argc, char **argv)
     if (status == PLIM_OK)
         status = plim_loader_create(world.job, world.dataset, plan, &world.loader);
     if (status == PLIM_OK)
+        status = plim_loader_stream(world.loader, &training_split, &world.stream);
+    if (status == PLIM_OK)
         status = plim_trainer_create(world.job, world.dataset, &training, plan, &world.trainer);
     if (status == PLIM_OK)
         status = train(&world, argv[2]);
@@ -111,7 +115,8 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "%s\n", plim_last_error());
     free(world.gradient);
     plim_trainer_release(world.trainer);
-    plim_loader_destroy(world.loader);
+    plim_stream_release(world.stream);
+    plim_loader_release(world.loader);
     plim_plan_release(plan);
     plim_dataset_release(world.dataset);
     plim_job_release(world.job);

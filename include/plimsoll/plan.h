@@ -28,18 +28,21 @@ typedef struct plim_plan_params {
     const char *scratch; /* a directory on a disk of this machine for packed hot rows; NULL: none */
     bool no_reading;     /* plan by dataset.json and what is in the cache alone */
     bool no_advice;      /* a refusal need not name other settings that would fit */
+    /* Streams beside those over the three splits with the recipe's own settings: slots and windows
+     * are made for the largest of them. Of lists of nodes only the number counts. */
+    const plim_stream_params_t *streams; /* (num_streams) all of the first one's size */
+    int num_streams;
 } plim_plan_params_t;
 
 #define PLIM_PLAN_PARAMS_INIT                                                                      \
     {                                                                                              \
-        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false               \
+        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0      \
     }
 
 /*
  * A plan: which choices a loader or a training makes under a line, and what each account will hold.
  * It never changes once it has been made; any thread may read it. Reference-counted: it lives until
- * it was released as often as it was made and retained, and must be released before its job's
- * ledger is destroyed.
+ * it was released as often as it was made and retained, and keeps its job alive.
  */
 typedef struct plim_plan plim_plan_t;
 

@@ -31,7 +31,8 @@ typedef enum plim_status {
     PLIM_ERR_UNSUPPORTED = -7, /* sensible, but not on this machine or in this version */
     PLIM_ERR_STOPPED = -8,     /* the job's stop flag was raised */
     PLIM_ERR_DIVERGED = -9,    /* a loss, a weight or a prediction is not finite */
-    PLIM_ERR_DISK = -10        /* the disk, a quota or ulimit -f was used up while writing */
+    PLIM_ERR_DISK = -10,       /* the disk, a quota or ulimit -f was used up while writing */
+    PLIM_ERR_TIMEOUT = -11     /* not ready in the time that was given; call again */
 } plim_status_t;
 
 /* The version of the library that is loaded, such as "0.1.0"; PLIM_VERSION is the version that the

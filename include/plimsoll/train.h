@@ -388,7 +388,8 @@ PLIM_API float *plim_trainer_moments(plim_trainer_t *trainer, int index, int64_t
 PLIM_API void plim_trainer_changed(plim_trainer_t *trainer);
 
 /* Score, by the settings' metric, and mean loss over a split, drawn as in epoch 0; NAN for a split
- * without labels. It changes nothing but the loader's stream. Errors of plim_loader_next. */
+ * without labels. It makes a stream of its own, which interrupts the others. Errors of
+ * plim_stream_next. */
 PLIM_API plim_status_t plim_trainer_evaluate(plim_trainer_t *trainer, plim_loader_t *loader,
                                              plim_split_t split, double *score_out,
                                              double *loss_out);

@@ -49,6 +49,8 @@ PLIM_API const char *plim_status_name(plim_status_t status)
         return "diverged";
     case PLIM_ERR_DISK:
         return "disk full";
+    case PLIM_ERR_TIMEOUT:
+        return "timeout";
     }
     return "unknown";
 }

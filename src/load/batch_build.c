@@ -9,29 +9,37 @@
 #include "base/fail.h"
 #include "load/loader.h"
 
-/* Seeds that a ticket has at most. */
-static int64_t ticket_seeds(const plim_loader_t *loader)
+int64_t plim__load_ticket_seeds(const plim_stream_t *stream)
 {
-    const int64_t size = loader->plan.recipe.batch_size;
-    return loader->plan.part_seeds > 0 ? plim__min_i64(loader->plan.part_seeds, size) : size;
+    const plim_loader_t *loader = stream->loader;
+    const int64_t count = plim__seeds_count(stream->seeds, stream->split);
+    int64_t part = stream->batch_size;
+    if (loader->plan.part_seeds > 0)
+        part = plim__min_i64(part, loader->plan.part_seeds);
+    if (plim__min_i64(part, count) > loader->params.part_seeds) /* not planned: as many as fit */
+        part = loader->params.part_seeds;
+    return part;
 }
 
-int64_t plim__load_tickets(const plim_loader_t *loader, plim_split_t split, int64_t step)
+int64_t plim__load_tickets(const plim_stream_t *stream, int64_t step)
 {
-    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
-    const int64_t seeds = plim__min_i64(step * size, plim__seeds_count(loader->seeds, split));
+    const int64_t size = stream->batch_size, part = plim__load_ticket_seeds(stream);
+    const int64_t seeds =
+        plim__min_i64(step * size, plim__seeds_count(stream->seeds, stream->split));
     return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
 }
 
 plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket)
 {
-    const plim__load_stream_t *stream = &loader->stream;
-    const int64_t size = loader->plan.recipe.batch_size, part = ticket_seeds(loader);
-    const int64_t number = ticket - stream->first_ticket, each = (size - 1) / part + 1;
-    plim__load_cut_t cut = {.step = stream->first_step + number / each};
+    const plim__load_run_t *run = &loader->run;
+    const plim_stream_t *stream = run->of;
+    const int64_t size = stream->batch_size, part = plim__load_ticket_seeds(stream);
+    const int64_t number = ticket - run->first_ticket + run->first_number;
+    const int64_t each = (size - 1) / part + 1;
+    plim__load_cut_t cut = {.step = number / each};
     cut.batch_first = cut.step * size;
     cut.batch_seeds =
-        plim__min_i64(size, plim__seeds_count(loader->seeds, stream->split) - cut.batch_first);
+        plim__min_i64(size, plim__seeds_count(stream->seeds, stream->split) - cut.batch_first);
     cut.first = number % each * part;
     cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
     return cut;
@@ -73,7 +81,7 @@ static plim_status_t try_blocks(plim_loader_t *loader, plim__load_worker_t *work
         seeds = worker->nodes;
     }
     return plim__blocks_build(worker->blocks, sources->topology,
-                              sources->first_worker + worker->number, loader->stream.epoch, seeds,
+                              sources->first_worker + worker->number, loader->run.epoch, seeds,
                               count, out, fits_out);
 }
 
@@ -135,10 +143,42 @@ static plim_status_t mark_graphs(const plim_loader_t *loader, plim__slot_t *slot
     return PLIM_OK;
 }
 
+static void add_array(plim__slot_t *slot, const char *name, int hop, const void *data,
+                      plim_dtype_t type, int64_t rows, int64_t columns)
+{
+    if (data == NULL)
+        return;
+    slot->arrays[slot->num_arrays++] = (plim_array_t){
+        name, hop, data, type, columns > 0 ? 2 : 1, {rows, columns > 0 ? columns : 1}};
+}
+
+static void describe_arrays(const plim_loader_t *loader, plim__slot_t *slot)
+{
+    const plim_recipe_t *recipe = &loader->plan.recipe;
+    const plim_dataset_info_t *info = loader->info;
+    const plim_batch_t *batch = &slot->batch;
+    const bool values = info->label_kind == PLIM_LABELS_VALUES;
+    slot->num_arrays = 0;
+    add_array(slot, "nodes", -1, batch->nodes, recipe->index_type, batch->num_nodes, 0);
+    add_array(slot, "rows", -1, batch->rows, recipe->row_type, batch->num_nodes,
+              info->num_features);
+    add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
+              values ? info->num_targets : 0);
+    add_array(slot, "degrees", -1, batch->degrees, PLIM_I32, batch->num_nodes, 0);
+    add_array(slot, "graph_indptr", -1, batch->graph_indptr, recipe->index_type,
+              batch->num_seeds + 1, 0);
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        const plim_block_t *block = &batch->blocks[hop];
+        add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1, 0);
+        add_array(slot, "indices", hop, block->indices, recipe->index_type, block->num_edges, 0);
+    }
+}
+
 static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load_cut_t *cut,
                      int64_t count, const plim__blocks_out_t *out)
 {
     plim_batch_t *batch = &slot->batch;
+    batch->size = sizeof *batch;
     batch->num_seeds = count;
     batch->last_part = batch->first_seed + count == batch->batch_seeds;
     batch->num_nodes = out->num_nodes;
@@ -150,6 +190,7 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load
     batch->labels = plim__seeds_label_bytes(loader->seeds) > 0 ? slot->labels : NULL;
     batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
+    describe_arrays(loader, slot);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
 }
@@ -158,38 +199,48 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load
 static int64_t count_labels(const plim_loader_t *loader, plim__load_worker_t *worker,
                             const plim__load_cut_t *cut)
 {
-    const plim__load_stream_t *stream = &loader->stream;
-    if (worker->counted.step != cut->step || worker->counted.epoch != stream->epoch ||
-        worker->counted.split != stream->split) {
-        worker->counted.split = stream->split;
-        worker->counted.epoch = stream->epoch;
+    const plim_stream_t *stream = loader->run.of;
+    if (worker->counted.step != cut->step) {
         worker->counted.step = cut->step;
-        worker->counted.labels = plim__seeds_labels(loader->seeds, stream->split, stream->epoch,
-                                                    cut->batch_first, cut->batch_seeds);
+        worker->counted.labels =
+            plim__seeds_labels(stream->seeds, stream->split, stream->shuffled, loader->run.epoch,
+                               cut->batch_first, cut->batch_seeds);
     }
     return worker->counted.labels;
+}
+
+/* Where a ticket's first part begins, and how many seeds the part before it had: a run may go on in
+ * the midst of its first ticket. */
+static int64_t first_seed(const plim_loader_t *loader, const plim__slot_t *slot,
+                          const plim__load_cut_t *cut, int64_t *part_out)
+{
+    const plim__load_run_t *run = &loader->run;
+    const bool resumed = slot->ticket == run->first_ticket && run->first_part > 0;
+    *part_out = resumed ? run->first_part : 0;
+    return resumed ? run->first_seed : cut->first;
 }
 
 plim_status_t plim__batch_build(plim_loader_t *loader, plim__load_worker_t *worker,
                                 plim__slot_t *slot)
 {
-    const plim__load_stream_t *stream = &loader->stream;
+    const plim_stream_t *stream = loader->run.of;
+    const int64_t epoch = loader->run.epoch;
     const plim__load_sources_t sources =
         loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
     const plim__load_cut_t cut = plim__load_cut(loader, slot->ticket);
     plim_batch_t *batch = &slot->batch;
     plim__blocks_out_t out = {
         .index_type = loader->plan.recipe.index_type, .nodes = slot->nodes, .edges = slot->edges};
-    batch->epoch = stream->epoch;
+    batch->epoch = epoch;
     batch->step = cut.step;
     batch->batch_seeds = cut.batch_seeds;
     batch->batch_labels = count_labels(loader, worker, &cut);
     if (slot->part == 0)
-        batch->first_seed = cut.first;
+        batch->first_seed = first_seed(loader, slot, &cut, &slot->part);
     int64_t count = cut.end - batch->first_seed;
-    if (slot->part > 0)
+    if (slot->part > 0) /* no larger than the part before */
         count = plim__min_i64(count, slot->part);
-    plim__seeds_take(loader->seeds, stream->split, stream->epoch,
+    plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch,
                      cut.batch_first + batch->first_seed, count, slot->seeds, slot->labels);
     PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
     if (loader->graph_indptr != NULL)

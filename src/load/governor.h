@@ -49,7 +49,7 @@ bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_boun
  */
 const plim__governor_t *plim__loader_governor(const plim_loader_t *loader);
 
-/* Whether plim_loader_next fails with PLIM_ERR_BUDGET while the governor is tight, so that the
+/* Whether plim_stream_next fails with PLIM_ERR_BUDGET while the governor is tight, so that the
  * caller can plan anew. At first it does not. */
 void plim__loader_yield(plim_loader_t *loader, bool yields);
 

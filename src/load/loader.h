@@ -1,16 +1,17 @@
 /*
  * The loader's inside, for src/load alone.
  *
- * Batches are numbered by *tickets* that ascend over the loader's whole life; a stream (what one
- * plim_loader_start asks for) is a range of them. Where the plan cuts batches (part_seeds), each
- * part has a ticket of its own, so that parts are built at once as batches are. A thread that wants
- * to build claims a free slot and the next ticket below `limit`, builds, and marks the ticket
- * ready; the caller takes tickets in order, and builds too while the one it wants is not ready.
+ * One stream is served at a time. Batches are numbered by *tickets* that ascend over the loader's
+ * whole life; a *run* (a stream from one position on) is a range of them. Where the plan cuts
+ * batches (part_seeds), each part has a ticket of its own, so that parts are built at once as
+ * batches are. A thread that wants to build claims a free slot and the next ticket below `limit`,
+ * builds, and marks the ticket ready; the caller takes tickets in order, and builds too while the
+ * one it wants is not ready.
  *
  *     delivered │ ready, or being built │ unclaimed │ not yet possible
  *               ▲ deliver               ▲ next      ▲ limit
  *
- * With everything in memory limit is the stream's end; else it is the end of the last window that
+ * With everything in memory limit is the run's end; else it is the end of the last window that
  * is ready (loader_window.c). A claimed ticket owns a slot, so at most PLIM__LOAD_SLOTS_MAX are
  * between deliver and next, and ticket t has the place t mod PLIM__LOAD_SLOTS_MAX in the ring to
  * itself.
@@ -33,17 +34,41 @@
 
 #define PLIM__LOAD_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
 
-/* What the caller asked for. Written while nobody builds. */
-typedef struct plim__load_stream {
+/*
+ * A stream: its seeds, how they are drawn, and where it is while it is not served. The loader's
+ * first three are over the splits, as the recipe says; they are its own.
+ */
+struct plim_stream {
+    pid_t process;
+    plim_loader_t *loader;
+    atomic_int references; /* 0: this place is free; of the loader's own: 1 */
+    plim__seeds_t *seeds;  /* the loader's, or `own` */
+    plim__seeds_t *own;    /* a list; NULL: a split */
+    plim_split_t split;    /* of the seeds */
+    bool shuffled;
+    int64_t batch_size;
+    int num_hops;
+    int64_t fanout[PLIM_HOPS_MAX];
+
     bool started;
-    plim_split_t split;
+    int64_t epoch, step; /* the next one */
+    int64_t seed;        /* the first seed of the step that was not delivered, and … */
+    int64_t part;        /* … how many the part before it had; 0: it begins a ticket */
+};
+
+/* What is being served. Written while nobody builds. */
+typedef struct plim__load_run {
+    bool started;
+    plim_stream_t *of;
     int64_t epoch;
-    int64_t first_step; /* of first_ticket */
+    int64_t first_number; /* of first_ticket among all of the epoch's */
+    int64_t first_seed;   /* as the stream's `seed` and `part`, for first_ticket */
+    int64_t first_part;
     int64_t first_ticket;
     int64_t end_ticket;
-} plim__load_stream_t;
+} plim__load_run_t;
 
-/* What a ticket of the stream stands for: seeds [first, end) of a step's batch. */
+/* What a ticket of the run stands for: seeds [first, end) of a step's batch. */
 typedef struct plim__load_cut {
     int64_t step;
     int64_t batch_first; /* the batch's first seed in the epoch … */
@@ -64,8 +89,7 @@ typedef struct plim__load_worker {
     plim__blocks_t *blocks;
     int64_t *nodes; /* (slot_nodes) of graphs; NULL in one graph */
     struct {
-        plim_split_t split;
-        int64_t epoch, step; /* step -1: none */
+        int64_t step; /* of the run; -1: none */
         int64_t labels;
     } counted; /* the batch whose labels this worker counted last: all its parts need the number */
     plim__thread_t thread;
@@ -82,7 +106,10 @@ typedef struct plim__load_sources {
 typedef struct plim__load_builder plim__load_builder_t; /* loader_window.c */
 
 struct plim_loader {
+    pid_t process;
+    atomic_int references;
     plim__arena_t arena;     /* account "loader": what follows, up to the first part of its own */
+    plim_job_t made_with;    /* retained, and so is the dataset */
     const plim_job_t *asked; /* the job that the loader was made with … */
     plim_job_t job;          /* … and the same with `stop` below, which also calls windows off */
     int stop;
@@ -103,7 +130,9 @@ struct plim_loader {
     plim__load_worker_t *workers;  /* (plan.workers) */
     plim__load_builder_t *builder; /* NULL unless params.windowed */
 
-    plim__load_stream_t stream;
+    plim_stream_t streams[PLIM_STREAMS_MAX];
+    plim_stream_t *asked_for; /* the caller's: as plim__loader_start's */
+    plim__load_run_t run;
     int64_t deliver;           /* the caller's: the ticket it takes next */
     plim__slot_t *partial;     /* the caller's: a batch of which parts are still to come */
     plim_load_stats_t stats;   /* the caller's */
@@ -111,7 +140,7 @@ struct plim_loader {
     plim__governor_t governor;
     int64_t next_look; /* of the governor: clock */
     int64_t cache_now; /* the target that the caches have */
-    bool yields;       /* plim_loader_next fails while the governor is tight */
+    bool yields;       /* plim_stream_next fails while the governor is tight */
     bool stale;        /* windows count on rows that were given back since */
 
     pthread_mutex_t lock; /* guards from here to the atomics, and is held to sleep */
@@ -156,8 +185,9 @@ plim_status_t plim__batch_build(plim_loader_t *loader, plim__load_worker_t *work
 
 plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket);
 
-/* Tickets of a split's steps before `step`. */
-int64_t plim__load_tickets(const plim_loader_t *loader, plim_split_t split, int64_t step);
+/* Seeds that a ticket of the stream has at most, and tickets of its steps before `step`. */
+int64_t plim__load_ticket_seeds(const plim_stream_t *stream);
+int64_t plim__load_tickets(const plim_stream_t *stream, int64_t step);
 
 /* Lists the nodes of graphs one after the other, and their number; false when they are more than
  * `capacity`. */
@@ -192,9 +222,12 @@ size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim__
 plim_status_t plim__load_builder_create(plim_loader_t *loader);
 void plim__load_builder_destroy(plim_loader_t *loader);
 
-/* Turns to the loader's new stream; nobody is building batches. Lock held; may let go of it
+/* Turns to the loader's new run; nobody is building batches. Lock held; may let go of it
  * meanwhile. */
 void plim__load_builder_start(plim_loader_t *loader);
+
+/* Forgets windows of a stream that ends. */
+void plim__load_builder_forget(plim_loader_t *loader, const plim_stream_t *stream);
 
 /* The sources that a ticket is built from, and that all of it was built. */
 plim__load_sources_t plim__load_builder_sources(const plim_loader_t *loader, int64_t ticket);

@@ -187,7 +187,7 @@ static void log_kept(const plim_loader_t *loader)
 static plim_status_t choose_by_access(plim_loader_t *loader)
 {
     const plim__load_window_params_t *window = &loader->params.window;
-    const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
+    const int64_t steps = plim_stream_steps(&loader->streams[PLIM_TRAIN]);
     const int64_t together = plim__max_i64(1, plim__min_i64(loader->plan.window_steps, steps));
     plim__access_params_t params = {.num_hops = window->num_hops,
                                     .replace = window->replace,

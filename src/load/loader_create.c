@@ -1,10 +1,14 @@
 /* Making a loader as planned, and ending it. */
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/process.h"
 #include "load/loader.h"
 #include "load/merge_distance.h"
 #include "load/recipe.h"
 #include "store/file_check.h"
+
+#include <string.h>
+#include <unistd.h>
 
 static size_t arena_bytes(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
@@ -106,12 +110,16 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     plim__arena_t arena;
     PLIM_TRY(plim__arena_create(job->ledger, "loader", arena_bytes(info, plan), &arena));
     plim_loader_t *loader = plim__arena_carve(&arena, 1, sizeof *loader, 1);
-    loader->asked = job;
-    loader->job = *job;
+    loader->process = getpid();
+    loader->made_with = loader->job = *job;
+    loader->asked = &loader->made_with;
     loader->job.stop = &loader->stop;
     loader->dataset = dataset;
+    plim_job_retain(job);
+    plim_dataset_retain(dataset);
     loader->info = info;
     loader->plan = *plan;
+    atomic_init(&loader->references, 1);
     loader->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
     plim__loader_params_find(job, dataset, &loader->plan, &loader->params);
     loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
@@ -150,11 +158,31 @@ static plim_status_t start_workers(plim_loader_t *loader)
     return PLIM_OK;
 }
 
+/* Fills a place with a stream over a split of seeds. */
+static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_recipe_t *recipe,
+                       plim__seeds_t *own, plim_split_t split, bool shuffled)
+{
+    const plim_recipe_t drawn = plim__load_recipe(loader->info, recipe);
+    *stream = (plim_stream_t){.process = loader->process,
+                              .loader = loader,
+                              .seeds = own != NULL ? own : loader->seeds,
+                              .own = own,
+                              .split = split,
+                              .shuffled = shuffled,
+                              .batch_size = drawn.batch_size,
+                              .num_hops = drawn.num_hops};
+    memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
+    atomic_init(&stream->references, 1);
+}
+
 static plim_status_t fill(plim_loader_t *loader)
 {
     const plim_job_t *job = &loader->job;
     PLIM_TRY(plim__seeds_create(loader->asked, loader->dataset, loader->plan.recipe.seed,
                                 &loader->seeds));
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
+        set_stream(loader, &loader->streams[split], &loader->plan.recipe, NULL, (plim_split_t)split,
+                   split == PLIM_TRAIN);
     PLIM_TRY(read_graphs(loader));
     PLIM_TRY(plim__load_sources_open(loader));
     plim__load_govern_begin(loader);
@@ -175,7 +203,7 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
     plim_status_t status = fill(loader);
     if (status != PLIM_OK) {
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
         return status;
     }
     *loader_out = loader;
@@ -187,12 +215,106 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
 {
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__process_check(plan->process));
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
-PLIM_API void plim_loader_destroy(plim_loader_t *loader)
+/* Makes slots and workers anew for batches that were not planned. */
+static plim_status_t remake(plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
 {
-    if (loader == NULL)
+    (void)loader;
+    (void)recipe;
+    (void)seeds;
+    return plim__fail(PLIM_ERR_USAGE, "the stream draws more than the loader was planned for: give "
+                                      "it to the plan");
+}
+
+/* Whether slots, workers and windows were made for what such batches need at the least. */
+static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
+{
+    const plim__loader_params_t *params = &loader->params;
+    const plim_dataset_info_t *info = loader->info;
+    const bool whole = recipe->form == PLIM_PYG;
+    int64_t nodes, edges;
+    if (info->num_graphs > 0)
+        return true;
+    plim__blocks_params_t blocks = {
+        .num_hops = recipe->num_hops, .replace = recipe->replace, .form = recipe->form};
+    memcpy(blocks.fanout, recipe->fanout, sizeof blocks.fanout);
+    seeds = whole ? plim__min_i64(recipe->batch_size, seeds) : 1;
+    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds, &nodes,
+                       &edges);
+    return recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
+           plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
+           nodes <= loader->plan.slot_nodes && edges <= loader->plan.slot_edges;
+}
+
+/* The seeds of a stream that brings its own: a list, or a split in another order. */
+static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_t *params,
+                                plim__seeds_t **seeds_out)
+{
+    const int64_t *nodes = params->nodes;
+    int64_t count = params->num_nodes;
+    *seeds_out = NULL;
+    if (nodes == NULL && (params->split == PLIM_TRAIN || !params->shuffle))
+        return PLIM_OK;
+    if (nodes == NULL) {
+        nodes = plim__seeds_ids(loader->seeds, params->split);
+        count = plim__seeds_count(loader->seeds, params->split);
+    }
+    return plim__seeds_create_list(loader->asked, loader->dataset, loader->plan.recipe.seed, nodes,
+                                   count, params->shuffle, true, seeds_out);
+}
+
+static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,
+                                  const plim_recipe_t *recipe)
+{
+    if (params->nodes == NULL && (params->split < PLIM_TRAIN || params->split > PLIM_TEST))
+        return plim__fail(PLIM_ERR_USAGE, "there is no split %d", (int)params->split);
+    if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
+        return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
+                          params->nodes == NULL ? ", but no nodes are given" : "");
+    return plim__load_recipe_check(loader->dataset, recipe);
+}
+
+PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *given,
+                                          plim_stream_t **stream_out)
+{
+    plim_stream_params_t params;
+    plim__seeds_t *own;
+    int place = PLIM_TEST + 1;
+    PLIM_TRY(plim__process_check(loader->process));
+    PLIM_ENTER(loader->asked);
+    PLIM_TRY(plim__load_stream_params(given, &params));
+    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->plan.recipe, &params);
+    PLIM_TRY(check_stream(loader, &params, &recipe));
+    while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
+        place++;
+    if (place == PLIM_STREAMS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
+                          PLIM_STREAMS_MAX - PLIM_TEST - 1);
+    const int64_t seeds =
+        params.nodes != NULL ? params.num_nodes : plim__seeds_count(loader->seeds, params.split);
+    if (!has_room(loader, &recipe, seeds))
+        PLIM_TRY(remake(loader, &recipe, seeds));
+    PLIM_TRY(make_seeds(loader, &params, &own));
+    set_stream(loader, &loader->streams[place], &recipe, own,
+               own != NULL ? PLIM_TRAIN : params.split, params.shuffle);
+    plim_loader_retain(loader);
+    *stream_out = &loader->streams[place];
+    return PLIM_OK;
+}
+
+PLIM_API void plim_loader_retain(plim_loader_t *loader)
+{
+    if (plim__process_is(loader->process))
+        atomic_fetch_add_explicit(&loader->references, 1, memory_order_relaxed);
+}
+
+PLIM_API void plim_loader_release(plim_loader_t *loader)
+{
+    if (loader == NULL || !plim__process_is(loader->process) ||
+        atomic_fetch_sub_explicit(&loader->references, 1, memory_order_acq_rel) != 1)
         return;
     __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&loader->lock);
@@ -204,7 +326,7 @@ PLIM_API void plim_loader_destroy(plim_loader_t *loader)
     plim__load_builder_destroy(loader);
     for (int i = 0; i < loader->plan.workers; i++)
         plim__blocks_destroy(loader->workers[i].blocks);
-    plim__slots_destroy(loader->slots);
+    plim__slots_release(loader->slots);
     plim__headroom_close(&loader->headroom);
     plim__load_sources_close(loader);
     plim__seeds_destroy(loader->seeds);
@@ -213,5 +335,10 @@ PLIM_API void plim_loader_destroy(plim_loader_t *loader)
     pthread_cond_destroy(&loader->work);
     pthread_cond_destroy(&loader->news);
     pthread_mutex_destroy(&loader->lock);
-    plim__arena_destroy(&loader->arena);
+    const plim_job_t job = loader->made_with;
+    const plim_dataset_t *dataset = loader->dataset;
+    plim__arena_t arena = loader->arena;
+    plim__arena_destroy(&arena);
+    plim_dataset_release(dataset);
+    plim_job_release(&job);
 }

@@ -2,8 +2,11 @@
 
 #include "base/check.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "mem/arena.h"
 #include "store/dataset.h"
+
+#include <string.h>
 
 #define CACHED_DEPTH 2 /* I/Os in flight where all is cached: little is read, if anything */
 
@@ -37,6 +40,37 @@ int64_t plim__load_largest_split(const plim_dataset_info_t *info)
                          plim__max_i64(info->num_split[PLIM_VALID], info->num_split[PLIM_TEST]));
 }
 
+plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
+                                       plim_stream_params_t *params_out)
+{
+    const plim_stream_params_t defaults = PLIM_STREAM_PARAMS_INIT;
+    *params_out = defaults;
+    return plim__params_take(given, "plim_stream_params_t", params_out, sizeof *params_out);
+}
+
+plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
+                                       const plim_stream_params_t *params)
+{
+    plim_recipe_t own = *recipe;
+    if (params->batch_size > 0)
+        own.batch_size = params->batch_size;
+    if (params->num_hops >= 0) {
+        own.num_hops = params->num_hops;
+        memcpy(own.fanout, params->fanout, sizeof own.fanout);
+    }
+    return own;
+}
+
+const plim_recipe_t *plim__load_envelope(const plim__load_plan_t *plan)
+{
+    return plan->envelope.batch_size > 0 ? &plan->envelope : &plan->recipe;
+}
+
+int64_t plim__load_most_seeds(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+{
+    return plan->most_seeds > 0 ? plan->most_seeds : plim__load_largest_split(info);
+}
+
 int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                               int64_t wanted)
 {
@@ -55,10 +89,10 @@ static size_t array_bytes(int64_t count, int64_t columns, size_t width)
 }
 
 static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
-                                          const plim__load_plan_t *plan, bool with_rows)
+                                          const plim__load_plan_t *plan, int64_t seeds,
+                                          bool with_rows)
 {
     const plim_recipe_t *recipe = &plan->recipe;
-    const int64_t seeds = plim__load_part_seeds(info, recipe, plan->part_seeds);
     size_t width = plim__index_bytes(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),
@@ -89,7 +123,7 @@ static plim__load_window_params_t window_params(const plim_dataset_info_t *info,
                                                 const plim__load_plan_t *plan,
                                                 const plim__loader_params_t *parts)
 {
-    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t drawn = plim__load_recipe(info, plim__load_envelope(plan));
     const plim_recipe_t *recipe = &drawn;
     bool rows_read = parts->with_rows && !plan->rows_in_memory;
     plim__load_window_params_t params = {
@@ -116,7 +150,7 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
                               const plim__load_plan_t *plan, plim__loader_params_t *parts_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const plim_recipe_t drawn = plim__load_recipe(info, &plan->recipe);
+    const plim_recipe_t drawn = plim__load_recipe(info, plim__load_envelope(plan));
     const plim_recipe_t *recipe = &drawn;
     plim__loader_params_t parts = {0};
     parts.with_rows = !recipe->no_features && info->num_features > 0;
@@ -151,6 +185,9 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
         .cache_bytes = plan->row_cache_bytes,
         .scratch = plan->scratch[0] != '\0' ? plan->scratch : NULL,
     };
-    parts.slot = slot_sizes(info, plan, parts.with_rows);
+    parts.part_seeds = plim__min_i64(recipe->batch_size, plim__load_most_seeds(info, plan));
+    if (plan->part_seeds > 0)
+        parts.part_seeds = plim__min_i64(parts.part_seeds, plan->part_seeds);
+    parts.slot = slot_sizes(info, plan, parts.part_seeds, parts.with_rows);
     *parts_out = parts;
 }

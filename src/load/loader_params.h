@@ -31,6 +31,7 @@ typedef struct plim__loader_params {
     int builders;    /* threads that prepare windows; 0 unless windowed */
     int num_sources; /* worker numbers that sources serve: builders first, then workers */
     int64_t most_drawn;
+    int64_t part_seeds;                 /* seeds that a slot has room for */
     plim__blocks_params_t blocks;       /* of each worker's scratch */
     plim__load_window_params_t window;  /* of each of PLIM__LOAD_WINDOWS */
     plim__topology_disk_params_t lists; /* all but the hot set */
@@ -42,8 +43,28 @@ typedef struct plim__loader_params {
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim__load_plan_t *plan, plim_loader_t **loader_out);
 
+/* The loader's own stream over a split, as the recipe says. Not to be released. */
+plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split);
+
+/* Starts that stream, and waits for the next batch of the one started last. */
+plim_status_t plim__loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
+                                 int64_t step);
+plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out);
+
 /* What is drawn for it: the wish itself, or one hop over all edges in a dataset of many graphs. */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
+
+/* A caller's params, with the defaults of what it does not know (PLIM_ERR_USAGE: no size), and the
+ * recipe that such a stream draws by. */
+plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
+                                       plim_stream_params_t *params_out);
+plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
+                                       const plim_stream_params_t *params);
+
+/* The plan's envelope, or its recipe where it has none; and how many seeds the longest stream has.
+ */
+const plim_recipe_t *plim__load_envelope(const plim__load_plan_t *plan);
+int64_t plim__load_most_seeds(const plim_dataset_info_t *info, const plim__load_plan_t *plan);
 
 /* The longest draw of any of its hops, at least 1; and the most seeds that an epoch has. */
 int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree);

@@ -5,11 +5,12 @@
  *     window 0   ─ building ─► serving [first, boundary) ─ all built ─► free ─ building ─► …
  *     window 1                 ─ building ─► serving [boundary, limit) ─ …
  *
- * A window never reaches beyond its epoch. Behind the end of a training epoch the builder goes on
- * with the first window of the next one, guessing that it comes next; if so it is taken over, ready
- * or half-made. It also outlasts a validation that needs no more than the other window; else it is
- * dropped. A batch that is too large for a window is served by itself and without one: its builder
- * asks the dataset's own sources, part by part.
+ * A window never reaches beyond its epoch. Behind the end of a shuffled epoch the builder goes on
+ * with the first window of the next one, guessing that it comes next. When another stream
+ * interrupts, the window that the first one goes on with is kept, if it holds more batches than the
+ * interruption has: that one makes do with the other window. Otherwise it is dropped. A batch that
+ * is too large for a window is served by itself and without one: its builder asks the dataset's own
+ * sources, part by part.
  *
  * All states change under the loader's lock; builds run without it.
  */
@@ -18,22 +19,25 @@
 #include "base/fail.h"
 #include "load/loader.h"
 
-typedef enum window_state { FREE = 0, BUILDING, SERVING, GUESSED } window_state_t;
+typedef enum window_state { FREE = 0, BUILDING, SERVING, KEPT } window_state_t;
 
 typedef struct window {
     plim__load_window_t *window;
     window_state_t state;
-    int64_t steps;         /* GUESSED: batches it holds */
-    int64_t tickets;       /* SERVING: those of its batches */
-    bool direct;           /* it holds none: its one batch comes from the sources below */
-    _Atomic int64_t built; /* of them, workers have built so many */
+    const plim_stream_t *of; /* SERVING, KEPT: whose batches it holds, … */
+    int64_t epoch;           /* … of which epoch, … */
+    int64_t step;            /* … from which step on, … */
+    int64_t steps;           /* … and how many */
+    int64_t tickets;         /* SERVING: those of its batches */
+    bool direct;             /* it holds none: its one batch comes from the sources below */
+    _Atomic int64_t built;   /* of them, workers have built so many */
 } window_t;
 
-/* What is being built. */
+/* What is being built: window `which`, from a step of a stream's epoch on. */
 typedef struct target {
-    bool guess; /* not of the loader's stream (yet) */
-    int which;  /* window */
-    plim_split_t split;
+    bool guess; /* not of the loader's run (yet) */
+    int which;
+    plim_stream_t *of;
     int64_t epoch;
     int64_t step;
 } target_t;
@@ -52,10 +56,10 @@ struct plim__load_builder {
     int64_t window_steps;
     bool at_work;     /* on `target` */
     bool dropped;     /* … which is not wanted any more */
-    bool has_guessed; /* for this stream, whatever came of it */
+    bool has_guessed; /* for this run, whatever came of it */
     target_t target;
-    int64_t guessed_epoch; /* of the window that is GUESSED, if one is */
-    int64_t step;          /* of the stream, that the next window begins with */
+    int64_t step;   /* of the run, that the next window begins with, … */
+    int64_t number; /* … and its first ticket's among the epoch's */
     window_t windows[PLIM__LOAD_WINDOWS];
     _Atomic int64_t num_served; /* windows, and the batches of the last one */
     _Atomic int64_t last_steps;
@@ -71,17 +75,18 @@ struct plim__load_builder {
 /* Steps that a window may have: no more than the longest epoch. */
 static int64_t steps_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
-    const int64_t size = plan->recipe.batch_size;
-    const int64_t most = plim__load_largest_split(info) / size + 1;
+    const int64_t size = plim__load_envelope(plan)->batch_size;
+    const int64_t most = plim__load_most_seeds(info, plan) / size + 1;
     return plim__max_i64(1, plim__min_i64(plan->window_steps, most));
 }
 
 static int64_t entries_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
 {
+    const int64_t most = plim__load_most_seeds(info, plan);
     int64_t entries;
-    if (!plim__mul_i64(steps_of(info, plan), plan->recipe.batch_size, &entries))
-        return plim__load_largest_split(info);
-    return plim__min_i64(entries, plim__load_largest_split(info));
+    if (!plim__mul_i64(steps_of(info, plan), plim__load_envelope(plan)->batch_size, &entries))
+        return most;
+    return plim__min_i64(entries, most);
 }
 
 /* A graph's node takes at least one place of the window's draws, so more would not fit anyway. */
@@ -110,20 +115,23 @@ size_t plim__load_builder_estimate(const plim_dataset_info_t *info, const plim__
     return parts->windowed ? arena_bytes(info, plan) : 0;
 }
 
-/* The seeds of the target's batches, as many whole batches as there is room for. */
+/* The seeds of the target's batches, as many whole batches as there is room for: none of a batch
+ * that is larger than any that was planned. */
 static plim_status_t list_seeds(plim_loader_t *loader, const target_t *target, int64_t *steps_out)
 {
     plim__load_builder_t *builder = loader->builder;
-    const int64_t size = loader->plan.recipe.batch_size;
+    const plim_stream_t *stream = target->of;
+    const int64_t size = stream->batch_size;
     const int64_t first = target->step * size;
-    const int64_t left = plim__seeds_count(loader->seeds, target->split) - first;
-    const int64_t count = plim__min_i64(left, builder->num_entries);
-    const int64_t wanted = plim__min_i64(builder->window_steps, count / size + (count % size != 0));
+    const int64_t left = plim_stream_seeds(stream) - first;
+    const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
+    const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
+    const int64_t count = plim__min_i64(room, wanted * size);
     int64_t steps = 0, used = 0;
-    if (target->split == PLIM_TRAIN)
-        plim__seeds_prepare(loader->seeds, target->epoch);
-    plim__seeds_take(loader->seeds, target->split, target->epoch, first,
-                     plim__min_i64(count, wanted * size), builder->entries, NULL);
+    if (stream->shuffled)
+        plim__seeds_prepare(stream->seeds, target->epoch);
+    plim__seeds_take(stream->seeds, stream->split, stream->shuffled, target->epoch, first, count,
+                     builder->entries, NULL);
     builder->bounds[0] = 0;
     for (; steps < wanted; steps++) {
         int64_t nodes = plim__min_i64(size, count - steps * size);
@@ -150,6 +158,7 @@ static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_
     window_t *window = &builder->windows[target->which];
     int64_t steps = 0;
     plim_status_t status = list_seeds(loader, target, &steps);
+    plim__load_window_draw_as(window->window, target->of->num_hops, target->of->fanout);
     if (status == PLIM_OK)
         status = plim__load_window_build(window->window, target->epoch, builder->seeds,
                                          builder->bounds, steps, steps_out);
@@ -160,25 +169,25 @@ static plim_status_t build(plim_loader_t *loader, const target_t *target, int64_
     return PLIM_OK;
 }
 
-/* The window's batches become tickets; the stream is the one that they are of. Lock held. */
-static void serve(plim_loader_t *loader, int which, int64_t steps)
+/* The batches of a window that is ready become tickets of the run. Lock held. */
+static void serve(plim_loader_t *loader, int which)
 {
     plim__load_builder_t *builder = loader->builder;
     window_t *window = &builder->windows[which];
     const int64_t boundary = atomic_load(&loader->limit);
-    const plim_split_t split = loader->stream.split;
     int64_t draws, rows = 0, held = 0;
     if (!window->direct) {
         plim__load_window_used(window->window, &draws, &rows);
         held = plim__load_window_held(window->window);
     }
     window->state = SERVING;
-    window->tickets = plim__load_tickets(loader, split, builder->step + steps) -
-                      plim__load_tickets(loader, split, builder->step);
+    builder->step = window->step + window->steps;
+    const int64_t end = plim__load_tickets(loader->run.of, builder->step);
+    window->tickets = end - builder->number;
+    builder->number = end;
     atomic_store(&window->built, 0);
-    builder->step += steps;
     atomic_fetch_add(&builder->num_served, 1);
-    atomic_store(&builder->last_steps, steps);
+    atomic_store(&builder->last_steps, window->steps);
     atomic_fetch_add(&builder->num_rows, rows + held);
     atomic_fetch_add(&builder->num_held, held);
     atomic_store(&builder->newest, boundary * 2 + which);
@@ -189,22 +198,22 @@ static void serve(plim_loader_t *loader, int which, int64_t steps)
 static bool choose(plim_loader_t *loader)
 {
     plim__load_builder_t *builder = loader->builder;
-    const plim__load_stream_t *stream = &loader->stream;
+    const plim__load_run_t *run = &loader->run;
     int which = 0;
     while (which < PLIM__LOAD_WINDOWS && builder->windows[which].state != FREE)
         which++;
-    if (which == PLIM__LOAD_WINDOWS || !stream->started ||
+    if (which == PLIM__LOAD_WINDOWS || !run->started ||
         atomic_load(&loader->failed_at) != INT64_MAX)
         return false;
-    if (atomic_load(&loader->limit) < stream->end_ticket) {
-        builder->target = (target_t){false, which, stream->split, stream->epoch, builder->step};
+    if (atomic_load(&loader->limit) < run->end_ticket) {
+        builder->target = (target_t){false, which, run->of, run->epoch, builder->step};
         return true;
     }
-    if (stream->split != PLIM_TRAIN || builder->has_guessed || stream->epoch == INT64_MAX ||
-        plim__seeds_count(loader->seeds, PLIM_TRAIN) == 0)
+    if (!run->of->shuffled || builder->has_guessed || run->epoch == INT64_MAX ||
+        plim_stream_seeds(run->of) == 0)
         return false;
     builder->has_guessed = true;
-    builder->target = (target_t){true, which, PLIM_TRAIN, stream->epoch + 1, 0};
+    builder->target = (target_t){true, which, run->of, run->epoch + 1, 0};
     return true;
 }
 
@@ -224,6 +233,10 @@ static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
     const bool stale = status == PLIM_ERR_STOPPED && !is_stopping(loader);
     builder->at_work = false;
     window->state = FREE;
+    window->of = builder->target.of;
+    window->epoch = builder->target.epoch;
+    window->step = builder->target.step;
+    window->steps = steps;
     if (builder->dropped) {
         builder->dropped = false;
         __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
@@ -231,11 +244,9 @@ static void settle(plim_loader_t *loader, plim_status_t status, int64_t steps)
     } else if (status != PLIM_OK && !builder->target.guess && !stale) {
         plim__load_fail_locked(loader, atomic_load(&loader->limit), status);
     } else if (status == PLIM_OK && !builder->target.guess) {
-        serve(loader, builder->target.which, steps);
+        serve(loader, builder->target.which);
     } else if (status == PLIM_OK) {
-        window->state = GUESSED;
-        window->steps = steps;
-        builder->guessed_epoch = builder->target.epoch;
+        window->state = KEPT;
     }
     /* A guess that failed is built again when it is asked for, and then its error counts. So is one
      * that was stopped with the stream before, and taken over by this one before it came to here.
@@ -277,34 +288,76 @@ static void drop_work(plim_loader_t *loader)
         pthread_cond_wait(&builder->idle, &loader->lock);
 }
 
-/* Whether the stream begins with the guess for that epoch. */
-static bool is_guess(const plim__load_stream_t *stream, int64_t epoch)
+/* The step that a stream which is not served goes on with, and of which epoch: behind the end of a
+ * shuffled one that is taken to be the next epoch's first. */
+static int64_t next_step(const plim_stream_t *of, int64_t *epoch_out)
 {
-    return stream->split == PLIM_TRAIN && stream->first_step == 0 && stream->epoch == epoch;
+    const bool over = of->shuffled && of->step == plim_stream_steps(of);
+    *epoch_out = of->epoch + over;
+    return over ? 0 : of->step;
+}
+
+static bool is_next(const target_t *target)
+{
+    int64_t epoch;
+    return next_step(target->of, &epoch) == target->step && epoch == target->epoch;
+}
+
+/* Batches of a window that its stream goes on with; 0: it does not go on there. */
+static int64_t batches_left(const window_t *window)
+{
+    int64_t epoch;
+    const int64_t step = next_step(window->of, &epoch), end = window->step + window->steps;
+    return window->epoch == epoch && window->step <= step && step < end ? end - step : 0;
 }
 
 void plim__load_builder_start(plim_loader_t *loader)
 {
     plim__load_builder_t *builder = loader->builder;
-    const plim__load_stream_t *stream = &loader->stream;
-    const int64_t steps = plim_loader_steps(loader, stream->split) - stream->first_step;
+    const plim__load_run_t *run = &loader->run;
     const bool stale = loader->stale;
-    const bool keep_guess = !stale && stream->split != PLIM_TRAIN && steps <= builder->window_steps;
-    builder->step = stream->first_step;
+    const int64_t steps = plim_stream_steps(run->of) - run->of->step;
+    bool kept = false; /* one window for the run is the least */
+    builder->step = run->of->step;
+    builder->number = run->first_number;
     builder->has_guessed = false;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
         window_t *window = &builder->windows[i];
-        if (window->state == GUESSED && !stale && is_guess(stream, builder->guessed_epoch))
-            serve(loader, i, window->steps);
-        else if (window->state == SERVING || (window->state == GUESSED && !keep_guess))
+        if (window->state != SERVING && window->state != KEPT)
+            continue;
+        if (!stale && !window->direct && builder->number == run->first_number &&
+            window->of == run->of && window->epoch == run->epoch && batches_left(window) > 0) {
+            serve(loader, i);
+        } else if (!stale && !kept && !window->direct && window->of != run->of &&
+                   batches_left(window) > steps) {
+            window->state = KEPT;
+            kept = true;
+        } else {
             window->state = FREE;
+        }
     }
-    if (builder->at_work && !stale && builder->target.guess &&
-        is_guess(stream, builder->target.epoch))
-        builder->target.guess = false;
-    else if (builder->at_work && !(builder->target.guess && keep_guess))
+    target_t *target = &builder->target;
+    const bool wanted = target->of == run->of && target->epoch == run->epoch;
+    if (builder->at_work && !stale && wanted && target->step == builder->step)
+        target->guess = false;
+    else if (builder->at_work && !stale && !kept && is_next(target) &&
+             atomic_load(&builder->last_steps) > steps)
+        target->guess = true; /* about as many as the last one: then it will be kept */
+    else if (builder->at_work)
         drop_work(loader);
     pthread_cond_signal(&builder->wake);
+}
+
+void plim__load_builder_forget(plim_loader_t *loader, const plim_stream_t *stream)
+{
+    plim__load_builder_t *builder = loader->builder;
+    pthread_mutex_lock(&loader->lock);
+    if (builder->at_work && builder->target.of == stream)
+        drop_work(loader);
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
+            builder->windows[i].state = FREE;
+    pthread_mutex_unlock(&loader->lock);
 }
 
 static int window_of(const plim__load_builder_t *builder, int64_t ticket)

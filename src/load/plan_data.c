@@ -2,9 +2,11 @@
 #include "load/plan_data.h"
 
 #include "base/fail.h"
+#include "base/process.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* A text that grows inside a buffer. What does not fit is cut off; PLIM__PLAN_JSON is enough. */
 typedef struct text {
@@ -130,7 +132,10 @@ plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
     PLIM_TRY(plim__arena_create(job->ledger, "plan", bytes, &arena));
     plim_plan_t *plan = plim__arena_carve(&arena, 1, sizeof *plan, 1);
     plan->json = plim__arena_carve(&arena, PLIM__PLAN_JSON, 1, 1);
+    plan->process = getpid();
     plan->arena = arena;
+    plan->job = *job;
+    plim_job_retain(job);
     atomic_init(&plan->references, 1);
     *plan_out = plan;
     return PLIM_OK;
@@ -138,15 +143,19 @@ plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
 
 PLIM_API void plim_plan_retain(plim_plan_t *plan)
 {
-    atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
+    if (plim__process_is(plan->process))
+        atomic_fetch_add_explicit(&plan->references, 1, memory_order_relaxed);
 }
 
 PLIM_API void plim_plan_release(plim_plan_t *plan)
 {
-    if (plan == NULL || atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
+    if (plan == NULL || !plim__process_is(plan->process) ||
+        atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
         return;
+    const plim_job_t job = plan->job;
     plim__arena_t arena = plan->arena;
     plim__arena_destroy(&arena);
+    plim_job_release(&job);
 }
 
 PLIM_API int64_t plim_plan_line(const plim_plan_t *plan)
@@ -171,5 +180,5 @@ PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan)
 
 PLIM_API const char *plim_plan_json(const plim_plan_t *plan)
 {
-    return plan->json;
+    return plim__process_is(plan->process) ? plan->json : "{}";
 }

@@ -6,6 +6,7 @@
 #ifndef PLIM_LOAD_PLAN_DATA_H
 #define PLIM_LOAD_PLAN_DATA_H
 
+#include "base/job.h"
 #include "mem/arena.h"
 
 #include <plimsoll/plan.h>
@@ -43,7 +44,12 @@ typedef struct plim__expectation {
 /* A loader's choices and what they cost. */
 typedef struct plim__load_plan {
     plim_recipe_t recipe;
-    int workers; /* threads that build batches, the caller's included */
+    /* What slots, windows and workers are made for: of all streams the largest batch, the most hops
+     * and the largest fan-out of each. batch_size 0: the recipe itself. */
+    plim_recipe_t envelope;
+    int64_t most_seeds; /* of the longest stream; 0: of the largest split */
+    int64_t list_bytes; /* of the lists that planned streams bring */
+    int workers;        /* threads that build batches, the caller's included */
     bool topology_in_memory;
     bool rows_in_memory;
     size_t list_cache_bytes;
@@ -93,6 +99,8 @@ typedef struct plim__train_plan {
 
 /* The public object. Its numbers do not change once it has been made. */
 struct plim_plan {
+    pid_t process;
+    plim_job_t job; /* retained */
     plim__arena_t arena;
     atomic_int references;
     bool trains; /* else only `numbers.load` counts */

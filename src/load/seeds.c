@@ -29,13 +29,13 @@ typedef struct split {
 
 struct plim__seeds {
     plim__arena_t arena;
+    const int64_t *given; /* the caller's list while it is copied; NULL: the splits are read */
     uint64_t seed;
     size_t label_bytes;
     int64_t columns; /* of values; 0 for classes */
     split_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
     int64_t epochs[2];  /* whose orders they are */
-    bool in_order;      /* nothing is shuffled */
 };
 
 /* What only reading takes: one key an entry of any split, sorted by id, and a reader. */
@@ -55,14 +55,25 @@ static size_t label_bytes(const plim_dataset_info_t *info)
     return info->label_kind == PLIM_LABELS_VALUES ? (size_t)info->num_targets * sizeof(float) : 0;
 }
 
-static bool is_shuffled(const plim_dataset_info_t *info)
+/* How many entries each list has, and whether the first is shuffled. */
+typedef struct counts {
+    int64_t split[3];
+    bool shuffled;
+} counts_t;
+
+static counts_t counts_of(const plim_dataset_info_t *info)
 {
-    return info->num_split[PLIM_TRAIN] <= PLIM__SEEDS_SHUFFLED;
+    return (counts_t){{info->num_split[0], info->num_split[1], info->num_split[2]}, true};
 }
 
-static int64_t total_of(const plim_dataset_info_t *info)
+static bool has_orders(const counts_t *counts)
 {
-    return info->num_split[0] + info->num_split[1] + info->num_split[2];
+    return counts->shuffled && counts->split[PLIM_TRAIN] <= PLIM__SEEDS_SHUFFLED;
+}
+
+static int64_t total_of(const counts_t *counts)
+{
+    return counts->split[0] + counts->split[1] + counts->split[2];
 }
 
 static size_t sum_sizes(const size_t *sizes, size_t count)
@@ -74,22 +85,22 @@ static size_t sum_sizes(const size_t *sizes, size_t count)
     return sum;
 }
 
-static size_t stays_estimate(const plim_dataset_info_t *info)
+static size_t stays_estimate(const plim_dataset_info_t *info, const counts_t *counts)
 {
     size_t sizes[9] = {plim__arena_piece(1, sizeof(plim__seeds_t), 1)};
     for (int i = 0; i < 3; i++) {
-        sizes[1 + i] = plim__arena_piece((size_t)info->num_split[i], sizeof(int64_t), 1);
-        sizes[4 + i] = plim__arena_piece((size_t)info->num_split[i], label_bytes(info), 1);
+        sizes[1 + i] = plim__arena_piece((size_t)counts->split[i], sizeof(int64_t), 1);
+        sizes[4 + i] = plim__arena_piece((size_t)counts->split[i], label_bytes(info), 1);
     }
-    if (is_shuffled(info))
+    if (has_orders(counts))
         sizes[7] = sizes[8] =
-            plim__arena_piece((size_t)info->num_split[PLIM_TRAIN], sizeof(int32_t), 1);
+            plim__arena_piece((size_t)counts->split[PLIM_TRAIN], sizeof(int32_t), 1);
     return sum_sizes(sizes, 9);
 }
 
-static size_t work_estimate(const plim_dataset_info_t *info)
+static size_t work_estimate(int64_t total)
 {
-    size_t keys = plim__arena_piece((size_t)total_of(info), sizeof(uint64_t), 1);
+    size_t keys = plim__arena_piece((size_t)total, sizeof(uint64_t), 1);
     const size_t sizes[] = {keys, keys, plim__arena_piece(READS, sizeof(plim__read_t), 1)};
     return sum_sizes(sizes, 3);
 }
@@ -102,18 +113,35 @@ static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
 
 size_t plim__seeds_stays(const plim_dataset_t *dataset)
 {
-    return plim__round_up(stays_estimate(plim_dataset_info(dataset)), PLIM__PAGE);
+    const counts_t counts = counts_of(plim_dataset_info(dataset));
+    return plim__round_up(stays_estimate(plim_dataset_info(dataset), &counts), PLIM__PAGE);
+}
+
+size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled)
+{
+    const counts_t counts = {{count, 0, 0}, shuffled};
+    return plim__round_up(stays_estimate(info, &counts), PLIM__PAGE);
+}
+
+size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count)
+{
+    const plim__reader_params_t params = reader_params(info);
+    const size_t sizes[] = {plim__round_up(work_estimate(count), PLIM__PAGE),
+                            label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params)
+                                                  : 0};
+    return sum_sizes(sizes, 2);
 }
 
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const counts_t counts = counts_of(info);
     plim__reader_params_t params = reader_params(info);
     const size_t check = plim__sweep_minimum(job, CHECK_PIECE, false);
     size_t labels = plim__reader_estimate(job->io_engine, &params);
     labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
-    const size_t sizes[] = {plim__round_up(stays_estimate(info), PLIM__PAGE),
-                            plim__round_up(work_estimate(info), PLIM__PAGE), labels};
+    const size_t sizes[] = {plim__round_up(stays_estimate(info, &counts), PLIM__PAGE),
+                            plim__round_up(work_estimate(total_of(&counts)), PLIM__PAGE), labels};
     return sum_sizes(sizes, 3);
 }
 
@@ -164,7 +192,7 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
         plim__radix_sort(work->keys, work->spare, work->total, id_bits + work->position_bits);
     work->keys = sorted;
     const uint64_t mask = ((uint64_t)1 << work->position_bits) - 1;
-    for (int64_t i = 1; i < work->total; i++) {
+    for (int64_t i = 1; i < work->total && seeds->given == NULL; i++) {
         int64_t start = 0;
         if ((sorted[i] & ~mask) != (sorted[i - 1] & ~mask))
             continue;
@@ -243,7 +271,7 @@ static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *fil
 }
 
 static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 const plim__seeds_t *seeds, const work_t *work)
+                                 const plim__seeds_t *seeds, const work_t *work, bool checked)
 {
     const plim__reader_params_t params = reader_params(plim_dataset_info(dataset));
     const plim__manifest_file_t *entry =
@@ -253,7 +281,7 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
     if (seeds->label_bytes == 0 || work->total == 0)
         return PLIM_OK;
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
-    plim_status_t status = check_labels(job, &file, entry);
+    plim_status_t status = checked ? PLIM_OK : check_labels(job, &file, entry);
     if (status == PLIM_OK)
         status = plim__reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
@@ -288,57 +316,94 @@ static void count_labels(plim__seeds_t *seeds)
     }
 }
 
-static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset,
-                          plim__seeds_t *seeds)
+/* Copies the caller's list. */
+static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *seeds)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    work_t work = {.total = total_of(info)};
+    split_t *list = &seeds->splits[PLIM_TRAIN];
+    const int64_t bound = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    for (int64_t i = 0; i < list->count; i++) {
+        if (seeds->given[i] < 0 || seeds->given[i] >= bound)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "seed %lld of the list is %lld, but there are %lld %s", (long long)i,
+                              (long long)seeds->given[i], (long long)bound,
+                              info->num_graphs > 0 ? "graphs" : "nodes");
+        list->ids[i] = seeds->given[i];
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset, int64_t total,
+                          bool checked, plim__seeds_t *seeds)
+{
+    work_t work = {.total = total};
     plim_status_t status = PLIM_OK;
-    for (int i = 0; i < 3; i++)
+    if (seeds->given != NULL)
+        PLIM_TRY(copy_ids(plim_dataset_info(dataset), seeds));
+    for (int i = 0; i < 3 && seeds->given == NULL; i++)
         PLIM_TRY(read_ids(dataset, i, &seeds->splits[i]));
-    PLIM_TRY(plim__arena_create(job->ledger, "seeds and labels", work_estimate(info), &work.arena));
+    PLIM_TRY(
+        plim__arena_create(job->ledger, "seeds and labels", work_estimate(total), &work.arena));
     work.keys = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.keys, 1);
     work.spare = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.spare, 1);
     work.reads = plim__arena_carve(&work.arena, READS, sizeof *work.reads, 1);
     status = sort_entries(dataset, seeds, &work);
     if (status == PLIM_OK)
-        status = read_labels(job, dataset, seeds, &work);
+        status = read_labels(job, dataset, seeds, &work, checked);
     plim__arena_destroy(&work.arena);
     if (status == PLIM_OK)
         count_labels(seeds);
     return status;
 }
 
-plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                 uint64_t seed, plim__seeds_t **seeds_out)
+static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset, uint64_t seed,
+                            const counts_t *counts, const int64_t *given, bool checked,
+                            plim__seeds_t **seeds_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "seeds and labels", stays_estimate(info), &arena));
+    PLIM_TRY(
+        plim__arena_create(job->ledger, "seeds and labels", stays_estimate(info, counts), &arena));
     plim__seeds_t *seeds = plim__arena_carve(&arena, 1, sizeof *seeds, 1);
     seeds->seed = seed;
+    seeds->given = given;
     seeds->label_bytes = label_bytes(info);
     seeds->columns = info->label_kind == PLIM_LABELS_VALUES ? info->num_targets : 0;
     for (int i = 0; i < 3; i++) {
         split_t *split = &seeds->splits[i];
-        split->count = info->num_split[i];
+        split->count = counts->split[i];
         split->ids = plim__arena_carve(&arena, (size_t)split->count, sizeof *split->ids, 1);
         split->labels = plim__arena_carve(&arena, (size_t)split->count, seeds->label_bytes, 1);
     }
     for (int i = 0; i < 2; i++) {
         seeds->epochs[i] = NO_EPOCH;
-        if (is_shuffled(info))
+        if (has_orders(counts))
             seeds->orders[i] = plim__arena_carve(&arena, (size_t)seeds->splits[PLIM_TRAIN].count,
                                                  sizeof *seeds->orders[i], 1);
     }
     seeds->arena = arena;
-    plim_status_t status = fill(job, dataset, seeds);
+    plim_status_t status = fill(job, dataset, total_of(counts), checked, seeds);
+    seeds->given = NULL;
     if (status != PLIM_OK) {
         plim__seeds_destroy(seeds);
         return status;
     }
     *seeds_out = seeds;
     return PLIM_OK;
+}
+
+plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
+                                 uint64_t seed, plim__seeds_t **seeds_out)
+{
+    const counts_t counts = counts_of(plim_dataset_info(dataset));
+    return create(job, dataset, seed, &counts, NULL, false, seeds_out);
+}
+
+plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
+                                      uint64_t seed, const int64_t *nodes, int64_t count,
+                                      bool shuffled, bool checked, plim__seeds_t **seeds_out)
+{
+    const counts_t counts = {{count, 0, 0}, shuffled};
+    return create(job, dataset, seed, &counts, nodes, checked, seeds_out);
 }
 
 void plim__seeds_destroy(plim__seeds_t *seeds)
@@ -370,11 +435,6 @@ const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split)
 static uint64_t order_key(const plim__seeds_t *seeds, int64_t epoch)
 {
     return plim__rng_key(seeds->seed, (uint64_t)epoch, PLIM_TRAIN, ORDER_STREAM);
-}
-
-void plim__seeds_keep_order(plim__seeds_t *seeds)
-{
-    seeds->in_order = true;
 }
 
 void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch)
@@ -423,14 +483,13 @@ static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t fir
     }
 }
 
-void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch, int64_t first,
-                      int64_t count, int64_t *ids_out, void *labels_out)
+void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
+                      int64_t first, int64_t count, int64_t *ids_out, void *labels_out)
 {
     const split_t *from = &seeds->splits[split];
     const size_t size = seeds->label_bytes;
     if (size == 0)
         labels_out = NULL;
-    const bool shuffled = split == PLIM_TRAIN && !seeds->in_order;
     if (shuffled && seeds->orders[epoch & 1] != NULL) {
         assert(seeds->epochs[epoch & 1] == epoch);
         take_places(from, size, seeds->orders[epoch & 1] + first, count, ids_out, labels_out);
@@ -443,15 +502,14 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, int64_t ep
     }
 }
 
-int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, int64_t epoch,
-                           int64_t first, int64_t count)
+int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool shuffled,
+                           int64_t epoch, int64_t first, int64_t count)
 {
     const split_t *from = &seeds->splits[split];
     const int64_t each = seeds->columns > 0 ? seeds->columns : 1;
     int64_t known = 0;
     if (seeds->label_bytes == 0 || from->known == from->count * each)
         return seeds->label_bytes == 0 ? 0 : count * each;
-    const bool shuffled = split == PLIM_TRAIN && !seeds->in_order;
     const int32_t *order = shuffled ? seeds->orders[epoch & 1] : NULL;
     const plim__permute_t permute =
         plim__permute_make((uint64_t)from->count, order_key(seeds, epoch));

@@ -54,16 +54,21 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     PLIM_TRY(plim__arena_create(job->ledger, "slots", plim__slots_estimate(plan, parts), &arena));
     plim__slots_t *slots = plim__arena_carve(&arena, 1, sizeof *slots, 1);
     slots->count = count;
+    slots->job = *job;
+    plim_job_retain(job);
     slots->slots = plim__arena_carve(&arena, (size_t)count, sizeof *slots->slots, 1);
     slots->hashes = plim__arena_carve(&arena, (size_t)plan->slot_nodes, 2 * sizeof(uint64_t), 1);
-    char *memory = plim__arena_carve(&arena, (size_t)count, parts->slot.bytes, PLIM__PAGE);
+    slots->memory = plim__arena_carve(&arena, (size_t)count, parts->slot.bytes, PLIM__PAGE);
+    slots->bytes = (size_t)count * parts->slot.bytes;
     for (int i = 0; i < count; i++) {
         plim__slot_t *slot = &slots->slots[i];
         slot->slots = slots;
         slot->number = i;
         atomic_init(&slot->references, 0);
-        lay_out(slot, &parts->slot, memory + (size_t)i * parts->slot.bytes);
+        lay_out(slot, &parts->slot, slots->memory + (size_t)i * parts->slot.bytes);
     }
+    pthread_mutex_init(&slots->lock, NULL);
+    atomic_init(&slots->references, 1);
     slots->freed = freed;
     slots->context = context;
     atomic_init(&slots->held, 0);
@@ -74,10 +79,25 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     return PLIM_OK;
 }
 
-void plim__slots_destroy(plim__slots_t *slots)
+static void drop(plim__slots_t *slots)
 {
-    if (slots != NULL)
-        plim__arena_destroy(&slots->arena);
+    if (atomic_fetch_sub_explicit(&slots->references, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&slots->lock);
+    const plim_job_t job = slots->job;
+    plim__arena_t arena = slots->arena;
+    plim__arena_destroy(&arena);
+    plim_job_release(&job);
+}
+
+void plim__slots_release(plim__slots_t *slots)
+{
+    if (slots == NULL)
+        return;
+    pthread_mutex_lock(&slots->lock);
+    slots->freed = NULL;
+    pthread_mutex_unlock(&slots->lock);
+    drop(slots);
 }
 
 plim__slot_t *plim__slots_take(plim__slots_t *slots)
@@ -97,6 +117,7 @@ void plim__slots_put(plim__slot_t *slot)
 void plim__slots_deliver(plim__slot_t *slot, int references)
 {
     atomic_store_explicit(&slot->references, references, memory_order_relaxed);
+    atomic_fetch_add_explicit(&slot->slots->references, 1, memory_order_relaxed);
     atomic_fetch_add(&slot->slots->held, 1);
 }
 
@@ -107,16 +128,29 @@ int plim__slots_free(plim__slots_t *slots)
 
 PLIM_API void plim_batch_retain(plim_batch_t *batch)
 {
-    atomic_fetch_add_explicit(&slot_of(batch)->references, 1, memory_order_relaxed);
+    if (slot_of(batch)->slots != NULL) /* in a forked child it is: its memory is not inherited */
+        atomic_fetch_add_explicit(&slot_of(batch)->references, 1, memory_order_relaxed);
 }
 
 PLIM_API void plim_batch_release(plim_batch_t *batch)
 {
+    if (batch == NULL || slot_of(batch)->slots == NULL)
+        return;
     plim__slot_t *slot = slot_of(batch);
     plim__slots_t *slots = slot->slots;
     if (atomic_fetch_sub_explicit(&slot->references, 1, memory_order_acq_rel) != 1)
         return;
     atomic_fetch_sub(&slots->held, 1);
     plim__slots_put(slot);
-    slots->freed(slots->context);
+    pthread_mutex_lock(&slots->lock);
+    if (slots->freed != NULL)
+        slots->freed(slots->context);
+    pthread_mutex_unlock(&slots->lock);
+    drop(slots);
+}
+
+PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index)
+{
+    const plim__slot_t *slot = (const plim__slot_t *)(const void *)batch;
+    return index >= 0 && index < slot->num_arrays ? &slot->arrays[index] : NULL;
 }

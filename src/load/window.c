@@ -179,6 +179,20 @@ void plim__load_window_destroy(plim__load_window_t *window)
         plim__arena_destroy(&window->arena);
 }
 
+void plim__load_window_draw_as(plim__load_window_t *window, int num_hops, const int64_t *fanout)
+{
+    plim__load_window_params_t *params = &window->params;
+    const size_t bytes = (size_t)num_hops * sizeof *fanout;
+    if (params->num_hops == num_hops && memcmp(params->fanout, fanout, bytes) == 0)
+        return;
+    params->num_hops = num_hops;
+    memcpy(params->fanout, fanout, bytes);
+    window->ready = false;
+    /* What fitted, and what did not, was drawn otherwise. */
+    window->fitted_seeds = window->fitted_draws = window->fitted_rows = 0;
+    window->refused_seeds = 0;
+}
+
 /* Whether so many seeds fit whatever is drawn for them. */
 static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 {

@@ -44,6 +44,10 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
                                        plim__load_window_t **window_out);
 void plim__load_window_destroy(plim__load_window_t *window);
 
+/* From the next build on so many hops, at most those it was made for, with these fan-outs, none of
+ * which draws more than most_drawn. */
+void plim__load_window_draw_as(plim__load_window_t *window, int num_hops, const int64_t *fanout);
+
 /*
  * Fills the window for as many of the batches as fit its capacities, at least one, else
  * PLIM_ERR_BUDGET: batch i has the seeds seeds[bounds[i]] … seeds[bounds[i+1]-1]. What lay in it

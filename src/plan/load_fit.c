@@ -263,6 +263,9 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     const plim_plan_params_t *wishes = facts->wishes;
     memset(plan, 0, sizeof *plan);
     plan->recipe = *facts->recipe;
+    plan->envelope = facts->streams->envelope;
+    plan->most_seeds = facts->streams->most_seeds;
+    plan->list_bytes = facts->streams->list_bytes;
     plan->workers = plim__job_threads(facts->job);
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;

@@ -10,11 +10,20 @@
 #include "plan/load_size.h"
 #include "store/dataset.h"
 
+/* All streams together. */
+typedef struct plim__load_streams {
+    plim_recipe_t envelope; /* as the plan's */
+    plim_recipe_t largest;  /* of the stream with the largest batches */
+    int64_t most_seeds;     /* of the longest one */
+    int64_t list_bytes;     /* that those take which bring their own seeds */
+} plim__load_streams_t;
+
 /* What is known before anything is chosen. */
 typedef struct plim__load_facts {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
-    const plim_recipe_t *recipe;
+    const plim_recipe_t *recipe; /* of the stream with the largest batches */
+    const plim__load_streams_t *streams;
     const plim_plan_params_t *wishes;
     const plim__load_beside_t *beside;
     int64_t fixed;             /* on the ledger already, the reserve left out */

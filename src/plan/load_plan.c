@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "load/loader.h"
 #include "load/loader_params.h"
 #include "load/recipe.h"
@@ -12,6 +13,7 @@
 #include "mem/size_text.h"
 #include "nn/matrix.h"
 #include "plan/expect.h"
+#include "plan/load_cost.h"
 #include "plan/load_fit.h"
 #include "plan/statistics.h"
 
@@ -26,11 +28,12 @@
 #define TRIAL_SEEDS 64 /* splits smaller than this are not worth one */
 
 /* What can be drawn at all, and is worth a plan. */
-static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+static plim_status_t check_recipe(const plim_dataset_t *dataset, const plim_recipe_t *recipe,
+                                  const plim_plan_params_t *wishes)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     PLIM_TRY(plim__load_recipe_check(dataset, recipe));
-    if (info->num_split[PLIM_TRAIN] == 0)
+    if (info->num_split[PLIM_TRAIN] == 0 && wishes->num_streams == 0)
         return plim__fail(PLIM_ERR_USAGE, "%s: it has no training split, so there are no batches",
                           plim__dataset_path(dataset));
     return PLIM_OK;
@@ -66,6 +69,70 @@ static plim_status_t check_wishes(const plim_plan_params_t *wishes)
     return PLIM_OK;
 }
 
+/* The larger of two fan-outs, -1 being all. */
+static int64_t wider(int64_t a, int64_t b)
+{
+    return a < 0 || b < 0 ? -1 : plim__max_i64(a, b);
+}
+
+/* One more stream of so many seeds. */
+static void add_stream(const plim__manifest_t *manifest, const plim_recipe_t *recipe, int64_t seeds,
+                       plim__load_streams_t *streams)
+{
+    plim_recipe_t *envelope = &streams->envelope;
+    const int64_t batch = plim__min_i64(recipe->batch_size, seeds);
+    const int64_t largest = plim__min_i64(streams->largest.batch_size, streams->most_seeds);
+    if (plim__load_size_expected(manifest, recipe, batch).nodes >
+        plim__load_size_expected(manifest, &streams->largest, largest).nodes)
+        streams->largest = *recipe;
+    envelope->batch_size = plim__max_i64(envelope->batch_size, recipe->batch_size);
+    for (int i = 0; i < recipe->num_hops; i++)
+        envelope->fanout[i] = i < envelope->num_hops ? wider(envelope->fanout[i], recipe->fanout[i])
+                                                     : recipe->fanout[i];
+    envelope->num_hops =
+        envelope->num_hops > recipe->num_hops ? envelope->num_hops : recipe->num_hops;
+    streams->most_seeds = plim__max_i64(streams->most_seeds, seeds);
+}
+
+/* The index-th of the streams that the plan was told of. */
+static plim_status_t stream_at(const plim_plan_params_t *wishes, int index,
+                               plim_stream_params_t *params_out)
+{
+    const char *at = (const char *)wishes->streams + (size_t)index * wishes->streams->size;
+    return plim__load_stream_params((const plim_stream_params_t *)(const void *)at, params_out);
+}
+
+/* The three splits as the recipe says, and what else the plan was told of. */
+static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
+                                  plim__load_streams_t *streams)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    size_t bytes = 0, work = 0;
+    *streams = (plim__load_streams_t){
+        .envelope = *recipe, .largest = *recipe, .most_seeds = plim__load_largest_split(info)};
+    for (int i = 0; i < wishes->num_streams; i++) {
+        plim_stream_params_t params;
+        PLIM_TRY(stream_at(wishes, i, &params));
+        const bool list = params.num_nodes > 0;
+        if (params.num_nodes < 0 || params.split < PLIM_TRAIN || params.split > PLIM_TEST)
+            return plim__fail(PLIM_ERR_USAGE, "stream %d: there is no split %d, or no list of %lld",
+                              i, (int)params.split, (long long)params.num_nodes);
+        const plim_recipe_t own = plim__load_stream_recipe(recipe, &params);
+        const int64_t seeds = list ? params.num_nodes : info->num_split[params.split];
+        PLIM_TRY(plim__load_recipe_check(dataset, &own));
+        add_stream(plim__dataset_manifest(dataset), &own, seeds, streams);
+        if (!list && (params.split == PLIM_TRAIN || !params.shuffle))
+            continue;
+        bytes =
+            plim__add_saturating_size(bytes, plim__seeds_list_stays(info, seeds, params.shuffle));
+        const size_t once = plim__seeds_list_work(job, info, seeds);
+        work = once > work ? once : work;
+    }
+    streams->list_bytes = plim__cost_pages(plim__add_saturating_size(bytes, work));
+    return PLIM_OK;
+}
+
 static bool may_read(const plim__load_facts_t *facts)
 {
     return !facts->beside->quiet && !facts->wishes->no_reading;
@@ -82,6 +149,16 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
                                           &facts->largest_guessed));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
+    for (int i = 0; i < facts->wishes->num_streams; i++) {
+        plim_stream_params_t params;
+        PLIM_TRY(stream_at(facts->wishes, i, &params));
+        const plim_recipe_t own = plim__load_stream_recipe(facts->recipe, &params);
+        plim__load_facts_t other = *facts;
+        other.recipe = &own;
+        const plim__load_size_t least = plim__load_most(&other, whole ? own.batch_size : 1);
+        facts->one.nodes = plim__max_i64(facts->one.nodes, least.nodes);
+        facts->one.edges = plim__max_i64(facts->one.edges, least.edges);
+    }
     return PLIM_OK;
 }
 
@@ -99,20 +176,23 @@ int64_t plim__plan_fixed(plim_ledger_t *ledger)
 }
 
 static plim_status_t find_facts(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_recipe_t *recipe, const plim_plan_params_t *wishes,
-                                const plim__load_beside_t *beside, plim__load_facts_t *facts)
+                                const plim__load_streams_t *streams,
+                                const plim_plan_params_t *wishes, const plim__load_beside_t *beside,
+                                plim__load_facts_t *facts)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    *facts =
-        (plim__load_facts_t){.job = job,
-                             .dataset = dataset,
-                             .recipe = recipe,
-                             .wishes = wishes,
-                             .beside = beside,
-                             .fixed = plim__plan_fixed(job->ledger),
-                             .epoch_seeds = plim__load_largest_split(info),
-                             .batch_seeds = plim__load_part_seeds(info, recipe, 0),
-                             .part_seeds = plim__load_part_seeds(info, recipe, wishes->part_seeds)};
+    *facts = (plim__load_facts_t){
+        .job = job,
+        .dataset = dataset,
+        .recipe = &streams->largest,
+        .streams = streams,
+        .wishes = wishes,
+        .beside = beside,
+        .fixed = plim__plan_fixed(job->ledger),
+        .epoch_seeds = streams->most_seeds,
+        .batch_seeds = plim__min_i64(streams->largest.batch_size, streams->most_seeds)};
+    facts->part_seeds = wishes->part_seeds > 0
+                            ? plim__min_i64(facts->batch_seeds, wishes->part_seeds)
+                            : facts->batch_seeds;
     return find_bounds(facts);
 }
 
@@ -331,8 +411,8 @@ static bool fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t
 /* Seeds that are computed at a time. */
 static int64_t seeds_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
-    return plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
-                                 plan->part_seeds);
+    return plan->part_seeds > 0 ? plim__min_i64(facts->batch_seeds, plan->part_seeds)
+                                : facts->batch_seeds;
 }
 
 /*
@@ -528,11 +608,13 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
         wanted = *wishes;
     if (beside == NULL)
         beside = &alone;
-    PLIM_TRY(check_recipe(dataset, recipe));
+    PLIM_TRY(check_recipe(dataset, recipe, &wanted));
     PLIM_TRY(check_wishes(&wanted));
     PLIM_TRY(plim__load_cut_check(recipe, wanted.part_seeds));
     plim__load_facts_t facts;
-    PLIM_TRY(find_facts(job, dataset, recipe, &wanted, beside, &facts));
+    plim__load_streams_t streams;
+    PLIM_TRY(find_streams(job, dataset, recipe, &wanted, &streams));
+    PLIM_TRY(find_facts(job, dataset, &streams, &wanted, beside, &facts));
     const int64_t line = plim__load_line(job, &wanted);
     plim__load_beside_t tight = *beside;
     bool is_tight;
@@ -545,6 +627,7 @@ plim_status_t plim__load_plan_beside(const plim_job_t *job, const plim_dataset_t
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     if (!beside->quiet)
         PLIM_TRY(expect(&facts, &plan));
+    plan.recipe = *recipe;
     plan.line = line;
     add_held(&facts, &plan);
     plan.minimum = minimum_of(&facts, &tight);
@@ -565,11 +648,13 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
                                       const plim_recipe_t *recipe, const plim_plan_params_t *params,
                                       plim_plan_t **plan_out)
 {
-    PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     plim_plan_t *plan;
+    PLIM_ENTER(job);
+    if (params != NULL)
+        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plim__load_plan(job, dataset, recipe, params, &plan->numbers.load);
+    plim_status_t status = plim__load_plan(job, dataset, recipe, &wanted, &plan->numbers.load);
     if (status != PLIM_OK) {
         plim_plan_release(plan);
         return status;

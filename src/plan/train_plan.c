@@ -192,10 +192,13 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     plim_training_t known = PLIM_TRAINING_INIT;
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     plim_plan_t *plan;
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    if (params != NULL)
+        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plim__train_plan(job, dataset, &known, params, &plan->numbers);
+    plim_status_t status = plim__train_plan(job, dataset, &known, &wanted, &plan->numbers);
     if (status != PLIM_OK) {
         plim_plan_release(plan);
         return status;

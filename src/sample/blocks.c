@@ -107,6 +107,12 @@ void plim__blocks_destroy(plim__blocks_t *blocks)
         plim__arena_destroy(&blocks->arena);
 }
 
+void plim__blocks_draw_as(plim__blocks_t *blocks, int num_hops, const int64_t *fanout)
+{
+    blocks->params.num_hops = num_hops;
+    memcpy(blocks->params.fanout, fanout, (size_t)num_hops * sizeof *fanout);
+}
+
 /* The high bits of it are a node's slot, the low 32 above `bits` its tag. */
 static inline uint64_t hash_of(int64_t node)
 {

@@ -49,10 +49,13 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
                                   plim__blocks_t **blocks_out);
 void plim__blocks_destroy(plim__blocks_t *blocks);
 
+/* From now on so many hops with these fan-outs, none of which draws more than most_drawn. */
+void plim__blocks_draw_as(plim__blocks_t *blocks, int num_hops, const int64_t *fanout);
+
 /*
- * Builds the blocks around `seeds` (distinct, valid), drawing as worker `worker` of the source.
- * *fits_out is false when a capacity was too small: the result is then void, and fewer seeds may
- * do. Errors are the source's.
+ * Builds the blocks around `seeds` (valid; one that occurs twice stands twice among the nodes),
+ * drawing as worker `worker` of the source. *fits_out is false when a capacity was too small: the
+ * result is then void, and fewer seeds may do. Errors are the source's.
  */
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,

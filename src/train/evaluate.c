@@ -10,7 +10,6 @@
 #include "infer/exact.h"
 #include "load/governor.h"
 #include "load/loader_params.h"
-#include "load/order.h"
 #include "load/seeds.h"
 #include "mem/size_text.h"
 #include "plan/plan_settings.h"
@@ -124,7 +123,6 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
             ((splits >> split & 1) != 0 ? session->info->num_split[split] : 0);
     const size_t count = (size_t)wanted->first[3];
     PLIM_TRY(plim__seeds_create(job, session->dataset, session->training.recipe.seed, &seeds));
-    plim__seeds_keep_order(seeds);
     wanted->label_bytes = plim__seeds_label_bytes(seeds);
     const size_t bytes =
         plim__add_saturating_size(plim__arena_piece(count, sizeof(int64_t), 1),
@@ -134,7 +132,7 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
         wanted->nodes = plim__arena_carve(&wanted->arena, count, sizeof(int64_t), 1);
         wanted->labels = plim__arena_carve(&wanted->arena, count, wanted->label_bytes, 1);
         for (int split = 0; split < 3; split++)
-            plim__seeds_take(seeds, (plim_split_t)split, 0, 0,
+            plim__seeds_take(seeds, (plim_split_t)split, false, 0, 0,
                              wanted->first[split + 1] - wanted->first[split],
                              wanted->nodes + wanted->first[split],
                              wanted->labels + (size_t)wanted->first[split] * wanted->label_bytes);
@@ -230,7 +228,7 @@ static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
         if ((splits >> split & 1) != 0)
             status = plim__session_evaluate(session, loader, (plim_split_t)split, 0, &score[split],
                                             &loss[split]);
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     return status;
 }
 
@@ -318,11 +316,11 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
     plim_loader_t *loader = NULL;
     plim_status_t status = open_sampled(session, run, inference, &loader);
     if (status == PLIM_OK) {
-        plim__loader_keep_order(loader);
+        session->in_order = true;
         session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
         status = plim__session_pass(session, loader, (plim_split_t)split, 0, take_sampled, output);
     }
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     return status;
 }
 

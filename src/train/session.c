@@ -55,15 +55,14 @@ void plim__session_end(plim__session_t *session)
     session->team = NULL;
 }
 
-plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
-                                 plim_split_t split, int64_t epoch, plim__session_take_fn take,
-                                 void *context)
+static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream, plim_split_t split,
+                                int64_t epoch, plim__session_take_fn take, void *context)
 {
     plim_train_event_t event = {.size = sizeof(plim_train_event_t),
                                 .kind = PLIM_EVENT_EVAL,
                                 .split = split,
                                 .epoch = epoch,
-                                .steps = plim_loader_steps(loader, split),
+                                .steps = plim_stream_steps(stream),
                                 .loss = NAN,
                                 .score = {NAN, NAN, NAN}};
     const plim__pass_t pass = {.seed = session->training.recipe.seed,
@@ -71,10 +70,10 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
     plim__model_output_t output;
     plim_batch_t *batch;
     int64_t first = 0;
-    PLIM_TRY(plim_loader_start(loader, split, 0, 0));
+    PLIM_TRY(plim_stream_start(stream, 0, 0));
     for (;;) {
         PLIM_TRY(plim__job_check(session->job));
-        PLIM_TRY(plim_loader_next(loader, &batch));
+        PLIM_TRY(plim_stream_next(stream, -1, &batch));
         if (batch == NULL)
             return PLIM_OK;
         plim_status_t status = plim__model_forward(session->model, batch, &pass, &output);
@@ -89,6 +88,20 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
         if (last)
             plim__session_tell(session, &event);
     }
+}
+
+plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
+                                 plim_split_t split, int64_t epoch, plim__session_take_fn take,
+                                 void *context)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    params.split = split;
+    params.shuffle = split == PLIM_TRAIN && !session->in_order;
+    PLIM_TRY(plim_loader_stream(loader, &params, &stream));
+    plim_status_t status = run_stream(session, stream, split, epoch, take, context);
+    plim_stream_release(stream);
+    return status;
 }
 
 plim_status_t plim__session_score(void *context, const plim_batch_t *batch, int64_t first,

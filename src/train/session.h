@@ -26,6 +26,7 @@ typedef struct plim__session {
     plim__score_t *score;
     int64_t labelled[3]; /* seeds of each split that have a label; set by whoever counts them */
     bool embeddings;     /* passes give them too */
+    bool in_order;       /* passes over the training split are in the dataset's order */
 } plim__session_t;
 
 /* Settles the settings and remembers who asked; allocates nothing. */

@@ -276,11 +276,11 @@ static plim_status_t train_steps(loop_t *loop)
     const plim__position_t *position = &loop->trainer->position;
     plim_batch_t *batch;
     PLIM_TRY(plim__job_check(loop->job));
-    PLIM_TRY(plim_loader_start(loop->loader, PLIM_TRAIN, position->epoch, position->step));
+    PLIM_TRY(plim__loader_start(loop->loader, PLIM_TRAIN, position->epoch, position->step));
     for (;;) {
         double loss = NAN;
         bool updated = false;
-        PLIM_TRY(plim_loader_next(loop->loader, &batch));
+        PLIM_TRY(plim__loader_next(loop->loader, &batch));
         if (batch == NULL)
             return PLIM_OK;
         const bool last = batch->last_part;
@@ -546,7 +546,7 @@ static void log_where(const loop_t *loop, bool found)
 static void close_pipeline(loop_t *loop)
 {
     plim_trainer_release(loop->trainer);
-    plim_loader_destroy(loop->loader);
+    plim_loader_release(loop->loader);
     loop->trainer = NULL;
     loop->loader = NULL;
 }
@@ -569,7 +569,7 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
     PLIM_TRY(plim__trainer_create(loop->job, loop->dataset, loop->training, plan, loop->events,
                                   loop->user, &loop->trainer));
     PLIM_TRY(look_at_labels(loop));
-    loop->steps = plim_loader_steps(loop->loader, PLIM_TRAIN);
+    loop->steps = plim_stream_steps(plim__loader_split(loop->loader, PLIM_TRAIN));
     loop->governed = 0;
     loop->rehearsed = loop->settled = false;
     plim__session_t *session = &loop->trainer->session;

@@ -57,7 +57,7 @@ static void world_make(world_t *world, const plim_model_t *model)
 
 static void world_end(world_t *world)
 {
-    plim_loader_destroy(world->loader);
+    plim_loader_release(world->loader);
     plim__model_destroy(world->model);
     plim__team_destroy(world->team);
     test_loader_close(&world->data);
@@ -79,11 +79,11 @@ static int64_t by_batches(world_t *world, float *outputs, float *embeddings)
 {
     const plim__pass_t pass = {.embeddings = true};
     int64_t rows = 0;
-    assert_ok(plim_loader_start(world->loader, PLIM_VALID, 0, 0));
+    assert_ok(plim__loader_start(world->loader, PLIM_VALID, 0, 0));
     for (;;) {
         plim_batch_t *batch;
         plim__model_output_t output;
-        assert_ok(plim_loader_next(world->loader, &batch));
+        assert_ok(plim__loader_next(world->loader, &batch));
         if (batch == NULL)
             return rows;
         assert_ok(plim__model_forward(world->model, batch, &pass, &output));

@@ -14,9 +14,9 @@
 static plim_status_t print_epoch(plim_loader_t *loader, int64_t epoch)
 {
     plim_batch_t *batch;
-    PLIM_TRY(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+    PLIM_TRY(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
     for (;;) {
-        PLIM_TRY(plim_loader_next(loader, &batch));
+        PLIM_TRY(plim__loader_next(loader, &batch));
         if (batch == NULL)
             return PLIM_OK;
         (void)printf("%lld %lld", (long long)epoch, (long long)batch->step);
@@ -45,7 +45,7 @@ static plim_status_t print_all(const plim_job_t *job, char **argv)
     PLIM_TRY(plim__loader_create(job, dataset, &plan, &loader));
     for (int64_t epoch = 0; epoch < atoll(argv[4]); epoch++)
         PLIM_TRY(print_epoch(loader, epoch));
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     plim_dataset_release(dataset);
     return PLIM_OK;
 }

@@ -142,9 +142,9 @@ static plim_status_t read_epoch(plim_loader_t *loader, int64_t epoch, uint64_t *
 {
     plim_batch_t *batch;
     uint64_t hash = 0;
-    plim_status_t status = plim_loader_start(loader, PLIM_TRAIN, epoch, 0);
+    plim_status_t status = plim__loader_start(loader, PLIM_TRAIN, epoch, 0);
     while (status == PLIM_OK) {
-        status = plim_loader_next(loader, &batch);
+        status = plim__loader_next(loader, &batch);
         if (status != PLIM_OK || batch == NULL)
             break;
         hash = plim_loader_hash(loader, batch, hash);
@@ -183,7 +183,7 @@ static plim_status_t load(const world_t *world)
         check_message();
         assert_ok(read_epochs(loader, hashes));
     }
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     if (right[0] == 0)
         memcpy(right, hashes, sizeof right);
     assert_memory_equal(hashes, right, sizeof right);

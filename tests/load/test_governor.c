@@ -151,13 +151,13 @@ static uint64_t disturbed_hash(plim_loader_t *loader, plim_split_t split, int64_
 {
     const int64_t cache = loader->governor.cache;
     plim_batch_t *batch;
-    assert_ok(plim_loader_start(loader, split, epoch, step));
+    assert_ok(plim__loader_start(loader, split, epoch, step));
     for (;;) {
         if (plim__rng_below(3, draw, 4) == 0)
             plim__load_resize(loader, plim__rng_below(4, draw, 3) == 0
                                           ? cache
                                           : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         if (batch == NULL)
             return hash;
         hash = plim_loader_hash(loader, batch, hash);
@@ -181,7 +181,7 @@ static void batches_stay_the_same(void **state)
             wanted = test_hash_from(loader, PLIM_TRAIN, epoch, epoch, wanted, &num_parts);
             wanted = test_hash_from(loader, PLIM_VALID, epoch, 0, wanted, &num_parts);
         }
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
         plan.row_cache_bytes = plan.list_cache_bytes = (size_t)MIB;
         plan.window_rows = mode % 2 == 0 ? plan.window_rows : 600;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
@@ -190,7 +190,7 @@ static void batches_stay_the_same(void **state)
             hash = disturbed_hash(loader, PLIM_TRAIN, epoch, epoch, hash, &draw);
             hash = disturbed_hash(loader, PLIM_VALID, epoch, 0, hash, &draw);
         }
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
         assert_true(hash == wanted);
     }
     test_loader_close(&fixture);

@@ -76,9 +76,9 @@ static void other_threads_may_hold_batches(void **state)
         for (int i = 0; i < 2; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, consume, &consumers[i]), 0);
         for (int64_t epoch = 0; epoch < 5; epoch++) {
-            assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+            assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
             for (;;) {
-                assert_ok(plim_loader_next(loader, &batch));
+                assert_ok(plim__loader_next(loader, &batch));
                 if (batch == NULL)
                     break;
                 for (int64_t i = 0; i < batch->num_nodes; i++)
@@ -93,7 +93,7 @@ static void other_threads_may_hold_batches(void **state)
             assert_int_equal(pthread_join(threads[i], NULL), 0);
             assert_int_equal(consumers[i].nodes, nodes);
         }
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
     }
     test_loader_close(&fixture);
 }
@@ -109,28 +109,28 @@ static void holding_every_slot_is_said(void **state)
         plim_batch_t *held[3], *batch;
         plan.num_slots = 3;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_USAGE); /* not started */
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_USAGE); /* not started */
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
         for (int i = 0; i < 3; i++)
-            assert_ok(plim_loader_next(loader, &held[i]));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_USAGE);
+            assert_ok(plim__loader_next(loader, &held[i]));
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_USAGE);
         assert_non_null(strstr(plim_last_error(), "slots"));
         /* What is held stays valid over a start, and one slot given back is enough to go on. */
         uint64_t hash = plim_loader_hash(loader, held[1], 0);
         plim_batch_release(held[0]);
         for (int i = 0; i < 5; i++) {
-            assert_ok(plim_loader_next(loader, &batch));
+            assert_ok(plim__loader_next(loader, &batch));
             assert_int_equal(batch->step, 3 + i);
             plim_batch_release(batch);
         }
-        assert_ok(plim_loader_start(loader, PLIM_TEST, 0, 2));
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_start(loader, PLIM_TEST, 0, 2));
+        assert_ok(plim__loader_next(loader, &batch));
         assert_int_equal(batch->step, 2);
         assert_true(plim_loader_hash(loader, held[1], 0) == hash);
         plim_batch_release(held[1]);
         plim_batch_release(held[2]);
         plim_batch_release(batch);
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
     }
     test_loader_close(&fixture);
 }
@@ -145,30 +145,30 @@ static void parts_come_one_after_the_other(void **state)
     plim_batch_t *batch, *next;
     plan.slot_nodes = 100;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
     int64_t seeds = 0;
     for (bool last = false; !last;) {
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         assert_int_equal(batch->step, 0);
         assert_int_equal(batch->first_seed, seeds);
         assert_int_equal(batch->batch_seeds, test_two_hops.batch_size);
         test_check_batch(&fixture, &test_two_hops, batch);
         seeds += batch->num_seeds;
         if (!batch->last_part) {
-            assert_int_equal(plim_loader_next(loader, &next), PLIM_ERR_USAGE);
+            assert_int_equal(plim__loader_next(loader, &next), PLIM_ERR_USAGE);
             assert_non_null(strstr(plim_last_error(), "part"));
-            assert_int_equal(plim_loader_start(loader, PLIM_TRAIN, -1, 0), PLIM_ERR_USAGE);
+            assert_int_equal(plim__loader_start(loader, PLIM_TRAIN, -1, 0), PLIM_ERR_USAGE);
         }
         last = batch->last_part;
         plim_batch_release(batch);
     }
     assert_int_equal(seeds, test_two_hops.batch_size);
-    assert_ok(plim_loader_next(loader, &batch)); /* left in the middle, and still held */
-    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 1, 0));
-    assert_ok(plim_loader_next(loader, &next));
+    assert_ok(plim__loader_next(loader, &batch)); /* left in the middle, and still held */
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 1, 0));
+    assert_ok(plim__loader_next(loader, &next));
     plim_batch_release(next);
     plim_batch_release(batch);
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
 
     /* What cannot be cut is refused: PyG's form, and a single seed. */
     for (int i = 0; i < 2; i++) {
@@ -177,11 +177,11 @@ static void parts_come_one_after_the_other(void **state)
         plan = test_plan_memory(fixture.info, &recipe, 2);
         plan.slot_nodes = i == 0 ? 100 : 3;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_BUDGET);
         assert_non_null(strstr(plim_last_error(), i == 0 ? "PyG" : "alone"));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_BUDGET);
-        plim_loader_destroy(loader);
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_BUDGET);
+        plim_loader_release(loader);
     }
     test_loader_close(&fixture);
 }
@@ -221,9 +221,9 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
         int64_t reserved = 0, resident = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         for (int64_t epoch = 0; epoch < (mode == 0 ? 1000 : 100); epoch++) {
-            assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+            assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
             for (;;) {
-                assert_ok(plim_loader_next(loader, &batch));
+                assert_ok(plim__loader_next(loader, &batch));
                 if (batch == NULL)
                     break;
                 plim_batch_release(batch);
@@ -238,7 +238,7 @@ static void a_thousand_epochs_take_no_more_than_two(void **state)
             print_message("skipped: resident bytes, which are the sanitizer's too\n");
         else
             assert_int_equal(resident_bytes(), resident);
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
     }
     test_loader_close(&fixture);
 }
@@ -259,22 +259,22 @@ static void a_file_that_shrinks_is_an_error(void **state)
         plim_status_t status;
         int64_t delivered = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim__loader_next(loader, &batch));
         plim_batch_release(batch);
         (void)snprintf(path, sizeof path, "%s/%s/%s", test_loader_directory, name, files[i % 2]);
         assert_int_equal(truncate(path, 4096 + 512), 0);
-        while ((status = plim_loader_next(loader, &batch)) == PLIM_OK && batch != NULL) {
+        while ((status = plim__loader_next(loader, &batch)) == PLIM_OK && batch != NULL) {
             plim_batch_release(batch);
             delivered++;
         }
         assert_int_equal(status, PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), files[i % 2]));
-        assert_true(delivered < plim_loader_steps(loader, PLIM_TRAIN));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_DATA); /* and stays one */
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 1, 0));
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_DATA);
-        plim_loader_destroy(loader);
+        assert_true(delivered < plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN)));
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_DATA); /* and stays one */
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 1, 0));
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_DATA);
+        plim_loader_release(loader);
         test_loader_close(&fixture);
     }
 }
@@ -292,20 +292,20 @@ static void stops_when_it_is_told_to(void **state)
         plim_loader_t *loader;
         plim_batch_t *batch;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
         if (mode < 2) {
-            assert_ok(plim_loader_next(loader, &batch));
+            assert_ok(plim__loader_next(loader, &batch));
             plim_batch_release(batch);
         }
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-        assert_int_equal(plim_loader_next(loader, &batch), PLIM_ERR_STOPPED);
+        assert_int_equal(plim__loader_next(loader, &batch), PLIM_ERR_STOPPED);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
         if (mode % 2 == 1) { /* and goes on when it is asked again */
             int64_t parts = 0;
             (void)test_hash_from(loader, PLIM_TRAIN, 0, 0, 0, &parts);
-            assert_int_equal(parts, plim_loader_steps(loader, PLIM_TRAIN));
+            assert_int_equal(parts, plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN)));
         }
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
@@ -339,20 +339,20 @@ static void a_stop_does_not_outlast_a_start(void **state)
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    const int64_t steps = plim_loader_steps(loader, PLIM_TRAIN);
+    const int64_t steps = plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN));
     for (int64_t i = 0; i < 50; i++) {
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
         nap(20 * (i % 10));
         pthread_mutex_lock(&loader->lock);
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         nap(10000);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
         pthread_mutex_unlock(&loader->lock);
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, i + 1, 0));
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, i + 1, 0));
+        assert_ok(plim__loader_next(loader, &batch));
         plim_batch_release(batch);
     }
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     test_loader_close(&fixture);
 }
 
@@ -368,7 +368,7 @@ static plim_status_t create_once(plim_job_t *job, void *context)
     plim_status_t status =
         plim__loader_create(job, making->fixture->dataset, &making->plan, &loader);
     if (status == PLIM_OK)
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
     return status;
 }
 
@@ -382,7 +382,7 @@ static void survives_each_failing_arena(void **state)
     making.plan = test_plan_disk(fixture.info, &test_two_hops, 2, 3);
     making.plan.list_cache_bytes = making.plan.row_cache_bytes = 20000;
     test_fail_each_arena(&fixture.job, create_once, &making);
-    plim_loader_destroy(NULL);
+    plim_loader_release(NULL);
     test_loader_close(&fixture);
 }
 

@@ -75,8 +75,8 @@ static void splits_come_as_the_files_say(void **state)
             char *seen = calloc(10000, 1);
             assert_int_equal(count, plim_dataset_info(dataset)->num_split[split]);
             plim__seeds_prepare(seeds, 7);
-            plim__seeds_take(seeds, split, 7, 0, 1, ids, got);
-            plim__seeds_take(seeds, split, 7, 1, count - 1, ids + 1, got + 1);
+            plim__seeds_take(seeds, split, split == PLIM_TRAIN, 7, 0, 1, ids, got);
+            plim__seeds_take(seeds, split, split == PLIM_TRAIN, 7, 1, count - 1, ids + 1, got + 1);
             for (int64_t i = 0; i < count; i++) {
                 assert_int_equal(got[i], labels[ids[i]]);
                 assert_int_equal(ids[i] % 3, split);
@@ -127,7 +127,7 @@ static void targets_come_as_rows(void **state)
     assert_int_equal(plim__seeds_count(seeds, PLIM_TRAIN), 0);
     assert_int_equal(plim__seeds_label_bytes(seeds), TARGETS * sizeof(float));
     int64_t taken[ROWS];
-    plim__seeds_take(seeds, PLIM_TEST, 0, 0, ROWS, taken, got);
+    plim__seeds_take(seeds, PLIM_TEST, false, 0, 0, ROWS, taken, got);
     for (int64_t i = 0; i < ROWS; i++)
         assert_memory_equal(got + i * TARGETS, targets + ids[i] * TARGETS, TARGETS * sizeof *got);
     plim__seeds_destroy(seeds);
@@ -146,18 +146,18 @@ static void orders_depend_on_seed_and_epoch_alone(void **state)
     assert_ok(plim__seeds_create(&job, dataset, 11, &one));
     assert_ok(plim__seeds_create(&job, dataset, 12, &other));
     plim__seeds_prepare(one, 4);
-    plim__seeds_take(one, PLIM_TRAIN, 4, 0, 1000, a, NULL);
+    plim__seeds_take(one, PLIM_TRAIN, true, 4, 0, 1000, a, NULL);
     plim__seeds_prepare(one, 5);
-    plim__seeds_take(one, PLIM_TRAIN, 5, 0, 1000, b, NULL);
-    plim__seeds_take(one, PLIM_TRAIN, 4, 0, 1000, c, NULL); /* the one before stays */
+    plim__seeds_take(one, PLIM_TRAIN, true, 5, 0, 1000, b, NULL);
+    plim__seeds_take(one, PLIM_TRAIN, true, 4, 0, 1000, c, NULL); /* the one before stays */
     assert_memory_equal(a, c, sizeof a);
     assert_memory_not_equal(a, b, sizeof a);
     plim__seeds_prepare(one, 6);
     plim__seeds_prepare(one, 4);
-    plim__seeds_take(one, PLIM_TRAIN, 4, 0, 1000, c, NULL);
+    plim__seeds_take(one, PLIM_TRAIN, true, 4, 0, 1000, c, NULL);
     assert_memory_equal(a, c, sizeof a);
     plim__seeds_prepare(other, 4);
-    plim__seeds_take(other, PLIM_TRAIN, 4, 0, 1000, c, NULL);
+    plim__seeds_take(other, PLIM_TRAIN, true, 4, 0, 1000, c, NULL);
     assert_memory_not_equal(a, c, sizeof a);
     plim__seeds_destroy(other);
     plim__seeds_destroy(one);
@@ -180,7 +180,7 @@ static void every_order_is_as_likely(void **state)
     for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
         int64_t ids[4];
         plim__seeds_prepare(seeds, epoch);
-        plim__seeds_take(seeds, PLIM_TRAIN, epoch, 0, 4, ids, NULL);
+        plim__seeds_take(seeds, PLIM_TRAIN, true, epoch, 0, 4, ids, NULL);
         orders[ids[0] / 3 * 64 + ids[1] / 3 * 16 + ids[2] / 3 * 4 + ids[3] / 3]++;
     }
     int occurring = 0;
@@ -202,7 +202,7 @@ static void every_order_is_as_likely(void **state)
     for (int64_t epoch = 0; epoch < MORE; epoch++) {
         int64_t ids[PLACES];
         plim__seeds_prepare(seeds, epoch);
-        plim__seeds_take(seeds, PLIM_TRAIN, epoch, 0, PLACES, ids, NULL);
+        plim__seeds_take(seeds, PLIM_TRAIN, true, epoch, 0, PLACES, ids, NULL);
         for (int i = 0; i < PLACES; i++)
             counts[i][ids[i] / 3]++;
     }
@@ -248,8 +248,8 @@ static void large_splits_are_permuted(void **state)
         int64_t here[1000], labels[1000], next[1000];
         int64_t n = count - first < 1000 ? count - first : 1000;
         plim__seeds_prepare(seeds, 2);
-        plim__seeds_take(seeds, PLIM_TRAIN, 2, first, n, here, labels);
-        plim__seeds_take(seeds, PLIM_TRAIN, 3, first, n, next, NULL);
+        plim__seeds_take(seeds, PLIM_TRAIN, true, 2, first, n, here, labels);
+        plim__seeds_take(seeds, PLIM_TRAIN, true, 3, first, n, next, NULL);
         for (int64_t i = 0; i < n; i++) {
             assert_int_equal(seen[here[i]]++, 0);
             assert_int_equal(labels[i], count - 1 - here[i]);

@@ -126,16 +126,16 @@ static int64_t run_epoch(const test_place_t *place, const plim__load_plan_t *pla
     plim_loader_t *loader;
     plim_batch_t *batch;
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
-    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
     *hash_out = 0;
     for (;;) {
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         if (batch == NULL)
             break;
         *hash_out = plim_loader_hash(loader, batch, *hash_out);
         plim_batch_release(batch);
     }
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     return plim__ledger_peak(place->job.ledger);
 }
 
@@ -334,7 +334,7 @@ static void test_packed_rows_outlast_the_process(void **state)
         if (i == 0) {
             kept = plan.row_cache_bytes;
             assert_ok(plim__loader_create(&job, dataset, &plan, &loader));
-            plim_loader_destroy(loader);
+            plim_loader_release(loader);
         }
         assert_true(kept > 0 && plan.row_cache_bytes == kept);
         plim_dataset_release(dataset);
@@ -391,17 +391,17 @@ static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *
     plim_load_stats_t stats;
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     for (int64_t epoch = 0; epoch < 8; epoch++) {
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, epoch, 0));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));
         for (;;) {
-            assert_ok(plim_loader_next(loader, &batch));
+            assert_ok(plim__loader_next(loader, &batch));
             if (batch == NULL)
                 break;
             plim_batch_release(batch);
         }
     }
     plim_loader_stats(loader, &stats);
-    *steps_out = plim_loader_steps(loader, PLIM_TRAIN);
-    plim_loader_destroy(loader);
+    *steps_out = plim_stream_steps(plim__loader_split(loader, PLIM_TRAIN));
+    plim_loader_release(loader);
     return stats.window_steps;
 }
 

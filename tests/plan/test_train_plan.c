@@ -124,18 +124,18 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     plim__model_initialise(model, 1);
     plim__model_changed(model);
     if (info->num_graphs == 0) /* the graphs of test_dataset_make are not apart */
-        assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
     while (info->num_graphs == 0) {
         const plim__pass_t pass = {.training = true, .step = 1};
         plim__model_output_t output;
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         if (batch == NULL)
             break;
         assert_ok(plim__model_forward(model, batch, &pass, &output));
         plim_batch_release(batch);
     }
     assert_true(plim__ledger_peak(ledger) - before <= most);
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     plim__score_destroy(score);
     plim__model_destroy(model);
     plim__team_destroy(team);
@@ -287,9 +287,9 @@ static void batches_are_cut_as_planned(void **state)
         assert_in_range(part, 1, 512);
         assert_ok(plim__loader_create(&place.job, place.dataset, &plan.load, &loader));
         for (int64_t step = 0; step < 2; step++) {
-            assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, step));
+            assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, step));
             do {
-                assert_ok(plim_loader_next(loader, &batch));
+                assert_ok(plim__loader_next(loader, &batch));
                 const int64_t left = batch->batch_seeds - batch->first_seed;
                 assert_int_equal(batch->num_seeds, left < part ? left : part);
                 const bool last = batch->last_part;
@@ -298,7 +298,7 @@ static void batches_are_cut_as_planned(void **state)
                     break;
             } while (true);
         }
-        plim_loader_destroy(loader);
+        plim_loader_release(loader);
         const plim_plan_params_t wishes = {.part_seeds = part};
         assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &again));
         assert_int_equal(again.load.part_seeds, part);

@@ -123,16 +123,16 @@ static void batches_are_as_large_as_they_are_drawn(void **state)
     const int count = 8;
     assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, NULL, &load));
     assert_ok(plim__loader_create(&place.job, place.dataset, &load, &loader));
-    assert_ok(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
     for (int i = 0; i < count; i++) {
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         assert_non_null(batch);
         nodes += (double)batch->num_nodes / count;
         for (int hop = 0; hop < batch->num_blocks; hop++)
             edges += (double)batch->blocks[hop].num_edges / count;
         plim_batch_release(batch);
     }
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     assert_ok(plim__pyg_plan(&place.job, place.dataset, &training, &params, &plan));
     assert_in_range(plan.batch_nodes, (int64_t)(0.95 * nodes), (int64_t)(1.05 * nodes));
     assert_in_range(plan.batch_edges, (int64_t)(0.95 * edges), (int64_t)(1.05 * edges));

@@ -214,9 +214,9 @@ uint64_t test_hash_from(plim_loader_t *loader, plim_split_t split, int64_t epoch
                         uint64_t hash, int64_t *parts)
 {
     plim_batch_t *batch;
-    assert_ok(plim_loader_start(loader, split, epoch, step));
+    assert_ok(plim__loader_start(loader, split, epoch, step));
     for (;;) {
-        assert_ok(plim_loader_next(loader, &batch));
+        assert_ok(plim__loader_next(loader, &batch));
         if (batch == NULL)
             return hash;
         hash = plim_loader_hash(loader, batch, hash);
@@ -237,6 +237,6 @@ uint64_t test_hash_of(const test_loader_t *fixture, const plim__load_plan_t *pla
     hash = test_hash_from(loader, PLIM_TRAIN, 2, 0, hash, parts);
     hash = test_hash_from(loader, PLIM_TEST, 2, 0, hash, parts);
     hash = test_hash_from(loader, PLIM_TRAIN, 7, 0, hash, parts); /* not what follows */
-    plim_loader_destroy(loader);
+    plim_loader_release(loader);
     return hash;
 }

@@ -1,5 +1,6 @@
 /* Training as steps: gradients of parts sum up to the whole's, updates are separate, and a loop of
  * one's own ends as plim_train does. */
+#include "load/loader_params.h"
 #include "support/training.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ static void open_bed(const plim_training_t *training, bed_t *bed)
 static void close_bed(bed_t *bed)
 {
     plim_trainer_release(bed->trainer);
-    plim_loader_destroy(bed->loader);
+    plim_loader_release(bed->loader);
     plim_plan_release(bed->plan);
     plim_dataset_release(bed->dataset);
     test_job_end(&bed->job);
@@ -56,9 +57,9 @@ static float *gradient_of(bed_t *bed, int64_t step, double *loss_out, int *parts
     plim_batch_t *batch;
     bool last = false;
     *parts_out = 0;
-    assert_ok(plim_loader_start(bed->loader, PLIM_TRAIN, 0, step));
+    assert_ok(plim__loader_start(bed->loader, PLIM_TRAIN, 0, step));
     while (!last) {
-        assert_ok(plim_loader_next(bed->loader, &batch));
+        assert_ok(plim__loader_next(bed->loader, &batch));
         last = batch->last_part;
         assert_ok(plim_trainer_backward(bed->trainer, batch, 1, loss_out));
         plim_batch_release(batch);
@@ -83,9 +84,9 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
     assert_int_equal(count, 1);
     /* Each part's gradient by itself, added by the caller. */
     float *sum = make_floats(whole.count), *one = make_floats(whole.count);
-    assert_ok(plim_loader_start(parts.loader, PLIM_TRAIN, 0, 2));
+    assert_ok(plim__loader_start(parts.loader, PLIM_TRAIN, 0, 2));
     for (bool last = false; !last; count++) {
-        assert_ok(plim_loader_next(parts.loader, &batch));
+        assert_ok(plim__loader_next(parts.loader, &batch));
         last = batch->last_part;
         assert_ok(plim_trainer_backward(parts.trainer, batch, 1, &part_loss));
         plim_batch_release(batch);
@@ -143,8 +144,8 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     assert_int_equal(plim_trainer_update(bed.trainer, NULL), PLIM_ERR_USAGE);
     assert_ok(plim_trainer_update(bed.trainer, second));
     plim_batch_t *batch;
-    assert_ok(plim_loader_start(other.loader, PLIM_TRAIN, 0, 0));
-    assert_ok(plim_loader_next(other.loader, &batch));
+    assert_ok(plim__loader_start(other.loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_next(other.loader, &batch));
     assert_ok(plim_trainer_backward(other.trainer, batch, 1, &loss));
     plim_batch_release(batch);
     assert_int_equal(plim_trainer_update(other.trainer, second), PLIM_ERR_USAGE);
@@ -198,10 +199,10 @@ static void train_on(bed_t *bed, int64_t epochs, int64_t until)
     double score, loss;
     plim_trainer_position(bed->trainer, &epoch, &step, NULL);
     for (; epoch < epochs; epoch++, step = 0) {
-        assert_ok(plim_loader_start(bed->loader, PLIM_TRAIN, epoch, step));
+        assert_ok(plim__loader_start(bed->loader, PLIM_TRAIN, epoch, step));
         for (;;) {
             plim_trainer_position(bed->trainer, NULL, &step, NULL);
-            assert_ok(plim_loader_next(bed->loader, &batch));
+            assert_ok(plim__loader_next(bed->loader, &batch));
             if (batch == NULL || (epoch + 1 == epochs && batch->step == until))
                 break;
             assert_ok(plim_trainer_backward(bed->trainer, batch, 1, NULL));

@@ -1,0 +1,450 @@
+/* Streams over one loader: any seeds, in any order, interrupted at will. */
+#include "load/loader.h"
+
+#include "base/rng.h"
+#include "plan/load_plan.h"
+#include "support/harness.h"
+#include "support/loader.h"
+
+#include <plimsoll/plimsoll.h>
+#include <stdlib.h>
+#include <string.h>
+
+static test_loader_t fixture;
+
+static int begin(void **state)
+{
+    (void)test_loader_begin(state);
+    fixture = test_loader_open("streams", &test_plain_graph, 3, PLIM_IO_AUTO);
+    return 0;
+}
+
+static int end(void **state)
+{
+    test_loader_close(&fixture);
+    return test_loader_end(state);
+}
+
+/* Loaders whose batches come from memory, from windows (whole epochs, and a few steps), and in
+ * parts. */
+#define WAYS 4
+
+static plim__load_plan_t plan_of(int way)
+{
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 3);
+    if (way == 1 || way == 2)
+        plan = test_plan_disk(fixture.info, &test_two_hops, 3, way == 1 ? 1000 : 3);
+    if (way == 3) { /* halved by what fits, and cut by number */
+        plan.slot_nodes = 200;
+        plan.slot_edges = 700;
+        plan.part_seeds = 20;
+    }
+    return plan;
+}
+
+static plim_loader_t *open_loader(int way)
+{
+    const plim__load_plan_t plan = plan_of(way);
+    plim_loader_t *loader;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    return loader;
+}
+
+static plim_stream_t *open_stream(plim_loader_t *loader, const plim_stream_params_t *params)
+{
+    plim_stream_t *stream;
+    assert_ok(plim_loader_stream(loader, params, &stream));
+    return stream;
+}
+
+/* Takes up to `most` parts of a stream; false at the epoch's end. */
+static bool take(plim_loader_t *loader, plim_stream_t *stream, int64_t most, uint64_t *hash)
+{
+    plim_batch_t *batch;
+    for (int64_t i = 0; i < most; i++) {
+        assert_ok(plim_stream_next(stream, -1, &batch));
+        if (batch == NULL)
+            return false;
+        *hash = plim_loader_hash(loader, batch, *hash);
+        plim_batch_release(batch);
+    }
+    return true;
+}
+
+static uint64_t whole(plim_loader_t *loader, plim_stream_t *stream, int64_t epoch)
+{
+    uint64_t hash = 0;
+    assert_ok(plim_stream_start(stream, epoch, 0));
+    (void)take(loader, stream, INT64_MAX, &hash);
+    return hash;
+}
+
+/* The training split as a list is the training split: shuffled by the same orders, in parts by the
+ * same cuts. */
+static void test_a_list_is_like_a_split(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *split = open_stream(loader, &params);
+        params.nodes = fixture.splits[PLIM_TRAIN];
+        params.num_nodes = fixture.info->num_split[PLIM_TRAIN];
+        plim_stream_t *list = open_stream(loader, &params);
+        assert_int_equal(plim_stream_seeds(list), plim_stream_seeds(split));
+        for (int64_t epoch = 0; epoch < 3; epoch++)
+            assert_true(whole(loader, split, epoch) == whole(loader, list, epoch));
+        assert_true(whole(loader, split, 1) != whole(loader, list, 2));
+        params = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
+        params.split = PLIM_VALID;
+        params.shuffle = false;
+        plim_stream_t *valid = open_stream(loader, &params);
+        params.nodes = fixture.splits[PLIM_VALID];
+        params.num_nodes = fixture.info->num_split[PLIM_VALID];
+        plim_stream_t *other = open_stream(loader, &params);
+        assert_true(whole(loader, valid, 0) == whole(loader, other, 0));
+        plim_stream_release(split);
+        plim_stream_release(list);
+        plim_stream_release(valid);
+        plim_stream_release(other);
+        plim_loader_release(loader);
+    }
+}
+
+/* The nodes of a list come in its order, as often as they are in it, with their labels. */
+static void test_a_list_keeps_its_order(void **state)
+{
+    static const int64_t nodes[] = {7, 2999, 7, 0, 7, 1500, 0};
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_batch_t *batch;
+    (void)state;
+    params.nodes = nodes;
+    params.num_nodes = 7;
+    params.shuffle = false;
+    params.batch_size = 3;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *stream = open_stream(loader, &params);
+        int64_t at = 0;
+        assert_int_equal(plim_stream_steps(stream), 3);
+        assert_ok(plim_stream_start(stream, 4, 0));
+        for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
+             assert_ok(plim_stream_next(stream, -1, &batch))) {
+            assert_int_equal(batch->batch_seeds, batch->step < 2 ? 3 : 1);
+            for (int64_t i = 0; i < batch->num_seeds; i++, at++) {
+                assert_int_equal(test_index_at(&test_two_hops, batch->nodes, i), nodes[at]);
+                assert_int_equal(((const int64_t *)batch->labels)[i], fixture.labels[nodes[at]]);
+            }
+            test_check_rows(&fixture, &test_two_hops, batch);
+            plim_batch_release(batch);
+        }
+        assert_int_equal(at, 7);
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+    }
+}
+
+/* Three streams with batches and fan-outs of their own, taken from at random: each gives what it
+ * gives undisturbed, and its position is exact. */
+static void test_interrupted_streams_go_on(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_params_t params[3] = {PLIM_STREAM_PARAMS_INIT, PLIM_STREAM_PARAMS_INIT,
+                                          PLIM_STREAM_PARAMS_INIT};
+        plim_stream_t *streams[3];
+        uint64_t expected[3], hashes[3] = {0}, counter = 0;
+        int64_t epoch, step;
+        bool going[3] = {true, true, true};
+        params[1].split = PLIM_VALID;
+        params[1].shuffle = false;
+        params[1].batch_size = 11;
+        params[1].num_hops = 1;
+        params[1].fanout[0] = 3;
+        params[2].nodes = fixture.splits[PLIM_TEST];
+        params[2].num_nodes = fixture.info->num_split[PLIM_TEST];
+        params[2].num_hops = 0;
+        for (int i = 0; i < 3; i++) {
+            streams[i] = open_stream(loader, &params[i]);
+            expected[i] = whole(loader, streams[i], i);
+            assert_ok(plim_stream_start(streams[i], i, 0));
+        }
+        while (going[0] || going[1] || going[2]) {
+            const int i = (int)plim__rng_below(5, &counter, 3);
+            const int64_t parts = (int64_t)plim__rng_below(5, &counter, 9);
+            if (going[i])
+                going[i] = take(loader, streams[i], parts, &hashes[i]);
+            plim_stream_position(streams[i], &epoch, &step);
+            assert_int_equal(epoch, i);
+            if (!going[i])
+                assert_int_equal(step, plim_stream_steps(streams[i]));
+        }
+        for (int i = 0; i < 3; i++) {
+            assert_true(hashes[i] == expected[i]);
+            plim_stream_release(streams[i]);
+        }
+        plim_loader_release(loader);
+    }
+}
+
+/* A position that was written down is where another loader goes on. */
+static void test_positions_can_be_resumed(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS - 1; way++) {
+        const plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *stream = open_stream(loader, &params);
+        int64_t epoch, step;
+        const uint64_t expected = whole(loader, stream, 3);
+        uint64_t hash = 0;
+        assert_ok(plim_stream_start(stream, 3, 0));
+        assert_true(take(loader, stream, 5, &hash));
+        plim_stream_position(stream, &epoch, &step);
+        assert_int_equal(epoch, 3);
+        assert_int_equal(step, 5);
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+        loader = open_loader(way);
+        stream = open_stream(loader, &params);
+        assert_ok(plim_stream_start(stream, epoch, step));
+        (void)take(loader, stream, INT64_MAX, &hash);
+        assert_true(hash == expected);
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+    }
+}
+
+static int64_t lists_drawn(const plim_loader_t *loader)
+{
+    plim_load_stats_t stats;
+    plim_loader_stats(loader, &stats);
+    return stats.lists;
+}
+
+/* Short interruptions cost a training epoch no window: it goes on with the one it had. */
+static void test_windows_outlast_interruptions(void **state)
+{
+    plim_loader_t *loader = open_loader(1);
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *train = open_stream(loader, &params);
+    uint64_t hash = 0;
+    (void)state;
+    params.split = PLIM_VALID;
+    params.shuffle = false;
+    params.batch_size = fixture.info->num_split[PLIM_VALID] / 2 + 1; /* two steps */
+    params.num_hops = 1;
+    params.fanout[0] = 1;
+    plim_stream_t *valid = open_stream(loader, &params);
+    const uint64_t expected = whole(loader, valid, 0);
+    const int64_t first = lists_drawn(loader);
+    (void)whole(loader, train, 0);
+    const int64_t alone = lists_drawn(loader) - first;
+    assert_ok(plim_stream_start(train, 7, 0)); /* not what was guessed */
+    for (int i = 0; i < 5; i++) {
+        assert_true(take(loader, train, 1, &hash));
+        assert_true(whole(loader, valid, 0) == expected);
+    }
+    (void)take(loader, train, INT64_MAX, &hash);
+    /* The epoch, perhaps half of the next, and five validations: six epochs without the windows. */
+    assert_true(lists_drawn(loader) - first - alone <= 2 * alone + 6 * first);
+    plim_stream_release(train);
+    plim_stream_release(valid);
+    plim_loader_release(loader);
+}
+
+static void test_next_can_be_tried_and_timed(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        const plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *stream = open_stream(loader, &params);
+        plim_batch_t *batch;
+        uint64_t hash = 0;
+        int64_t tries = 0;
+        plim_status_t status;
+        const uint64_t expected = whole(loader, stream, 0);
+        assert_int_equal(plim_stream_start(stream, 0, -1), PLIM_ERR_USAGE);
+        assert_int_equal(plim_stream_start(stream, 0, plim_stream_steps(stream) + 1),
+                         PLIM_ERR_USAGE);
+        assert_ok(plim_stream_start(stream, 0, 0));
+        for (;;) {
+            status = plim_stream_next(stream, tries++ % 2 == 0 ? 0 : 0.001, &batch);
+            if (status == PLIM_ERR_TIMEOUT)
+                continue;
+            assert_ok(status);
+            if (batch == NULL)
+                break;
+            hash = plim_loader_hash(loader, batch, hash);
+            plim_batch_release(batch);
+        }
+        assert_true(hash == expected);
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+    }
+}
+
+static void check_arrays(const plim_batch_t *batch, const char *base, size_t bytes)
+{
+    const plim_array_t *array;
+    int count = 0, hops = 0;
+    for (; (array = plim_batch_array(batch, count)) != NULL; count++) {
+        assert_true((const char *)array->data >= base && (const char *)array->data < base + bytes);
+        assert_true(array->ndim == 1 ? array->shape[1] == 1 : array->ndim == 2);
+        if (strcmp(array->name, "nodes") == 0) {
+            assert_ptr_equal(array->data, batch->nodes);
+            assert_int_equal(array->type, PLIM_I32);
+            assert_int_equal(array->shape[0], batch->num_nodes);
+        } else if (strcmp(array->name, "rows") == 0) {
+            assert_ptr_equal(array->data, batch->rows);
+            assert_int_equal(array->ndim, 2);
+            assert_int_equal(array->shape[0], batch->num_nodes);
+            assert_int_equal(array->shape[1], fixture.info->num_features);
+        } else if (strcmp(array->name, "labels") == 0) {
+            assert_int_equal(array->type, PLIM_I64);
+            assert_int_equal(array->shape[0], batch->num_seeds);
+        } else {
+            const plim_block_t *block = &batch->blocks[array->hop];
+            const bool indptr = strcmp(array->name, "indptr") == 0;
+            assert_ptr_equal(array->data, indptr ? block->indptr : block->indices);
+            assert_int_equal(array->shape[0], indptr ? block->num_dst + 1 : block->num_edges);
+            hops += indptr;
+        }
+    }
+    assert_int_equal(hops, batch->num_blocks);
+    assert_int_equal(count, 3 + 2 * batch->num_blocks);
+    assert_null(plim_batch_array(batch, -1));
+    assert_int_equal(batch->size, sizeof *batch);
+}
+
+/* A batch outlives its loader, and takes the slots' memory with it when it goes. */
+static void test_a_batch_outlives_its_loader(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS - 1; way++) {
+        const int64_t before = plim__ledger_reserved(fixture.job.ledger);
+        const plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *stream = open_stream(loader, &params);
+        plim_batch_t *first, *second;
+        void *base;
+        size_t bytes;
+        assert_ok(plim_stream_start(stream, 0, 0));
+        assert_ok(plim_stream_next(stream, -1, &first));
+        assert_ok(plim_stream_next(stream, -1, &second));
+        plim_batch_retain(first);
+        plim_batch_release(first);
+        plim_loader_memory(loader, &base, &bytes);
+        check_arrays(first, base, bytes);
+        plim_loader_release(loader); /* the stream holds it */
+        plim_batch_release(second);
+        plim_stream_release(stream);
+        assert_true(plim__ledger_reserved(fixture.job.ledger) > before);
+        test_check_batch(&fixture, &test_two_hops, first);
+        check_arrays(first, base, bytes);
+        plim_batch_release(first);
+        plim_batch_release(NULL);
+        assert_int_equal(plim__ledger_reserved(fixture.job.ledger), before);
+    }
+}
+
+static void test_streams_that_cannot_be(void **state)
+{
+    static const int64_t nodes[] = {5, 3000, 1};
+    plim_loader_t *loader = open_loader(0);
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *streams[PLIM_STREAMS_MAX], *stream;
+    plim_batch_t *batch;
+    int count = 0;
+    (void)state;
+    params.nodes = nodes;
+    params.num_nodes = 3;
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+    params.num_nodes = 1;
+    params.size = 0;
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+    params.size = sizeof params;
+    params.batch_size = -1;
+    params.num_hops = 9;
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+    params = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
+    params.split = (plim_split_t)3;
+    assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+    params.split = PLIM_TRAIN;
+    while (plim_loader_stream(loader, &params, &streams[count]) == PLIM_OK)
+        count++;
+    assert_true(count >= 8 && count <= PLIM_STREAMS_MAX);
+    assert_int_equal(plim_stream_next(streams[0], -1, &batch), PLIM_ERR_USAGE); /* not started */
+    for (int i = 0; i < count; i++)
+        plim_stream_release(streams[i]);
+    plim_stream_release(NULL);
+    plim_loader_release(loader);
+    plim_loader_release(NULL);
+}
+
+/* Three streams planned together take hardly more than the largest of them, and what they take was
+ * planned. */
+static void test_streams_are_planned_together(void **state)
+{
+    plim_stream_params_t params[2] = {PLIM_STREAM_PARAMS_INIT, PLIM_STREAM_PARAMS_INIT};
+    int64_t nodes[500];
+    (void)state;
+    for (int64_t i = 0; i < 500; i++)
+        nodes[i] = (i * 7919) % TEST_NODES;
+    params[0].split = PLIM_VALID;
+    params[0].shuffle = true;
+    params[0].batch_size = 90;
+    params[1].num_nodes = 500;
+    params[1].num_hops = 3;
+    params[1].fanout[0] = params[1].fanout[1] = params[1].fanout[2] = 5;
+    params[1].batch_size = 10;
+    for (int where = 1; where <= 2; where++) {
+        plim_plan_params_t wishes = {
+            .topology = where, .rows = where, .row_cache = -1, .list_cache = -1};
+        const int64_t before = plim__ledger_reserved(fixture.job.ledger);
+        plim_stream_t *train, *valid, *list;
+        plim__load_plan_t alone, plan;
+        plim_loader_t *loader;
+        uint64_t hash = 0;
+        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wishes, &alone));
+        wishes.streams = params;
+        wishes.num_streams = 2;
+        params[1].nodes = NULL; /* only the number counts */
+        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wishes, &plan));
+        assert_int_equal(plan.recipe.batch_size, test_two_hops.batch_size);
+        params[1].nodes = nodes;
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT;
+        train = open_stream(loader, &usual);
+        valid = open_stream(loader, &params[0]);
+        list = open_stream(loader, &params[1]);
+        hash += whole(loader, list, 0);
+        hash += whole(loader, valid, 0);
+        hash += whole(loader, train, 0);
+        assert_true(hash != 0);
+        assert_true(plim__ledger_reserved(fixture.job.ledger) <= plan.total);
+        plim_stream_release(train);
+        plim_stream_release(valid);
+        plim_stream_release(list);
+        plim_loader_release(loader);
+        assert_int_equal(plim__ledger_reserved(fixture.job.ledger), before);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_list_is_like_a_split),
+        cmocka_unit_test(test_a_list_keeps_its_order),
+        cmocka_unit_test(test_interrupted_streams_go_on),
+        cmocka_unit_test(test_positions_can_be_resumed),
+        cmocka_unit_test(test_windows_outlast_interruptions),
+        cmocka_unit_test(test_next_can_be_tried_and_timed),
+        cmocka_unit_test(test_a_batch_outlives_its_loader),
+        cmocka_unit_test(test_streams_that_cannot_be),
+        cmocka_unit_test(test_streams_are_planned_together),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
