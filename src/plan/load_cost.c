@@ -48,8 +48,9 @@ static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     cold.cache_bytes = 0;
     cold.all = false;
     hot.hot = &any;
-    int64_t io = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold));
-    int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
+    const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
+    const int64_t io = /* where all is cached there is less of it */
+        plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold)), all);
     enter(plan, "list cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return plim__cost_pages(plim__topology_disk_filling(job, &hot));
@@ -62,8 +63,9 @@ static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
     plim__rows_disk_params_t cold = parts->rows;
     cold.cache_bytes = 0;
     cold.all = false;
-    int64_t io = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold));
-    int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
+    const int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
+    const int64_t io =
+        plim__min_i64(plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold)), all);
     enter(plan, "row cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
