@@ -195,8 +195,10 @@ static void check_signals(pid_t thread)
     (void)snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)thread);
     FILE *file = fopen(path, "re");
     bool found = false;
+    int threads = 0; /* of its process: 0 once it is ending, and then its mask reads as empty */
     while (file != NULL && !found && fgets(line, sizeof line, file) != NULL)
-        found = sscanf(line, "SigBlk: %llx", &blocked) == 1;
+        if (sscanf(line, "Threads: %d", &threads) != 1)
+            found = threads > 0 && sscanf(line, "SigBlk: %llx", &blocked) == 1;
     if (file != NULL)
         (void)fclose(file);
     if (!found) /* it has ended meanwhile */
@@ -313,21 +315,25 @@ static int make_data(plim_job_t *job, const char *directory, char imported[512],
 
 /* In the child: the parent's objects refuse, their release does nothing, and own ones work. */
 static int use_in_child(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t *loader,
-                        plim_batch_t *held, const char *path)
+                        plim_stream_t *stream, plim_batch_t *held, const char *path)
 {
+    plim_stream_params_t more = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *added;
     plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
     plim_batch_t *batch = NULL;
     plim_dataset_t *own_dataset;
     plim_dataset_t *opened;
     plim_job_t *own;
-    EXPECT(plim_loader_next(loader, &batch) == PLIM_ERR_USAGE);
-    EXPECT(plim_loader_start(loader, PLIM_TRAIN, 0, 0) == PLIM_ERR_USAGE);
+    EXPECT(plim_stream_next(stream, -1, &batch) == PLIM_ERR_USAGE);
+    EXPECT(plim_stream_start(stream, 0, 0) == PLIM_ERR_USAGE);
+    EXPECT(plim_loader_stream(loader, &more, &added) == PLIM_ERR_USAGE);
     EXPECT(plim_dataset_open(job, path, &opened) == PLIM_ERR_USAGE);
     EXPECT(plim_dataset_verify(job, dataset) == PLIM_ERR_USAGE);
     EXPECT(plim_dataset_info(dataset) == NULL);
     EXPECT(plim_job_line(job) == -1);
     plim_batch_release(held);
-    plim_loader_destroy(loader);
+    plim_stream_release(stream);
+    plim_loader_release(loader);
     plim_dataset_release(dataset);
     plim_job_release(job);
     EXPECT_OK(plim_job_create(&params, &own));
@@ -340,22 +346,22 @@ static int use_in_child(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t 
 }
 
 /* An epoch's hash; with fork_at >= 0 a child is forked before that batch. */
-static int run_epoch(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t *loader, int fork_at,
-                     const char *path, uint64_t *hash_out)
+static int run_epoch(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t *loader,
+                     plim_stream_t *stream, int fork_at, const char *path, uint64_t *hash_out)
 {
     uint64_t hash = 0;
     plim_batch_t *batch;
     int count = 0, status;
-    EXPECT_OK(plim_loader_start(loader, PLIM_TRAIN, 0, 0));
+    EXPECT_OK(plim_stream_start(stream, 0, 0));
     for (;; count++) {
-        EXPECT_OK(plim_loader_next(loader, &batch));
+        EXPECT_OK(plim_stream_next(stream, -1, &batch));
         if (batch == NULL)
             break;
         each_thread(check_signals);
         if (count == fork_at) {
             const pid_t child = fork();
             if (child == 0)
-                _exit(use_in_child(job, dataset, loader, batch, path));
+                _exit(use_in_child(job, dataset, loader, stream, batch, path));
             pid_t ended;
             while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR)
                 ;
@@ -377,19 +383,26 @@ static int load(plim_job_t *job, const char *path)
     plim_dataset_t *dataset;
     plim_plan_t *plan;
     plim_loader_t *loader;
+    plim_stream_t *stream;
+    const plim_stream_params_t training = PLIM_STREAM_PARAMS_INIT;
     uint64_t whole, forked;
     recipe.batch_size = 128;
     params.topology = params.rows = 2; /* from disk: windows, caches, I/O threads */
     EXPECT_OK(plim_dataset_open(job, path, &dataset));
     EXPECT_OK(plim_load_plan(job, dataset, &recipe, &params, &plan));
     EXPECT_OK(plim_loader_create(job, dataset, plan, &loader));
-    if (run_epoch(job, dataset, loader, -1, path, &whole) != 0 ||
-        run_epoch(job, dataset, loader, -1, path, &forked) != 0)
+    EXPECT_OK(plim_loader_stream(loader, &training, &stream));
+    plim_plan_release(plan); /* in any order: what needs it keeps it alive */
+    plim_dataset_retain(dataset);
+    plim_dataset_release(dataset);
+    const int failed = run_epoch(job, dataset, loader, stream, -1, path, &whole) != 0 ||
+                       run_epoch(job, dataset, loader, stream, 3, path, &forked) != 0;
+    plim_loader_release(loader);
+    plim_stream_release(stream);
+    plim_dataset_release(dataset);
+    if (failed)
         return 1;
     EXPECT(whole == forked);
-    plim_loader_destroy(loader);
-    plim_plan_release(plan);
-    plim_dataset_release(dataset);
     return 0;
 }
 
