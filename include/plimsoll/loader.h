@@ -98,8 +98,9 @@ typedef struct plim_batch {
     size_t size; /* of this struct in the library; later versions append fields */
     int64_t epoch;
     int64_t step;         /* the batch's number in its epoch */
-    int64_t first_seed;   /* where this part's seeds begin in the batch; 0 when it came whole */
-    bool last_part;       /* the batch ends with this part */
+    int64_t first_seed;   /* where this part's seeds begin in the batch, or in the stream's share
+                             of it; 0 when that came whole */
+    bool last_part;       /* the batch, or the stream's share of it, ends with this part */
     int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
     int64_t batch_labels; /* labels of the whole batch: seeds with a class, or values known */
     int64_t num_seeds;    /* of this part */
@@ -128,15 +129,18 @@ typedef struct plim_stream_params {
     int64_t batch_size; /* 0: the recipe's */
     int num_hops;       /* -1: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
+    /* Batches are cut by position into equal shares (the first ones have one more seed where it
+     * does not come out even), of which only this one is loaded and delivered: so that processes
+     * can divide batches. */
+    int share;      /* from 0 */
+    int num_shares; /* 1: whole batches; no batch may have fewer seeds */
 } plim_stream_params_t;
 
 /* The training split, shuffled, as the recipe says. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
-        sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1,                            \
-        {                                                                                          \
-            0, 0, 0, 0, 0, 0, 0, 0                                                                 \
-        }                                                                                          \
+        sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1, {0, 0, 0, 0, 0, 0, 0, 0},  \
+            0, 1                                                                                   \
     }
 
 /* Streams that a loader has at once, at most. */
@@ -178,9 +182,9 @@ PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stre
 PLIM_API void plim_stream_retain(plim_stream_t *stream);
 PLIM_API void plim_stream_release(plim_stream_t *stream);
 
-/* Seeds of the stream, steps of an epoch, and where it is: the step that comes next, which is
- * plim_stream_steps behind the epoch's last. A batch of which parts are still to come counts as
- * next. */
+/* Seeds of the stream (of its share of each batch), steps of an epoch, and where it is: the step
+ * that comes next, which is plim_stream_steps behind the epoch's last. A batch of which parts are
+ * still to come counts as next. */
 PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream);
 PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream);
 PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_out,

@@ -9,10 +9,55 @@
 #include "base/fail.h"
 #include "load/loader.h"
 
+/* The whole batch of a step: its first seed in the epoch, and how many it has. */
+static int64_t whole_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out)
+{
+    *first_out = step * stream->whole_size;
+    return plim__min_i64(stream->whole_size,
+                         plim__seeds_count(stream->seeds, stream->split) - *first_out);
+}
+
+/* Where the stream's share of a batch of so many seeds begins; returns how many it has. */
+static int64_t share_of(const plim_stream_t *stream, int64_t seeds, int64_t *first_out)
+{
+    const int64_t each = seeds / stream->num_shares, more = seeds % stream->num_shares;
+    *first_out = stream->share * each + plim__min_i64(stream->share, more);
+    return each + (stream->share < more);
+}
+
+int64_t plim__stream_count(const plim_stream_t *stream)
+{
+    const int64_t seeds = plim__seeds_count(stream->seeds, stream->split);
+    int64_t first;
+    return seeds / stream->whole_size * stream->batch_size +
+           share_of(stream, seeds % stream->whole_size, &first);
+}
+
+void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
+                       int64_t *ids_out, void *labels_out)
+{
+    const size_t label_bytes = plim__seeds_label_bytes(stream->seeds);
+    char *labels = labels_out;
+    while (count > 0) {
+        int64_t batch_first, share_first;
+        const int64_t seeds = whole_batch(stream, first / stream->batch_size, &batch_first);
+        const int64_t share = share_of(stream, seeds, &share_first);
+        const int64_t within = first % stream->batch_size;
+        const int64_t part = stream->num_shares == 1 ? count : plim__min_i64(count, share - within);
+        plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch,
+                         batch_first + share_first + within, part, ids_out, labels);
+        ids_out += part;
+        if (labels != NULL)
+            labels += (size_t)part * label_bytes;
+        first += part;
+        count -= part;
+    }
+}
+
 int64_t plim__load_ticket_seeds(const plim_stream_t *stream)
 {
     const plim_loader_t *loader = stream->loader;
-    const int64_t count = plim__seeds_count(stream->seeds, stream->split);
+    const int64_t count = plim__stream_count(stream);
     int64_t part = stream->batch_size;
     if (loader->plan.part_seeds > 0)
         part = plim__min_i64(part, loader->plan.part_seeds);
@@ -24,8 +69,7 @@ int64_t plim__load_ticket_seeds(const plim_stream_t *stream)
 int64_t plim__load_tickets(const plim_stream_t *stream, int64_t step)
 {
     const int64_t size = stream->batch_size, part = plim__load_ticket_seeds(stream);
-    const int64_t seeds =
-        plim__min_i64(step * size, plim__seeds_count(stream->seeds, stream->split));
+    const int64_t seeds = plim__min_i64(step * size, plim__stream_count(stream));
     return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
 }
 
@@ -38,8 +82,7 @@ plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket)
     const int64_t each = (size - 1) / part + 1;
     plim__load_cut_t cut = {.step = number / each};
     cut.batch_first = cut.step * size;
-    cut.batch_seeds =
-        plim__min_i64(size, plim__seeds_count(stream->seeds, stream->split) - cut.batch_first);
+    cut.batch_seeds = plim__min_i64(size, plim__stream_count(stream) - cut.batch_first);
     cut.first = number % each * part;
     cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
     return cut;
@@ -180,7 +223,7 @@ static void describe(plim_loader_t *loader, plim__slot_t *slot, const plim__load
     plim_batch_t *batch = &slot->batch;
     batch->size = sizeof *batch;
     batch->num_seeds = count;
-    batch->last_part = batch->first_seed + count == batch->batch_seeds;
+    batch->last_part = batch->first_seed + count == cut->batch_seeds;
     batch->num_nodes = out->num_nodes;
     batch->num_blocks = out->num_hops;
     for (int i = 0; i < out->num_hops; i++)
@@ -201,10 +244,11 @@ static int64_t count_labels(const plim_loader_t *loader, plim__load_worker_t *wo
 {
     const plim_stream_t *stream = loader->run.of;
     if (worker->counted.step != cut->step) {
+        int64_t first;
+        const int64_t seeds = whole_batch(stream, cut->step, &first);
         worker->counted.step = cut->step;
-        worker->counted.labels =
-            plim__seeds_labels(stream->seeds, stream->split, stream->shuffled, loader->run.epoch,
-                               cut->batch_first, cut->batch_seeds);
+        worker->counted.labels = plim__seeds_labels(stream->seeds, stream->split, stream->shuffled,
+                                                    loader->run.epoch, first, seeds);
     }
     return worker->counted.labels;
 }
@@ -229,19 +273,20 @@ plim_status_t plim__batch_build(plim_loader_t *loader, plim__load_worker_t *work
         loader->builder != NULL ? plim__load_builder_sources(loader, slot->ticket) : loader->base;
     const plim__load_cut_t cut = plim__load_cut(loader, slot->ticket);
     plim_batch_t *batch = &slot->batch;
+    int64_t whole_first;
     plim__blocks_out_t out = {
         .index_type = loader->plan.recipe.index_type, .nodes = slot->nodes, .edges = slot->edges};
     batch->epoch = epoch;
     batch->step = cut.step;
-    batch->batch_seeds = cut.batch_seeds;
+    batch->batch_seeds = whole_batch(stream, cut.step, &whole_first);
     batch->batch_labels = count_labels(loader, worker, &cut);
     if (slot->part == 0)
         batch->first_seed = first_seed(loader, slot, &cut, &slot->part);
     int64_t count = cut.end - batch->first_seed;
     if (slot->part > 0) /* no larger than the part before */
         count = plim__min_i64(count, slot->part);
-    plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch,
-                     cut.batch_first + batch->first_seed, count, slot->seeds, slot->labels);
+    plim__stream_take(stream, epoch, cut.batch_first + batch->first_seed, count, slot->seeds,
+                      slot->labels);
     PLIM_TRY(fit_blocks(loader, worker, slot, &sources, count, &out, &count));
     if (loader->graph_indptr != NULL)
         PLIM_TRY(mark_graphs(loader, slot, count, &out));

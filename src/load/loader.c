@@ -387,7 +387,7 @@ static void serve(plim_loader_t *loader, plim_stream_t *stream)
 
 PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream)
 {
-    return plim__process_is(stream->process) ? plim__seeds_count(stream->seeds, stream->split) : 0;
+    return plim__process_is(stream->process) ? plim__stream_count(stream) : 0;
 }
 
 PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream)

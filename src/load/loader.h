@@ -46,7 +46,9 @@ struct plim_stream {
     plim__seeds_t *own;    /* a list; NULL: a split */
     plim_split_t split;    /* of the seeds */
     bool shuffled;
-    int64_t batch_size;
+    int64_t whole_size; /* seeds of a batch, … */
+    int64_t batch_size; /* … and of the share of it that is delivered */
+    int share, num_shares;
     int num_hops;
     int64_t fanout[PLIM_HOPS_MAX];
 
@@ -188,6 +190,12 @@ plim__load_cut_t plim__load_cut(const plim_loader_t *loader, int64_t ticket);
 /* Seeds that a ticket of the stream has at most, and tickets of its steps before `step`. */
 int64_t plim__load_ticket_seeds(const plim_stream_t *stream);
 int64_t plim__load_tickets(const plim_stream_t *stream, int64_t step);
+
+/* Seeds of the stream's shares of an epoch's batches, counted and taken as if they were all: seeds
+ * first … first+count-1 of them, as plim__seeds_take. */
+int64_t plim__stream_count(const plim_stream_t *stream);
+void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
+                       int64_t *ids_out, void *labels_out);
 
 /* Lists the nodes of graphs one after the other, and their number; false when they are more than
  * `capacity`. */

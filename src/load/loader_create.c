@@ -169,7 +169,9 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .own = own,
                               .split = split,
                               .shuffled = shuffled,
+                              .whole_size = drawn.batch_size,
                               .batch_size = drawn.batch_size,
+                              .num_shares = 1,
                               .num_hops = drawn.num_hops};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
     atomic_init(&stream->references, 1);
@@ -277,6 +279,24 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     return plim__load_recipe_check(loader->dataset, recipe);
 }
 
+/* Makes a stream one of a share of each batch: no batch may be too small to be divided. */
+static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t *params)
+{
+    const int64_t size = stream->whole_size;
+    const int64_t last = plim__seeds_count(stream->seeds, stream->split) % size;
+    const int64_t smallest = last > 0 ? last : size;
+    if (params->share < 0 || params->share >= params->num_shares ||
+        (params->num_shares > 1 && params->num_shares > smallest))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "share %d of %d of batches of %lld seeds, the last of %lld: shares are "
+                          "numbered from 0, and each batch needs a seed for each",
+                          params->share, params->num_shares, (long long)size, (long long)smallest);
+    stream->share = params->share;
+    stream->num_shares = params->num_shares;
+    stream->batch_size = size / stream->num_shares + (stream->share < size % stream->num_shares);
+    return PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *given,
                                           plim_stream_t **stream_out)
 {
@@ -300,6 +320,12 @@ PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stre
     PLIM_TRY(make_seeds(loader, &params, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
                own != NULL ? PLIM_TRAIN : params.split, params.shuffle);
+    const plim_status_t status = set_share(&loader->streams[place], &params);
+    if (status != PLIM_OK) {
+        plim__seeds_destroy(own);
+        atomic_store(&loader->streams[place].references, 0);
+        return status;
+    }
     plim_loader_retain(loader);
     *stream_out = &loader->streams[place];
     return PLIM_OK;

@@ -130,8 +130,7 @@ static plim_status_t list_seeds(plim_loader_t *loader, const target_t *target, i
     int64_t steps = 0, used = 0;
     if (stream->shuffled)
         plim__seeds_prepare(stream->seeds, target->epoch);
-    plim__seeds_take(stream->seeds, stream->split, stream->shuffled, target->epoch, first, count,
-                     builder->entries, NULL);
+    plim__stream_take(stream, target->epoch, first, count, builder->entries, NULL);
     builder->bounds[0] = 0;
     for (; steps < wanted; steps++) {
         int64_t nodes = plim__min_i64(size, count - steps * size);

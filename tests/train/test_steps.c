@@ -18,14 +18,20 @@ typedef struct bed {
     int64_t count; /* of weights */
 } bed_t;
 
-static void open_bed(const plim_training_t *training, bed_t *bed)
+static void open_bed_as(const plim_training_t *training, const plim_plan_params_t *params,
+                        bed_t *bed)
 {
     bed->job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&bed->job, test_training_graph(), &bed->dataset));
-    assert_ok(plim_train_plan(&bed->job, bed->dataset, training, NULL, &bed->plan));
+    assert_ok(plim_train_plan(&bed->job, bed->dataset, training, params, &bed->plan));
     assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
     assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
     (void)plim_trainer_weights(bed->trainer, &bed->count);
+}
+
+static void open_bed(const plim_training_t *training, bed_t *bed)
+{
+    open_bed_as(training, NULL, bed);
 }
 
 static void close_bed(bed_t *bed)
@@ -108,6 +114,87 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
     free(one);
     close_bed(&whole);
     close_bed(&parts);
+}
+
+/* The gradient of one share of a batch, by a stream that loads nothing else. */
+static void add_share(bed_t *bed, int share, int num_shares, int64_t step, float *sum,
+                      int64_t *seeds, double *loss)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    plim_batch_t *batch;
+    double part;
+    float *one = make_floats(bed->count);
+    params.share = share;
+    params.num_shares = num_shares;
+    assert_ok(plim_loader_stream(bed->loader, &params, &stream));
+    assert_ok(plim_stream_start(stream, 0, step));
+    assert_ok(plim_stream_next(stream, -1, &batch));
+    assert_true(batch->last_part && batch->num_seeds < batch->batch_seeds);
+    assert_int_equal(batch->step, step);
+    *seeds += batch->num_seeds;
+    assert_ok(plim_trainer_backward(bed->trainer, batch, 1, &part));
+    plim_batch_release(batch);
+    assert_ok(plim_trainer_gradient(bed->trainer, one));
+    plim_gradient_add(sum, one, bed->count);
+    *loss += part;
+    plim_stream_release(stream);
+    free(one);
+}
+
+static void check_shares(const plim_plan_params_t *how)
+{
+    static const int shares[] = {2, 3, 7};
+    const plim_training_t training = test_training_small();
+    bed_t bed;
+    double loss, away;
+    int count;
+    open_bed_as(&training, how, &bed);
+    const int64_t steps =
+        (plim_dataset_info(bed.dataset)->num_split[PLIM_TRAIN] - 1) / training.recipe.batch_size +
+        1;
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++) {
+        /* The first batch, and the last, which is smaller. */
+        for (int64_t step = 0; step < steps; step += steps - 1) {
+            double share_loss = 0, length = 0;
+            int64_t seeds = 0;
+            float *expected = gradient_of(&bed, step, &loss, &count);
+            plim_trainer_discard(bed.trainer);
+            float *sum = make_floats(bed.count);
+            for (int share = 0; share < shares[i]; share++)
+                add_share(&bed, share, shares[i], step, sum, &seeds, &share_loss);
+            away = 0;
+            for (int64_t k = 0; k < bed.count; k++) {
+                length += (double)expected[k] * (double)expected[k];
+                away += pow((double)sum[k] - (double)expected[k], 2);
+            }
+            assert_true(length > 0 && sqrt(away) <= 1e-5 * sqrt(length));
+            assert_true(fabs(share_loss - loss) <= 1e-6 * loss);
+            assert_true(seeds == training.recipe.batch_size || step > 0);
+            plim_trainer_discard(bed.trainer);
+            free(expected);
+            free(sum);
+        }
+    }
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    params.share = params.num_shares = 4;
+    assert_int_equal(plim_loader_stream(bed.loader, &params, &stream), PLIM_ERR_USAGE);
+    params.share = 0;
+    params.num_shares = 101; /* more than a batch has seeds */
+    assert_int_equal(plim_loader_stream(bed.loader, &params, &stream), PLIM_ERR_USAGE);
+    close_bed(&bed);
+}
+
+static void test_gradients_of_shares_sum_up_to_the_batch(void **state)
+{
+    plim_plan_params_t disk = PLIM_PLAN_PARAMS_INIT; /* windows of three steps */
+    (void)state;
+    disk.topology = disk.rows = 2;
+    disk.row_cache = -1;
+    disk.window = 3;
+    check_shares(NULL);
+    check_shares(&disk);
 }
 
 static void test_a_gradient_changes_nothing_until_the_update(void **state)
@@ -289,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_of_parts_sum_up_to_the_batch),
+        cmocka_unit_test(test_gradients_of_shares_sum_up_to_the_batch),
         cmocka_unit_test(test_a_gradient_changes_nothing_until_the_update),
         cmocka_unit_test(test_weights_are_one_array),
         cmocka_unit_test(test_own_loop_saved_and_resumed_ends_as_plim_train),
