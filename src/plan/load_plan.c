@@ -651,6 +651,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     plim_plan_t *plan;
     PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));
