@@ -99,8 +99,8 @@ void plim__arena_drop(void *base, size_t size);
 
 /*
  * Which of the pages of [base, base + size), from a page's boundary on, are in memory: one byte
- * for each PLIM__PAGE, odd when it is (or was read after it had been taken). Asking does not count as use. False
- * when the kernel does not say.
+ * for each PLIM__PAGE, odd when it is (or was read after it had been taken). Asking does not count
+ * as use. False when the kernel does not say.
  */
 bool plim__arena_resident(const void *base, size_t size, unsigned char *pages_out);
 
