@@ -28,10 +28,17 @@ void test_directory_remove(const char *path)
     assert_int_equal(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
+/* Bytes that the process of every test counts as. */
+#define PROCESS_BYTES ((int64_t)8 << 20)
+
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine)
 {
     plim_job_t job;
+    plim_account_info_t process;
     assert_ok(test_job_try(line_bytes, threads, engine, &job));
+    assert_true(plim__ledger_accounts(job.ledger, 1, &process) > 0);
+    if (process.reserved > PROCESS_BYTES)
+        plim__ledger_release(job.ledger, 0, (size_t)(process.reserved - PROCESS_BYTES));
     return job;
 }
 

@@ -30,7 +30,8 @@ void test_directory_make(char path_out[512]);
 void test_directory_remove(const char *path);
 
 /* A silent job, as the library's own copies of one: tests may set its fields. _make fails the test
- * when there is none, _try returns why. */
+ * when there is none, _try returns why. Of _make's the process counts as at most 8 MiB, whatever
+ * this test has touched before: plans do not depend on that. */
 plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engine);
 plim_status_t test_job_try(int64_t line_bytes, int threads, plim_io_engine_t engine,
                            plim_job_t *job_out);
