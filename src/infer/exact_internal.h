@@ -322,7 +322,7 @@ typedef struct plim__exact {
 
 static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
 {
-    return exact->tiles + worker * PLIM__EXACT_TILE * exact->sizes.tile;
+    return exact->tiles + (int64_t)worker * PLIM__EXACT_TILE * exact->sizes.tile;
 }
 
 /* Pieces of so many rows. */
