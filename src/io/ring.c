@@ -106,7 +106,9 @@ static plim__op_t *reap(plim__ring_t *ring)
     {
         plim__op_t *op = io_uring_cqe_get_data(cqe);
         seen++;
-        if (!plim__transfer_take(op, cqe->res)) {
+        if (cqe->res == -ECANCELED) { /* the kernel got no thread for it: signals, or ulimit -u */
+            plim__transfer_run(op);
+        } else if (!plim__transfer_take(op, cqe->res)) {
             plim__ring_put(ring, op);
             continue;
         }
