@@ -159,7 +159,8 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
 PLIM_API void plim_loader_retain(plim_loader_t *loader);
 PLIM_API void plim_loader_release(plim_loader_t *loader);
 
-/* Seeds of a split that have a label: a class, or one of their values at least. */
+/* Seeds of a split that have a label: a class, or one of their values at least; -1 in a forked
+ * child. */
 PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split);
 
 /* The memory of the loader's slots, in which all of its batches lie: for a caller that pins it. It

@@ -4,6 +4,7 @@
  * last the seeds in theirs. So it says what a model would see, and does not change when a batch is
  * cut into parts, though the parts' local ids and node lists do.
  */
+#include "base/process.h"
 #include "base/rng.h"
 #include "load/loader.h"
 #include "store/dataset.h"
@@ -52,6 +53,8 @@ static void hash_block(plim_dtype_t type, const plim_block_t *block, uint64_t *h
 
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash)
 {
+    if (!plim__process_is(loader->process)) /* there is nothing in a forked child */
+        return hash;
     const plim_dtype_t type = loader->plan.recipe.index_type;
     const size_t label_bytes = plim__seeds_label_bytes(loader->seeds);
     uint64_t *hashes = loader->slots->hashes;

@@ -489,13 +489,14 @@ PLIM_API void plim_stream_release(plim_stream_t *stream)
 
 PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split)
 {
-    return plim__seeds_labelled(loader->seeds, split);
+    return plim__process_is(loader->process) ? plim__seeds_labelled(loader->seeds, split) : -1;
 }
 
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out)
 {
-    *base_out = loader->slots->memory;
-    *bytes_out = loader->slots->bytes;
+    const bool here = plim__process_is(loader->process);
+    *base_out = here ? loader->slots->memory : NULL;
+    *bytes_out = here ? loader->slots->bytes : 0;
 }
 
 plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split)
@@ -520,8 +521,12 @@ plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
 
 PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out)
 {
-    plim_load_stats_t stats = loader->stats;
+    plim_load_stats_t stats = loader->stats; /* all 0 in a forked child */
     plim__topology_stats_t lists;
+    if (!plim__process_is(loader->process)) {
+        *stats_out = stats;
+        return;
+    }
     plim__topology_stats(loader->base.topology, &lists);
     stats.lists = lists.lists;
     stats.lists_hot = lists.lists_hot;

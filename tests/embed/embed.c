@@ -51,7 +51,6 @@ typedef struct process_state {
     sigset_t mask;
     struct sigaction actions[65];
     int capacity;
-    int threads;
     int descriptors;
     int arenas; /* mappings that a forked child would find empty: the library's are */
     mode_t umask;
@@ -107,7 +106,6 @@ static void take_state(process_state_t *state)
     for (int i = 1; i < 65; i++)
         (void)sigaction(i, NULL, &state->actions[i]);
     (void)dnnl_get_primitive_cache_capacity(&state->capacity);
-    state->threads = count_entries("/proc/self/task");
     state->descriptors = count_entries("/proc/self/fd");
     state->arenas = count_arenas();
     state->umask = umask(0);
@@ -129,7 +127,6 @@ static int compare_states(const process_state_t *before, const process_state_t *
         EXPECT(after->actions[i].sa_flags == before->actions[i].sa_flags);
     }
     EXPECT(after->capacity == before->capacity);
-    EXPECT(after->threads == before->threads);
     EXPECT(after->descriptors == before->descriptors);
     EXPECT(after->arenas == before->arenas);
     EXPECT(after->umask == before->umask);
@@ -210,6 +207,21 @@ static void check_signals(pid_t thread)
     }
 }
 
+static int num_left;
+
+static void count_library_thread(pid_t thread)
+{
+    num_left += !is_host_thread(thread);
+}
+
+/* Threads that are not the host's. */
+static int count_left(void)
+{
+    num_left = 0;
+    each_thread(count_library_thread);
+    return num_left;
+}
+
 static void on_alarm(int number)
 {
     (void)number;
@@ -272,7 +284,11 @@ typedef struct caller {
 static void *call_with_lock(void *argument)
 {
     caller_t *caller = argument;
+    sigset_t alarm;
     add_host_thread(this_thread());
+    (void)sigemptyset(&alarm);
+    (void)sigaddset(&alarm, SIGALRM);
+    (void)pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
     (void)pthread_barrier_wait(&caller->started);
     while (!caller->stop) {
         plim_dataset_t *dataset = NULL;
@@ -319,6 +335,9 @@ static int use_in_child(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t 
 {
     plim_stream_params_t more = PLIM_STREAM_PARAMS_INIT;
     plim_stream_t *added;
+    plim_load_stats_t stats;
+    void *memory;
+    size_t bytes;
     plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
     plim_batch_t *batch = NULL;
     plim_dataset_t *own_dataset;
@@ -327,6 +346,11 @@ static int use_in_child(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t 
     EXPECT(plim_stream_next(stream, -1, &batch) == PLIM_ERR_USAGE);
     EXPECT(plim_stream_start(stream, 0, 0) == PLIM_ERR_USAGE);
     EXPECT(plim_loader_stream(loader, &more, &added) == PLIM_ERR_USAGE);
+    EXPECT(plim_loader_labelled(loader, PLIM_TRAIN) == -1);
+    plim_loader_memory(loader, &memory, &bytes);
+    EXPECT(memory == NULL && bytes == 0);
+    plim_loader_stats(loader, &stats);
+    EXPECT(stats.batches == 0 && plim_loader_hash(loader, held, 7) == 7);
     EXPECT(plim_dataset_open(job, path, &opened) == PLIM_ERR_USAGE);
     EXPECT(plim_dataset_verify(job, dataset) == PLIM_ERR_USAGE);
     EXPECT(plim_dataset_info(dataset) == NULL);
@@ -439,7 +463,12 @@ static int work(const char *directory)
         return 1;
     caller_t caller = {.job = job, .path = imported};
     (void)pthread_barrier_init(&caller.started, NULL, 2);
+    sigset_t alarm, mask;
+    (void)sigemptyset(&alarm);
+    (void)sigaddset(&alarm, SIGALRM);
+    (void)pthread_sigmask(SIG_BLOCK, &alarm, &mask); /* until the thread is known to the handler */
     EXPECT(pthread_create(&thread, NULL, call_with_lock, &caller) == 0);
+    (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
     (void)pthread_barrier_wait(&caller.started);
     const int failed = load(job, made) != 0 || train(job, made, directory) != 0;
     caller.stop = 1;
@@ -479,8 +508,11 @@ int embed_run(const char *directory, plim_log_fn log)
     const int failed = work(directory);
     (void)setitimer(ITIMER_REAL, &never, NULL);
     /* The kernel ends its own threads of an io_uring a while after the ring was closed. */
-    for (int i = 0; i < 500 && count_entries("/proc/self/task") > before.threads; i++)
+    int left = count_left();
+    for (int i = 0; i < 500 && left > 0; i++) {
         (void)usleep(10000);
+        left = count_left();
+    }
     take_state(&after);
     restore(&action_before, &never);
     if (failed != 0 || compare_states(&before, &after) != 0 || use_onednn() != 0)
@@ -489,6 +521,7 @@ int embed_run(const char *directory, plim_log_fn log)
         EXPECT(huge[i] == 7);
     (void)munmap(huge, HUGE_BYTES);
     EXPECT(dnnl_set_primitive_cache_capacity(capacity) == dnnl_success);
+    EXPECT(left == 0);
     EXPECT(!host.foreign);
     EXPECT(host.unblocked == 0 && host.seen > 0);
     EXPECT(host.messages > 0 && host.progresses > 0 && host.alarms > 0);
