@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 #define LOOK_NS ((int64_t)250000000)
-#define LOOK_SOON_NS (LOOK_NS / 5) /* where little is left that the kernel can take meanwhile */
+#define LOOK_SOON_NS (LOOK_NS / 5)
 #define REFRESH_NS (LOOK_NS / 20)
 #define TEXT_BYTES 160
 
@@ -168,6 +168,12 @@ int64_t plim__loader_cache_resident(const plim_loader_t *loader)
            filled(plim__topology_disk_memory(loader->base.topology));
 }
 
+/* Whether little is left that the kernel can take until the next look, or it becomes less. */
+static bool is_closing_in(const plim__governor_t *governor)
+{
+    return governor->target < governor->reserve || governor->low_since >= 0;
+}
+
 void plim__load_govern(plim_loader_t *loader)
 {
     if (must_squeeze()) {
@@ -179,8 +185,7 @@ void plim__load_govern(plim_loader_t *loader)
     plim__headroom_bound_t bound;
     if (now < loader->next_look)
         return;
-    loader->next_look =
-        now + (loader->governor.target < loader->governor.reserve ? LOOK_SOON_NS : LOOK_NS);
+    loader->next_look = now + (is_closing_in(&loader->governor) ? LOOK_SOON_NS : LOOK_NS);
     plim__headroom_read(&loader->headroom, plim__loader_cache_resident(loader), &bound);
     if (plim__governor_see(&loader->governor, now, &bound)) {
         plim__load_resize(loader, loader->governor.target);

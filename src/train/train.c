@@ -211,18 +211,13 @@ static plim_status_t train_batch(loop_t *loop, const plim_batch_t *batch, double
     return PLIM_OK;
 }
 
-/*
- * The governor has re-sized the loader's caches: that is a line of its own in the timeline. Where
- * the kernel may end the run at any moment, what was reached is saved before.
- */
+/* The governor has re-sized the loader's caches: that is a line of its own in the timeline. */
 static plim_status_t look_at_governor(loop_t *loop)
 {
     const plim__governor_t *governor = plim__loader_governor(loop->loader);
     if (governor->changes == loop->governed)
         return PLIM_OK;
     loop->governed = governor->changes;
-    if (governor->tight)
-        PLIM_TRY(save_and_reserve(loop));
     return write_timeline(loop, true);
 }
 
@@ -647,6 +642,8 @@ static plim_status_t replan(loop_t *loop)
     bool found;
     plim_trainer_discard(loop->trainer);
     loop->group_steps = 0;
+    plim_loader_release(loop->loader); /* first: it holds most, and saving waits for a disk */
+    loop->loader = NULL;
     if (!is_saved(loop))
         PLIM_TRY(save_and_reserve(loop));
     const plim__position_t position = loop->trainer->position;
