@@ -9,50 +9,38 @@
 #define EPSILON 1e-5f
 #define MOMENTUM 0.1
 
-/* The parts of `kept`, from its beginning: (rows, width) normed values; then these. */
-typedef struct kept {
-    float *inverse; /* 1/deviation of each row (layer norm) or column (batch norm) */
-    float *mean;    /* batch norm: (width) */
-    double *sums;   /* batch norm: (2 + PLIM__LANES, pitch) while statistics are computed */
-} kept_t;
+/* Where the parts of `kept` begin, in floats. The first part is the (rows, width) normed values. */
+typedef struct layout {
+    size_t inverse; /* 1/deviation of each row (layer norm) or column (batch norm) */
+    size_t mean;    /* batch norm: (width) */
+    size_t sums;    /* batch norm: doubles (2 + PLIM__LANES, pitch) while statistics are computed */
+    size_t floats;  /* of all parts */
+} layout_t;
 
-static float *take(float *base, size_t *used, int64_t rows, int64_t width)
+static size_t take(size_t *used, int64_t rows, int64_t width)
 {
-    float *at = base == NULL ? NULL : base + *used;
-    const size_t floats = plim__mul_saturating_size((size_t)rows, (size_t)width);
-    *used = plim__add_saturating_size(*used, plim__round_up(floats, 16));
+    const size_t at = *used, floats = plim__mul_saturating_size((size_t)rows, (size_t)width);
+    *used = plim__add_saturating_size(at, plim__round_up(floats, 16));
     return at;
 }
 
-/* Lays the parts out at `base`; counts their floats. */
-static kept_t lay_out(const plim__epilogue_t *epilogue, int64_t rows, const float *base,
-                      size_t *floats_out)
+static layout_t layout_of(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    float *at = (float *)(uintptr_t)base;
     const int64_t width = epilogue->width;
-    kept_t kept = {NULL, NULL, NULL};
-    *floats_out = 0;
-    (void)take(at, floats_out, rows, width);
-    kept.inverse = take(at, floats_out, epilogue->norm == PLIM_NORM_LAYER ? rows : width, 1);
+    layout_t layout = {0};
+    (void)take(&layout.floats, rows, width);
+    layout.inverse = take(&layout.floats, epilogue->norm == PLIM_NORM_LAYER ? rows : width, 1);
     if (epilogue->norm == PLIM_NORM_BATCH) {
-        kept.mean = take(at, floats_out, width, 1);
-        kept.sums = (double *)(void *)take(at, floats_out, 2 * (2 + PLIM__LANES),
-                                           plim__epilogue_pitch(width));
+        layout.mean = take(&layout.floats, width, 1);
+        layout.sums =
+            take(&layout.floats, 2 * (2 + (int64_t)PLIM__LANES), plim__epilogue_pitch(width));
     }
-    return kept;
-}
-
-static kept_t kept_of(const plim__epilogue_t *epilogue, int64_t rows, const float *base)
-{
-    size_t floats;
-    return lay_out(epilogue, rows, base, &floats);
+    return layout;
 }
 
 size_t plim__norm_kept(const plim__epilogue_t *epilogue, int64_t rows)
 {
-    size_t floats;
-    (void)lay_out(epilogue, rows, NULL, &floats);
-    return plim__mul_saturating_size(floats, sizeof(float));
+    return plim__mul_saturating_size(layout_of(epilogue, rows).floats, sizeof(float));
 }
 
 /* One row in place: y = norm(y + bias); normed may be NULL. Returns 1/deviation. */
@@ -80,12 +68,12 @@ PLIM__KERNEL float layer_row(const plim__epilogue_t *epilogue, float *restrict y
 PLIM__KERNEL void layer_rows_body(const plim__epilogue_t *epilogue, int64_t rows, int64_t begin,
                                   int64_t end, float *y, float *kept)
 {
-    float *inverses = kept != NULL ? kept_of(epilogue, rows, kept).inverse : NULL;
+    const size_t inverses = layout_of(epilogue, rows).inverse;
     for (int64_t row = begin; row < end; row++) {
         float *normed = kept != NULL ? kept + row * epilogue->width : NULL;
         const float inverse = layer_row(epilogue, y + (row - begin) * epilogue->width, normed);
         if (kept != NULL)
-            inverses[row] = inverse;
+            kept[inverses + (size_t)row] = inverse;
     }
 }
 
@@ -99,8 +87,8 @@ PLIM__KERNEL void batch_rows_body(const plim__epilogue_t *epilogue, int64_t rows
                                   int64_t end, float *restrict y, float *restrict kept)
 {
     const int64_t width = epilogue->width;
-    const float *mean = kept_of(epilogue, rows, kept).mean;
-    const float *inverse = kept_of(epilogue, rows, kept).inverse;
+    const layout_t layout = layout_of(epilogue, rows);
+    const float *mean = kept + layout.mean, *inverse = kept + layout.inverse;
     for (int64_t row = begin; row < end; row++) {
         float *values = y + (row - begin) * width;
         float *normed = kept + row * width;
@@ -220,18 +208,19 @@ static void statistics_means(plim__team_t *team, statistics_t *statistics, doubl
 void plim__norm_statistics(plim__team_t *team, const plim__epilogue_t *epilogue, int64_t rows,
                            const float *y, float *kept)
 {
-    const kept_t parts = kept_of(epilogue, rows, kept);
+    const layout_t layout = layout_of(epilogue, rows);
+    double *sums = (double *)(void *)(kept + layout.sums);
     const int64_t pitch = plim__epilogue_pitch(epilogue->width);
-    double *exact_mean = parts.sums, *variance = parts.sums + pitch;
-    statistics_t statistics = {epilogue, rows, y, NULL, parts.sums + 2 * pitch};
+    double *exact_mean = sums, *variance = sums + pitch;
+    statistics_t statistics = {epilogue, rows, y, NULL, sums + 2 * pitch};
     statistics_means(team, &statistics, exact_mean);
     statistics.mean = exact_mean;
     statistics_means(team, &statistics, variance);
     /* PyTorch's running variance is the unbiased one. */
     const double unbiased = rows > 1 ? (double)rows / (double)(rows - 1) : 1.0;
     for (int64_t i = 0; i < epilogue->width; i++) {
-        parts.mean[i] = (float)exact_mean[i];
-        parts.inverse[i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
+        kept[layout.mean + (size_t)i] = (float)exact_mean[i];
+        kept[layout.inverse + (size_t)i] = (float)(1.0 / sqrt(variance[i] + (double)EPSILON));
         float *running_mean = &epilogue->running_mean[i], *running_var = &epilogue->running_var[i];
         *running_mean = (float)(*running_mean * (1 - MOMENTUM) + exact_mean[i] * MOMENTUM);
         *running_var = (float)(*running_var * (1 - MOMENTUM) + variance[i] * unbiased * MOMENTUM);
@@ -274,7 +263,7 @@ static void layer_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = kept_of(back->epilogue, rows, back->kept).inverse;
+    const float *inverse = back->kept + layout_of(back->epilogue, rows).inverse;
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, 0, PLIM__SUMS);
     for (int64_t row = begin; row < end; row++) {
@@ -347,7 +336,7 @@ static void batch_lane(void *context, int worker, int64_t lane)
     const plim__epilogue_back_t *back = context;
     const int64_t rows = back->h->rows, begin = plim__lane_begin(rows, lane);
     const int64_t end = plim__lane_begin(rows, lane + 1);
-    const float *inverse = kept_of(back->epilogue, rows, back->kept).inverse;
+    const float *inverse = back->kept + layout_of(back->epilogue, rows).inverse;
     float *g = plim__epilogue_lane(back, lane, PLIM__LANE_ROWS - 1);
     plim__epilogue_clear(back, lane, PLIM__SUM_BIAS, PLIM__SUM_BIAS + 1);
     for (int64_t row = begin; row < end; row++) {

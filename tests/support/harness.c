@@ -1,6 +1,7 @@
 #include "support/harness.h"
 
 #include "mem/arena.h"
+#include "mem/ledger.h"
 
 #include <ftw.h>
 #include <stdio.h>
@@ -39,6 +40,7 @@ plim_job_t test_job_make(int64_t line_bytes, int threads, plim_io_engine_t engin
     assert_true(plim__ledger_accounts(job.ledger, 1, &process) > 0);
     if (process.reserved > PROCESS_BYTES)
         plim__ledger_release(job.ledger, 0, (size_t)(process.reserved - PROCESS_BYTES));
+    job.ledger->peak = plim__ledger_reserved(job.ledger);
     return job;
 }
 
