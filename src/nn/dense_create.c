@@ -17,57 +17,20 @@ static bool widens(const plim__dense_params_t *params)
     return params->element == PLIM__BF16 && !plim__onednn_has_bf16();
 }
 
-/* Three sizes multiplied, in bytes of an arena. */
-static size_t piece(size_t a, size_t b, size_t c, size_t align)
-{
-    return plim__arena_piece(plim__mul_saturating_size(a, b), c, align);
-}
-
-/* Sizes that oneDNN decides: bytes of scratch of a worker, and of packed weights. */
-typedef struct needs {
-    size_t scratch;
-    size_t weights[WEIGHT];
-} needs_t;
-
-/* What is carved apart from packed weights and scratch, on whose sizes oneDNN decides. */
-static size_t own_bytes(const plim__dense_params_t *params)
-{
-    const size_t in = (size_t)params->in, out = (size_t)params->out;
-    const size_t workers = (size_t)params->workers;
-    size_t bytes = piece(1, 1, sizeof(plim__dense_t), 1);
-    bytes = plim__add_saturating_size(bytes, piece(workers, 1, sizeof(tools_t), 1));
-    bytes = plim__add_saturating_size(bytes, piece(out, in, sizeof(float), 1));
-    if (params->backward)
-        bytes = plim__add_saturating_size(
-            bytes, piece(out, in, (size_t)plim__dense_lanes_most(params) * sizeof(float), 1));
-    if (widens(params))
-        bytes = plim__add_saturating_size(
-            bytes,
-            plim__mul_saturating_size(workers, piece(plim__add_saturating_size(in, out), TALLEST,
-                                                     sizeof(float), 2 * PLIM__LINE)));
-    return bytes;
-}
-
-/* Copies of all that a tile reads and writes, its sides rounded up to blocks. */
-static size_t scratch_bound(const plim__dense_params_t *params)
+/* Without oneDNN: copies of all that a tile reads and writes, its sides rounded up to blocks. */
+static plim__dense_needs_t needs_bound(const plim__dense_params_t *params)
 {
     const size_t in = plim__round_up((size_t)params->in, 64);
     const size_t out = plim__round_up((size_t)params->out, 64);
-    const size_t sides = piece(plim__add_saturating_size(in, out), TALLEST, sizeof(float), 1);
-    return plim__add_saturating_size(plim__add_saturating_size(sides, (size_t)256 << 10),
-                                     piece(in, out, sizeof(float), 1));
-}
-
-static size_t packed_bound(const plim__dense_params_t *params)
-{
-    return piece(plim__round_up((size_t)params->in, 64), plim__round_up((size_t)params->out, 64),
-                 widens(params) ? sizeof(float) : plim__element_bytes(params->element), PLIM__PAGE);
-}
-
-static needs_t needs_bound(const plim__dense_params_t *params)
-{
-    const size_t packed = packed_bound(params);
-    return (needs_t){scratch_bound(params), {packed, params->input_gradient ? packed : 0}};
+    const size_t sides =
+        plim__mul_saturating_size(plim__add_saturating_size(in, out), TALLEST * sizeof(float));
+    const size_t values = plim__mul_saturating_size(in, out);
+    const size_t product = plim__mul_saturating_size(values, sizeof(float));
+    const size_t packed = plim__mul_saturating_size(
+        values, widens(params) ? sizeof(float) : plim__element_bytes(params->element));
+    const size_t scratch = plim__add_saturating_size(sides, (size_t)256 << 10);
+    return (plim__dense_needs_t){plim__add_saturating_size(scratch, product),
+                                 {packed, params->input_gradient ? packed : 0}};
 }
 
 /* The matrices of a product, by kind; the weight of the first two in a layout of oneDNN's choice.
@@ -126,7 +89,7 @@ static plim_status_t make_products(plim__dense_t *dense, plim__purpose_t purpose
 }
 
 /* Of scratch the most that any call needs: they share it, for a thread makes one at a time. */
-static needs_t needs_of(const plim__dense_t *dense)
+static plim__dense_needs_t needs_of(const plim__dense_t *dense)
 {
     int64_t most = 0;
     for (int kind = 0; kind < KINDS; kind++)
@@ -134,44 +97,36 @@ static needs_t needs_of(const plim__dense_t *dense)
             most = plim__max_i64(most, (int64_t)dense->products[kind][h].scratch);
     for (int kind = 0; kind < WEIGHT; kind++)
         most = plim__max_i64(most, (int64_t)dense->packed[kind].packing.scratch);
-    return (needs_t){(size_t)most,
-                     {dense->products[FORWARD][0].weights, dense->products[INPUT][0].weights}};
+    return (plim__dense_needs_t){
+        (size_t)most, {dense->products[FORWARD][0].weights, dense->products[INPUT][0].weights}};
 }
 
-/* The arena of an object with these needs. */
-static size_t arena_bytes(const plim__dense_params_t *params, const needs_t *needs)
+/* Bytes of one worker's buffers for widened rows. */
+static size_t wide_bytes(const plim__dense_t *dense)
 {
-    size_t bytes = own_bytes(params);
-    for (int kind = 0; kind < WEIGHT; kind++)
-        bytes = plim__add_saturating_size(bytes, piece(1, 1, needs->weights[kind], PLIM__PAGE));
-    return plim__add_saturating_size(
-        bytes, plim__mul_saturating_size((size_t)params->workers,
-                                         piece(1, 1, needs->scratch, PLIM__PAGE)));
+    const size_t width =
+        plim__add_saturating_size((size_t)dense->params.in, (size_t)dense->params.out);
+    return dense->widens ? plim__mul_saturating_size(width, TALLEST * sizeof(float)) : 0;
 }
 
-/* Moves the object into an arena of the size that its products ask for. */
-static plim_status_t settle(plim_ledger_t *ledger, plim__dense_t *draft, plim__dense_t **dense_out)
+/* Sizes follow from params, widens and needs. */
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    const plim__dense_params_t *params = &draft->params;
+    plim__dense_t *dense = object;
+    const plim__dense_params_t *params = &dense->params;
     const size_t workers = (size_t)params->workers;
-    const needs_t needs = needs_of(draft);
-    draft->scratch = needs.scratch;
-    PLIM_TRY(plim__arena_create(ledger, "products", arena_bytes(params, &needs), &draft->arena));
-    plim__arena_touch(&draft->arena);
-    const size_t values = (size_t)params->out * (size_t)params->in;
-    plim__dense_t *dense = plim__arena_carve(&draft->arena, 1, sizeof *dense, 1);
-    draft->tools = plim__arena_carve(&draft->arena, workers, sizeof(tools_t), 1);
-    draft->plain = plim__arena_carve(&draft->arena, values, sizeof(float), 1);
+    const size_t values = plim__mul_saturating_size((size_t)params->out, (size_t)params->in);
+    dense->tools = plim__arena_carve(arena, workers, sizeof(tools_t), 1);
+    dense->plain = plim__arena_carve(arena, values, sizeof(float), 1);
     if (params->backward)
-        draft->lanes = plim__arena_carve(&draft->arena, values,
+        dense->lanes = plim__arena_carve(arena, values,
                                          (size_t)plim__dense_lanes_most(params) * sizeof(float), 1);
     for (int kind = 0; kind < WEIGHT; kind++)
-        if (plim__dense_wanted(params, kind))
-            draft->packed[kind].data =
-                plim__arena_carve(&draft->arena, 1, draft->products[kind][0].weights, PLIM__PAGE);
-    *dense = *draft;
-    *dense_out = dense;
-    return PLIM_OK;
+        dense->packed[kind].data =
+            plim__arena_carve(arena, 1, dense->needs.weights[kind], PLIM__PAGE);
+    dense->scratch = plim__arena_carve(
+        arena, workers, plim__round_up(dense->needs.scratch, PLIM__PAGE), PLIM__PAGE);
+    dense->wide = plim__arena_carve(arena, workers, wide_bytes(dense), 1);
 }
 
 static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scratch)
@@ -189,13 +144,10 @@ static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scr
 static plim_status_t make_tools(plim__dense_t *dense, int worker)
 {
     tools_t *tools = &dense->tools[worker];
-    tools->scratch = plim__arena_carve(&dense->arena, 1, dense->scratch, PLIM__PAGE);
-    if (dense->widens) {
-        tools->wide[0] =
-            plim__arena_carve(&dense->arena, (size_t)dense->params.out, TALLEST * sizeof(float), 1);
-        tools->wide[1] =
-            plim__arena_carve(&dense->arena, (size_t)dense->params.in, TALLEST * sizeof(float), 1);
-    }
+    char *scratch =
+        dense->scratch + (size_t)worker * plim__round_up(dense->needs.scratch, PLIM__PAGE);
+    tools->wide[0] = (float *)(void *)(dense->wide + (size_t)worker * wide_bytes(dense));
+    tools->wide[1] = tools->wide[0] + dense->params.out * TALLEST;
     for (int kind = 0; kind < KINDS; kind++) {
         if (!plim__dense_wanted(&dense->params, kind))
             continue;
@@ -203,12 +155,12 @@ static plim_status_t make_tools(plim__dense_t *dense, int worker)
             plim__call_t *call = &tools->calls[kind][h];
             PLIM_TRY(plim__call_make(dense->engine, &dense->products[kind][h], false,
                                      &dense->failed, call));
-            plim__call_set(call, PLIM__SCRATCH, tools->scratch);
+            plim__call_set(call, PLIM__SCRATCH, scratch);
             if (kind != WEIGHT)
                 plim__call_set(call, PLIM__WEIGHTS, dense->packed[kind].data);
         }
         if (kind != WEIGHT && worker == 0)
-            PLIM_TRY(make_packing_call(dense, kind, tools->scratch));
+            PLIM_TRY(make_packing_call(dense, kind, scratch));
     }
     return PLIM_OK;
 }
@@ -233,7 +185,7 @@ static void end_primitives(plim__dense_t *dense)
 /* What oneDNN said of products like these. */
 typedef struct answer {
     plim__dense_params_t params; /* in = 0: none yet */
-    needs_t needs;
+    plim__dense_needs_t needs;
 } answer_t;
 
 #define ANSWERS 64
@@ -248,7 +200,7 @@ static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
            a->backward == b->backward && a->input_gradient == b->input_gradient;
 }
 
-static needs_t ask(const plim__dense_params_t *params)
+static plim__dense_needs_t ask(const plim__dense_params_t *params)
 {
     plim__dense_t draft = {.params = *params, .widens = widens(params)};
     char message[PLIM_MESSAGE_MAX];
@@ -256,14 +208,14 @@ static needs_t ask(const plim__dense_params_t *params)
     const int threads = plim__onednn_alone();
     const plim_status_t status = make_products(&draft, PLIM__TO_KNOW);
     plim__onednn_restore(threads);
-    const needs_t needs = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
+    const plim__dense_needs_t needs = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
     end_primitives(&draft);
     if (status != PLIM_OK)
         (void)plim__fail_restore(status, message);
     return needs;
 }
 
-static needs_t needs_for(const plim__dense_params_t *params)
+static plim__dense_needs_t needs_for(const plim__dense_params_t *params)
 {
     pthread_mutex_lock(&answers_lock);
     int i = 0;
@@ -273,15 +225,15 @@ static needs_t needs_for(const plim__dense_params_t *params)
         i = next_answer++ % ANSWERS;
         answers[i] = (answer_t){*params, ask(params)};
     }
-    const needs_t needs = answers[i].needs;
+    const plim__dense_needs_t needs = answers[i].needs;
     pthread_mutex_unlock(&answers_lock);
     return needs;
 }
 
 size_t plim__dense_estimate(const plim__dense_params_t *params)
 {
-    const needs_t needs = needs_for(params);
-    return plim__round_up(arena_bytes(params, &needs), PLIM__PAGE);
+    plim__dense_t draft = {.params = *params, .widens = widens(params), .needs = needs_for(params)};
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params_t *params,
@@ -291,8 +243,13 @@ plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params
     plim__dense_t *dense = NULL;
     const int threads = plim__onednn_alone();
     plim_status_t status = make_products(&draft, PLIM__TO_CALL);
+    if (status == PLIM_OK) {
+        draft.needs = needs_of(&draft);
+        status = plim__object_create(ledger, "products", lay_out, &draft, sizeof draft,
+                                     &draft.arena, &dense);
+    }
     if (status == PLIM_OK)
-        status = settle(ledger, &draft, &dense);
+        plim__arena_touch(&dense->arena);
     for (int worker = 0; worker < params->workers && status == PLIM_OK; worker++)
         status = make_tools(dense, worker);
     plim__onednn_restore(threads);
@@ -300,8 +257,11 @@ plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params
         *dense_out = dense;
         return PLIM_OK;
     }
-    end_primitives(dense != NULL ? dense : &draft);
-    plim__arena_destroy(&draft.arena);
+    if (dense == NULL) {
+        draft.tools = NULL; /* no call has been made */
+        end_primitives(&draft);
+    }
+    plim__dense_destroy(dense);
     return status;
 }
 

@@ -19,9 +19,14 @@ extern const int64_t plim__tile_heights[KINDS][HEIGHTS];
 /* Of one worker. */
 typedef struct tools {
     plim__call_t calls[KINDS][HEIGHTS];
-    void *scratch;  /* what calls need, one at a time */
     float *wide[2]; /* (TALLEST, out) of dy and (TALLEST, in) of x, when they must be widened */
 } tools_t;
+
+/* Sizes that oneDNN decides: bytes of scratch of a worker, and of packed weights. */
+typedef struct plim__dense_needs {
+    size_t scratch;
+    size_t weights[WEIGHT];
+} plim__dense_needs_t;
 
 /* A weight in the layout of the products of one kind. */
 typedef struct packed {
@@ -42,8 +47,10 @@ struct plim__dense {
     float *lanes;            /* (plim__dense_lanes, out, in) */
     int64_t lanes_used;      /* since the last plim__dense_gradient; the others are zero */
     tools_t *tools;          /* (workers) */
-    size_t scratch;          /* bytes of each */
-    atomic_bool failed;      /* some call did: what the products gave is worth nothing */
+    plim__dense_needs_t needs;
+    char *scratch;      /* (workers, needs.scratch in whole pages) one call at a time */
+    char *wide;         /* (workers) tools_t.wide */
+    atomic_bool failed; /* some call did: what the products gave is worth nothing */
 };
 
 /* Lanes of dW for so many rows. */

@@ -111,35 +111,29 @@ static int64_t tile_floats(plim__model_t *model)
     return model->element == PLIM__F32 ? 0 : plim__mul_saturating_i64(widest, PLIM__TILE_ROWS);
 }
 
-/* The arena's size; what the products take beside it goes to *dense_out. */
-static size_t reckon(plim__model_t *model, size_t *dense_out)
+/* Carves the table, the values it describes and the workspace. */
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    plim__table_t table = {0};
-    plim__model_describe(model, &table);
-    size_t dense = 0;
-    plim__linear_t *product;
-    for (int i = 0; (product = product_at(model, i)) != NULL; i++) {
-        const plim__dense_params_t params = dense_params(model, product);
-        dense = plim__add_saturating_size(dense, plim__dense_estimate(&params));
-    }
-    *dense_out = dense;
-    size_t size = plim__arena_piece(1, sizeof(plim__model_t), PLIM__LINE);
-    const size_t count = (size_t)table.count;
-    const size_t parts[] = {
-        plim__arena_piece(count, sizeof(plim__parameter_t), PLIM__LINE),
-        plim__arena_piece(count, sizeof(plim__initial_t), PLIM__LINE),
-        plim__mul_saturating_size(plim__arena_piece(table.weights, sizeof(float), PLIM__LINE),
-                                  (size_t)num_arrays(&model->params)),
-        plim__arena_piece(table.buffers, sizeof(float), PLIM__LINE),
-        plim__arena_piece((size_t)model->params.workers, sizeof(plim__worker_times_t), PLIM__LINE),
-        plim__arena_piece(
-            plim__mul_saturating_size((size_t)model->params.workers, (size_t)tile_floats(model)),
-            sizeof(float), PLIM__LINE),
-        plim__arena_piece(plim__model_workspace_bytes(model), 1, PLIM__LINE),
-    };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        size = plim__add_saturating_size(size, parts[i]);
-    return size;
+    plim__model_t *model = object;
+    plim__model_arrays_t *arrays = &model->arrays;
+    plim__table_t counted = {0};
+    plim__model_describe(model, &counted);
+    const size_t count = (size_t)counted.count, workers = (size_t)model->params.workers;
+    float **learnt[] = {&arrays->weights, &arrays->gradient, &arrays->moment[0],
+                        &arrays->moment[1]};
+    model->table.entries = plim__arena_carve(arena, count, sizeof(plim__parameter_t), 1);
+    model->table.initial = plim__arena_carve(arena, count, sizeof(plim__initial_t), 1);
+    for (int i = 0; i < num_arrays(&model->params); i++)
+        *learnt[i] = plim__arena_carve(arena, counted.weights, sizeof(float), 1);
+    arrays->buffers = plim__arena_carve(arena, counted.buffers, sizeof(float), 1);
+    arrays->num_weights = (int64_t)counted.weights;
+    arrays->num_buffers = (int64_t)counted.buffers;
+    model->times = plim__arena_carve(arena, workers, sizeof(plim__worker_times_t), 1);
+    model->tile_floats = tile_floats(model);
+    model->tiles = plim__arena_carve(
+        arena, plim__mul_saturating_size(workers, (size_t)model->tile_floats), sizeof(float), 1);
+    model->workspace.size = plim__round_up(plim__model_workspace_bytes(model), PLIM__LINE);
+    model->workspace.base = plim__arena_carve(arena, model->workspace.size, 1, 1);
 }
 
 size_t plim__model_estimate(const plim__model_params_t *params)
@@ -148,9 +142,13 @@ size_t plim__model_estimate(const plim__model_params_t *params)
         return SIZE_MAX;
     plim__model_t model;
     shape_model(&model, params);
-    size_t dense;
-    const size_t size = plim__round_up(reckon(&model, &dense), PLIM__PAGE);
-    return plim__add_saturating_size(size, dense);
+    size_t bytes = plim__object_bytes(lay_out, &model, sizeof model);
+    plim__linear_t *product;
+    for (int i = 0; (product = product_at(&model, i)) != NULL; i++) {
+        const plim__dense_params_t dense = dense_params(&model, product);
+        bytes = plim__add_saturating_size(bytes, plim__dense_estimate(&dense));
+    }
+    return bytes;
 }
 
 /* What the model has of parameters and buffers; all 0 where the params are wrong. */
@@ -184,23 +182,17 @@ size_t plim__model_activations(const plim__model_params_t *params)
     return plim__model_workspace_bytes(&model);
 }
 
-/* Carves the arrays, and points the table's entries into them. */
-static void carve_values(plim__model_t *model)
+/* Fills the table in and points its entries into the arrays. */
+static void link_values(plim__model_t *model)
 {
-    plim__arena_t *arena = &model->arena;
-    plim__model_arrays_t *arrays = &model->arrays;
-    const plim__table_t *table = &model->table;
-    float **learnt[] = {&arrays->weights, &arrays->gradient, &arrays->moment[0],
-                        &arrays->moment[1]};
-    arrays->num_weights = (int64_t)table->weights;
-    arrays->num_buffers = (int64_t)table->buffers;
-    for (int i = 0; i < num_arrays(&model->params); i++)
-        *learnt[i] = plim__arena_carve(arena, table->weights, sizeof(float), PLIM__LINE);
-    arrays->buffers = plim__arena_carve(arena, table->buffers, sizeof(float), PLIM__LINE);
+    const plim__model_arrays_t *arrays = &model->arrays;
+    float *const learnt[] = {arrays->weights, arrays->gradient, arrays->moment[0],
+                             arrays->moment[1]};
+    plim__model_describe(model, &model->table);
     int64_t weight = 0, buffer = 0;
-    for (int i = 0; i < table->count; i++) {
-        plim__parameter_t *parameter = &table->entries[i];
-        if (table->initial[i].buffer) {
+    for (int i = 0; i < model->table.count; i++) {
+        plim__parameter_t *parameter = &model->table.entries[i];
+        if (model->table.initial[i].buffer) {
             parameter->value = arrays->buffers + buffer;
             buffer += parameter->count;
             continue;
@@ -208,30 +200,9 @@ static void carve_values(plim__model_t *model)
         float **places[] = {&parameter->value, &parameter->gradient, &parameter->moment[0],
                             &parameter->moment[1]};
         for (int k = 0; k < num_arrays(&model->params); k++)
-            *places[k] = *learnt[k] + weight;
+            *places[k] = learnt[k] + weight;
         weight += parameter->count;
     }
-}
-
-/* The table, values, and the room behind them. */
-static void carve(plim__model_t *model, size_t room_bytes)
-{
-    plim__table_t counted = {0};
-    plim__model_describe(model, &counted);
-    const size_t count = (size_t)counted.count;
-    plim__arena_t *arena = &model->arena;
-    model->table.entries = plim__arena_carve(arena, count, sizeof(plim__parameter_t), PLIM__LINE);
-    model->table.initial = plim__arena_carve(arena, count, sizeof(plim__initial_t), PLIM__LINE);
-    plim__model_describe(model, &model->table);
-    carve_values(model);
-    const size_t workers = (size_t)model->params.workers;
-    model->times = plim__arena_carve(arena, workers, sizeof(plim__worker_times_t), PLIM__LINE);
-    model->tile_floats = tile_floats(model);
-    model->tiles =
-        plim__arena_carve(arena, workers * (size_t)model->tile_floats, sizeof(float), PLIM__LINE);
-    model->workspace.size = plim__round_up(room_bytes, PLIM__LINE);
-    model->workspace.base = plim__arena_carve(arena, model->workspace.size, 1, PLIM__LINE);
-    plim__arena_touch(arena);
 }
 
 static plim_status_t create_products(plim__model_t *model)
@@ -247,28 +218,19 @@ static plim_status_t create_products(plim__model_t *model)
 plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
                                  const plim__model_params_t *params, plim__model_t **model_out)
 {
-    plim_status_t status = check_params(params);
-    if (status != PLIM_OK)
-        return status;
+    PLIM_TRY(check_params(params));
     if (plim__team_size(team) > params->workers)
         return plim__fail(PLIM_ERR_USAGE, "a model for %d threads cannot serve %d", params->workers,
                           plim__team_size(team));
-    plim__model_t shape;
-    shape_model(&shape, params);
-    size_t dense;
-    const size_t size = reckon(&shape, &dense);
-    const size_t room_bytes = plim__model_workspace_bytes(&shape);
-    plim__arena_t arena;
-    status = plim__arena_create(ledger, "model", size, &arena);
-    if (status != PLIM_OK)
-        return status;
-    plim__model_t *model = plim__arena_carve(&arena, 1, sizeof *model, PLIM__LINE);
-    shape_model(model, params);
-    model->arena = arena;
-    model->ledger = ledger;
-    model->team = team;
-    carve(model, room_bytes);
-    status = create_products(model);
+    plim__model_t draft, *model;
+    shape_model(&draft, params);
+    draft.ledger = ledger;
+    draft.team = team;
+    PLIM_TRY(
+        plim__object_create(ledger, "model", lay_out, &draft, sizeof draft, &draft.arena, &model));
+    plim__arena_touch(&model->arena);
+    link_values(model);
+    plim_status_t status = create_products(model);
     if (status != PLIM_OK) {
         plim__model_destroy(model);
         return status;
@@ -284,8 +246,7 @@ void plim__model_destroy(plim__model_t *model)
     plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++)
         plim__dense_destroy(product->dense);
-    plim__arena_t arena = model->arena;
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&model->arena);
 }
 
 void plim__model_changed(plim__model_t *model)
