@@ -1,13 +1,37 @@
-/* How fast batches come, or their parts, beside what the machine alone would do. */
-#include "verb_bench.h"
+/* `plimsoll bench`: measures how fast batches are sampled or loaded. */
+#include "cli.h"
 
-#include <errno.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+typedef struct bench {
+    cli_common_t common;
+    const char *what; /* "sample" or "load" */
+    const char *path;
+    plim_recipe_t recipe;
+    plim_plan_params_t params;
+    plim_split_t split;
+    int64_t first_epoch;
+    int64_t first_step;
+    int64_t epochs;
+    int64_t batches; /* at most this many an epoch; 0 = all */
+    bool fanout_given;
+    bool rows_given;
+    bool has_rows; /* batches carry rows */
+    bool hash;
+    bool stage;
+} bench_t;
+
+/* One epoch's share of the loader's counts. */
+typedef struct bench_epoch {
+    int64_t epoch;
+    double seconds;
+    plim_load_stats_t stats;
+    bool hashed;
+    uint64_t hash;
+} bench_epoch_t;
 
 enum {
     OPTION_BATCH = CLI_OPTION_OWN,
@@ -59,7 +83,7 @@ static const struct option long_options[] = {
     {"hash", no_argument, NULL, OPTION_HASH},
     CLI_COMMON_OPTIONS};
 
-/* Options that are one of a few words. False when it is none, already said. */
+/* Options whose value is one of a few words. False after an error message. */
 static bool take_word(int code, bench_t *bench)
 {
     static const char *const forms[] = {"native", "pyg", NULL};
@@ -97,7 +121,7 @@ static bool take_word(int code, bench_t *bench)
     }
 }
 
-/* False when the option's value is none, already said. */
+/* False after an error message. */
 static bool take_option(int code, bench_t *bench, int argc, char **argv)
 {
     const cli_common_t *common = &bench->common;
@@ -153,10 +177,10 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* What was done between two readings. */
+/* The counts between two readings. */
 static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_load_stats_t *to)
 {
-    plim_load_stats_t stats = *to; /* window_steps is of the last one */
+    plim_load_stats_t stats = *to; /* window_steps stays that of the last window */
     stats.batches -= from->batches;
     stats.parts -= from->parts;
     stats.edges -= from->edges;
@@ -202,44 +226,142 @@ static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, plim
     return status;
 }
 
-/* At most so many of an epoch's transfers or copies are repeated: a second or two. */
-enum { BARE_READS = 200000, BARE_COPIES = 20000000 };
-
-static int64_t at_most(int64_t value, int64_t most)
+/* "3.1 ms", "2.50 s". */
+static const char *seconds_text(double seconds, char text_out[24])
 {
-    return value < most ? value : most;
+    if (seconds < 1)
+        (void)snprintf(text_out, 24, "%.1f ms", seconds * 1000);
+    else
+        (void)snprintf(text_out, 24, "%.2f s", seconds);
+    return text_out;
 }
 
-/* As many transfers, or copies, as the last epoch made, of the same mean size. */
-static plim_status_t measure_bare(const bench_t *bench, const plim_job_t *job,
-                                  const plim_dataset_t *dataset, const plim_plan_t *plan, int depth,
-                                  const bench_epoch_t *epoch, bench_bare_t *bare)
+static double per_second(double amount, double seconds)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    return seconds > 0 ? amount / seconds : 0;
+}
+
+static bool in_memory(const json_t *plan, const char *name)
+{
+    return cli_json_is(plan, name, "memory");
+}
+
+static void say_plan(const bench_t *bench, const json_t *plan)
+{
+    const int64_t line = cli_json_int(plan, "line_bytes"), slots = cli_json_int(plan, "slots");
+    const int64_t steps = cli_json_int(plan, "window_steps"),
+                  workers = cli_json_int(plan, "workers");
+    const json_t *account;
+    size_t i;
+    char text[24], minimum[24];
+    if (bench->common.json)
+        return;
+    json_array_foreach(json_object_get(plan, "accounts"), i, account)(void)
+        printf("  %-18s %12s\n", json_string_value(json_object_get(account, "name")),
+               plim_size_text(cli_json_int(account, "bytes"), text));
+    (void)printf("  %-18s %12s  planned peak\n", "total",
+                 plim_size_text(cli_json_int(plan, "total_bytes"), text));
+    if (line > 0)
+        (void)printf("  %-18s %12s  minimum %s\n", "line", plim_size_text(line, text),
+                     plim_size_text(cli_json_int(plan, "least_bytes"), minimum));
+    (void)printf("topology %s, ", in_memory(plan, "topology") ? "in memory" : "on disk");
+    if (bench->has_rows)
+        (void)printf("rows %s, ", in_memory(plan, "features") ? "in memory" : "on disk");
+    if (steps > 0)
+        (void)printf("windows of up to %" PRId64 " steps, ", steps);
+    if (slots > 0)
+        (void)printf("%" PRId64 " slots of %s nodes, ", slots,
+                     cli_count_text((double)cli_json_int(plan, "slot_nodes"), text));
+    (void)printf("%" PRId64 " worker%s\n", workers, workers == 1 ? "" : "s");
+    cli_flush();
+}
+
+static double percent(int64_t part, int64_t all)
+{
+    return all > 0 ? 100 * (double)part / (double)all : 0;
+}
+
+static void say_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch)
+{
     const plim_load_stats_t *stats = &epoch->stats;
-    bool rows = stats->row_transfers >= stats->list_transfers && bench->what == BENCH_LOAD;
-    int64_t transfers = rows ? stats->row_transfers : stats->list_transfers;
-    int64_t bytes = rows ? stats->row_bytes : stats->list_bytes;
-    bare->file = rows ? "features.npy" : "indices.npy";
-    if (transfers > 0) {
-        bare->kind = "reads";
-        return plim_bench_reads(job, dataset, bare->file, at_most(transfers, BARE_READS),
-                                bytes / transfers, depth, bench->recipe.seed, &bare->result);
+    char edges[24], rows[24], transfers[24], bytes[24], took[24], waited[24];
+    if (bench->common.json)
+        return;
+    (void)printf("epoch %" PRId64 ": %" PRId64 " batches in %s, %.1f batches/s, %s edges/s",
+                 epoch->epoch, stats->batches, seconds_text(epoch->seconds, took),
+                 per_second((double)stats->batches, epoch->seconds),
+                 cli_count_text(per_second((double)stats->edges, epoch->seconds), edges));
+    if (bench->has_rows)
+        (void)printf(", %s rows/s",
+                     cli_count_text(per_second((double)stats->nodes, epoch->seconds), rows));
+    if (stats->parts > stats->batches)
+        (void)printf(", %" PRId64 " parts", stats->parts);
+    if (stats->windows > 0) {
+        if (stats->lists_hot > 0 && !in_memory(plan, "topology"))
+            (void)printf("; lists %.1f %% cached", percent(stats->lists_hot, stats->lists));
+        if (stats->rows_hot > 0 && !in_memory(plan, "features"))
+            (void)printf("; rows %.1f %% cached", percent(stats->rows_hot, stats->rows));
+        (void)printf(
+            "; %s I/Os, %s read, waited %s",
+            cli_count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
+            plim_size_text(stats->list_bytes + stats->row_bytes, bytes),
+            seconds_text(stats->wait_seconds, waited));
     }
-    if (stats->edges + stats->nodes == 0)
-        return PLIM_OK;
-    bare->kind = "memcpy";
-    if (bench->what == BENCH_LOAD && info->num_features > 0) {
-        int64_t row = info->num_features * (info->feature_type == PLIM_F16 ? 2 : 4);
-        bare->file = "features.npy";
-        return plim_bench_copies(job, plim_plan_peak(plan), info->num_nodes * row,
-                                 at_most(stats->nodes, BARE_COPIES), row, bench->recipe.seed,
-                                 &bare->result);
+    if (epoch->hashed)
+        (void)printf("; hash %016" PRIx64, epoch->hash);
+    (void)printf("\n");
+    cli_flush();
+}
+
+static void add_count(json_t *object, const char *name, int64_t value)
+{
+    (void)json_object_set_new(object, name, json_integer(value));
+}
+
+static void add_real(json_t *object, const char *name, double value)
+{
+    (void)json_object_set_new(object, name, json_real(value));
+}
+
+static json_t *describe_epoch(const bench_epoch_t *epoch)
+{
+    const plim_load_stats_t *stats = &epoch->stats;
+    json_t *object = json_object();
+    const struct {
+        const char *name;
+        int64_t value;
+    } counts[] = {
+        {"epoch", epoch->epoch},
+        {"batches", stats->batches},
+        {"parts", stats->parts},
+        {"edges", stats->edges},
+        {"nodes", stats->nodes},
+        {"lists", stats->lists},
+        {"lists_hot", stats->lists_hot},
+        {"list_transfers", stats->list_transfers},
+        {"list_bytes", stats->list_bytes},
+        {"rows", stats->rows},
+        {"rows_hot", stats->rows_hot},
+        {"rows_lost", stats->rows_lost},
+        {"row_transfers", stats->row_transfers},
+        {"row_bytes", stats->row_bytes},
+        {"windows", stats->windows},
+        {"window_steps", stats->window_steps},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        add_count(object, counts[i].name, counts[i].value);
+    add_real(object, "seconds", epoch->seconds);
+    add_real(object, "batches_per_second", per_second((double)stats->batches, epoch->seconds));
+    add_real(object, "edges_per_second", per_second((double)stats->edges, epoch->seconds));
+    add_real(object, "rows_per_second", per_second((double)stats->nodes, epoch->seconds));
+    add_real(object, "wait_seconds", stats->wait_seconds);
+    add_real(object, "starved_seconds", stats->starved_seconds);
+    if (epoch->hashed) {
+        char text[17];
+        (void)snprintf(text, sizeof text, "%016" PRIx64, epoch->hash);
+        (void)json_object_set_new(object, "hash", json_string(text));
     }
-    int64_t entry = info->index_type == PLIM_I32 ? 4 : 8;
-    return plim_bench_copies(job, plim_plan_peak(plan), info->num_edges * entry,
-                             at_most(stats->edges, BARE_COPIES), entry, bench->recipe.seed,
-                             &bare->result);
+    return object;
 }
 
 static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
@@ -267,52 +389,17 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, stream, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
-            bench_say_epoch(bench, choices, &epoch);
+            say_epoch(bench, choices, &epoch);
             if (epochs != NULL)
-                (void)json_array_append_new(epochs, bench_json_epoch(&epoch));
+                (void)json_array_append_new(epochs, describe_epoch(&epoch));
         }
     }
     plim_stream_release(stream);
     plim_loader_release(loader);
-    if (status != PLIM_OK)
-        return status;
-    bench_bare_t bare = {0};
-    status = measure_bare(bench, job, dataset, plan, (int)cli_json_int(choices, "io_depth"), &epoch,
-                          &bare);
-    bench_say_bare(bench, &bare);
-    if (status == PLIM_OK && object != NULL && bare.kind != NULL)
-        (void)json_object_set_new(object, "bare", bench_json_bare(&bare));
     return status;
 }
 
-/* Calls of a batch each: as many as --batches says, else some seconds' worth. */
-enum { GATHER_ROWS = 1 << 20 };
-
-static plim_status_t run_gather(bench_t *bench, const plim_job_t *job,
-                                const plim_dataset_t *dataset, const plim_plan_t *plan,
-                                const json_t *choices, json_t *object)
-{
-    plim_bench_result_t gather;
-    bench_bare_t bare = {.kind = cli_json_is(choices, "features", "memory") ? "memcpy" : "reads",
-                         .file = "features.npy"};
-    int64_t calls = bench->batches;
-    if (calls == 0)
-        calls = GATHER_ROWS / bench->recipe.batch_size + 1;
-    if (bench->epochs == 0)
-        return PLIM_OK;
-    plim_status_t status = plim_bench_gather(job, dataset, plan, calls, &gather, &bare.result);
-    if (status != PLIM_OK)
-        return status;
-    bench_say_gather(bench, &gather);
-    bench_say_bare(bench, &bare);
-    if (object != NULL) {
-        (void)json_object_set_new(object, "gather", bench_json_gather(&gather));
-        (void)json_object_set_new(object, "bare", bench_json_bare(&bare));
-    }
-    return PLIM_OK;
-}
-
-/* What the dataset decides unless the user did. */
+/* Fills in what the options left open from the dataset. */
 static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
 {
     plim_recipe_t *recipe = &bench->recipe;
@@ -320,28 +407,24 @@ static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
         recipe->num_hops = 0;
     if (!bench->rows_given && info->num_features > 0)
         recipe->row_type = info->feature_type;
-    recipe->no_features = bench->what == BENCH_SAMPLE;
-    bench->has_rows = bench->what != BENCH_SAMPLE && info->num_features > 0;
+    recipe->no_features = strcmp(bench->what, "sample") == 0;
+    bench->has_rows = !recipe->no_features && info->num_features > 0;
 }
 
-/* With --json *object is what was found, the plan and finished epochs of a run that failed too. */
+/* With --json, *object holds the plan and the finished epochs, also of a run that failed. */
 static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_dataset_t *dataset,
                                json_t **object)
 {
     plim_plan_t *plan;
     settle_recipe(bench, plim_dataset_info(dataset));
-    plim_status_t status =
-        bench->what == BENCH_GATHER
-            ? plim_bench_gather_plan(job, dataset, &bench->recipe, &bench->params, &plan)
-            : plim_load_plan(job, dataset, &bench->recipe, &bench->params, &plan);
+    plim_status_t status = plim_load_plan(job, dataset, &bench->recipe, &bench->params, &plan);
     if (status != PLIM_OK)
         return status;
     json_t *choices = cli_json_plan(plan);
-    bench_say_plan(bench, choices);
+    say_plan(bench, choices);
     if (bench->common.json)
-        *object = json_pack("{s:s, s:O}", "what", bench_what_name(bench->what), "plan", choices);
-    status = bench->what == BENCH_GATHER ? run_gather(bench, job, dataset, plan, choices, *object)
-                                         : run_epochs(bench, job, dataset, plan, choices, *object);
+        *object = json_pack("{s:s, s:O}", "what", bench->what, "plan", choices);
+    status = run_epochs(bench, job, dataset, plan, choices, *object);
     json_decref(choices);
     plim_plan_release(plan);
     if (status == PLIM_OK)
@@ -362,22 +445,22 @@ static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
     return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
 }
 
-/* Whether there is something to draw for. False when there is not, already said. */
+/* Whether the split has seeds. False after an error message. */
 static bool check_split(const bench_t *bench, const plim_dataset_info_t *info)
 {
     static const char *const words[] = {"train", "valid", "test"};
     static const char *const names[] = {"training", "validation", "test"};
     const int64_t *counts = info->num_split;
     const int other = bench->split == PLIM_VALID ? PLIM_TEST : PLIM_VALID;
-    if (bench->what == BENCH_GATHER || (counts[bench->split] > 0 && counts[PLIM_TRAIN] > 0))
+    if (counts[bench->split] > 0 && counts[PLIM_TRAIN] > 0)
         return true;
     if (counts[PLIM_TRAIN] == 0)
         (void)cli_wrong_use(&bench->common,
-                            "%s: it has no training split, and bench needs one to plan by, "
-                            "whatever --split says; import it with one",
+                            "%s has no training split, which bench needs for its plan with any "
+                            "--split; import it with one",
                             bench->path);
     else
-        (void)cli_wrong_use(&bench->common, "%s: its %s split is empty; choose --split train%s%s",
+        (void)cli_wrong_use(&bench->common, "%s: the %s split is empty; choose --split train%s%s",
                             bench->path, names[bench->split], counts[other] > 0 ? " or " : "",
                             counts[other] > 0 ? words[other] : "");
     return false;
@@ -402,13 +485,11 @@ static int run(int argc, char **argv)
             return CLI_WRONG_USE;
     }
     if (argc - optind != 2)
-        return cli_wrong_use(&bench.common, "what to measure (sample, gather or load) and a "
-                                            "dataset directory are needed");
-    while (bench.what <= BENCH_LOAD && strcmp(argv[optind], bench_what_name(bench.what)) != 0)
-        bench.what++;
-    if (bench.what > BENCH_LOAD)
-        return cli_wrong_use(&bench.common, "sample, gather or load can be measured, not '%s'",
-                             argv[optind]);
+        return cli_wrong_use(&bench.common, "bench needs two words: sample or load, and a dataset "
+                                            "directory");
+    bench.what = argv[optind];
+    if (strcmp(bench.what, "sample") != 0 && strcmp(bench.what, "load") != 0)
+        return cli_wrong_use(&bench.common, "bench measures sample or load, not '%s'", bench.what);
     bench.path = argv[optind + 1];
     if (bench.stage && bench.params.scratch == NULL)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
@@ -436,38 +517,36 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_bench = {
     .name = "bench",
-    .summary = "how fast batches come, beside the bare machine",
+    .summary = "measure how fast batches are sampled or loaded",
     .help =
-        "usage: plimsoll bench sample|gather|load DIR [options]\n\n"
-        "Measures batches of the dataset DIR: sample draws neighbourhoods, load brings the rows\n"
-        "and labels too, gather takes rows of random nodes from the row source alone. First it\n"
-        "says what it will hold in memory; then a line an epoch; then what the bare disk or\n"
-        "memory does with as many transfers. The batches depend on the recipe alone, never on\n"
-        "memory, threads or engine.\n\n"
+        "usage: plimsoll bench sample|load DIR [options]\n\n"
+        "Measures batches of the dataset DIR: sample draws neighbourhoods, load also brings rows\n"
+        "and labels. Prints the memory plan, then one line an epoch. The batches depend on the\n"
+        "recipe alone, never on memory, threads or engine.\n\n"
         "The recipe:\n"
-        "  --batch N        seeds a batch (also --batch_size); default 1024\n"
+        "  --batch N        seeds in a batch (also --batch_size); default 1024\n"
         "  --fanout A,B,..  neighbours drawn at each hop, -1: all (also --num_neighbors);\n"
         "                   default 10,10; none in a dataset of many graphs\n"
         "  --replace        draw with replacement\n"
         "  --form FORM      native, or pyg: each node draws once, as in PyTorch Geometric\n"
-        "  --seed S         of all draws; default 0\n"
+        "  --seed S         seed of all random draws; default 0\n"
         "  --rows TYPE      rows as f16 or f32; default: as stored\n"
         "  --ids BITS       ids of 32 (default) or 64 bits\n\n"
         "How much:\n"
         "  --split NAME     train (default), valid or test\n"
         "  --epoch E        the first epoch; default 0\n"
         "  --step S         the first step of the first epoch; default 0\n"
-        "  --epochs N       how many; default 2; 0: only the plan\n"
-        "  --batches N      at most so many an epoch, or calls of gather\n"
-        "  --hash           the hash of each epoch's batches\n\n"
-        "Choices that the plan makes otherwise:\n"
+        "  --epochs N       number of epochs; default 2; 0 = only plan\n"
+        "  --batches N      at most N batches an epoch\n"
+        "  --hash           print a hash of each epoch's batches\n\n"
+        "The planner chooses these unless they are given:\n"
         "  --slots N        batches in flight\n"
-        "  --window N       at most so many steps are sampled as a whole\n"
+        "  --window N       sample at most N steps as one window\n"
         "  --topology WHERE neighbour lists in memory or on disk\n"
         "  --features WHERE rows in memory or on disk\n"
-        "  --hot-lists SIZE lists kept in memory when they lie on disk; none: no such\n"
-        "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
-        "  --scratch DIR    a local disk, where the kept rows wait for the next start\n"
-        "  --stage          copy the whole dataset to --scratch first, and read it there\n",
+        "  --hot-lists SIZE size of the cache for lists on disk, or none\n"
+        "  --hot-rows SIZE  size of the cache for rows on disk, or none\n"
+        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
+        "  --stage          copy the dataset to --scratch first and read it there\n",
     .run = run,
 };

@@ -120,7 +120,7 @@ _plimsoll() {
         mapfile -t COMPREPLY < <(compgen -d -- "$current"; compgen -W 'papers100M products arxiv reddit free' -- "$current")
         compopt -o filenames
     elif [[ $verb == bench ]] && ((COMP_CWORD == 2)); then
-        mapfile -t COMPREPLY < <(compgen -W 'sample gather load' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'sample load' -- "$current")
     elif [[ $verb == import ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames

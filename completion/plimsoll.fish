@@ -52,8 +52,8 @@ complete -c plimsoll -n "$has generate" -l classes -x -d 'number of classes'
 complete -c plimsoll -n "$has generate" -l dtype -x -a 'f16 f32' -d 'type of the features'
 complete -c plimsoll -n "$has generate" -l tmp -x -a '(__fish_complete_directories)' -d 'where temporary files go'
 
-# bench sample|gather|load DIR
-complete -c plimsoll -n "$has bench" -a 'sample gather load (__fish_complete_directories)'
+# bench sample|load DIR
+complete -c plimsoll -n "$has bench" -a 'sample load (__fish_complete_directories)'
 complete -c plimsoll -n "$has bench" -l batch -x -d 'seeds a batch'
 complete -c plimsoll -n "$has bench" -l fanout -x -d 'neighbours drawn at each hop'
 complete -c plimsoll -n "$has bench" -l replace -d 'draw with replacement'

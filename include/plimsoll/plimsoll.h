@@ -2,7 +2,6 @@
 #ifndef PLIMSOLL_PLIMSOLL_H
 #define PLIMSOLL_PLIMSOLL_H
 
-#include <plimsoll/bench.h>
 #include <plimsoll/dataset.h>
 #include <plimsoll/ingest.h>
 #include <plimsoll/job.h>

@@ -61,7 +61,6 @@ def test_fields_of_load(data):
         assert epoch['edges'] > 0 and epoch['nodes'] >= 2414 and epoch['list_bytes'] + epoch['row_bytes'] > 0
         assert epoch['batches_per_second'] == pytest.approx(epoch['batches'] / epoch['seconds'])
     assert report['create_seconds'] > 0
-    assert report['bare']['kind'] == 'reads' and report['bare']['transfers_per_second'] > 0
     assert report['peak_bytes'] <= report['plan']['total_bytes'] and report['reserved_peak_bytes'] <= report['line_bytes']
 
 
@@ -70,29 +69,6 @@ def test_sample_draws_the_same_without_rows(data):
     assert 'rows' not in {account['name'] for account in sample['plan']['accounts']}
     for one, other in zip(sample['epochs'], load['epochs']):
         assert (one['batches'], one['edges']) == (other['batches'], other['edges'])
-    assert sample['bare']['kind'] == load['bare']['kind'] == 'memcpy'
-
-
-@pytest.mark.parametrize('where', ['memory', 'disk'])
-def test_gather(data, where):
-    report = said('gather', data, '--batch', 500, '--batches', 20, '--features', where)
-    assert report['gather']['rows'] == 500 * 20 and report['gather']['rows_per_second'] > 0
-    assert (report['gather']['transfers'] > 0) == (where == 'disk') == (report['bare']['transfers'] > 0)
-    assert report['bare']['seconds'] > 0
-
-
-def test_bare_reads_fetch_every_row_whole(tmp_path):
-    """Rows of 200 bytes often lie on two of the disk's blocks; all rows are asked for, once, in one call."""
-    path = tmp_path / 'graph'
-    subprocess.run([PLIMSOLL, 'generate', 'free', path, '--nodes', '5000', '--edges', '20000', '--features', '50', '--classes', '3',
-                    '--quiet'], check=True)
-    row = (os.path.getsize(path / 'features.npy') - 4096) // 5000
-    bare = said('gather', path, '--batch', 5000, '--batches', 1, '--features', 'disk', '--threads', 1)['bare']
-    wanted = {}
-    for unit in (1, 512, 1024, 2048, 4096):
-        spans = {(at // unit, (at + row - 1) // unit) for at in range(4096, 4096 + 5000 * row, row)}
-        wanted[len(spans)] = sum(last - first + 1 for first, last in spans) * unit
-    assert row in (100, 200) and wanted.get(bare['transfers']) == bare['bytes_read']
 
 
 def test_one_hash_for_one_recipe(data):
@@ -127,7 +103,7 @@ def test_splits_and_forms(data):
 
 
 def test_too_little_memory_is_refused_with_what_would_do(data):
-    done = run('load', data, *RECIPE, '--memory', '20M', '--json')
+    done = run('load', data, *RECIPE, '--memory', '40M', '--json')
     assert done.returncode == 3
     error = json.loads(done.stdout)
     assert error['exit_code'] == 3 and '--memory' in error['error'], error
@@ -156,11 +132,11 @@ def test_recipes_that_the_dataset_cannot_serve(data):
 def test_words_for_people(data):
     done = run('load', data, *RECIPE, '--hash')
     assert done.returncode == 0
-    assert 'planned, at most' in done.stdout and 'would do' in done.stdout
-    assert done.stdout.count('batches/s') == 2 and 'hash' in done.stdout and 'bare' in done.stdout
+    assert 'total' in done.stdout and 'minimum' in done.stdout
+    assert done.stdout.count('batches/s') == 2 and 'hash' in done.stdout
     quiet = run('load', data, *RECIPE, '--quiet')
-    assert quiet.stderr == '' and quiet.stdout.count('batches/s') == 2 and 'planned, at most' in quiet.stdout
-    assert ' hot' not in run('load', data, *RECIPE, '--features', 'disk', '--hot-rows', 'none').stdout
+    assert quiet.stderr == '' and quiet.stdout.count('batches/s') == 2 and 'total' in quiet.stdout
+    assert ' cached' not in run('load', data, *RECIPE, '--features', 'disk', '--hot-rows', 'none').stdout
 
 
 def test_words_without_rows(tmp_path):
@@ -182,7 +158,7 @@ def test_an_empty_split_is_named(tmp_path):
     (arrays / 'train.npy').unlink()
     subprocess.run([PLIMSOLL, 'import', arrays, tmp_path / 'one', '--quiet'], check=True)
     done = run('load', tmp_path / 'both', *RECIPE, '--split', 'valid')
-    assert done.returncode == 2 and 'its validation split is empty; choose --split train or test' in done.stderr
+    assert done.returncode == 2 and '--split train or test' in done.stderr
     assert run('load', tmp_path / 'both', *RECIPE, '--split', 'test').returncode == 0
     done = run('load', tmp_path / 'one', *RECIPE, '--split', 'test')
     assert done.returncode == 2 and 'no training split' in done.stderr

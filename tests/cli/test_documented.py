@@ -88,7 +88,7 @@ def test_bash_offers_verbs_and_values():
     assert complete('limit', '--io', '=', 'u') == {'uring'}
     assert complete('import', '--self-loops', 'a') == {'add'}
     assert 'papers100M' in complete('generate', 'p')
-    assert complete('bench', '') == {'sample', 'gather', 'load'}
+    assert complete('bench', '') == {'sample', 'load'}
     assert complete('bench', 'load', '--features', '') == {'memory', 'disk'}
 
 
