@@ -99,7 +99,7 @@ int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_byte
 size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params)
 {
     if (params->all)
-        return plim__sweep_minimum(job, PIECE, false);
+        return plim__sweep_minimum(job, PIECE);
     const size_t filling = (size_t)(fill_threads(job, params->num_fillers) - 1) * PLIM__STACK_BYTES;
     const size_t loading = params->scratch != NULL ? plim__bulk_estimate(job) : 0;
     return filling > loading ? filling : loading;

@@ -290,13 +290,14 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
     plim__exact_store_t output = {.file = {.fd = -1}};
     taking_t taking = {take, context, exact->layers[exact->num_layers - 1].out};
     plim__exact_sink_t sink = {.output = hand_over, .context = &taking};
-    exact->stored = nodes != NULL && !ascending(nodes, count);
+    const bool stored = nodes != NULL && !ascending(nodes, count);
+    exact->stored = stored;
     PLIM_TRY(plim__exact_sets_make(exact, nodes, count));
     PLIM_TRY(plim__exact_plan_layers(exact));
-    if (exact->stored)
+    if (stored)
         sink.store = &output;
     plim_status_t status = run_layers(exact, &sink, &output);
-    if (status == PLIM_OK && exact->stored) {
+    if (status == PLIM_OK && stored) {
         const plim__exact_source_t source = source_of_store(exact, &output, exact->num_layers - 1);
         status = take_in_order(exact, &source, nodes, count, take, context);
     }

@@ -307,9 +307,8 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     plim_job_t own = *job;
     own.threads = plim__job_threads(job);
     PLIM_TRY(check_options(&known));
-    PLIM_TRY(plim__arena_create(job->ledger, "import",
-                                plim__arena_piece(1, sizeof(plim__import_t), PLIM__LINE), &arena));
-    plim__import_t *import = plim__arena_carve(&arena, 1, sizeof *import, PLIM__LINE);
+    PLIM_TRY(plim__arena_create(job->ledger, "import", sizeof(plim__import_t), &arena));
+    plim__import_t *import = (void *)arena.base;
     import->job = &own;
     import->options = &known;
     import->path = plim__half_best();

@@ -165,8 +165,7 @@ int64_t plim__import_csc_spill(const plim__import_t *import, int64_t num_nodes, 
 
 static size_t blocks_bytes(const plim__import_t *import)
 {
-    return plim__arena_piece((size_t)import->job->threads * 2 * (size_t)import->block,
-                             sizeof(int64_t), PLIM__PAGE);
+    return (size_t)import->job->threads * 2 * (size_t)import->block * sizeof(int64_t);
 }
 
 static size_t stacks_bytes(const plim__import_t *import)

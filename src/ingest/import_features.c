@@ -70,10 +70,9 @@ static plim_status_t begin(plim__import_t *import, feature_sink_t *sink, int64_t
     (void)snprintf(import->features_from, sizeof import->features_from, "%s", sink->name);
     PLIM_TRY(plim__import_begin(import));
     if (import->options->normalise_features) {
-        PLIM_TRY(plim__arena_create(
-            import->job->ledger, "import blocks",
-            plim__arena_piece((size_t)sink->columns, sizeof(float), PLIM__LINE), &import->row));
-        sink->row = plim__arena_carve(&import->row, (size_t)sink->columns, sizeof(float), 1);
+        PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
+                                    (size_t)sink->columns * sizeof(float), &import->row));
+        sink->row = (void *)import->row.base;
     }
     return plim__column_open(import->writer, "features", sink->to_type, 2, shape, bytes,
                              import->buffer, &sink->column);
@@ -206,6 +205,31 @@ static plim_status_t check_shape(const plim__npy_t *npy, const char *name)
                       npy->num_dims);
 }
 
+/* Buffers for transposing columns to rows. */
+typedef struct transpose {
+    plim__arena_t arena;
+    size_t size; /* of a value */
+    size_t num_from, num_to, num_reads;
+    char *from;          /* (num_from) values as they come: column by column */
+    char *to;            /* (num_to) values row by row */
+    plim__read_t *reads; /* (num_reads) */
+} transpose_t;
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    transpose_t *transpose = object;
+    transpose->from = plim__arena_carve(arena, transpose->num_from, transpose->size, PLIM__PAGE);
+    transpose->to = plim__arena_carve(arena, transpose->num_to, transpose->size, PLIM__PAGE);
+    transpose->reads = plim__arena_carve(arena, transpose->num_reads, sizeof(plim__read_t), 1);
+}
+
+static plim_status_t transpose_create(const plim__import_t *import, transpose_t draft,
+                                      transpose_t **transpose_out)
+{
+    return plim__object_create(import->job->ledger, "import transpose", lay_out, &draft,
+                               sizeof draft, &draft.arena, transpose_out);
+}
+
 /*
  * Transposes the whole array in memory and writes it. plim__import_features_slabs reads files that
  * are too large for that.
@@ -220,31 +244,26 @@ static plim_status_t features_fortran(plim__import_t *import, plim__stream_t *st
                            .columns = columns,
                            .from_type = npy->type,
                            .to_type = stored_type(import, npy->type)};
-    plim__arena_t arena;
+    transpose_t *transpose;
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", rows, stream->name));
     PLIM_TRY(begin(import, &sink, rows));
-    size_t column_bytes = plim__arena_piece((size_t)rows, size, PLIM__LINE);
-    size_t all_bytes = plim__arena_piece((size_t)npy->count, size, PLIM__LINE);
-    size_t whole;
-    if (!plim__add_size(column_bytes, all_bytes, &whole))
-        whole = SIZE_MAX;
-    plim_status_t status =
-        plim__arena_create(import->job->ledger, "import transpose", whole, &arena);
+    plim_status_t status = transpose_create(
+        import, (transpose_t){.size = size, .num_from = (size_t)rows, .num_to = (size_t)npy->count},
+        &transpose);
     if (status != PLIM_OK)
         return plim__fail_prefix(status,
                                  "%s is in Fortran order inside an archive; save it in C order "
                                  "(numpy.ascontiguousarray), or unpack the archive",
                                  stream->name);
-    char *column = plim__arena_carve(&arena, (size_t)rows, size, PLIM__LINE);
-    char *all = plim__arena_carve(&arena, (size_t)npy->count, size, PLIM__LINE);
     for (int64_t c = 0; c < columns && status == PLIM_OK; c++) {
-        status = plim__stream_read_all(stream, column, (size_t)rows * size);
+        status = plim__stream_read_all(stream, transpose->from, (size_t)rows * size);
         for (int64_t r = 0; r < rows && status == PLIM_OK; r++)
-            memcpy(all + (size_t)(r * columns + c) * size, column + (size_t)r * size, size);
+            memcpy(transpose->to + (size_t)(r * columns + c) * size,
+                   transpose->from + (size_t)r * size, size);
     }
     if (status == PLIM_OK)
-        status = put(&sink, all, npy->count);
-    plim__arena_destroy(&arena);
+        status = put(&sink, transpose->to, npy->count);
+    plim__arena_destroy(&transpose->arena);
     PLIM_TRY(status);
     PLIM_TRY(plim__stream_end(stream));
     return finish(&sink);
@@ -274,39 +293,35 @@ plim_status_t plim__import_features_npy(plim__import_t *import, plim__stream_t *
 /* Reads the parts of all columns for one slab, transposes and writes them. */
 static plim_status_t copy_slab(feature_sink_t *sink, plim__reader_t *reader,
                                const plim__file_t *file, const plim__npy_t *npy, int64_t first,
-                               int64_t rows, plim__read_t *reads, char *by_column, char *by_row)
+                               int64_t rows, transpose_t *transpose)
 {
-    size_t size = plim__dtype_size(npy->type);
+    size_t size = transpose->size;
     int64_t columns = sink->columns;
     for (int64_t c = 0; c < columns; c++)
-        reads[c] =
+        transpose->reads[c] =
             (plim__read_t){.offset = npy->header_size + (c * npy->shape[0] + first) * (int64_t)size,
                            .size = (size_t)rows * size,
-                           .to = by_column + (size_t)(c * rows) * size};
-    PLIM_TRY(plim__reader_read(reader, file, reads, columns));
+                           .to = transpose->from + (size_t)(c * rows) * size};
+    PLIM_TRY(plim__reader_read(reader, file, transpose->reads, columns));
     for (int64_t c = 0; c < columns; c++)
         for (int64_t r = 0; r < rows; r++)
-            memcpy(by_row + (size_t)(r * columns + c) * size,
-                   by_column + (size_t)(c * rows + r) * size, size);
-    return put(sink, by_row, rows * columns);
+            memcpy(transpose->to + (size_t)(r * columns + c) * size,
+                   transpose->from + (size_t)(c * rows + r) * size, size);
+    return put(sink, transpose->to, rows * columns);
 }
 
 static plim_status_t copy_slabs(feature_sink_t *sink, const char *path, const plim__npy_t *npy,
                                 int64_t slab, plim__reader_t *reader)
 {
-    size_t size = plim__dtype_size(npy->type);
-    plim__arena_t arena;
+    transpose_t *transpose;
     plim__file_t file;
     size_t values = (size_t)(slab * sink->columns);
-    PLIM_TRY(plim__arena_create(
-        sink->import->job->ledger, "import transpose",
-        2 * plim__arena_piece(values, size, PLIM__PAGE) +
-            plim__arena_piece((size_t)sink->columns, sizeof(plim__read_t), PLIM__LINE),
-        &arena));
-    char *by_column = plim__arena_carve(&arena, values, size, PLIM__PAGE);
-    char *by_row = plim__arena_carve(&arena, values, size, PLIM__PAGE);
-    plim__read_t *reads =
-        plim__arena_carve(&arena, (size_t)sink->columns, sizeof *reads, PLIM__LINE);
+    PLIM_TRY(transpose_create(sink->import,
+                              (transpose_t){.size = plim__dtype_size(npy->type),
+                                            .num_from = values,
+                                            .num_to = values,
+                                            .num_reads = (size_t)sink->columns},
+                              &transpose));
     plim_status_t status = plim__file_open(path, PLIM__FILE_READ, true, &file);
     if (status != PLIM_OK)
         goto destroy_arena;
@@ -314,12 +329,12 @@ static plim_status_t copy_slabs(feature_sink_t *sink, const char *path, const pl
         int64_t rows = plim__min_i64(slab, npy->shape[0] - first);
         status = plim__job_check(sink->import->job);
         if (status == PLIM_OK)
-            status = copy_slab(sink, reader, &file, npy, first, rows, reads, by_column, by_row);
+            status = copy_slab(sink, reader, &file, npy, first, rows, transpose);
         plim__progress(sink->import->job, "reading features", "rows", first + rows, npy->shape[0]);
     }
     plim__file_close(&file);
 destroy_arena:
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&transpose->arena);
     return status;
 }
 
@@ -385,10 +400,8 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
     PLIM_TRY(begin(import, &sink, -1));
     int64_t rows = plim__max_i64(1, (int64_t)(import->buffer / 4) / (4 * line.columns));
     PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
-                                plim__arena_piece((size_t)(rows * line.columns), 4, PLIM__PAGE),
-                                &arena));
-    float *values = plim__arena_carve(&arena, (size_t)(rows * line.columns), 4, PLIM__PAGE);
-    plim_status_t status = copy_lines(&sink, text, values, rows);
+                                (size_t)(rows * line.columns) * sizeof(float), &arena));
+    plim_status_t status = copy_lines(&sink, text, (void *)arena.base, rows);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? finish(&sink) : status;
 }

@@ -264,12 +264,12 @@ static plim_status_t read_labels(plim__import_t *import, const layout_t *layout)
     int64_t room = plim__ledger_available(import->job->ledger) / 2 / 8;
     int64_t capacity = plim__min_i64(plim__max_i64(room, 1024), import->nodes.value);
     PLIM_TRY(plim__arena_create(import->job->ledger, "import labels",
-                                plim__arena_piece((size_t)capacity, 8, PLIM__PAGE), &arena));
+                                (size_t)capacity * sizeof(double), &arena));
     set_labels_t labels = {
         .source = {.read = labels_read, .name = layout->name, .row_name = "node", .columns = 1},
         .import = import,
         .layout = layout,
-        .slab = plim__arena_carve(&arena, (size_t)capacity, 8, PLIM__PAGE),
+        .slab = (void *)arena.base,
         .capacity = capacity};
     plim_status_t status = plim__import_labels(import, &labels.source);
     plim__arena_destroy(&arena);
@@ -316,10 +316,8 @@ static plim_status_t run_layout(plim__import_t *import, layout_t *layout)
 static plim_status_t run(plim__import_t *import)
 {
     plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import yaml",
-                                plim__arena_piece(1, sizeof(layout_t), PLIM__LINE), &arena));
-    layout_t *layout = plim__arena_carve(&arena, 1, sizeof *layout, PLIM__LINE);
-    plim_status_t status = run_layout(import, layout);
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import yaml", sizeof(layout_t), &arena));
+    plim_status_t status = run_layout(import, (void *)arena.base);
     plim__arena_destroy(&arena);
     return status;
 }

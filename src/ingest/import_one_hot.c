@@ -124,9 +124,8 @@ plim_status_t plim__import_features_one_hot(plim__import_t *import, const char *
             "columns",
             path, COLUMNS_MAX);
     PLIM_TRY(plim__import_agree(&import->nodes, "nodes", npy.shape[0], path));
-    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks",
-                                plim__arena_piece(1, sizeof(one_hot_t), PLIM__LINE), &arena));
-    one_hot_t *hot = plim__arena_carve(&arena, 1, sizeof *hot, PLIM__LINE);
+    PLIM_TRY(plim__arena_create(import->job->ledger, "import blocks", sizeof(one_hot_t), &arena));
+    one_hot_t *hot = (void *)arena.base;
     hot->import = import;
     hot->path = path;
     hot->columns = columns;

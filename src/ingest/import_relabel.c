@@ -253,31 +253,30 @@ static plim_status_t relabel_run(relabel_t *relabel)
     return plim__import_agree(&import->nodes, "nodes", table->count, "the number of distinct ids");
 }
 
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    relabel_t *relabel = object;
+    relabel->names = plim__arena_carve(arena, (size_t)relabel->capacity, sizeof(int64_t), 1);
+    relabel->spare = plim__arena_carve(arena, (size_t)relabel->capacity, sizeof(int64_t), 1);
+}
+
 plim_status_t plim__import_relabel(plim__import_t *import)
 {
-    plim__arena_t arena;
+    relabel_t draft = {.import = import}, *relabel;
     int64_t ends = import->sources.count + import->destinations.count;
-    int64_t fixed = (int64_t)(sizeof(relabel_t) + 2 * PLIM__PAGE +
+    int64_t fixed = (int64_t)(plim__object_bytes(lay_out, &draft, sizeof draft) + PLIM__PAGE +
                               (RUNS + 1) * plim__spool_estimate(RUN_BUFFER) +
-                              2 * plim__spool_estimate(import->buffer) + 2 * PLIM__PAGE) +
-                    ((int64_t)6 * (int64_t)import->buffer);
+                              2 * plim__spool_estimate(import->buffer) + 6 * import->buffer);
     int64_t room = plim__ledger_available(import->job->ledger) - fixed;
-    int64_t capacity = plim__min_i64(room / 16, ends + 2);
-    if (capacity < plim__min_i64(NAMES_MIN, ends + 2))
+    draft.capacity = plim__min_i64(room / 16, ends + 2);
+    if (draft.capacity < plim__min_i64(NAMES_MIN, ends + 2))
         return plim__ledger_refuse(import->job->ledger, import->options->source, "--relabel",
                                    (size_t)(fixed + 16 * NAMES_MIN));
-    PLIM_TRY(plim__arena_create(import->job->ledger, "relabel",
-                                plim__arena_piece(1, sizeof(relabel_t), PLIM__LINE) +
-                                    2 * plim__arena_piece((size_t)capacity, 8, PLIM__PAGE),
-                                &arena));
-    relabel_t *relabel = plim__arena_carve(&arena, 1, sizeof *relabel, PLIM__LINE);
-    relabel->names = plim__arena_carve(&arena, (size_t)capacity, 8, PLIM__PAGE);
-    relabel->spare = plim__arena_carve(&arena, (size_t)capacity, 8, PLIM__PAGE);
-    relabel->capacity = capacity;
-    relabel->import = import;
+    PLIM_TRY(plim__object_create(import->job->ledger, "relabel", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &relabel));
     plim_status_t status = relabel_run(relabel);
     for (int i = 0; i <= RUNS; i++)
         plim__id_spool_destroy(&relabel->runs[i]);
-    plim__arena_destroy(&arena);
+    plim__arena_destroy(&relabel->arena);
     return status;
 }

@@ -137,7 +137,7 @@ size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const counts_t counts = counts_of(info);
     plim__reader_params_t params = reader_params(info);
-    const size_t check = plim__sweep_minimum(job, CHECK_PIECE, false);
+    const size_t check = plim__sweep_minimum(job, CHECK_PIECE);
     size_t labels = plim__reader_estimate(job->io_engine, &params);
     labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
     const size_t sizes[] = {plim__round_up(stays_estimate(info, &counts), PLIM__PAGE),

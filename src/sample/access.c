@@ -16,33 +16,64 @@ static const struct {
 } shapes[] = {{16, (size_t)256 << 10}, {8, (size_t)128 << 10}, {4, (size_t)64 << 10}};
 #define SHAPES ((int)(sizeof shapes / sizeof shapes[0]))
 
+/* Carves the two sets. */
+static plim__access_t carve_sets(plim__arena_t *arena, int64_t num_nodes)
+{
+    const size_t bytes = plim__node_set_bytes(num_nodes);
+    return (plim__access_t){
+        .lists = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes),
+        .rows = plim__node_set_make(plim__arena_carve(arena, 1, bytes, 1), num_nodes)};
+}
+
 size_t plim__access_estimate(int64_t num_nodes)
 {
-    return plim__round_up(2 * plim__arena_piece(1, plim__node_set_bytes(num_nodes), PLIM__LINE),
-                          PLIM__PAGE);
+    plim__arena_t arena = plim__arena_counting();
+    (void)carve_sets(&arena, num_nodes);
+    return plim__round_up(arena.used, PLIM__PAGE);
 }
 
-static size_t worker_bytes(int depth, size_t block)
+static plim__access_worker_t carve_worker(plim__arena_t *arena, const plim__access_layout_t *layout)
 {
-    size_t parts = block / PLIM__ACCESS_PART_EACH;
-    size_t slot = plim__arena_piece(1, block, PLIM__PAGE) +
-                  plim__arena_piece(parts, sizeof(plim__access_part_t), 1);
-    return plim__arena_piece((size_t)depth, sizeof(plim__access_slot_t), 1) + (size_t)depth * slot +
-           2 * plim__arena_piece(PLIM__ACCESS_CHUNK, sizeof(uint16_t), PLIM__PAGE) +
-           plim__arena_piece(PLIM__ACCESS_CHUNK, 1, 1) +
-           2 * plim__arena_piece(PLIM__ACCESS_BINS, sizeof(uint64_t), 1) + PLIM__STACK_BYTES;
+    const size_t depth = (size_t)layout->depth;
+    plim__access_worker_t worker = {0};
+    worker.slots = plim__arena_carve(arena, depth, sizeof(plim__access_slot_t), 1);
+    worker.blocks = plim__arena_carve(arena, depth, layout->block, PLIM__PAGE);
+    worker.parts = plim__arena_carve(arena, depth * (layout->block / PLIM__ACCESS_PART_EACH),
+                                     sizeof(plim__access_part_t), 1);
+    worker.codes = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), 1);
+    worker.codes_after = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), 1);
+    worker.at_cut = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, 1, 1);
+    worker.list_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
+    worker.row_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
+    (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* counts the thread's stack */
+    return worker;
 }
 
-/* All but counters and codes. */
-static size_t fixed_bytes(int workers, int depth, size_t block)
+/* Sizes follow from work->layout. */
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    return plim__arena_piece(1, sizeof(plim__access_work_t), 1) +
-           plim__arena_piece((size_t)workers, sizeof(plim__access_worker_t), 1) +
-           plim__arena_piece(PLIM__HAZARD_CODES, sizeof(float), 1) +
-           (size_t)workers * worker_bytes(depth, block);
+    plim__access_work_t *work = object;
+    const plim__access_layout_t *layout = &work->layout;
+    work->chances = plim__arena_carve(arena, PLIM__HAZARD_CODES, sizeof(float), 1);
+    work->workers =
+        plim__arena_carve(arena, (size_t)layout->workers, sizeof(plim__access_worker_t), 1);
+    for (int i = 0; i < layout->workers; i++) {
+        const plim__access_worker_t worker = carve_worker(arena, layout);
+        if (work->workers != NULL)
+            work->workers[i] = worker;
+    }
+    work->counters =
+        plim__arena_carve(arena, (size_t)layout->capacity, sizeof(uint32_t), PLIM__PAGE);
+    if (!layout->in_file)
+        work->codes =
+            plim__arena_carve(arena, (size_t)layout->capacity, sizeof(uint16_t), PLIM__PAGE);
 }
 
-#define MARGIN (2 * PLIM__PAGE) /* counters and codes begin on a page's boundary */
+static size_t layout_bytes(const plim__access_layout_t *layout)
+{
+    plim__access_work_t draft = {.layout = *layout};
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
+}
 
 static int64_t capacity_minimum(int64_t num_nodes)
 {
@@ -52,11 +83,13 @@ static int64_t capacity_minimum(int64_t num_nodes)
 
 size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes)
 {
-    int depth = shapes[SHAPES - 1].depth;
-    return plim__round_up(fixed_bytes(1, depth, shapes[SHAPES - 1].block) +
-                              (size_t)capacity_minimum(num_nodes) * sizeof(uint32_t) + MARGIN,
-                          PLIM__PAGE) +
-           plim__engine_estimate(job->io_engine, depth);
+    const int depth = shapes[SHAPES - 1].depth;
+    const plim__access_layout_t layout = {.workers = 1,
+                                          .depth = depth,
+                                          .block = shapes[SHAPES - 1].block,
+                                          .capacity = capacity_minimum(num_nodes),
+                                          .in_file = true};
+    return layout_bytes(&layout) + plim__engine_estimate(job->io_engine, depth);
 }
 
 int64_t plim__access_file_bytes(int64_t num_nodes)
@@ -64,8 +97,9 @@ int64_t plim__access_file_bytes(int64_t num_nodes)
     return 2 * plim__access_chunks(num_nodes) * PLIM__ACCESS_CHUNK * (int64_t)sizeof(uint16_t);
 }
 
-static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t work_bytes,
-                             plim__access_layout_t *layout_out)
+/* Chooses how `work_bytes` are divided. */
+static plim_status_t choose_layout(const plim_job_t *job, int64_t num_nodes, size_t work_bytes,
+                                   plim__access_layout_t *layout_out)
 {
     plim__access_layout_t layout = {0};
     int most = plim__job_threads(job);
@@ -79,21 +113,19 @@ static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t wo
     for (int i = 0; i < SHAPES && fit < most; i++) {
         layout.depth = shapes[i].depth;
         layout.block = shapes[i].block;
+        plim__arena_t counted = plim__arena_counting();
+        (void)carve_worker(&counted, &layout);
         engine = plim__engine_estimate(job->io_engine, layout.depth);
-        fit = (int64_t)(work_bytes / 4 / (worker_bytes(layout.depth, layout.block) + engine));
+        fit = (int64_t)(work_bytes / 4 / (counted.used + engine));
     }
     layout.workers = (int)plim__max_i64(1, plim__min_i64(fit, most));
-    size_t fixed = fixed_bytes(layout.workers, layout.depth, layout.block) + MARGIN;
-    size_t engines = (size_t)layout.workers * engine;
     int64_t all = plim__access_chunks(num_nodes) * PLIM__ACCESS_CHUNK;
-    size_t room = (work_bytes - fixed - engines) / PLIM__PAGE * PLIM__PAGE;
+    size_t room = work_bytes - layout_bytes(&layout) - (size_t)layout.workers * engine;
     layout.in_file = room / 6 < (size_t)all;
     layout.capacity = all;
     if (layout.in_file)
         layout.capacity = plim__min_i64(all, (int64_t)(room / sizeof(uint32_t)) /
                                                  PLIM__ACCESS_CHUNK * PLIM__ACCESS_CHUNK);
-    layout.bytes = fixed + (size_t)layout.capacity * sizeof(uint32_t) +
-                   (layout.in_file ? 0 : (size_t)all * sizeof(uint16_t));
     *layout_out = layout;
     return PLIM_OK;
 }
@@ -101,25 +133,7 @@ static plim_status_t lay_out(const plim_job_t *job, int64_t num_nodes, size_t wo
 bool plim__access_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes)
 {
     plim__access_layout_t layout;
-    return lay_out(job, num_nodes, work_bytes, &layout) == PLIM_OK && layout.in_file;
-}
-
-static void carve_worker(plim__access_work_t *work, plim__arena_t *arena,
-                         plim__access_worker_t *worker)
-{
-    const plim__access_layout_t *layout = &work->layout;
-    worker->slots = plim__arena_carve(arena, (size_t)layout->depth, sizeof(plim__access_slot_t), 1);
-    for (int i = 0; i < layout->depth; i++) {
-        worker->slots[i].block = plim__arena_carve(arena, 1, layout->block, PLIM__PAGE);
-        worker->slots[i].parts = plim__arena_carve(arena, layout->block / PLIM__ACCESS_PART_EACH,
-                                                   sizeof(plim__access_part_t), 1);
-    }
-    worker->codes = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), PLIM__PAGE);
-    worker->codes_after =
-        plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), PLIM__PAGE);
-    worker->at_cut = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, 1, 1);
-    worker->list_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
-    worker->row_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
+    return choose_layout(job, num_nodes, work_bytes, &layout) == PLIM_OK && layout.in_file;
 }
 
 static plim_status_t work_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -128,35 +142,31 @@ static plim_status_t work_create(const plim_job_t *job, const plim_dataset_t *da
                                  plim__access_work_t **work_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__access_layout_t layout;
-    plim__arena_t arena;
-    PLIM_TRY(lay_out(job, info->num_nodes, params->work_bytes, &layout));
-    PLIM_TRY(plim__arena_create(job->ledger, "worth", layout.bytes, &arena));
-    plim__access_work_t *work = plim__arena_carve(&arena, 1, sizeof *work, 1);
-    work->job = job;
-    work->offsets = offsets;
-    work->params = params;
-    work->layout = layout;
-    work->num_nodes = info->num_nodes;
-    work->num_edges = info->num_edges;
-    work->entry_bytes = plim__index_bytes(info->index_type);
-    work->indices.fd = work->file.fd = -1;
+    plim__access_work_t draft = {.job = job,
+                                 .offsets = offsets,
+                                 .params = params,
+                                 .num_nodes = info->num_nodes,
+                                 .num_edges = info->num_edges,
+                                 .entry_bytes = plim__index_bytes(info->index_type),
+                                 .indices.fd = -1,
+                                 .file.fd = -1};
+    plim__access_work_t *work;
     for (int i = 0; i < params->num_hops; i++)
         if (params->fanout[i] != 0)
-            work->fanout[work->num_hops++] = params->fanout[i];
-    work->chances = plim__arena_carve(&arena, PLIM__HAZARD_CODES, sizeof(float), 1);
+            draft.fanout[draft.num_hops++] = params->fanout[i];
+    PLIM_TRY(choose_layout(job, info->num_nodes, params->work_bytes, &draft.layout));
+    PLIM_TRY(plim__object_create(job->ledger, "access probabilities", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &work));
+    for (int i = 0; i < work->layout.workers; i++) {
+        const plim__access_worker_t *worker = &work->workers[i];
+        for (int k = 0; k < work->layout.depth; k++) {
+            worker->slots[k].block = worker->blocks + (size_t)k * work->layout.block;
+            worker->slots[k].parts =
+                worker->parts + (size_t)k * (work->layout.block / PLIM__ACCESS_PART_EACH);
+        }
+    }
     plim__hazard_chances(work->chances);
-    work->workers =
-        plim__arena_carve(&arena, (size_t)layout.workers, sizeof(plim__access_worker_t), 1);
-    for (int i = 0; i < layout.workers; i++)
-        carve_worker(work, &arena, &work->workers[i]);
-    size_t counters = (size_t)layout.capacity * sizeof(uint32_t);
-    work->counters = plim__arena_carve(&arena, 1, counters, PLIM__PAGE);
-    if (!layout.in_file)
-        work->codes =
-            plim__arena_carve(&arena, (size_t)layout.capacity, sizeof(uint16_t), PLIM__PAGE);
-    plim__arena_want_huge(work->counters, counters);
-    work->arena = arena;
+    plim__arena_want_huge(work->counters, (size_t)work->layout.capacity * sizeof(uint32_t));
     *work_out = work;
     return PLIM_OK;
 }
@@ -213,7 +223,7 @@ static plim_status_t check_params(const plim_dataset_info_t *info,
 }
 
 static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *dataset,
-                         plim__access_t *worth)
+                         plim__access_t *access)
 {
     int64_t ranges =
         (plim__access_chunks(work->num_nodes) * PLIM__ACCESS_CHUNK - 1) / work->layout.capacity + 1;
@@ -221,46 +231,41 @@ static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *datase
     int hops = work->params->row_bytes > 0 ? work->num_hops : work->num_hops - 1;
     work->edges_total = plim__max_i64(hops, 0) * ranges * work->num_edges;
     PLIM_TRY(open_files(work, dataset));
-    PLIM_TRY(plim__access_codes_start(work, &worth->rows));
+    PLIM_TRY(plim__access_codes_start(work, &access->rows));
     for (int hop = 0; hop < hops; hop++) {
         PLIM_TRY(plim__access_hop(work, hop));
         if (hop + 1 < work->num_hops)
             PLIM_TRY(plim__access_codes_advance(work));
     }
-    return plim__admission_choose(work, worth);
+    return plim__admission_choose(work, access);
 }
 
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
-                                plim__access_t *worth_out)
+                                plim__access_t *access_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const size_t set_bytes = plim__node_set_bytes(info->num_nodes);
+    plim__arena_t arena;
     plim__access_work_t *work;
-    plim__access_t worth = {0};
     PLIM_TRY(check_params(info, params));
     PLIM_TRY(plim__arena_create(job->ledger, "cache sets", plim__access_estimate(info->num_nodes),
-                                &worth.arena));
-    worth.lists = plim__node_set_make(plim__arena_carve(&worth.arena, 1, set_bytes, PLIM__LINE),
-                                      info->num_nodes);
-    worth.rows = plim__node_set_make(plim__arena_carve(&worth.arena, 1, set_bytes, PLIM__LINE),
-                                     info->num_nodes);
+                                &arena));
+    plim__access_t access = carve_sets(&arena, info->num_nodes);
+    access.arena = arena;
     plim_status_t status = work_create(job, dataset, offsets, params, &work);
-    if (status != PLIM_OK)
-        goto free_access;
-    status = run(work, dataset, &worth);
-    work_destroy(work);
-    if (status != PLIM_OK)
-        goto free_access;
-    *worth_out = worth;
-    return PLIM_OK;
-free_access:
-    plim__access_free(&worth);
+    if (status == PLIM_OK) {
+        status = run(work, dataset, &access);
+        work_destroy(work);
+    }
+    if (status == PLIM_OK)
+        *access_out = access;
+    else
+        plim__access_free(&access);
     return status;
 }
 
-void plim__access_free(plim__access_t *worth)
+void plim__access_free(plim__access_t *access)
 {
-    plim__arena_destroy(&worth->arena);
-    *worth = (plim__access_t){0};
+    plim__arena_destroy(&access->arena);
+    *access = (plim__access_t){0};
 }

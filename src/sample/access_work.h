@@ -54,6 +54,8 @@ typedef struct plim__access_sums {
 typedef struct plim__access_worker {
     plim__engine_t *engine;
     plim__access_slot_t *slots; /* (depth) */
+    char *blocks;               /* (depth, block) of the slots */
+    plim__access_part_t *parts; /* (depth, block / PLIM__ACCESS_PART_EACH) of the slots */
     uint16_t *codes;            /* (PLIM__ACCESS_CHUNK) before the hop, and after it */
     uint16_t *codes_after;
     const uint16_t *list_codes; /* of the chunk at hand, while choosing; NULL: not wanted */
@@ -83,7 +85,6 @@ typedef struct plim__access_layout {
     size_t block;     /* bytes of each */
     int64_t capacity; /* counters */
     bool in_file;     /* the codes are */
-    size_t bytes;     /* of the arena; the threads' stacks are counted in it */
 } plim__access_layout_t;
 
 typedef struct plim__access_work {

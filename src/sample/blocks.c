@@ -54,49 +54,37 @@ static unsigned bits_for(int64_t num_nodes)
     return bits;
 }
 
-static int64_t drawn_capacity(const plim__blocks_params_t *params)
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    return plim__max_i64(CHUNK_ENTRIES, params->most_drawn);
+    plim__blocks_t *blocks = object;
+    const int64_t nodes = blocks->params.node_capacity + RUN;
+    blocks->most_bits = bits_for(nodes);
+    blocks->nodes = plim__arena_carve(arena, (size_t)nodes + 1, sizeof(int64_t), 1);
+    blocks->table = plim__arena_carve(arena, (size_t)1 << blocks->most_bits, sizeof(uint32_t), 1);
+    blocks->drawn.capacity = plim__max_i64(CHUNK_ENTRIES, blocks->params.most_drawn);
+    blocks->drawn.indptr = plim__arena_carve(arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
+    blocks->drawn.ids =
+        plim__arena_carve(arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
 }
 
 size_t plim__blocks_estimate(const plim__blocks_params_t *params)
 {
-    const size_t pieces[] = {
-        plim__arena_piece(1, sizeof(plim__blocks_t), 1),
-        plim__arena_piece((size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1),
-        plim__arena_piece((size_t)1 << bits_for(params->node_capacity + RUN), sizeof(uint32_t), 1),
-        plim__arena_piece(CHUNK_NODES + 1, sizeof(int64_t), 1),
-        plim__arena_piece((size_t)drawn_capacity(params), sizeof(int64_t), 1),
-    };
-    size_t sum = 0;
-    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++)
-        if (!plim__add_size(sum, pieces[i], &sum))
-            return SIZE_MAX;
-    return plim__round_up(sum, PLIM__PAGE);
+    plim__blocks_t draft = {.params = *params};
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_params_t *params,
                                   plim__blocks_t **blocks_out)
 {
-    plim__arena_t arena;
+    plim__blocks_t draft = {.params = *params}, *blocks;
     if (params->num_hops < 0 || params->num_hops > PLIM__HOPS_MAX || params->node_capacity < 1 ||
         params->node_capacity > INT32_MAX || params->most_drawn < 0)
         return plim__fail(PLIM_ERR_USAGE, "blocks of %d hops and %lld nodes", params->num_hops,
                           (long long)params->node_capacity);
-    PLIM_TRY(plim__arena_create(job->ledger, "blocks", plim__blocks_estimate(params), &arena));
-    plim__blocks_t *blocks = plim__arena_carve(&arena, 1, sizeof *blocks, 1);
-    blocks->params = *params;
-    blocks->most_bits = bits_for(params->node_capacity + RUN);
-    blocks->nodes =
-        plim__arena_carve(&arena, (size_t)params->node_capacity + RUN + 1, sizeof(int64_t), 1);
-    blocks->table = plim__arena_carve(&arena, (size_t)1 << blocks->most_bits, sizeof(uint32_t), 1);
-    blocks->drawn.capacity = drawn_capacity(params);
-    blocks->drawn.indptr = plim__arena_carve(&arena, CHUNK_NODES + 1, sizeof(int64_t), 1);
-    blocks->drawn.ids =
-        plim__arena_carve(&arena, (size_t)blocks->drawn.capacity, sizeof(int64_t), 1);
-    plim__arena_want_huge(arena.base, arena.size);
-    plim__arena_touch(&arena);
-    blocks->arena = arena;
+    PLIM_TRY(plim__object_create(job->ledger, "blocks", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &blocks));
+    plim__arena_want_huge(blocks->arena.base, blocks->arena.size);
+    plim__arena_touch(&blocks->arena);
     *blocks_out = blocks;
     return PLIM_OK;
 }

@@ -59,7 +59,7 @@ static int fill_threads(const plim_job_t *job, int num_fillers)
 
 size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_params_t *params)
 {
-    return params->all ? plim__sweep_minimum(job, PIECE, false)
+    return params->all ? plim__sweep_minimum(job, PIECE)
                        : (size_t)(fill_threads(job, params->num_fillers) - 1) * PLIM__STACK_BYTES;
 }
 

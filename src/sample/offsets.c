@@ -65,27 +65,37 @@ static int64_t count_long(const plim__manifest_t *manifest)
     return count;
 }
 
+static plim__offsets_t draft_of(const plim__manifest_t *manifest)
+{
+    const plim_dataset_info_t *info = &manifest->info;
+    return (plim__offsets_t){.num_nodes = info->num_nodes,
+                             .num_edges = info->num_edges,
+                             .max_degree = info->max_degree,
+                             .num_long = count_long(manifest)};
+}
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    plim__offsets_t *offsets = object;
+    const size_t num_lines = (size_t)count_lines(offsets->num_nodes);
+    offsets->lines = plim__arena_carve(arena, num_lines, sizeof(line_t), PLIM__PAGE);
+    offsets->long_degrees = plim__arena_carve(arena, (size_t)offsets->num_long, sizeof(int64_t), 1);
+}
+
 size_t plim__offsets_estimate(const plim_dataset_t *dataset)
 {
-    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    size_t lines = plim__arena_piece((size_t)count_lines(manifest->info.num_nodes), sizeof(line_t),
-                                     PLIM__PAGE);
-    size_t table = plim__arena_piece((size_t)count_long(manifest), sizeof(int64_t), 1);
-    size_t size = plim__arena_piece(1, sizeof(plim__offsets_t), 1);
-    if (!plim__add_size(size, lines, &size) || !plim__add_size(size, table, &size))
-        return SIZE_MAX;
-    return plim__round_up(size, PLIM__PAGE);
+    plim__offsets_t draft = draft_of(plim__dataset_manifest(dataset));
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 static size_t tallies_bytes(const plim_job_t *job)
 {
-    return plim__arena_piece((size_t)plim__job_threads(job), sizeof(tally_t), 1);
+    return (size_t)plim__job_threads(job) * sizeof(tally_t);
 }
 
 size_t plim__offsets_work_minimum(const plim_job_t *job)
 {
-    return plim__round_up(tallies_bytes(job), PLIM__PAGE) +
-           plim__sweep_minimum(job, PIECE_BYTES, false);
+    return plim__round_up(tallies_bytes(job), PLIM__PAGE) + plim__sweep_minimum(job, PIECE_BYTES);
 }
 
 static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t from, int64_t to)
@@ -210,7 +220,7 @@ static plim_status_t read_offsets(const plim_job_t *job, const plim_dataset_t *d
                                  .look = look,
                                  .settle = settle};
     PLIM_TRY(plim__arena_create(job->ledger, "offsets", tallies_bytes(job), &arena));
-    reading.tallies = plim__arena_carve(&arena, (size_t)threads, sizeof(tally_t), 1);
+    reading.tallies = (void *)arena.base;
     plim_status_t status = plim__dataset_file_open(dataset, entry, true, &file);
     if (status == PLIM_OK) {
         status = plim__sweep_run(job, &sweep);
@@ -226,34 +236,24 @@ plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *
                                    plim__offsets_t **offsets_out)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const plim_dataset_info_t *info = &manifest->info;
-    plim__arena_t arena;
-    int64_t num_long = count_long(manifest);
-    int start_bits = plim__degree_bucket(info->num_edges);
-    if (start_bits + plim__degree_bucket(num_long) > 64)
+    plim__offsets_t draft = draft_of(manifest), *offsets;
+    int start_bits = plim__degree_bucket(draft.num_edges);
+    if (start_bits + plim__degree_bucket(draft.num_long) > 64)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: %lld edges and %lld lists of %d entries and more do not fit the "
                           "64 bits that a line of offsets has for both",
-                          plim__dataset_path(dataset), (long long)info->num_edges,
-                          (long long)num_long, LONG_DEGREE);
-    PLIM_TRY(plim__arena_create(job->ledger, "offsets", plim__offsets_estimate(dataset), &arena));
-    plim__offsets_t *offsets = plim__arena_carve(&arena, 1, sizeof *offsets, 1);
-    size_t num_lines = (size_t)count_lines(info->num_nodes);
-    offsets->lines = plim__arena_carve(&arena, num_lines, sizeof(line_t), PLIM__PAGE);
-    offsets->long_degrees = plim__arena_carve(&arena, (size_t)num_long, sizeof(int64_t), 1);
-    offsets->start_bits = (unsigned)start_bits;
-    offsets->start_mask = ((uint64_t)1 << start_bits) - 1;
-    offsets->num_nodes = info->num_nodes;
-    offsets->num_edges = info->num_edges;
-    offsets->max_degree = info->max_degree;
-    offsets->num_long = num_long;
-    plim__arena_want_huge(arena.base, arena.size);
+                          plim__dataset_path(dataset), (long long)draft.num_edges,
+                          (long long)draft.num_long, LONG_DEGREE);
+    draft.start_bits = (unsigned)start_bits;
+    draft.start_mask = ((uint64_t)1 << start_bits) - 1;
+    PLIM_TRY(plim__object_create(job->ledger, "offsets", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &offsets));
+    plim__arena_want_huge(offsets->arena.base, offsets->arena.size);
     plim_status_t status = read_offsets(job, dataset, offsets);
     if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
+        plim__offsets_destroy(offsets);
         return status;
     }
-    offsets->arena = arena;
     *offsets_out = offsets;
     return PLIM_OK;
 }

@@ -12,8 +12,7 @@
 
 typedef struct worker {
     plim__engine_t *engine;
-    char *buffer; /* (piece + a page), or NULL when the bytes have a place */
-    char *data;   /* of the current piece */
+    char *data; /* (piece + a page) the current piece */
     size_t size;
     plim__op_t ops[DEPTH];
 } worker_t;
@@ -25,6 +24,7 @@ typedef struct state {
     int num_workers;
     int64_t pieces;
     worker_t *workers;
+    char *buffers;            /* (num_workers, piece + a page) the workers' data */
     plim__file_check_t check; /* moved by take alone */
 } state_t;
 
@@ -63,10 +63,6 @@ static plim_status_t make(void *context, int number, int64_t piece)
     int64_t skipped = piece * sweep->piece;
     PLIM_TRY(plim__job_check(state->job));
     worker->size = (size_t)plim__min_i64(sweep->piece, sweep->end - sweep->start - skipped);
-    worker->data = sweep->place != NULL ? sweep->place + skipped : worker->buffer;
-    /* By one thread: of several that come to a huge page at once each has one charged. */
-    if (sweep->place != NULL)
-        plim__arena_touch_part(worker->data, worker->size);
     PLIM_TRY(read_piece(state, worker, sweep->start + skipped));
     return sweep->look == NULL
                ? PLIM_OK
@@ -88,52 +84,41 @@ static plim_status_t take(void *context, int number, int64_t piece)
     return PLIM_OK;
 }
 
-static size_t worker_bytes(int64_t piece, bool placed)
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    size_t buffer = placed ? 0 : plim__arena_piece(1, (size_t)piece + PLIM__PAGE, PLIM__PAGE);
-    /* The thread's stack is on the ledger with it, though it lies elsewhere. */
-    return plim__arena_piece(1, sizeof(worker_t), 1) + buffer + PLIM__STACK_BYTES;
+    state_t *state = object;
+    const size_t workers = (size_t)state->num_workers;
+    state->workers = plim__arena_carve(arena, workers, sizeof(worker_t), 1);
+    state->buffers =
+        plim__arena_carve(arena, workers, (size_t)state->sweep->piece + PLIM__PAGE, PLIM__PAGE);
+    (void)plim__arena_carve(arena, workers, PLIM__STACK_BYTES, 1); /* counts the threads' stacks */
 }
 
-static size_t bytes_for(const plim_job_t *job, int64_t piece, bool placed, int workers)
+static size_t bytes_for(const plim_job_t *job, const plim__sweep_t *sweep, int workers)
 {
-    size_t one = worker_bytes(piece, placed) + plim__engine_estimate(job->io_engine, DEPTH);
-    return plim__arena_piece(1, sizeof(state_t), 1) + PLIM__PAGE + (size_t)workers * one;
+    state_t draft = {.sweep = sweep, .num_workers = workers};
+    return plim__object_bytes(lay_out, &draft, sizeof draft) +
+           (size_t)workers * plim__engine_estimate(job->io_engine, DEPTH);
 }
 
-size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece, bool placed)
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece)
 {
-    return bytes_for(job, piece, placed, 1);
-}
-
-size_t plim__sweep_most(const plim_job_t *job, int64_t piece, bool placed)
-{
-    return bytes_for(job, piece, placed, plim__job_threads(job));
+    const plim__sweep_t sweep = {.piece = piece};
+    return bytes_for(job, &sweep, 1);
 }
 
 static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, state_t **state_out)
 {
-    plim__arena_t arena;
-    bool placed = sweep->place != NULL;
     int64_t pieces = (sweep->end - sweep->start + sweep->piece - 1) / sweep->piece;
     int workers = (int)plim__min_i64(plim__job_threads(job), plim__max_i64(pieces, 1));
-    while (workers > 1 && (int64_t)bytes_for(job, sweep->piece, placed, workers) >
-                              plim__ledger_available(job->ledger))
+    while (workers > 1 &&
+           (int64_t)bytes_for(job, sweep, workers) > plim__ledger_available(job->ledger))
         workers--;
-    PLIM_TRY(plim__arena_create(job->ledger, "sweep",
-                                plim__arena_piece(1, sizeof(state_t), 1) +
-                                    (size_t)workers * worker_bytes(sweep->piece, placed),
-                                &arena));
-    state_t *state = plim__arena_carve(&arena, 1, sizeof *state, 1);
-    state->job = job;
-    state->sweep = sweep;
-    state->num_workers = workers;
-    state->pieces = pieces;
-    state->workers = plim__arena_carve(&arena, (size_t)workers, sizeof(worker_t), 1);
-    for (int i = 0; i < workers && !placed; i++)
-        state->workers[i].buffer =
-            plim__arena_carve(&arena, 1, (size_t)sweep->piece + PLIM__PAGE, PLIM__PAGE);
-    state->arena = arena;
+    state_t draft = {.job = job, .sweep = sweep, .num_workers = workers, .pieces = pieces}, *state;
+    PLIM_TRY(plim__object_create(job->ledger, "sweep", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &state));
+    for (int i = 0; i < workers; i++)
+        state->workers[i].data = state->buffers + (size_t)i * ((size_t)sweep->piece + PLIM__PAGE);
     *state_out = state;
     return PLIM_OK;
 }

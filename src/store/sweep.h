@@ -16,8 +16,6 @@ typedef struct plim__sweep {
     int64_t end;
     int64_t piece;     /* bytes of a piece, a multiple of a page */
     int64_t behind;    /* so many bytes of the next piece are read with each: less than a page */
-    char *place;       /* where the bytes go, page-aligned, room up to the next page behind them;
-                          NULL: into buffers of the sweep's own, a piece a thread */
     const char *phase; /* for progress */
     void *context;
 
@@ -36,8 +34,7 @@ typedef struct plim__sweep {
  */
 plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);
 
-/* What a sweep of such pieces needs at least, and needs no more than, while it runs. */
-size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece, bool placed);
-size_t plim__sweep_most(const plim_job_t *job, int64_t piece, bool placed);
+/* Memory that a sweep of such pieces needs at least while it runs. */
+size_t plim__sweep_minimum(const plim_job_t *job, int64_t piece);
 
 #endif
