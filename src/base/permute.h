@@ -61,22 +61,8 @@ static inline uint64_t plim__permute_forward(const plim__permute_t *permute, uin
     return index;
 }
 
-/* Where it came from. */
-static inline uint64_t plim__permute_inverse(const plim__permute_t *permute, uint64_t index)
-{
-    do {
-        uint64_t low = index & permute->low_mask;
-        uint64_t high = index >> permute->low_bits;
-        for (int i = PLIM__PERMUTE_ROUNDS - 2; i >= 0; i -= 2) {
-            low ^= plim__permute_round(high, permute->keys[i + 1]) & permute->low_mask;
-            high ^= plim__permute_round(low, permute->keys[i]) & permute->high_mask;
-        }
-        index = high << permute->low_bits | low;
-    } while (index >= permute->count);
-    return index;
-}
-
-/* The same for many at once, in place, on the widest vectors there are; equal on every CPU. */
+/* The same for many at once, in place, on the widest vectors there are, and back again; equal on
+ * every CPU. */
 void plim__permute_forward_many(const plim__permute_t *permute, int64_t *indices, int64_t count);
 void plim__permute_inverse_many(const plim__permute_t *permute, int64_t *indices, int64_t count);
 

@@ -148,13 +148,6 @@ static void lay_out_file(plim__arena_t *arena, void *draft)
         self->data[i] = plim__arena_carve(arena, 1, self->capacity, PLIM__PAGE);
 }
 
-size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer)
-{
-    file_stream_t self = {.capacity = plim__round_up(buffer, PLIM__PAGE)};
-    return plim__object_bytes(lay_out_file, &self, sizeof self) +
-           plim__engine_estimate(kind, BUFFERS);
-}
-
 /* Starts reading the next piece of the file into buffer i, unless the file has ended. */
 static void ask(file_stream_t *self, int i)
 {
@@ -402,12 +395,6 @@ static void lay_out_ahead(plim__arena_t *arena, void *draft)
     ahead_t *ahead = draft;
     ahead->ring = plim__arena_carve(arena, 1, ahead->capacity, PLIM__PAGE);
     (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* counts the thread's stack */
-}
-
-size_t plim__stream_ahead_estimate(size_t buffer)
-{
-    ahead_t ahead = {.capacity = buffer};
-    return plim__object_bytes(lay_out_ahead, &ahead, sizeof ahead);
 }
 
 plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, size_t buffer,

@@ -33,7 +33,6 @@ plim__stream_t plim__stream_over(const plim__stream_t *inner, plim__stream_read_
                                  void (*close)(plim__stream_t *stream));
 
 /* A file's bytes, read ahead by direct I/O. `buffer` is the bytes of one read; two are held. */
-size_t plim__stream_file_estimate(plim_io_engine_t kind, size_t buffer);
 plim_status_t plim__stream_file(const plim_job_t *job, const char *path, size_t buffer,
                                 plim__stream_t **stream_out);
 
@@ -58,7 +57,6 @@ plim_status_t plim__stream_decompress(const plim_job_t *job, plim__stream_t *inn
  * Reads `inner` up to `buffer` bytes ahead on a thread of its own, so that decompressing and
  * consuming overlap. Takes ownership of `inner`, also on failure.
  */
-size_t plim__stream_ahead_estimate(size_t buffer);
 plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
                                  plim__stream_t **stream_out);
 
@@ -88,8 +86,6 @@ void plim__stream_close(plim__stream_t *stream);
  * fail too.
  */
 typedef struct plim__zip plim__zip_t;
-
-size_t plim__zip_estimate(void);
 
 /* Takes ownership of `inner`, also on failure. plim__zip_next fails when it is not a zip. */
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out);

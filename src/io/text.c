@@ -47,12 +47,6 @@ static void lay_out(plim__arena_t *arena, void *draft)
     text->buffer = plim__arena_carve(arena, 1, text->capacity + 1, PLIM__PAGE);
 }
 
-size_t plim__text_estimate(size_t buffer)
-{
-    plim__text_t text = {.capacity = buffer};
-    return plim__object_bytes(lay_out, &text, sizeof text);
-}
-
 plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
                               plim__text_t **text_out)
 {
@@ -85,24 +79,6 @@ void plim__text_close(plim__text_t *text)
         freelocale(text->c_locale);
     plim__stream_close(text->inner);
     plim__arena_destroy(&text->arena);
-}
-
-static plim_status_t fail_at(const plim__text_t *text, int64_t column, const char *format,
-                             va_list arguments)
-{
-    char what[PLIM_MESSAGE_MAX / 2];
-    (void)vsnprintf(what, sizeof what, format, arguments);
-    return plim__fail(PLIM_ERR_DATA, "%s: line %" PRId64 ", column %" PRId64 ": %s",
-                      text->inner->name, text->line, column, what);
-}
-
-plim_status_t plim__text_fail(const plim__text_t *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    plim_status_t status = fail_at(text, plim__max_i64(text->column, 1), format, arguments);
-    va_end(arguments);
-    return status;
 }
 
 static bool is_blank(char byte)
@@ -308,16 +284,6 @@ static void pass_field(plim__text_t *text)
     pass_separator(text, p);
 }
 
-plim_status_t plim__text_finish_line(plim__text_t *text)
-{
-    if (text->begun && !at_line_end(text))
-        return plim__fail(PLIM_ERR_DATA,
-                          "%s: line %" PRId64 " has more than the %" PRId64 " fields expected",
-                          text->inner->name, text->line, text->column);
-    text->begun = false;
-    return PLIM_OK;
-}
-
 static bool begins_number(char byte)
 {
     return (byte >= '0' && byte <= '9') || byte == '+' || byte == '-' || byte == '.';
@@ -378,28 +344,6 @@ plim_status_t plim__text_heading(plim__text_t *text, plim__text_line_t *line_out
     return plim__text_peek(text, line_out);
 }
 
-static plim_status_t must_begin(plim__text_t *text)
-{
-    bool more;
-    PLIM_TRY(begin_line(text, &more));
-    if (more)
-        return PLIM_OK;
-    return plim__fail(PLIM_ERR_DATA, "%s ends after line %" PRId64 "; more lines are expected",
-                      text->inner->name, text->line);
-}
-
-plim_status_t plim__text_i64(plim__text_t *text, int64_t *value_out)
-{
-    PLIM_TRY(must_begin(text));
-    return take_i64(text, text->column + 1, value_out);
-}
-
-plim_status_t plim__text_f64(plim__text_t *text, double *value_out)
-{
-    PLIM_TRY(must_begin(text));
-    return take_f64(text, text->column + 1, value_out);
-}
-
 /* Ends a row: skips the fields that are not kept and checks their number. */
 static plim_status_t end_row(plim__text_t *text, int64_t columns)
 {
@@ -407,7 +351,12 @@ static plim_status_t end_row(plim__text_t *text, int64_t columns)
         pass_field(text);
     if (text->column < columns)
         return too_short(text, columns);
-    return plim__text_finish_line(text);
+    if (!at_line_end(text))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: line %" PRId64 " has more than the %" PRId64 " fields expected",
+                          text->inner->name, text->line, text->column);
+    text->begun = false;
+    return PLIM_OK;
 }
 
 static inline plim_status_t take_f32(plim__text_t *text, int64_t columns, float *value_out)
@@ -416,7 +365,10 @@ static inline plim_status_t take_f32(plim__text_t *text, int64_t columns, float 
     PLIM_TRY(take_f64(text, columns, &value));
     *value_out = (float)value;
     if (isinf(*value_out) && !isinf(value))
-        return plim__text_fail(text, "%g is too large for f32; scale the values", value);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s: line %" PRId64 ", column %" PRId64
+                          ": %g is too large for f32; scale the values",
+                          text->inner->name, text->line, text->column, value);
     return PLIM_OK;
 }
 

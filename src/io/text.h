@@ -16,10 +16,8 @@
 
 typedef struct plim__text plim__text_t;
 
-/* The longest line that can be read is `buffer` bytes less one; 1 MiB is plenty and fast. */
-size_t plim__text_estimate(size_t buffer);
-
-/* Takes ownership of `inner`, also on failure. */
+/* The longest line that can be read is `buffer` bytes less one; 1 MiB is plenty and fast. Takes
+ * ownership of `inner`, also on failure. */
 plim_status_t plim__text_open(const plim_job_t *job, plim__stream_t *inner, size_t buffer,
                               plim__text_t **text_out);
 
@@ -81,17 +79,5 @@ plim_status_t plim__text_rows_f64(plim__text_t *text, int64_t columns, int64_t k
                                   int64_t max_rows, double *rows_out, int64_t *got_out);
 plim_status_t plim__text_rows_f32(plim__text_t *text, int64_t columns, int64_t keep,
                                   int64_t max_rows, float *rows_out, int64_t *got_out);
-
-/*
- * Reads one field, for lines of unequal shape. Begins the next line when none is in progress.
- * plim__text_finish_line ends the line and fails when it has more fields.
- */
-plim_status_t plim__text_i64(plim__text_t *text, int64_t *value_out);
-plim_status_t plim__text_f64(plim__text_t *text, double *value_out);
-plim_status_t plim__text_finish_line(plim__text_t *text);
-
-/* PLIM_ERR_DATA with name, line and column of the field read last, for values out of range. */
-plim_status_t plim__text_fail(const plim__text_t *text, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -76,12 +76,6 @@ static void lay_out(plim__arena_t *arena, void *draft)
     zip->buffer = plim__arena_carve(arena, 1, PLIM__INFLATE_PIECE, PLIM__PAGE);
 }
 
-size_t plim__zip_estimate(void)
-{
-    plim__zip_t zip = {.members = 0};
-    return plim__object_bytes(lay_out, &zip, sizeof zip);
-}
-
 plim_status_t plim__zip_open(const plim_job_t *job, plim__stream_t *inner, plim__zip_t **zip_out)
 {
     plim__zip_t draft = {.input = {.inner = inner}};

@@ -220,30 +220,6 @@ void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
         wait_for_others(team);
 }
 
-/* As many pieces as threads; the barrier keeps a thread from taking a second one. */
-typedef struct each {
-    void (*work)(void *context, int worker, int64_t piece);
-    void *context;
-    pthread_barrier_t all;
-} each_t;
-
-static void each_piece(void *context, int worker, int64_t piece)
-{
-    (void)piece;
-    each_t *each = context;
-    each->work(each->context, worker, worker);
-    (void)pthread_barrier_wait(&each->all);
-}
-
-void plim__team_each(plim__team_t *team, void (*work)(void *context, int worker, int64_t piece),
-                     void *context)
-{
-    each_t each = {.work = work, .context = context};
-    (void)pthread_barrier_init(&each.all, NULL, (unsigned)team->size);
-    plim__team_run(team, team->size, WORTH_WAKING_NS, each_piece, &each);
-    (void)pthread_barrier_destroy(&each.all);
-}
-
 int plim__team_size(const plim__team_t *team)
 {
     return team->size;

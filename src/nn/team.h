@@ -38,8 +38,4 @@ int plim__team_size(const plim__team_t *team);
 void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
                     void (*work)(void *context, int worker, int64_t piece), void *context);
 
-/* work(context, worker, worker) once on every thread of the team, whatever it costs. */
-void plim__team_each(plim__team_t *team, void (*work)(void *context, int worker, int64_t piece),
-                     void *context);
-
 #endif

@@ -19,7 +19,6 @@ static void check_bijection(int64_t count, uint64_t key)
         assert_true(image < (uint64_t)count);
         assert_false(seen[image]);
         seen[image] = 1;
-        assert_true(plim__permute_inverse(&permute, image) == (uint64_t)i);
         images[i] = i;
     }
     plim__permute_forward_many(&permute, images, count);
@@ -51,13 +50,15 @@ static void large_counts_come_back(void **state)
             uint64_t index = plim__rng_u64(i, j) % counts[i];
             uint64_t image = plim__permute_forward(&permute, index);
             assert_true(image < counts[i]);
-            assert_true(plim__permute_inverse(&permute, image) == index);
             images[j] = (int64_t)index;
         }
         plim__permute_forward_many(&permute, images, 1000);
         for (uint64_t j = 0; j < 1000; j++)
             assert_true((uint64_t)images[j] ==
                         plim__permute_forward(&permute, plim__rng_u64(i, j) % counts[i]));
+        plim__permute_inverse_many(&permute, images, 1000);
+        for (uint64_t j = 0; j < 1000; j++)
+            assert_true((uint64_t)images[j] == plim__rng_u64(i, j) % counts[i]);
     }
 }
 

@@ -177,8 +177,9 @@ static double read_one(plim_job_t *job, const char *number)
 {
     double value;
     plim__text_t *text = open_text(job, number, 1200);
-    assert_ok(plim__text_f64(text, &value));
-    assert_ok(plim__text_finish_line(text));
+    int64_t got;
+    assert_ok(plim__text_rows_f64(text, 1, 1, 1, &value, &got));
+    assert_int_equal(got, 1);
     plim__text_close(text);
     return value;
 }
@@ -265,28 +266,6 @@ static void ignores_the_locale(void **state)
     test_job_end(&job);
 }
 
-static void reads_lines_of_unequal_shape(void **state)
-{
-    (void)state;
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    plim__text_t *text = open_text(&job, "7\n1.5 2\n", 64);
-    int64_t integer;
-    double real;
-    assert_ok(plim__text_i64(text, &integer));
-    assert_int_equal(plim__text_i64(text, &integer), PLIM_ERR_DATA);
-    assert_ok(plim__text_finish_line(text));
-    assert_ok(plim__text_f64(text, &real));
-    assert_true(real == 1.5);
-    assert_int_equal(plim__text_finish_line(text), PLIM_ERR_DATA);
-    assert_ok(plim__text_i64(text, &integer));
-    assert_int_equal(plim__text_fail(text, "%" PRId64 " is too much", integer), PLIM_ERR_DATA);
-    assert_string_equal(plim_last_error(), "test.csv: line 2, column 2: 2 is too much");
-    assert_ok(plim__text_finish_line(text));
-    assert_int_equal(plim__text_i64(text, &integer), PLIM_ERR_DATA);
-    plim__text_close(text);
-    test_job_end(&job);
-}
-
 static plim_status_t open_and_read(plim_job_t *job, void *context)
 {
     plim__stream_t *stream;
@@ -324,7 +303,6 @@ int main(void)
         cmocka_unit_test(rounds_reals_as_strtod_does),
         cmocka_unit_test(takes_nan_and_infinity),
         cmocka_unit_test(ignores_the_locale),
-        cmocka_unit_test(reads_lines_of_unequal_shape),
         cmocka_unit_test(survives_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

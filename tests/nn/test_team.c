@@ -108,27 +108,6 @@ static void all_threads_work(void **state)
     test_job_end(&job);
 }
 
-static void each_reaches_every_thread(void **state)
-{
-    (void)state;
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    tally_t *tally = calloc(1, sizeof *tally);
-    assert_non_null(tally);
-    for (int size = 1; size <= 8; size++) {
-        plim__team_t *team;
-        assert_ok(plim__team_create(job.ledger, size, &team));
-        for (int round = 0; round < 50; round++)
-            plim__team_each(team, count_piece, tally);
-        for (int worker = 0; worker < size; worker++) {
-            assert_int_equal(atomic_exchange(&tally->seen[worker], 0), 50);
-            assert_int_equal(atomic_exchange(&tally->done[worker], 0), 50);
-        }
-        plim__team_destroy(team);
-    }
-    free(tally);
-    test_job_end(&job);
-}
-
 static void little_work_wakes_nobody(void **state)
 {
     (void)state;
@@ -196,7 +175,6 @@ int main(void)
         cmocka_unit_test(every_piece_is_done_once),
         cmocka_unit_test(nobody_is_forgotten_between_runs),
         cmocka_unit_test(all_threads_work),
-        cmocka_unit_test(each_reaches_every_thread),
         cmocka_unit_test(little_work_wakes_nobody),
         cmocka_unit_test(idle_threads_use_no_time),
         cmocka_unit_test(failures_leave_nothing),
