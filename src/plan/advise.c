@@ -5,13 +5,10 @@
  * spare is the advice; where no kind does by itself all are made smaller together, and then each is
  * taken back that is not needed. Every try is a plan that reads nothing.
  */
-#include "plan/advise.h"
-
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/params.h"
-#include "plan/load_plan.h"
-#include "plan/load_size.h"
+#include "plan/load_facts.h"
 #include "plan/plan_settings.h"
 #include "plan/statistics.h"
 #include "plan/train_plan.h"
@@ -22,6 +19,7 @@
 #define MIB ((int64_t)1 << 20)
 #define STEPS_MOST 40 /* of a change: by quarters and halves, so 2^-20 of what it was */
 #define ALL_FANOUT 32 /* what "all neighbours" begins to shrink from */
+#define ADVICE_TEXT 512
 #define GUESS_PART 32 /* of a line: how far what is guessed of a change may be off */
 
 typedef enum kind { PRECISION, FANOUT, BATCH, HIDDEN, NUM_KINDS } kind_t;
@@ -30,19 +28,19 @@ typedef struct advising {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
     const plim_training_t *training; /* as it was asked for */
-    plim_plan_params_t wishes;
+    plim_plan_params_t params;
     plim__probe_t probe; /* of its recipe, where that is known */
     bool whole;          /* batches are to be computed whole; else anything will do that fits */
 } advising_t;
 
-/* What the seeds of a trial would come to with other fan-outs: by what dataset.json says of both.
+/* What the seeds of a probe would come to with other fan-outs: by what dataset.json says of both.
  */
 static plim__probe_t probe_for(const advising_t *advising, const plim_training_t *training)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(advising->dataset);
-    plim__probe_t trial = advising->probe;
-    for (int i = 0; i < trial.count; i++) {
-        plim__probe_size_t *size = &trial.sizes[i];
+    plim__probe_t probe = advising->probe;
+    for (int i = 0; i < probe.count; i++) {
+        plim__probe_size_t *size = &probe.sizes[i];
         const plim__load_size_t was =
             plim__load_size_expected(manifest, &advising->training->recipe, size->seeds);
         const plim__load_size_t is =
@@ -51,19 +49,19 @@ static plim__probe_t probe_for(const advising_t *advising, const plim_training_t
             (int64_t)((double)size->nodes * ((double)is.nodes / (double)was.nodes)), size->seeds);
         size->edges = (int64_t)((double)size->edges * ((double)is.edges / (double)was.edges)) + 1;
     }
-    return trial;
+    return probe;
 }
 
 /* Whether these settings do under so much memory. */
 static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
 {
-    const plim__probe_t trial = probe_for(advising, training);
-    plim_plan_params_t wishes = advising->wishes;
+    const plim__probe_t probe = probe_for(advising, training);
+    plim_plan_params_t params = advising->params;
     plim__train_plan_t plan;
-    wishes.memory = memory;
-    return plim__train_plan_quiet(advising->job, advising->dataset, training, &wishes,
-                                  trial.count > 0 ? &trial : NULL, &plan) == PLIM_OK &&
-           (!advising->whole || plan.load.part_seeds == wishes.part_seeds ||
+    params.memory = memory;
+    return plim__train_plan_quiet(advising->job, advising->dataset, training, &params,
+                                  probe.count > 0 ? &probe : NULL, &plan) == PLIM_OK &&
+           (!advising->whole || plan.load.part_seeds == params.part_seeds ||
             (training->microbatch > 0 && plan.load.part_seeds == training->microbatch));
 }
 
@@ -71,7 +69,7 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
  * only when they are drawn. */
 static bool does_here(const advising_t *advising, const plim_training_t *training)
 {
-    const int64_t line = plim__load_line(advising->job, &advising->wishes);
+    const int64_t line = plim__load_line(advising->job, &advising->params);
     return does(advising, training, line - line / GUESS_PART);
 }
 
@@ -239,7 +237,7 @@ static void add_advice(const advising_t *advising, const plim_training_t *change
 
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,
-                                         const plim_plan_params_t *wishes, int capacity,
+                                         const plim_plan_params_t *params, int capacity,
                                          plim_advice_t *advice_out, int *count_out)
 {
     PLIM_ENTER(job);
@@ -252,13 +250,13 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     plim_training_t changed;
     int count = 0;
     PLIM_TRY(plim__plan_settings_check(dataset, training));
-    if (wishes != NULL)
-        advising.wishes = *wishes;
+    if (params != NULL)
+        advising.params = *params;
     const plim_recipe_t recipe = plim__plan_settings_recipe(plim_dataset_info(dataset), training);
     PLIM_TRY(plim__statistics_probe(job, dataset, &recipe, false, &advising.probe));
     advising.whole =
-        does(&advising, training, advising.wishes.memory); /* then it fits, and may be cut */
-    if (!does(&advising, training, advising.wishes.memory)) {
+        does(&advising, training, advising.params.memory); /* then it fits, and may be cut */
+    if (!does(&advising, training, advising.params.memory)) {
         const int64_t before = minimum_line(&advising, training);
         for (int kind = 0; kind < NUM_KINDS && count < capacity; kind++)
             if (find_one(&advising, (kind_t)kind, &changed))
@@ -270,16 +268,46 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
     return PLIM_OK;
 }
 
-void plim__advise_text(const plim_job_t *job, const plim_dataset_t *dataset,
-                       const plim_training_t *training, const plim_plan_params_t *wishes,
-                       char text_out[PLIM__ADVICE_TEXT])
+/* ", or --hidden 128, or --batch 256"; "" when nothing would help. */
+static void advice_text(const plim_job_t *job, const plim_dataset_t *dataset,
+                        const plim_training_t *training, const plim_plan_params_t *params,
+                        char text_out[ADVICE_TEXT])
 {
     plim_advice_t advice[NUM_KINDS] = {PLIM_ADVICE_INIT};
     int count, used = 0;
     text_out[0] = '\0';
-    if (plim_train_advise(job, dataset, training, wishes, NUM_KINDS, advice, &count) != PLIM_OK)
+    if (plim_train_advise(job, dataset, training, params, NUM_KINDS, advice, &count) != PLIM_OK)
         return;
-    for (int i = 0; i < count && used < PLIM__ADVICE_TEXT; i++)
-        used += snprintf(text_out + used, (size_t)(PLIM__ADVICE_TEXT - used), ", or %s",
-                         advice[i].change);
+    for (int i = 0; i < count && used < ADVICE_TEXT; i++)
+        used +=
+            snprintf(text_out + used, (size_t)(ADVICE_TEXT - used), ", or %s", advice[i].change);
+}
+
+PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
+                                       const plim_training_t *training,
+                                       const plim_plan_params_t *params, plim_plan_t **plan_out)
+{
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
+    plim_training_t settings = PLIM_TRAINING_INIT;
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
+    char message[PLIM_MESSAGE_MAX], advice[ADVICE_TEXT];
+    plim_plan_t *plan;
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
+    if (params != NULL)
+        PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
+    PLIM_TRY(plim__plan_create(job, &plan));
+    plim_status_t status = plim__train_plan(job, dataset, &settings, &wanted, &plan->numbers);
+    if (status == PLIM_OK) {
+        plim__plan_seal(plan, true);
+        *plan_out = plan;
+        return PLIM_OK;
+    }
+    if (status == PLIM_ERR_BUDGET && !wanted.no_advice) {
+        plim__fail_save(message, sizeof message);
+        advice_text(job, dataset, &settings, &wanted, advice);
+        status = plim__fail(PLIM_ERR_BUDGET, "%s%s", message, advice);
+    }
+    plim_plan_release(plan);
+    return status;
 }

@@ -4,7 +4,6 @@
 #include "base/job.h"
 #include "io/npy.h"
 #include "plan/plan_settings.h"
-#include "plan/train_cost.h"
 #include "store/dataset.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #define PLIM_PLAN_EXPECT_H
 
 #include "load/plan_data.h"
-#include "plan/load_fit.h"
+#include "plan/load_facts.h"
 
 #include <plimsoll/train.h>
 

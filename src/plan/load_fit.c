@@ -1,49 +1,46 @@
 /*
- * Every arrangement (topology and rows in memory or on disk) is first tried as small as it can be;
- * when that fits it grows: I/O depth, slots, windows, hot lists, hot rows, each up to its share. So
- * what fits at all is found, and the least line is that of the smallest arrangement. The first that
- * has slots for whole batches is taken; where none has, the one whose slots are largest: a batch in
- * parts costs more than a disk does.
+ * Every arrangement (topology and rows in memory or on disk) is first taken as small as it can be:
+ * the smallest of them gives the minimum line. One that fits then grows: slots, I/O depth, windows,
+ * list cache, row cache, each up to its share. The first arrangement with slots for whole batches
+ * wins; without one, the arrangement with the largest slots, since a batch in parts costs more than
+ * reads from disk.
  */
 #include "plan/load_fit.h"
 
 #include "base/check.h"
 #include "base/job.h"
 #include "io/npy.h"
+#include "load/loader.h"
 #include "load/slots.h"
+#include "mem/arena.h"
 #include "mem/footprint.h"
-#include "plan/load_cost.h"
 #include "sample/blocks.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-/* How the room is divided. One place, so that measurements can move them. */
+/* How the line is divided. */
 enum {
     DEPTH_MIN = 8,
     DEPTH_MOST = 128,
-    DEPTH_PART = 16,      /* I/O gets deeper while it takes at most 1/16 of the line */
-    SLOTS_PER_WORKER = 4, /* while all of them take at most … */
-    SLOTS_PART = 16,      /* … 1/16 of the line */
-    SLOTS_MOST_PART = 4,  /* two slots may take 1/4 of it, or they get smaller */
-    SLOTS_DATA_PART = 4,  /* more than two take at most 1/4 of what the dataset itself takes, … */
-    SLOTS_ROOM = 16 << 20,  /* … or this much */
-    SLOTS_CRAMPED_PART = 2, /* … and then 1/2: a batch in parts is read once for each of them */
-    BESIDE_PERCENT = 75,    /* of what is left for slots and what stands beside them, the most while
-                               windows and hot rows need the rest */
-    MODEST_PERCENT = 25, /* the same for parts of more seeds than a tile has rows: they are only a
-                            little faster to compute, and rows for which the windows have no
-                            room are read once for each part */
-    ADJACENCY_PART = 2,  /* topology stays in memory when it takes at most 1/2 of what is left */
-    DRAWS_PART = 4,      /* the draws of both windows take at most 1/4 of what is left, */
-    ROWS_PERCENT = 20,   /* their rows 20 % of what is left then: 8 and 40 read more */
-    LEFT_PART = 16,      /* 1/16 of the line left over is too much while rows could be kept */
-    LISTS_PART = 3,      /* hot lists at most 1/3 of the rest, hot rows all else */
-    SPARE_PERCENT = 25,  /* slots are larger than what seeds are expected to need by this, */
-    FEW_PERCENT = 400,   /* or by this over the root of their number: few differ more */
-    DRAWS_SPARE_PERCENT = 10, /* and draws than those of an expected epoch */
-    KEPT_MIN = 256 << 10,     /* less is not worth being kept */
-    IO_GAP = 16 << 10
+    DEPTH_PART = 16,           /* I/O gets deeper while it takes at most 1/16 of the line */
+    SLOTS_PER_WORKER = 4,      /* while all of them take at most … */
+    SLOTS_PART = 16,           /* … 1/16 of the line */
+    SLOTS_MOST_PART = 4,       /* two slots may take 1/4 of it, or they get smaller */
+    SLOTS_DATA_PART = 4,       /* more than two take at most 1/4 of the dataset's bytes, … */
+    SLOTS_DATA_MIN = 16 << 20, /* … or this much */
+    SLOTS_CRAMPED_PART = 2,    /* slots for parts of batches: 1/2, since each part is read again */
+    CLIENT_PERCENT = 75, /* of the free memory, for slots and the client while windows and caches
+                            need the rest */
+    MODEST_PERCENT = 25, /* the same for parts of more seeds than a tile has rows: these compute
+                            only a little faster, and each part reads again what the windows have
+                            no memory for */
+    ADJACENCY_PART = 2,  /* topology stays in memory when it takes at most 1/2 of the free memory */
+    DRAWS_PART = 4,      /* the draws of both windows take at most 1/4 of the free memory, */
+    ROWS_PERCENT = 20,   /* their rows 20 % of what is free then: 8 and 40 read more */
+    LISTS_PART = 3,      /* the list cache at most 1/3 of the rest, the row cache all else */
+    DRAWS_MARGIN_PERCENT = 10, /* draws are larger than those of an expected epoch by this */
+    MERGE_DISTANCE = 16 << 10
 };
 
 typedef struct arrangement {
@@ -57,64 +54,6 @@ static const arrangement_t arrangements[] = {
 
 #define NUM_ARRANGEMENTS (sizeof arrangements / sizeof arrangements[0])
 
-plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds)
-{
-    const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
-    const plim_dataset_info_t *info = &manifest->info;
-    if (info->num_graphs > 0) {
-        double share = (double)num_seeds / (double)info->num_graphs;
-        int64_t nodes = (int64_t)(share * (double)info->num_nodes) + 1;
-        return (plim__load_size_t){nodes, nodes + (int64_t)(share * (double)info->num_edges) + 1};
-    }
-    plim__load_size_t size = facts->probe.count > 1
-                                 ? plim__load_size_tried(&facts->probe, num_seeds)
-                                 : plim__load_size_expected(manifest, facts->recipe, num_seeds);
-    size.nodes = plim__min_i64(size.nodes, info->num_nodes);
-    return size;
-}
-
-plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_seeds)
-{
-    const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
-    const plim__load_size_t *graph = &facts->largest;
-    plim__load_size_t size;
-    if (info->num_graphs > 0) {
-        const int64_t nodes = plim__mul_saturating_i64(graph->nodes, num_seeds);
-        const int64_t edges = plim__mul_saturating_i64(graph->nodes + graph->edges, num_seeds);
-        size.nodes = plim__max_i64(plim__min_i64(nodes, info->num_nodes), 1);
-        size.edges = plim__min_i64(edges, info->num_nodes + info->num_edges) + 1;
-        return size;
-    }
-    plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
-                                    .replace = facts->recipe->replace,
-                                    .form = facts->recipe->form};
-    memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
-    plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, num_seeds,
-                       &size.nodes, &size.edges);
-    return size;
-}
-
-static int64_t more(int64_t value, int64_t percent)
-{
-    return value < INT64_MAX / 1000 ? value + value * percent / 100 : INT64_MAX;
-}
-
-plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds)
-{
-    plim__load_size_t size = plim__load_expected(facts, num_seeds);
-    const plim__load_size_t most = plim__load_most(facts, num_seeds);
-    const int64_t percent =
-        plim__max_i64(SPARE_PERCENT, (int64_t)(FEW_PERCENT / sqrt((double)num_seeds)));
-    size.nodes = more(size.nodes, percent);
-    size.edges = more(size.edges, percent);
-    const int64_t wished = plim__load_part_seeds(plim_dataset_info(facts->dataset), facts->recipe,
-                                                 facts->wishes->part_seeds);
-    if (facts->wishes->part_nodes > 0 && num_seeds == wished)
-        size = (plim__load_size_t){facts->wishes->part_nodes, facts->wishes->part_edges};
-    return (plim__load_size_t){plim__min_i64(size.nodes, most.nodes),
-                               plim__min_i64(size.edges, most.edges)};
-}
-
 static bool has_rows(const plim__load_facts_t *facts)
 {
     return !facts->recipe->no_features && plim_dataset_info(facts->dataset)->num_features > 0;
@@ -125,15 +64,15 @@ static bool has_draws(const plim__load_facts_t *facts)
     return facts->recipe->num_hops > 0 || plim_dataset_info(facts->dataset)->num_graphs > 0;
 }
 
-/* Whether the wishes leave it open; without rows they count as in memory, once, and lists that
- * nothing is drawn from stay on disk. */
+/* Whether the params allow it. Without rows they count as in memory, and lists that nothing is
+ * drawn from stay on disk. */
 static bool allowed(const plim__load_facts_t *facts, const arrangement_t *arrangement)
 {
-    const plim_plan_params_t *wishes = facts->wishes;
+    const plim_plan_params_t *params = facts->params;
     const bool topology = has_draws(facts)
-                              ? wishes->topology != (arrangement->topology_in_memory ? 2 : 1)
+                              ? params->topology != (arrangement->topology_in_memory ? 2 : 1)
                               : !arrangement->topology_in_memory;
-    const bool rows = has_rows(facts) ? wishes->rows != (arrangement->rows_in_memory ? 2 : 1)
+    const bool rows = has_rows(facts) ? params->rows != (arrangement->rows_in_memory ? 2 : 1)
                                       : arrangement->rows_in_memory;
     return topology && rows;
 }
@@ -150,8 +89,8 @@ static int64_t seeds_of_splits(const plim_dataset_info_t *info)
     return info->num_split[PLIM_TRAIN] + info->num_split[PLIM_VALID] + info->num_split[PLIM_TEST];
 }
 
-/* About what share of the nodes can be worth keeping: of many graphs those of the splits; without
- * draws the seeds of training. */
+/* Share of the nodes that a cache can use: of many graphs those of the splits; without draws the
+ * training seeds. */
 static double kept_share(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
@@ -162,11 +101,11 @@ static double kept_share(const plim__load_facts_t *facts)
                : (double)info->num_split[PLIM_TRAIN] / (double)info->num_nodes;
 }
 
-/* Of so many bytes, what there may be of them in memory. */
-static int64_t most_cached(const plim__load_facts_t *facts, int64_t bytes, int64_t wish)
+/* Upper bound of a cache over `bytes`, with the user's setting (0: none, -1: no cache). */
+static int64_t most_cached(const plim__load_facts_t *facts, int64_t bytes, int64_t setting)
 {
     const int64_t all = plim__min_i64((int64_t)((double)bytes * kept_share(facts)) + 1, bytes);
-    return wish < 0 ? 0 : wish > 0 ? plim__min_i64(wish, all) : all;
+    return setting < 0 ? 0 : setting > 0 ? plim__min_i64(setting, all) : all;
 }
 
 static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
@@ -177,10 +116,10 @@ static int64_t most_cached_rows(const plim__load_facts_t *facts, const plim__loa
     const size_t row = (size_t)info->num_features * plim__feature_bytes(info->feature_type);
     const int64_t kept = (int64_t)plim__round_up(row, sizeof(uint64_t));
     return most_cached(facts, plim__mul_saturating_i64(info->num_nodes, kept),
-                       facts->wishes->row_cache);
+                       facts->params->row_cache);
 }
 
-/* Lists of seeds alone, at the worst twice as long as others: all that one hop reads. */
+/* Bytes of the seeds' own lists, taken as twice as long as the mean: all that one hop reads. */
 static int64_t seeds_lists(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
@@ -195,10 +134,10 @@ static int64_t most_cached_lists(const plim__load_facts_t *facts, const plim__lo
     if (plan->topology_in_memory || !has_draws(facts))
         return 0;
     const int64_t most =
-        most_cached(facts, file_bytes(facts, "indices.npy"), facts->wishes->list_cache);
+        most_cached(facts, file_bytes(facts, "indices.npy"), facts->params->list_cache);
     const bool one_hop =
         facts->recipe->num_hops == 1 && plim_dataset_info(facts->dataset)->num_graphs == 0;
-    return one_hop && facts->wishes->list_cache == 0 ? plim__min_i64(most, seeds_lists(facts))
+    return one_hop && facts->params->list_cache == 0 ? plim__min_i64(most, seeds_lists(facts))
                                                      : most;
 }
 
@@ -222,9 +161,8 @@ static int64_t scaled(int64_t value, int64_t to, int64_t from)
     return product < (double)(INT64_MAX / 2) ? (int64_t)product : INT64_MAX / 2;
 }
 
-/* A window draws as the native form does, whatever the form of its batches: every node met so far,
- * at each hop. What a trial of the other form came to is scaled by what dataset.json says of both.
- */
+/* A window always draws in the native form. A probe of the other form is scaled by the ratio that
+ * dataset.json gives for the two. */
 static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_t num_seeds)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
@@ -240,7 +178,7 @@ static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_
     return size;
 }
 
-/* Room for one seed is enough: a batch that does not fit a window comes without. */
+/* One seed's size: a batch that does not fit a window is read without one. */
 static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
@@ -256,11 +194,11 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
     return size;
 }
 
-/* All that the arrangement needs, and nothing more. */
+/* The smallest choices of an arrangement. */
 static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *arrangement,
                          plim__load_plan_t *plan)
 {
-    const plim_plan_params_t *wishes = facts->wishes;
+    const plim_plan_params_t *params = facts->params;
     memset(plan, 0, sizeof *plan);
     plan->recipe = *facts->recipe;
     plan->envelope = facts->streams->envelope;
@@ -269,56 +207,177 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->workers = plim__job_threads(facts->job);
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;
-    plan->num_slots = wishes->num_slots > 0 ? wishes->num_slots : 1;
+    plan->num_slots = params->num_slots > 0 ? params->num_slots : 1;
     plan->slot_nodes = facts->one.nodes;
     plan->slot_edges = facts->one.edges;
     plan->part_seeds =
-        facts->part_seeds < facts->batch_seeds ? facts->part_seeds : wishes->part_seeds;
+        facts->part_seeds < facts->batch_seeds ? facts->part_seeds : params->part_seeds;
     plan->io_depth = DEPTH_MIN;
-    plan->merge_distance = IO_GAP;
-    if (wishes->scratch != NULL)
-        strncpy(plan->scratch, wishes->scratch, sizeof plan->scratch - 1);
+    plan->merge_distance = MERGE_DISTANCE;
+    if (params->scratch != NULL)
+        strncpy(plan->scratch, params->scratch, sizeof plan->scratch - 1);
     bool windowed = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
     if (windowed) {
         plan->window_steps = epoch_steps(facts);
-        if (wishes->window > 0)
-            plan->window_steps = plim__min_i64(wishes->window, plan->window_steps);
-        const plim__load_size_t least = window_minimum(facts);
-        plan->window_draws = least.edges;
-        plan->window_rows = plan->rows_in_memory ? 0 : least.nodes;
+        if (params->window > 0)
+            plan->window_steps = plim__min_i64(params->window, plan->window_steps);
+        const plim__load_size_t minimum = window_minimum(facts);
+        plan->window_draws = minimum.edges;
+        plan->window_rows = plan->rows_in_memory ? 0 : minimum.nodes;
     }
-    if (wishes->row_cache > 0)
+    if (params->row_cache > 0)
         plan->row_cache_bytes = (size_t)most_cached_rows(facts, plan);
-    if (wishes->list_cache > 0)
+    if (params->list_cache > 0)
         plan->list_cache_bytes = (size_t)most_cached_lists(facts, plan);
 }
 
-static int64_t beside_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+static int64_t times(int64_t count, size_t bytes)
 {
-    return facts->beside->bytes(facts->beside->context, plan);
+    return plim__mul_saturating_i64(count, plim__cost_pages(bytes));
 }
 
-int64_t plim__load_fixed(const plim__load_facts_t *facts, int64_t line)
+/* Adds an account unless it is empty. */
+static void enter(plim__load_plan_t *plan, const char *name, int64_t bytes)
 {
-    return facts->fixed + plim__footprint_reserve(line, plim__job_threads(facts->job));
+    if (bytes == 0 || plan->num_accounts == PLIM__PLAN_ACCOUNTS)
+        return;
+    plim__plan_account_t *account = &plan->accounts[plan->num_accounts++];
+    (void)snprintf(account->name, sizeof account->name, "%s", name);
+    account->bytes = bytes;
+    for (int phase = 0; phase < PLIM__PHASES; phase++)
+        account->phase[phase] = phase == PLIM__PHASE_PREDICT ? 0 : bytes;
+}
+
+static int64_t sum_accounts(const plim__load_plan_t *plan)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < plan->num_accounts; i++)
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].bytes);
+    return sum;
+}
+
+/* A source's estimate is its cache and the buffers of its reads: two accounts. Returns what filling
+ * the cache takes besides. */
+static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__loader_params_t *parts, plim__load_plan_t *plan,
+                           int64_t *io_bytes)
+{
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
+    plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
+    cold.cache_bytes = 0;
+    cold.all = false;
+    hot.hot = &any;
+    const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
+    const int64_t io = /* where all is cached there is less of it */
+        plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold)), all);
+    enter(plan, "list cache", all - io);
+    *io_bytes = plim__add_saturating_i64(*io_bytes, io);
+    return plim__cost_pages(plim__topology_disk_filling(job, &hot));
+}
+
+static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
+                          const plim__loader_params_t *parts, plim__load_plan_t *plan,
+                          int64_t *io_bytes)
+{
+    plim__rows_disk_params_t cold = parts->rows;
+    cold.cache_bytes = 0;
+    cold.all = false;
+    const int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
+    const int64_t io =
+        plim__min_i64(plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold)), all);
+    enter(plan, "row cache", all - io);
+    *io_bytes = plim__add_saturating_i64(*io_bytes, io);
+    return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));
+}
+
+/* Offsets, seeds and the choice of what to cache are made first; the memory for reading and
+ * choosing is free again before the rest is made. Returns the peak meanwhile. */
+static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
+                           plim__load_plan_t *plan)
+{
+    int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    int64_t work_bytes = plim__cost_pages(plim__offsets_work_minimum(job));
+    enter(plan, "seeds and labels",
+          plim__add_saturating_i64(plim__cost_pages(plim__seeds_stays(dataset)), plan->list_bytes));
+    enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
+    if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
+        enter(plan, "cache sets", plim__cost_pages(plim__access_estimate(num_nodes)));
+        work_bytes =
+            plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
+    }
+    return plim__max_i64(plim__add_saturating_i64(sum_accounts(plan), work_bytes),
+                         plim__cost_pages(plim__seeds_estimate(job, dataset)));
+}
+
+/*
+ * Fills the plan's accounts and `start` from its choices and returns the accounts' sum, without
+ * what is on the ledger already. While the loader is made it may hold more: `start` is the peak
+ * then, and the accounts' phase[PLIM__PHASE_START] is their part of it. Saturates at INT64_MAX.
+ */
+static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset,
+                            plim__load_plan_t *plan)
+{
+    plim__loader_params_t parts;
+    int64_t io_bytes = 0, filling = 0;
+    plim__loader_params_find(job, dataset, plan, &parts);
+    plan->num_accounts = 0;
+    int64_t loader_bytes = plim__cost_pages(plim__loader_estimate(dataset, plan, &parts));
+    int64_t making = plim__add_saturating_i64(loader_bytes, enter_first(job, dataset, plan));
+    const int first = plan->num_accounts;
+    filling = enter_lists(job, dataset, &parts, plan, &io_bytes);
+    if (parts.with_rows)
+        filling = plim__max_i64(filling, enter_rows(job, dataset, &parts, plan, &io_bytes));
+    if (parts.windowed)
+        enter(plan, "windows",
+              times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
+    /* The caches, which may share memory with windows, are filled before the rest is made. */
+    making = plim__max_i64(
+        making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
+    enter(plan, "slots", plim__cost_pages(plim__slots_estimate(plan, &parts)));
+    enter(plan, "workers",
+          plim__add_saturating_i64(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
+                                   loader_bytes));
+    enter(plan, "i/o", io_bytes);
+    enter(plan, "thread stacks", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
+    const int64_t sum = sum_accounts(plan);
+    for (int i = first; i < plan->num_accounts && making > sum; i++)
+        plan->accounts[i].phase[PLIM__PHASE_START] = 0;
+    plan->start = plim__max_i64(sum, making);
+    return sum;
+}
+
+static int64_t client_bytes(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    return facts->client->bytes(facts->client->context, plan);
+}
+
+int64_t plim__load_fixed(const plim__load_facts_t *facts)
+{
+    return facts->fixed + plim__footprint_reserve(facts->line, plim__job_threads(facts->job));
 }
 
 int64_t plim__load_early(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
-    return facts->beside->early != NULL ? facts->beside->early(plan->workers) : 0;
+    return facts->client->early != NULL ? facts->client->early(plan->workers) : 0;
 }
 
-/* The plan's total under that line; INT64_MAX when it is past any. */
-static int64_t total_of(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+/* Bytes that the plan takes without the reserve; INT64_MAX when they overflow. */
+static int64_t used_by(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    int64_t sum = plim__load_cost(facts->job, facts->dataset, plan);
-    const int64_t made = plim__add_saturating_i64(sum, beside_of(facts, plan));
+    const int64_t sum = add_accounts(facts->job, facts->dataset, plan);
+    const int64_t made = plim__add_saturating_i64(sum, client_bytes(facts, plan));
     const int64_t start = plim__add_saturating_i64(plan->start, plim__load_early(facts, plan));
-    return plim__add_saturating_i64(plim__max_i64(made, start), plim__load_fixed(facts, line));
+    return plim__add_saturating_i64(plim__max_i64(made, start), facts->fixed);
 }
 
-/* What grows to the size that fits. */
-typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, HOT_LISTS, HOT_ROWS } quantity_t;
+static int64_t total_of(const plim__load_facts_t *facts, plim__load_plan_t *plan)
+{
+    return plim__add_saturating_i64(used_by(facts, plan), plim__load_fixed(facts) - facts->fixed);
+}
+
+/* Choices that grow to the largest value that fits. */
+typedef enum quantity { WINDOW_DRAWS, WINDOW_ROWS, LIST_CACHE, ROW_CACHE } quantity_t;
 
 static void set(plim__load_plan_t *plan, quantity_t quantity, int64_t value)
 {
@@ -326,20 +385,20 @@ static void set(plim__load_plan_t *plan, quantity_t quantity, int64_t value)
         plan->window_draws = value;
     if (quantity == WINDOW_ROWS)
         plan->window_rows = value;
-    if (quantity == HOT_LISTS)
+    if (quantity == LIST_CACHE)
         plan->list_cache_bytes = (size_t)value;
-    if (quantity == HOT_ROWS)
+    if (quantity == ROW_CACHE)
         plan->row_cache_bytes = (size_t)value;
 }
 
 /* The largest value above `low` and up to `most` whose total is within `limit`; else `low`. */
-static void grow(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
-                 quantity_t quantity, int64_t low, int64_t most, int64_t limit)
+static void grow(const plim__load_facts_t *facts, plim__load_plan_t *plan, quantity_t quantity,
+                 int64_t low, int64_t most, int64_t limit)
 {
     while (low < most) {
         int64_t middle = most - (most - low) / 2;
         set(plan, quantity, middle);
-        if (total_of(facts, line, plan) <= limit)
+        if (total_of(facts, plan) <= limit)
             low = middle;
         else
             most = middle - 1;
@@ -347,42 +406,51 @@ static void grow(const plim__load_facts_t *facts, int64_t line, plim__load_plan_
     set(plan, quantity, low);
 }
 
-static int64_t share(int64_t from, int64_t to, int64_t part)
+/* `from` and a part of what is free between it and the line. */
+static int64_t share(const plim__load_facts_t *facts, int64_t from, int64_t part)
 {
-    return from + plim__max_i64(to - from, 0) / part;
+    return from + plim__max_i64(facts->line - from, 0) / part;
 }
 
-static void grow_depth(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+static void grow_depth(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    int64_t least = total_of(facts, line, plan);
-    int64_t limit = plim__min_i64(line, least + line / DEPTH_PART);
+    const int64_t before = total_of(facts, plan);
+    const int64_t limit = plim__min_i64(facts->line, before + facts->line / DEPTH_PART);
     while (plan->io_depth < DEPTH_MOST) {
         plan->io_depth *= 2;
-        if (total_of(facts, line, plan) > limit) {
+        if (total_of(facts, plan) > limit) {
             plan->io_depth /= 2;
             break;
         }
     }
 }
 
-/*
- * Whether so many slots of that size stay within the limit, and what grows beside them within the
- * line or its share of it; the plan keeps them if so.
- */
-static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
-                      int num_slots, const plim__load_size_t *size, int64_t limit)
+/* The plan with so many slots of at least that size. */
+static plim__load_plan_t with_slots(const plim__load_plan_t *plan, int num_slots,
+                                    const plim__load_size_t *size)
 {
     plim__load_plan_t tried = *plan;
     tried.num_slots = num_slots;
     tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
     tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
-    const int64_t grown = beside_of(facts, &tried) - beside_of(facts, plan);
-    const int64_t total = total_of(facts, line, &tried);
-    int64_t most = line;
+    return tried;
+}
+
+/*
+ * Takes so many slots of that size if they stay within the limit, and the client's growth with them
+ * within the line, or within its share of the free memory.
+ */
+static bool try_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan, int num_slots,
+                      const plim__load_size_t *size, int64_t limit)
+{
+    plim__load_plan_t tried = with_slots(plan, num_slots, size);
+    const int64_t grown = client_bytes(facts, &tried) - client_bytes(facts, plan);
+    const int64_t total = total_of(facts, &tried);
+    int64_t most = facts->line;
     if (plan->window_steps > 0 && (grown > 0 || facts->modest)) {
-        const int64_t least = total_of(facts, line, plan);
-        const int64_t percent = facts->modest ? MODEST_PERCENT : BESIDE_PERCENT;
-        most = least + plim__max_i64(line - least, 0) / 100 * percent;
+        const int64_t before = total_of(facts, plan);
+        const int64_t percent = facts->modest ? MODEST_PERCENT : CLIENT_PERCENT;
+        most = before + plim__max_i64(facts->line - before, 0) / 100 * percent;
     }
     if (total > most || total - grown > limit)
         return false;
@@ -391,17 +459,16 @@ static bool try_slots(const plim__load_facts_t *facts, int64_t line, plim__load_
 }
 
 /* Slots of that size whatever their share, down to a single one; false when the line is too low. */
-static bool force_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
-                        int num_slots, const plim__load_size_t *size)
+static bool force_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan, int num_slots,
+                        const plim__load_size_t *size)
 {
-    plim__load_plan_t tried = *plan;
-    tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
-    tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
-    for (tried.num_slots = num_slots; tried.num_slots > 0; tried.num_slots--)
-        if (total_of(facts, line, &tried) <= line) {
+    for (; num_slots > 0; num_slots--) {
+        plim__load_plan_t tried = with_slots(plan, num_slots, size);
+        if (total_of(facts, &tried) <= facts->line) {
             *plan = tried;
             return true;
         }
+    }
     return false;
 }
 
@@ -412,38 +479,36 @@ static int proportionate(const plim__load_facts_t *facts, const plim__load_plan_
     int64_t data = file_bytes(facts, "indices.npy");
     if (has_rows(facts))
         data = plim__add_saturating_i64(data, file_bytes(facts, "features.npy"));
-    const size_t room = (size_t)plim__max_i64(data / SLOTS_DATA_PART, SLOTS_ROOM);
-    plim__load_plan_t tried = *plan;
-    tried.slot_nodes = plim__max_i64(size->nodes, plan->slot_nodes);
-    tried.slot_edges = plim__max_i64(size->edges, plan->slot_edges);
-    for (tried.num_slots = many; tried.num_slots > few; tried.num_slots--) {
-        plim__loader_params_t parts;
-        plim__loader_params_find(facts->job, facts->dataset, &tried, &parts);
-        if (plim__slots_estimate(&tried, &parts) <= room)
+    const size_t most = (size_t)plim__max_i64(data / SLOTS_DATA_PART, SLOTS_DATA_MIN);
+    for (; many > few; many--) {
+        const plim__load_plan_t tried = with_slots(plan, many, size);
+        plim__loader_params_t params;
+        plim__loader_params_find(facts->job, facts->dataset, &tried, &params);
+        if (plim__slots_estimate(&tried, &params) <= most)
             break;
     }
-    return tried.num_slots;
+    return many;
 }
 
-/* The part of the room that slots may take: all of it where neither windows nor hot rows want it.
- */
-static int64_t slots_share(int64_t least, int64_t line, const plim__load_plan_t *plan, int64_t part)
+/* The limit for slots: a part of the free memory, or all of it without windows and caches. */
+static int64_t slots_share(const plim__load_facts_t *facts, int64_t before,
+                           const plim__load_plan_t *plan, int64_t part)
 {
-    return share(least, line, plan->window_steps > 0 ? part : 1);
+    return share(facts, before, plan->window_steps > 0 ? part : 1);
 }
 
-/* Takes as much of a batch as fits, by 64ths of it. */
-static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
-                         int num_slots, const plim__load_size_t *batch, int64_t limit)
+/* Takes the largest slots that fit, by 64ths of a batch. */
+static bool shrink_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan, int num_slots,
+                         const plim__load_size_t *batch, int64_t limit)
 {
-    const plim__load_plan_t least = *plan;
+    const plim__load_plan_t smallest = *plan;
     int low = 0, high = 64;
     while (low < high) {
         const int middle = high - (high - low) / 2;
         const plim__load_size_t size = {batch->nodes - batch->nodes / 64 * (64 - middle),
                                         batch->edges - batch->edges / 64 * (64 - middle)};
-        plim__load_plan_t tried = least;
-        if (try_slots(facts, line, &tried, num_slots, &size, limit)) {
+        plim__load_plan_t tried = smallest;
+        if (try_slots(facts, &tried, num_slots, &size, limit)) {
             *plan = tried;
             low = middle;
         } else {
@@ -454,127 +519,95 @@ static bool shrink_slots(const plim__load_facts_t *facts, int64_t line, plim__lo
 }
 
 /*
- * Slots for whole batches at their worst, when that is cheap and they are not cut by a rule of
- * their own: one for each worker and one for the caller; else for batches as expected; else as
- * large as may be. False when it had to be less than an expected batch in each of two slots.
+ * Slots for the upper bound of a batch when that is cheap and the plan does not cut batches: one
+ * for each worker and one for the caller; else for batches as expected; else as large as possible.
+ * False when not even two slots hold an expected batch.
  */
-static bool grow_slots(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    int wish = facts->wishes->num_slots;
-    int most = (int)plim__min_i64((int64_t)SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
-    int many = wish > 0 ? wish : most;
-    int few = wish > 0 ? wish : 2;
-    int64_t least = total_of(facts, line, plan);
+    const int wanted = facts->params->num_slots;
+    const int most =
+        (int)plim__min_i64((int64_t)SLOTS_PER_WORKER * plan->workers, PLIM__LOAD_SLOTS_MAX);
+    int many = wanted > 0 ? wanted : most;
+    const int few = wanted > 0 ? wanted : 2;
+    const int64_t before = total_of(facts, plan);
+    const int64_t cheap = before + facts->line / SLOTS_PART;
     const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
-    int worst = proportionate(facts, plan, few, many, &facts->most);
-    if (!facts->beside->cuts && worst >= plim__min_i64(many, plan->workers + 1) &&
-        try_slots(facts, line, plan, worst, &facts->most, least + line / SLOTS_PART))
+    const int bound = proportionate(facts, plan, few, many, &facts->most);
+    if (!facts->client->cuts && bound >= plim__min_i64(many, plan->workers + 1) &&
+        try_slots(facts, plan, bound, &facts->most, cheap))
         return true;
     many = proportionate(facts, plan, few, many, &batch);
-    if (try_slots(facts, line, plan, few, &batch,
-                  slots_share(least, line, plan, SLOTS_MOST_PART))) {
+    if (try_slots(facts, plan, few, &batch, slots_share(facts, before, plan, SLOTS_MOST_PART))) {
         for (int count = many; count > few; count--)
-            if (try_slots(facts, line, plan, count, &batch, least + line / SLOTS_PART))
+            if (try_slots(facts, plan, count, &batch, cheap))
                 break;
         return true;
     }
-    if (facts->keeps_cut && force_slots(facts, line, plan, few, &batch))
+    if (facts->keeps_cut && force_slots(facts, plan, few, &batch))
         return false;
-    if (!shrink_slots(facts, line, plan, few, &batch,
-                      slots_share(least, line, plan, SLOTS_CRAMPED_PART)))
-        (void)try_slots(facts, line, plan, few, &(plim__load_size_t){0, 0}, line);
+    if (!shrink_slots(facts, plan, few, &batch,
+                      slots_share(facts, before, plan, SLOTS_CRAMPED_PART)))
+        (void)try_slots(facts, plan, few, &(plim__load_size_t){0, 0}, facts->line);
     return false;
 }
 
-static void grow_windows(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+static void grow_windows(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
-    int64_t begin = total_of(facts, line, plan);
-    grow(facts, line, plan, WINDOW_DRAWS, plan->window_draws, more(most.edges, DRAWS_SPARE_PERCENT),
-         share(begin, line, DRAWS_PART));
+    const plim__load_size_t most = window_expected(facts, window_seeds(facts, plan->window_steps));
+    const int64_t draws = scaled(most.edges, 100 + DRAWS_MARGIN_PERCENT, 100);
+    grow(facts, plan, WINDOW_DRAWS, plan->window_draws, draws,
+         share(facts, total_of(facts, plan), DRAWS_PART));
     if (plan->rows_in_memory)
         return;
-    begin = total_of(facts, line, plan);
-    int64_t room = plim__max_i64(line - begin, 0) / 100 * ROWS_PERCENT;
-    grow(facts, line, plan, WINDOW_ROWS, plan->window_rows, most.nodes, begin + room);
+    const int64_t before = total_of(facts, plan);
+    const int64_t rows = plim__max_i64(facts->line - before, 0) / 100 * ROWS_PERCENT;
+    grow(facts, plan, WINDOW_ROWS, plan->window_rows, most.nodes, before + rows);
 }
 
-/* Grows what is kept in memory of a kind, unless it would come to next to nothing. */
-static void grow_kept(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan,
-                      quantity_t quantity, int64_t limit)
+static void grow_list_cache(const plim__load_facts_t *facts, plim__load_plan_t *plan, int64_t limit)
 {
-    bool rows = quantity == HOT_ROWS;
-    int64_t held = (int64_t)(rows ? plan->row_cache_bytes : plan->list_cache_bytes);
-    int64_t most = rows ? most_cached_rows(facts, plan) : most_cached_lists(facts, plan);
-    grow(facts, line, plan, quantity, held, most, limit);
-    int64_t grown = (int64_t)(rows ? plan->row_cache_bytes : plan->list_cache_bytes);
-    if (grown < KEPT_MIN && grown < most)
-        set(plan, quantity, held);
+    grow(facts, plan, LIST_CACHE, (int64_t)plan->list_cache_bytes, most_cached_lists(facts, plan),
+         limit);
 }
 
-/* Hot lists and rows get what is left. */
-static void grow_hot(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+/* The caches get what is left. */
+static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    int64_t limit = share(total_of(facts, line, plan), line, LISTS_PART);
-    grow_kept(facts, line, plan, HOT_LISTS, limit);
-    grow_kept(facts, line, plan, HOT_ROWS, line);
-    grow_kept(facts, line, plan, HOT_LISTS, line);
+    grow_list_cache(facts, plan, share(facts, total_of(facts, plan), LISTS_PART));
+    grow(facts, plan, ROW_CACHE, (int64_t)plan->row_cache_bytes, most_cached_rows(facts, plan),
+         facts->line);
+    grow_list_cache(facts, plan, facts->line);
     plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->row_cache_bytes > 0 &&
-                   facts->wishes->row_cache == 0 && facts->wishes->list_cache == 0;
+                   facts->params->row_cache == 0 && facts->params->list_cache == 0;
 }
 
-/* Whether it stays in memory and leaves the rest the room it should have. */
-static bool comfortable(const plim__load_facts_t *facts, int64_t line,
-                        const arrangement_t *arrangement, const plim__load_plan_t *plan)
+/* Whether topology in memory leaves enough for the rest. */
+static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *arrangement,
+                        const plim__load_plan_t *plan)
 {
     if (!arrangement->topology_in_memory || arrangement->rows_in_memory ||
-        facts->wishes->topology == 1)
+        facts->params->topology == 1)
         return true;
-    plim__load_plan_t other;
+    plim__load_plan_t self = *plan, other;
     take_minimum(facts, &(arrangement_t){false, false}, &other);
-    int64_t room = line - total_of(facts, line, &other);
-    plim__load_plan_t self = *plan;
-    return total_of(facts, line, &self) - total_of(facts, line, &other) <= room / ADJACENCY_PART;
+    const int64_t smallest = total_of(facts, &other);
+    return total_of(facts, &self) - smallest <= (facts->line - smallest) / ADJACENCY_PART;
 }
 
-/* From the least that the arrangement needs to its share of the line; false when it is cramped. */
-static bool grow_all(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan)
+/* From the smallest choices to their shares of the line; false when slots are cramped. */
+static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    const bool windowed = plan->window_steps > 0;
-    const plim__load_plan_t least = *plan;
-    if (windowed)
-        grow_depth(facts, line, plan);
-    bool good = grow_slots(facts, line, plan);
-    if (windowed && !good) { /* what deeper I/O took was the slots': they come first */
-        *plan = least;
-        good = grow_slots(facts, line, plan);
-        grow_depth(facts, line, plan);
-    }
-    if (windowed) {
-        grow_windows(facts, line, plan);
-        grow_hot(facts, line, plan);
+    const bool good = grow_slots(facts, plan);
+    if (plan->window_steps > 0) {
+        grow_depth(facts, plan);
+        grow_windows(facts, plan);
+        grow_caches(facts, plan);
     }
     return good;
 }
 
-/*
- * Hot rows cost more than their bytes: what fills them comes with the first of them. Where that was
- * more than the others had left, hot rows come first, unless slots would be cramped.
- */
-static void grow_hot_first(const plim__load_facts_t *facts, int64_t line,
-                           const arrangement_t *arrangement, plim__load_plan_t *plan)
-{
-    if (plan->rows_in_memory || plan->row_cache_bytes > 0 || facts->wishes->row_cache != 0 ||
-        line - total_of(facts, line, plan) < line / LEFT_PART)
-        return;
-    plim__load_plan_t tried;
-    take_minimum(facts, arrangement, &tried);
-    tried.row_cache_bytes = (size_t)plim__min_i64(KEPT_MIN, most_cached_rows(facts, &tried));
-    if (total_of(facts, line, &tried) <= line && grow_all(facts, line, &tried))
-        *plan = tried;
-}
-
-bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_plan_t *plan_out)
+bool plim__load_fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
 {
     plim__load_plan_t plan;
     bool found = false, whole = false, done = false;
@@ -582,12 +615,11 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_pl
         if (!allowed(facts, &arrangements[i]))
             continue;
         take_minimum(facts, &arrangements[i], &plan);
-        if (total_of(facts, line, &plan) > line)
+        if (total_of(facts, &plan) > facts->line)
             continue;
-        const bool easy = comfortable(facts, line, &arrangements[i], &plan);
-        const bool good = grow_all(facts, line, &plan);
-        grow_hot_first(facts, line, &arrangements[i], &plan);
-        plan.line = line;
+        const bool easy = comfortable(facts, &arrangements[i], &plan);
+        const bool good = grow_all(facts, &plan);
+        plan.line = facts->line;
         done = good && easy;
         /* Of cramped ones the first with the fewest parts a batch. */
         const bool larger = !whole && found && plan.slot_nodes > plan_out->slot_nodes;
@@ -598,31 +630,18 @@ bool plim__load_fit(const plim__load_facts_t *facts, int64_t line, plim__load_pl
         found = true;
     }
     if (found)
-        plan_out->total = total_of(facts, line, plan_out);
+        plan_out->total = total_of(facts, plan_out);
     return found;
-}
-
-static bool fits_minimum(const plim__load_facts_t *facts, int64_t line)
-{
-    plim__load_plan_t plan;
-    for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
-        if (allowed(facts, &arrangements[i])) {
-            take_minimum(facts, &arrangements[i], &plan);
-            if (total_of(facts, line, &plan) <= line)
-                return true;
-        }
-    return false;
 }
 
 int64_t plim__load_minimum(const plim__load_facts_t *facts)
 {
-    int64_t low = 0, high = INT64_MAX / 2;
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (fits_minimum(facts, middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    return high;
+    int64_t used = INT64_MAX;
+    plim__load_plan_t plan;
+    for (size_t i = 0; i < NUM_ARRANGEMENTS; i++)
+        if (allowed(facts, &arrangements[i])) {
+            take_minimum(facts, &arrangements[i], &plan);
+            used = plim__min_i64(used, used_by(facts, &plan));
+        }
+    return plim__footprint_minimum(used, plim__job_threads(facts->job));
 }

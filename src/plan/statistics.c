@@ -6,16 +6,83 @@
 #include "load/largest_graph.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1 /* of what is kept, and of how it is found */
+#define VERSION 1 /* of the cached files and of how their content is measured */
 #define NAME_TEXT 128
 #define UNKNOWN_TIMES 8
+#define ONE_WAY 0.1 /* edges go one way where more than this share of nodes has no list */
 
-/* What decides a trial's result, as a name: the fingerprint, and how is drawn. */
-static void name_trial(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
+/*
+ * Mean number of entries drawn from the list of a node that an edge leads to. In a graph whose
+ * edges go both ways such a node is met in proportion to its degree, else independently of it.
+ */
+static double mean_drawn(const plim__manifest_t *manifest, int64_t fanout, bool replace)
+{
+    const bool one_way = (double)manifest->degrees[0] > ONE_WAY * (double)manifest->info.num_nodes;
+    double weight = one_way ? (double)manifest->degrees[0] : 0, drawn = 0;
+    for (int i = 1; i < PLIM_DEGREE_BUCKETS; i++) {
+        double count = (double)manifest->degrees[i];
+        /* The middle of 2^(i-1) … 2^i - 1, and not above the longest list. */
+        double degree = fmin(1.5 * exp2(i - 1) - 0.5, (double)manifest->info.max_degree);
+        double taken = degree;
+        if (fanout >= 0)
+            taken = replace ? (double)fanout : fmin((double)fanout, degree);
+        const double times = one_way ? count : count * degree;
+        weight += times;
+        drawn += times * taken;
+    }
+    return weight > 0 ? drawn / weight : 0;
+}
+
+static int64_t whole(double value)
+{
+    return value < 9e18 ? (int64_t)ceil(value) : INT64_MAX;
+}
+
+plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
+                                           const plim_recipe_t *recipe, int64_t num_seeds)
+{
+    const int64_t reach = manifest->reach > 0 ? manifest->reach : manifest->info.num_nodes;
+    double all = (double)plim__max_i64(reach, 1);
+    double met = fmin((double)num_seeds, all);
+    double expanded = met; /* destinations of the next hop */
+    double edges = 0;
+    for (int hop = 0; hop < recipe->num_hops; hop++) {
+        double draws = expanded * mean_drawn(manifest, recipe->fanout[hop], recipe->replace);
+        double fresh = (all - met) * -expm1(-draws / all);
+        edges += expanded + 1 + draws;
+        met += fresh;
+        expanded = recipe->form == PLIM_PYG ? fresh : met;
+    }
+    return (plim__load_size_t){.nodes = whole(met), .edges = whole(edges)};
+}
+
+/* The value at `seeds` of the power law through two points. */
+static double by_power(const plim__probe_size_t *from, const plim__probe_size_t *to,
+                       int64_t from_value, int64_t to_value, int64_t seeds)
+{
+    double power =
+        log((double)to_value / (double)from_value) / log((double)to->seeds / (double)from->seeds);
+    return (double)to_value * pow((double)seeds / (double)to->seeds, fmin(fmax(power, 0), 1));
+}
+
+plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num_seeds)
+{
+    int last = 1;
+    while (last + 1 < probe->count && probe->sizes[last].seeds < num_seeds)
+        last++;
+    const plim__probe_size_t *from = &probe->sizes[last - 1], *to = &probe->sizes[last];
+    return (plim__load_size_t){
+        .nodes = whole(by_power(from, to, from->nodes, to->nodes, num_seeds)),
+        .edges = whole(by_power(from, to, from->edges, to->edges, num_seeds))};
+}
+
+/* The file name of a probe: the dataset's fingerprint and what of the recipe decides the draws. */
+static void name_probe(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                        char name_out[NAME_TEXT])
 {
     int used = snprintf(name_out, NAME_TEXT, "trial-%d-%s-%d%s", VERSION, info->fingerprint,
@@ -24,10 +91,10 @@ static void name_trial(const plim_dataset_info_t *info, const plim_recipe_t *rec
         used += snprintf(name_out + used, (size_t)(NAME_TEXT - used), "-%lld",
                          (long long)recipe->fanout[i]);
     if (used >= NAME_TEXT)
-        name_out[0] = '\0'; /* fan-outs of so many digits are not kept */
+        name_out[0] = '\0'; /* too long a name: it is not kept */
 }
 
-/* The next number of a text, within bounds. */
+/* Parses the next number of *text, which must be within bounds, and moves behind it. */
 static bool take_number(const char **text, int64_t least, int64_t most, int64_t *value_out)
 {
     char *end = NULL;
@@ -40,58 +107,58 @@ static bool take_number(const char **text, int64_t least, int64_t most, int64_t 
     return true;
 }
 
-static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__probe_t *trial_out)
+static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__probe_t *probe_out)
 {
-    plim__probe_t trial = {0};
+    plim__probe_t probe = {0};
     int64_t count, least = 1;
     if (!take_number(&text, 0, PLIM__PROBE_SIZES, &count))
         return false;
-    for (; trial.count < count; trial.count++) {
-        plim__probe_size_t *size = &trial.sizes[trial.count];
+    for (; probe.count < count; probe.count++) {
+        plim__probe_size_t *size = &probe.sizes[probe.count];
         if (!take_number(&text, least, info->num_nodes, &size->seeds) ||
             !take_number(&text, size->seeds, info->num_nodes, &size->nodes) ||
             !take_number(&text, 1, INT64_MAX / 4, &size->edges))
             return false;
         least = size->seeds + 1;
     }
-    *trial_out = trial;
+    *probe_out = probe;
     return true;
 }
 
-static void keep_sizes(const char *name, const plim__probe_t *trial)
+static void keep_sizes(const char *name, const plim__probe_t *probe)
 {
     char text[PLIM__CACHE_TEXT];
-    int used = snprintf(text, sizeof text, "%d\n", trial->count);
-    for (int i = 0; i < trial->count; i++)
+    int used = snprintf(text, sizeof text, "%d\n", probe->count);
+    for (int i = 0; i < probe->count; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%lld %lld %lld\n",
-                         (long long)trial->sizes[i].seeds, (long long)trial->sizes[i].nodes,
-                         (long long)trial->sizes[i].edges);
+                         (long long)probe->sizes[i].seeds, (long long)probe->sizes[i].nodes,
+                         (long long)probe->sizes[i].edges);
     plim__cache_write(name, text);
 }
 
 plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
-                                     plim__probe_t *trial_out)
+                                     plim__probe_t *probe_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
-    plim__probe_t trial = {0};
-    *trial_out = trial;
+    plim__probe_t probe = {0};
+    *probe_out = probe;
     if (plim__dataset_is_shape(dataset))
         return PLIM_OK;
-    name_trial(info, recipe, name);
-    if (name[0] != '\0' && plim__cache_read(name, text) && parse_sizes(info, text, trial_out))
+    name_probe(info, recipe, name);
+    if (name[0] != '\0' && plim__cache_read(name, text) && parse_sizes(info, text, probe_out))
         return PLIM_OK;
     if (!reads)
         return PLIM_OK;
-    const plim_status_t status = plim__probe_run(job, dataset, recipe, &trial);
+    const plim_status_t status = plim__probe_run(job, dataset, recipe, &probe);
     if (status == PLIM_ERR_BUDGET)
         return PLIM_OK;
     if (status != PLIM_OK)
         return status;
     if (name[0] != '\0')
-        keep_sizes(name, &trial);
-    *trial_out = trial;
+        keep_sizes(name, &probe);
+    *probe_out = probe;
     return PLIM_OK;
 }
 

@@ -1,22 +1,44 @@
-/* What was read of a dataset for a plan, kept for the next one: sizes of drawn neighbourhoods, and
- * of the largest of many graphs. */
+/*
+ * How large batches are: measured by drawing some seeds' neighbourhoods, which is done once and
+ * kept in the user's cache, or expected by the degrees in dataset.json.
+ */
 #ifndef PLIM_PLAN_STATISTICS_H
 #define PLIM_PLAN_STATISTICS_H
 
 #include "load/probe.h"
 #include "store/dataset.h"
 
+/* Size of a batch, or of a window of batches taken as one. */
+typedef struct plim__load_size {
+    int64_t nodes; /* distinct ones, seeds included */
+    int64_t edges; /* entries of indptr and indices over all hops */
+} plim__load_size_t;
+
 /*
- * The trial of that recipe: from the cache, else, where `reads` allows it, run now and kept. The
- * same either way. A dataset without files has none. Empty, and PLIM_OK, when there is
- * none or the ledger has no room for it; else errors as of plim__probe_run.
+ * Expected by the manifest's histogram of degrees. Neighbours are taken as drawn uniformly from all
+ * nodes (from `reach` of them where the manifest has that), so real batches, which meet the same
+ * nodes more often, are smaller.
+ */
+plim__load_size_t plim__load_size_expected(const plim__manifest_t *manifest,
+                                           const plim_recipe_t *recipe, int64_t num_seeds);
+
+/*
+ * Interpolated from a probe of at least two sizes by power laws. Beyond the last size this is a
+ * little too much, since more seeds share more neighbours.
+ */
+plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num_seeds);
+
+/*
+ * The probe of a recipe: from the cache, else, where `reads` allows it, run now and kept; the
+ * result is the same. Empty, with PLIM_OK, for a dataset without files, where there is none in the
+ * cache, or the ledger has no memory for it. Other errors as of plim__probe_run.
  */
 plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
-                                     plim__probe_t *trial_out);
+                                     plim__probe_t *probe_out);
 
-/* Nodes and edges of the largest graph likewise; taken as eight times the mean, *guessed_out, where
- * they are not known. */
+/* Nodes and edges of the largest graph likewise. Where they are not known they are guessed as eight
+ * times the mean, and *guessed_out is true. */
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,
                                        bool reads, int64_t *nodes_out, int64_t *edges_out,
                                        bool *guessed_out);

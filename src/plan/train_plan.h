@@ -1,34 +1,63 @@
-/* The plans of a training and of an evaluation, as numbers. */
+/* Plans of training, evaluation and prediction, as numbers, and the model that they are made for.
+ */
 #ifndef PLIM_PLAN_TRAIN_PLAN_H
 #define PLIM_PLAN_TRAIN_PLAN_H
 
 #include "load/plan_data.h"
-#include "load/probe.h"
-#include "store/dataset.h"
+#include "nn/model.h"
+#include "plan/statistics.h"
 
 #include <plimsoll/train.h>
 
-/* plim_train_plan, as numbers alone. */
+/*
+ * Bytes of src/train that do not depend on the model: the trainer's tables, an open run's, and
+ * those for writing a checkpoint besides plim__safetensors_estimate. The plan may not ask
+ * src/train, which stands above it; a test compares.
+ */
+#define PLIM__TRAINER_BYTES ((size_t)256 << 10)
+
+/* The model for the largest part that a slot of the plan can hold. `training`: as in
+ * plim__model_params_t; `workers`: the team's size. */
+plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
+                                              const plim_training_t *settings,
+                                              const plim__load_plan_t *plan, bool training,
+                                              int workers);
+
+/* The model that holds parameters alone, for exact inference. */
+plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
+                                                const plim_training_t *settings);
+
+/* Arrays of a trainer beside its model. Over a counting arena the pointers are NULL. */
+typedef struct plim__train_scratch {
+    float *doutputs; /* (max_seeds, num_outputs) gradient of the outputs */
+    float *buffers;  /* the model's buffers as of the last update */
+} plim__train_scratch_t;
+
+plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
+                                                const plim__model_params_t *params);
+
+/* plim_train_plan, as numbers alone; a refusal names no other settings. */
 plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const plim_training_t *training, const plim_plan_params_t *wishes,
+                               const plim_training_t *training, const plim_plan_params_t *params,
                                plim__train_plan_t *plan_out);
 
-/* As plim_train_plan, for a model that only computes batches forward: no gradients, no moments, no
- * layers kept. Batches may be cut whatever the norm. */
+/* As plim__train_plan without prediction; it reads and logs nothing. Batches that must be cut are
+ * cut into single seeds: it looks for no larger cut. `known`: sizes of the recipe's batches; NULL:
+ * as dataset.json says. */
+plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_training_t *training,
+                                     const plim_plan_params_t *params, const plim__probe_t *known,
+                                     plim__train_plan_t *plan_out);
+
+/* The plan for a model that only computes forward. Batches may be cut whatever the norm. */
 plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim_training_t *training, plim__train_plan_t *plan_out);
 
-/* As plim_train_plan for training alone, without what comes afterwards; nothing is read and nothing
- * said. Batches that must be cut are cut into single seeds: no larger cut is looked for. `known`:
- * what seeds of this recipe come to; NULL: what dataset.json says. */
-plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_training_t *training,
-                                     const plim_plan_params_t *wishes, const plim__probe_t *known,
-                                     plim__train_plan_t *plan_out);
-
-/* As plim__evaluation_plan, under that line; nothing is read and nothing said. */
-plim_status_t plim__evaluation_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
-                                          const plim_training_t *training, int64_t memory,
-                                          plim__train_plan_t *plan_out);
+/*
+ * Bytes of buffers and layers in memory for all nodes' exact prediction under the ledger's line; 0
+ * when they do not fit. To be asked before anything of the prediction is on the ledger.
+ */
+int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training);
 
 #endif

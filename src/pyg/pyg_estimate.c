@@ -1,7 +1,7 @@
 /* The accounts of a PyG job in each of its phases, and what fits a GPU. */
 #include "base/check.h"
-#include "plan/load_size.h"
 #include "plan/plan_settings.h"
+#include "plan/statistics.h"
 #include "pyg/pyg_internal.h"
 
 #include <math.h>
@@ -44,9 +44,9 @@ static void batch_size(const plim__pyg_sizes_t *sizes, int64_t num_seeds, double
     if (sizes->probe.count < 2)
         all = plim__load_size_expected(sizes->manifest, &sizes->recipe, num_seeds);
     else
-        all = plim__load_size_tried(&sizes->probe, num_seeds);
+        all = plim__load_size_probed(&sizes->probe, num_seeds);
     if (hops > 1 && sizes->before.count >= 2 && sizes->probe.count >= 2)
-        before = plim__load_size_tried(&sizes->before, num_seeds);
+        before = plim__load_size_probed(&sizes->before, num_seeds);
     else if (hops > 1)
         before = plim__load_size_expected(sizes->manifest, &shorter, num_seeds);
     *nodes_out = fmin((double)all.nodes, (double)sizes->manifest->info.num_nodes);

@@ -13,7 +13,6 @@
 #include "load/seeds.h"
 #include "mem/size_text.h"
 #include "plan/plan_settings.h"
-#include "plan/predict_cost.h"
 #include "plan/train_plan.h"
 #include "train/output.h"
 #include "train/run.h"
@@ -73,16 +72,7 @@ static plim_status_t open_exact(plim__session_t *session, const char *run,
 {
     plim_ledger_t *ledger = session->job->ledger;
     PLIM_TRY(plim__team_create(ledger, 1, &session->team));
-    session->params = (plim__model_params_t){.model = session->training.model,
-                                             .num_features = session->info->num_features,
-                                             .num_outputs = session->num_outputs,
-                                             .row_type = session->info->feature_type,
-                                             .workers = 1,
-                                             .max_src = 1,
-                                             .max_edges = 1,
-                                             .max_seeds = 1};
-    for (int i = 0; i < session->training.model.num_layers; i++)
-        session->params.max_dst[i] = 1;
+    session->params = plim__train_weights_params(session->info, &session->training);
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
     return load_weights(session, run, inference);

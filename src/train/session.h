@@ -7,7 +7,7 @@
 
 #include "nn/model.h"
 #include "nn/score.h"
-#include "plan/train_cost.h"
+#include "plan/train_plan.h"
 #include "store/dataset.h"
 
 typedef struct plim__session {

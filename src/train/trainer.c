@@ -45,8 +45,14 @@ plim_status_t plim__trainer_check_plan(const plim_dataset_info_t *info,
 /* Copies the buffers as they are now, for plim_trainer_discard. */
 static void keep_buffers(plim_trainer_t *trainer)
 {
-    memcpy(trainer->buffers, trainer->arrays.buffers,
+    memcpy(trainer->scratch.buffers, trainer->arrays.buffers,
            (size_t)trainer->arrays.num_buffers * sizeof(float));
+}
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    plim_trainer_t *trainer = object;
+    trainer->scratch = plim__train_scratch_carve(arena, &trainer->session.params);
 }
 
 static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_plan_t *plan)
@@ -54,12 +60,6 @@ static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_pla
     plim__session_t *session = &trainer->session;
     PLIM_TRY(plim__session_open(session, plan, true));
     trainer->arrays = *plim__model_arrays(session->model);
-    trainer->doutputs = plim__arena_carve(&trainer->arena, (size_t)session->params.max_seeds,
-                                          (size_t)session->num_outputs * sizeof(float), 1);
-    trainer->buffers =
-        plim__arena_carve(&trainer->arena, (size_t)trainer->arrays.num_buffers, sizeof(float), 1);
-    if (trainer->doutputs == NULL || trainer->buffers == NULL)
-        return plim__fail(PLIM_ERR_BUDGET, "the plan is not of this model: plan again");
     plim__arena_touch(&trainer->arena);
     plim__model_initialise(session->model, session->training.recipe.seed);
     keep_buffers(trainer);
@@ -72,23 +72,17 @@ plim_status_t plim__trainer_create(const plim_job_t *job, const plim_dataset_t *
                                    plim_trainer_t **trainer_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__arena_t arena;
+    plim_trainer_t *trainer,
+        draft = {.job = *job, .position = PLIM__POSITION_INIT, .settings = *training};
     PLIM_TRY(plim__plan_settings_check(dataset, training));
-    const plim__model_params_t params =
+    draft.session.params =
         plim__train_model_params(info, training, &plan->load, true, plim__job_threads(job));
-    const size_t bytes =
-        plim__add_saturating_size(plim__arena_piece(1, sizeof(plim_trainer_t), PLIM__LINE),
-                                  plim__train_scratch_bytes(&params));
-    PLIM_TRY(plim__arena_create(job->ledger, "trainer", bytes, &arena));
-    plim_trainer_t *trainer = plim__arena_carve(&arena, 1, sizeof *trainer, PLIM__LINE);
+    PLIM_TRY(plim__object_create(job->ledger, "trainer", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &trainer));
     trainer->process = getpid();
     atomic_init(&trainer->references, 1);
-    trainer->job = *job;
     plim_job_retain(job);
     plim_dataset_retain(dataset);
-    trainer->arena = arena;
-    trainer->position = (plim__position_t)PLIM__POSITION_INIT;
-    trainer->settings = *training;
     plim__session_begin(&trainer->job, dataset, training, events, user, &trainer->session);
     const plim_status_t status = open_trainer(trainer, plan);
     if (status != PLIM_OK) {
@@ -164,9 +158,9 @@ static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch,
     const int64_t began = plim__clock_ns();
     trainer->part_loss +=
         plim__loss(session->team, session->training.loss, batch->num_seeds, session->num_outputs,
-                   output.outputs, batch->labels, 1.0f / (float)weight, trainer->doutputs);
+                   output.outputs, batch->labels, 1.0f / (float)weight, trainer->scratch.doutputs);
     trainer->loss_seconds += plim__clock_seconds_since(began);
-    return plim__model_backward(session->model, batch, trainer->doutputs);
+    return plim__model_backward(session->model, batch, trainer->scratch.doutputs);
 }
 
 PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
@@ -300,7 +294,7 @@ PLIM_API void plim_trainer_discard(plim_trainer_t *trainer)
         return;
     plim__model_gather_gradients(trainer->session.model);
     memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
-    memcpy(trainer->arrays.buffers, trainer->buffers,
+    memcpy(trainer->arrays.buffers, trainer->scratch.buffers,
            (size_t)trainer->arrays.num_buffers * sizeof(float));
     begin_group(trainer);
 }

@@ -16,8 +16,7 @@ struct plim_trainer {
     plim_training_t settings;    /* as the caller gave them: what a checkpoint says */
     plim__session_t session;     /* its dataset is retained */
     plim__model_arrays_t arrays; /* the model's */
-    float *doutputs;             /* (seeds of the largest part, num_outputs) */
-    float *buffers;              /* (num_buffers) as they were at the position */
+    plim__train_scratch_t scratch;
     plim__position_t position;
     /* Since the last update: */
     bool computed;      /* a batch was, or a part of one */

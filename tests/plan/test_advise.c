@@ -50,21 +50,21 @@ static plim_training_t take(plim_training_t training, const char *change)
 }
 
 static void check_advice(const test_place_t *place, const plim_training_t *training,
-                         const plim_plan_params_t *wishes, bool whole, int least_count)
+                         const plim_plan_params_t *params, bool whole, int least_count)
 {
     plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     plim__train_plan_t plan;
     int count;
     assert_ok(
-        plim_train_advise(&place->job, place->dataset, training, wishes, CAPACITY, advice, &count));
+        plim_train_advise(&place->job, place->dataset, training, params, CAPACITY, advice, &count));
     assert_true(count >= least_count && count <= CAPACITY);
     for (int i = 0; i < count; i++) {
         const plim_training_t changed = take(*training, advice[i].change);
         for (int hop = 0; hop < training->recipe.num_hops; hop++)
             assert_true(changed.recipe.fanout[hop] <= training->recipe.fanout[hop]);
-        assert_ok(plim__train_plan(&place->job, place->dataset, &changed, wishes, &plan));
+        assert_ok(plim__train_plan(&place->job, place->dataset, &changed, params, &plan));
         assert_true(!whole || plan.load.part_seeds == 0);
-        assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= wishes->memory + MIB);
+        assert_true(advice[i].saved_bytes > 0 && advice[i].total_bytes <= params->memory + MIB);
     }
 }
 
@@ -84,10 +84,10 @@ static void what_is_advised_fits(void **state)
     for (int64_t memory = plan.minimum - 16 * MIB; memory < plan.minimum; memory += 4 * MIB)
         check_advice(&place, &training, &(plim_plan_params_t){.memory = memory}, false, 0);
     for (int64_t memory = plan.minimum + MIB; memory < plan.total; memory += 32 * MIB) {
-        const plim_plan_params_t wishes = {.memory = memory};
+        const plim_plan_params_t params = {.memory = memory};
         plim__train_plan_t cut;
-        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &cut));
-        check_advice(&place, &training, &wishes, true, cut.load.part_seeds > 0 ? 1 : 0);
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &params, &cut));
+        check_advice(&place, &training, &params, true, cut.load.part_seeds > 0 ? 1 : 0);
     }
     training.recipe.fanout[1] = 0; /* is not made larger */
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
@@ -103,14 +103,16 @@ static void a_refusal_names_what_would_do(void **state)
     test_place_t place = test_place_open(&wide, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     const plim_training_t training = large_training();
     plim__train_plan_t plan;
+    plim_plan_t *refused;
     plim_advice_t advice[CAPACITY] = {PLIM_ADVICE_INIT};
     int count;
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
-    const plim_plan_params_t wishes = {.memory = plan.minimum - 2 * MIB};
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
+    params.memory = plan.minimum - 2 * MIB;
     assert_ok(
-        plim_train_advise(&place.job, place.dataset, &training, &wishes, CAPACITY, advice, &count));
+        plim_train_advise(&place.job, place.dataset, &training, &params, CAPACITY, advice, &count));
     assert_true(count > 0);
-    assert_int_equal(plim__train_plan(&place.job, place.dataset, &training, &wishes, &plan),
+    assert_int_equal(plim_train_plan(&place.job, place.dataset, &training, &params, &refused),
                      PLIM_ERR_BUDGET);
     for (int i = 0; i < count; i++)
         assert_non_null(strstr(plim_last_error(), advice[i].change));
@@ -128,14 +130,14 @@ static void inputs_are_computed_again_before_batches_are_cut(void **state)
     int again = 0;
     assert_ok(plim__train_plan(&place.job, place.dataset, &training, NULL, &plan));
     assert_false(plan.recompute);
-    for (int64_t memory = plan.minimum; memory < plan.total; memory += 4 * MIB) {
-        const plim_plan_params_t wishes = {.memory = memory};
+    for (int64_t memory = plan.minimum; memory < plan.total; memory += MIB) {
+        const plim_plan_params_t params = {.memory = memory};
         training.model.recompute = true;
-        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &forced));
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &params, &forced));
         assert_true(forced.recompute);
         training.model.recompute = false;
         plim__train_plan_t free_plan;
-        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &free_plan));
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &params, &free_plan));
         assert_int_equal(free_plan.load.part_seeds, forced.load.part_seeds);
         again += free_plan.recompute && free_plan.load.part_seeds == 0;
     }

@@ -48,26 +48,15 @@ static void test_recipes_that_cannot_be(void **state)
     for (size_t i = 0; i < 7; i++)
         assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
                          PLIM_ERR_USAGE);
-    const struct {
-        plim_plan_params_t wishes;
-        const char *said;
-    } wrong[] = {{{.topology = 3}, "3 for topology; it is from 0 to 2"},
-                 {{.rows = -1}, "-1 for rows; it is from 0 to 2"},
-                 {{.row_cache = -2}, "-2 for hot_rows; it is from -1"},
-                 {{.window = -1}, "-1 for window; it is from 0"},
-                 {{.num_slots = -1}, "-1 for num_slots; it is from 0 to 64"},
-                 {{.num_slots = 65}, "65 for num_slots; it is from 0 to 64"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(
-            plim__load_plan(&place.job, place.dataset, &recipes[9], &wrong[i].wishes, &plan),
-            PLIM_ERR_USAGE);
-        assert_non_null(strstr(plim_last_error(), wrong[i].said));
-    }
+    const plim_plan_params_t wrong[] = {{.topology = 3}, {.rows = -1},      {.row_cache = -2},
+                                        {.window = -1},  {.num_slots = -1}, {.num_slots = 65}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[9], &wrong[i], &plan),
+                         PLIM_ERR_USAGE);
     recipes[8].form = PLIM_PYG;
     const plim_plan_params_t parts = {.part_seeds = 31};
     assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
                      PLIM_ERR_USAGE);
-    assert_non_null(strstr(plim_last_error(), "cannot come in parts of 31"));
     assert_ok(plim__load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
     test_place_close(&place);
 }
@@ -526,9 +515,9 @@ static void test_parts_are_foretold(void **state)
     wishes.memory = plan.minimum + MIB;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     plim__job_deliver(&job);
-    const char *remark = strstr(said, "parts; from about ");
+    const char *remark = strstr(said, "; from about ");
     assert_non_null(remark);
-    wishes.memory = strtoll(remark + strlen("parts; from about "), NULL, 10) * MIB;
+    wishes.memory = strtoll(remark + strlen("; from about "), NULL, 10) * MIB;
     said[0] = '\0';
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
     plim__job_deliver(&job);

@@ -13,7 +13,6 @@
 #include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/plan_settings.h"
-#include "plan/train_cost.h"
 #include "plan/train_plan.h"
 #include "train/run.h"
 
@@ -45,6 +44,7 @@ static void check_sums(const plim__train_plan_t *plan)
 {
     int64_t sum[PLIM__PHASES] = {0}, most = 0;
     assert_in_range(plan->num_accounts, 1, PLIM__PLAN_ACCOUNTS);
+    assert_true(plan->minimum <= plan->total);
     for (int i = 0; i < plan->num_accounts; i++) {
         const plim__plan_account_t *account = &plan->accounts[i];
         int64_t bytes = 0;
@@ -219,6 +219,22 @@ static void more_memory_never_hurts(void **state)
     test_place_close(&place);
 }
 
+/* A process of fewer threads than the nominal one holds less, also where whole batches fit. */
+static void the_minimum_is_not_above_the_total(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= PLIM__NOMINAL_THREADS; threads *= 2) {
+        test_place_t place = test_place_open(&medium, PLIM_LINE_NONE, threads, PLIM_IO_AUTO);
+        const plim_training_t training = small_training(PLIM_SAGE);
+        plim__train_plan_t plan;
+        assert_ok(plan_under(&place, &training, 200 * MIB, &plan));
+        check_sums(&plan);
+        assert_ok(plan_under(&place, &training, plan.minimum, &plan));
+        check_sums(&plan);
+        test_place_close(&place);
+    }
+}
+
 /* A batch that is large beside the graph, so that slots and activations decide what fits. */
 static const test_graph_t wide = {
     .num_nodes = 40000, .num_features = 128, .num_classes = 7, .half = true};
@@ -263,7 +279,7 @@ static void more_memory_never_means_more_parts(void **state)
         check_sums(&plan);
         const int64_t seeds = plan.load.part_seeds > 0 ? plan.load.part_seeds : 1024;
         assert_true(seeds >= before);
-        assert_int_equal(strstr(warning, " at a time") != NULL, seeds < 1024);
+        assert_int_equal(strstr(warning, " in parts of ") != NULL, seeds < 1024);
         if (seeds == 1024 && before < 1024)
             whole_at = memory;
         before = seeds;
@@ -423,6 +439,7 @@ int main(void)
         cmocka_unit_test(what_is_planned_can_be_made),
         cmocka_unit_test(the_least_line_is_exact),
         cmocka_unit_test(more_memory_never_hurts),
+        cmocka_unit_test(the_minimum_is_not_above_the_total),
         cmocka_unit_test(splitting_is_planned),
         cmocka_unit_test(the_run_is_counted),
         cmocka_unit_test(more_memory_never_means_more_parts),

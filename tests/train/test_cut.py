@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
-CUT = re.compile(r'batches of 1024 are computed ([0-9]+) seeds? at a time')
+CUT = re.compile(r'batches of 1024 come in parts of ([0-9]+) seeds?')
 
 
 def train(*words):

@@ -1,0 +1,97 @@
+/*
+ * What is known before anything is chosen: the streams, the line, sizes of batches, and the model
+ * that uses them.
+ */
+#ifndef PLIM_PLAN_LOAD_FACTS_H
+#define PLIM_PLAN_LOAD_FACTS_H
+
+#include "load/plan_data.h"
+#include "plan/statistics.h"
+
+/* The model that uses the batches: what it holds beside the loader, and how it takes batches. */
+typedef struct plim__load_client {
+    /* Bytes that it holds beside a loader of these choices; no less for larger slots. Pure. */
+    int64_t (*bytes)(const void *context, const plim__load_plan_t *plan);
+    const void *context;
+    const void *tighter; /* another context, which holds less and computes longer; NULL: none */
+    int64_t (*early)(int workers); /* bytes of these held before the loader is made; NULL: 0 */
+    bool whole;                    /* batches may not be cut */
+    bool cuts;                     /* the plan chooses at how many seeds batches are cut */
+    bool any_cut; /* a batch that does not fit whole is cut into single seeds: the caller only asks
+                     whether it fits whole */
+    bool bits;    /* a cut changes the last bits of the result */
+    bool quiet;   /* read nothing and log nothing */
+    const plim__probe_t *known; /* with quiet: sizes of batches; NULL: as dataset.json says */
+    const char *what;           /* for messages: "batches", "training on batches" */
+    const char *remedies;       /* besides --memory: ", or …" */
+} plim__load_client_t;
+
+/* All streams together. */
+typedef struct plim__load_streams {
+    plim_recipe_t envelope; /* as the plan's */
+    plim_recipe_t largest;  /* recipe of the stream with the largest batches */
+    int64_t most_seeds;     /* of the longest stream */
+    int64_t list_bytes;     /* for the seeds of streams that bring their own */
+} plim__load_streams_t;
+
+/* Facts about one plan. It borrows all that it points to. */
+typedef struct plim__load_facts {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    const plim_recipe_t *recipe; /* of the stream with the largest batches */
+    const plim__load_streams_t *streams;
+    const plim_plan_params_t *params;
+    const plim__load_client_t *client;
+    int64_t line;
+    int64_t fixed;             /* bytes on the ledger already, without the reserve */
+    int64_t epoch_seeds;       /* of the longest stream */
+    int64_t batch_seeds;       /* of the largest batch */
+    int64_t part_seeds;        /* seeds computed at a time, at most batch_seeds */
+    bool keeps_cut;            /* part_seeds may not become fewer: slots take what they need */
+    bool modest;               /* slots and model take at most MODEST_PERCENT of the free memory */
+    plim__load_size_t largest; /* the largest graph of a dataset of many */
+    bool largest_guessed;
+    plim__load_size_t one;  /* upper bound for the smallest part of a batch */
+    plim__load_size_t most; /* upper bound for part_seeds seeds */
+    plim__probe_t probe;    /* measured sizes of batches; empty: not measured */
+} plim__load_facts_t;
+
+/* Size that `num_seeds` seeds are expected to need, by the probe, else by dataset.json. */
+plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds);
+
+/* Upper bound of the size, whichever seeds they are. */
+plim__load_size_t plim__load_most(const plim__load_facts_t *facts, int64_t num_seeds);
+
+/* Size of a slot for `num_seeds` seeds: the expected one and a margin, larger for few seeds, whose
+ * sizes vary more. */
+plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num_seeds);
+
+/* `bytes` in whole pages; INT64_MAX for SIZE_MAX, an estimate that overflowed. */
+int64_t plim__cost_pages(size_t bytes);
+
+/*
+ * Bytes of the ledger's accounts without the reserve. The process counts as at least the nominal
+ * one, a larger one in steps of 8 MiB, so that a plan is the same from run to run.
+ */
+int64_t plim__plan_fixed(plim_ledger_t *ledger);
+
+/* The line that a plan is made for: the ledger's, or params->memory if that is less. */
+int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params);
+
+/* Whether the plan may read the dataset. */
+bool plim__load_may_read(const plim__load_facts_t *facts);
+
+/* The same facts for batches that are cut at `seeds` seeds. */
+plim__load_facts_t plim__load_cut_at(const plim__load_facts_t *facts, int64_t seeds);
+
+/*
+ * Checks recipe and params, and finds the facts; the facts point to *streams_out. Errors of
+ * plim_load_plan.
+ */
+plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim_recipe_t *recipe, const plim_plan_params_t *params,
+                                    const plim__load_client_t *client,
+                                    plim__load_streams_t *streams_out,
+                                    plim__load_facts_t *facts_out);
+
+#endif
