@@ -43,8 +43,8 @@ static plim__access_worker_t carve_worker(plim__arena_t *arena, const plim__acce
     worker.codes = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), 1);
     worker.codes_after = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, sizeof(uint16_t), 1);
     worker.at_cut = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, 1, 1);
-    worker.list_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
-    worker.row_bins = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
+    for (int kind = 0; kind < 2; kind++)
+        worker.bins[kind] = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
     (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* counts the thread's stack */
     return worker;
 }

@@ -44,7 +44,7 @@ typedef struct plim__access_slot {
     int num_parts;
 } plim__access_slot_t;
 
-/* Sums of chosen and of all, in parts of 2^28, which do not depend on who adds what. */
+/* Sums of access probabilities in units of 2^-28: integers, so that their order does not matter. */
 typedef struct plim__access_sums {
     uint64_t chosen;
     uint64_t all;
@@ -58,13 +58,11 @@ typedef struct plim__access_worker {
     plim__access_part_t *parts; /* (depth, block / PLIM__ACCESS_PART_EACH) of the slots */
     uint16_t *codes;            /* (PLIM__ACCESS_CHUNK) before the hop, and after it */
     uint16_t *codes_after;
-    const uint16_t *list_codes; /* of the chunk at hand, while choosing; NULL: not wanted */
-    const uint16_t *row_codes;
-    uint8_t *at_cut;     /* (PLIM__ACCESS_CHUNK) */
-    uint64_t *list_bins; /* (PLIM__ACCESS_BINS) bytes */
-    uint64_t *row_bins;
-    plim__access_sums_t lists;
-    plim__access_sums_t rows;
+    /* For admission: of lists, and of rows. */
+    const uint16_t *judged[2]; /* codes of the current chunk; NULL: not wanted */
+    uint64_t *bins[2];         /* (PLIM__ACCESS_BINS) bytes in each bin of densities */
+    plim__access_sums_t sums[2];
+    uint8_t *at_cut; /* (PLIM__ACCESS_CHUNK) bit `kind` is set: the item is in its cut's bin */
 
     /* Where the walk over the lists has come to. */
     int64_t node;
@@ -140,7 +138,7 @@ plim_status_t plim__access_codes_advance(plim__access_work_t *work);
 /* Adds the draws of hop `hop` to the counters of the nodes [first, first + count). */
 plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t first, int64_t count);
 
-/* Fills the two sets and the sums of `worth` from the codes of the last hop. */
-plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *worth);
+/* Fills the two sets and the sums of `access` from the codes of the last hop. */
+plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *access);
 
 #endif
