@@ -19,7 +19,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/tile.h"
 

@@ -1,13 +1,41 @@
 /*
- * How much this process may hold now: its line may have shrunk since the plan was made, because a
- * limit was lowered or because others in the same control groups have grown. The files are kept
- * open, so that a look costs some dozens of microseconds.
+ * The memory that is not ours: the reserve for libraries and the kernel, and what other processes
+ * leave to this one. That may shrink after the plan was made, because a limit was lowered or others
+ * in the same control groups have grown. The governor keeps the kernel's files open, so that a
+ * reading costs some dozens of microseconds.
  */
 #ifndef PLIM_MEM_HEADROOM_H
 #define PLIM_MEM_HEADROOM_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/*
+ * Bytes and threads of the nominal process. Where a result must not depend on a measurement,
+ * batches are cut and cached rows chosen for it. The command line's process with oneDNN loaded
+ * holds less (about 15 MiB).
+ */
+#define PLIM__NOMINAL_PROCESS ((int64_t)24 << 20)
+#define PLIM__NOMINAL_THREADS 4
+
+/* Bytes that this process holds now (VmRSS). */
+int64_t plim__footprint_process(void);
+
+/*
+ * The reserve under a line: 3 % of it, at least 32 MiB and 1 MiB for each thread, at most 2 GiB
+ * unless the threads alone need more. Without a line (PLIM_LINE_NONE) it is the least.
+ */
+int64_t plim__footprint_reserve(int64_t line_bytes, int threads);
+
+/* The smallest line under which so many bytes fit beside its reserve. */
+int64_t plim__footprint_minimum(int64_t bytes, int threads);
+
+/*
+ * Bytes by which other processes keep this one from reaching the line: for each control group above
+ * it, what the limit less the unreclaimable memory of others is below the line. 0 when the line is
+ * above a limit: then the job is planned for another machine. `root` as for plim__kernel_read.
+ */
+int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
 
 #define PLIM__HEADROOM_GROUPS 16 /* looked at: the process's own and the nearest above it */
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "mem/arena.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>

@@ -1,22 +1,33 @@
 /*
- * Limit discovery: every limit on memory and threads is listed with its source; the smallest is the
+ * Limit discovery: lists every limit on memory and threads with its source; the smallest is the
  * line. Files and variables may hold anything: what does not read as a limit is left out.
+ *
+ * A task that Slurm started has SLURMD_NODENAME; one of a step (srun) has SLURM_STEP_ID too. The
+ * shell of salloc has neither: it holds a job's variables while it runs on the login node.
  */
-#include "mem/limit.h"
-
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/params.h"
-#include "mem/kernel_text.h"
+#include "mem/cgroup.h"
 #include "mem/size_text.h"
 
+#include <limits.h>
+#include <plimsoll/limit.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-const char *plim__discovery_variable(const plim__discovery_t *discovery, const char *name)
+typedef struct discovery {
+    const char *root;   /* "" for this machine, or a recorded tree */
+    char **environment; /* "NAME=value" …, NULL */
+    plim_limits_t *limits;
+} discovery_t;
+
+/* The value of an environment variable; NULL when it is not set or empty. */
+static const char *variable(const discovery_t *discovery, const char *name)
 {
     size_t length = strlen(name);
     for (char **entry = discovery->environment; *entry != NULL; entry++)
@@ -26,9 +37,10 @@ const char *plim__discovery_variable(const plim__discovery_t *discovery, const c
     return NULL;
 }
 
-bool plim__discovery_count(const plim__discovery_t *discovery, const char *name, int64_t *count_out)
+/* A variable that holds a whole number of at least 1. */
+static bool count_variable(const discovery_t *discovery, const char *name, int64_t *count_out)
 {
-    const char *text = plim__discovery_variable(discovery, name);
+    const char *text = variable(discovery, name);
     int64_t count;
     if (text == NULL || !plim__kernel_number(text, &count) || count < 1)
         return false;
@@ -52,7 +64,7 @@ static void append(plim_limit_t *list, int *count, const plim_limit_t *limit)
         list[largest] = *limit;
 }
 
-static plim_limit_t share(const plim__discovery_t *discovery, int64_t value, bool shared,
+static plim_limit_t share(const discovery_t *discovery, int64_t value, bool shared,
                           const char *format, va_list arguments)
 {
     plim_limit_t limit = {.value = value};
@@ -67,8 +79,9 @@ static plim_limit_t share(const plim__discovery_t *discovery, int64_t value, boo
     return limit;
 }
 
-void plim__discovery_add_memory(plim__discovery_t *discovery, int64_t bytes, bool shared,
-                                const char *format, ...)
+/* Adds a limit. `shared`: it is on all ranks of this node together, so each has its part. */
+__attribute__((format(printf, 4, 5))) static void add_memory(discovery_t *discovery, int64_t bytes,
+                                                             bool shared, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -77,8 +90,8 @@ void plim__discovery_add_memory(plim__discovery_t *discovery, int64_t bytes, boo
     append(discovery->limits->memory, &discovery->limits->num_memory, &limit);
 }
 
-void plim__discovery_add_threads(plim__discovery_t *discovery, int64_t count, bool shared,
-                                 const char *format, ...)
+__attribute__((format(printf, 4, 5))) static void add_threads(discovery_t *discovery, int64_t count,
+                                                              bool shared, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -96,17 +109,16 @@ void plim__discovery_add_threads(plim__discovery_t *discovery, int64_t count, bo
  * what is mapped, touched or not: what is mapped and not resident now is not there to be used. What
  * is mapped later and is no arena comes out of the reserve that every line has.
  */
-static void add_resource_limit(plim__discovery_t *discovery, const char *limits_text,
-                               const char *title, const char *name, int64_t idle)
+static void add_resource_limit(discovery_t *discovery, const char *limits_text, const char *title,
+                               const char *name, int64_t idle)
 {
     int64_t bytes;
     const char *line = strstr(limits_text, title);
     if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes))
         return;
     char text[PLIM__SIZE_TEXT];
-    plim__discovery_add_memory(discovery, bytes > idle ? bytes - idle : 0, false,
-                               "%s, less %s that no plan counts", name,
-                               plim__size_text(idle, text));
+    add_memory(discovery, bytes > idle ? bytes - idle : 0, false, "%s, less %s that no plan counts",
+               name, plim__size_text(idle, text));
 }
 
 static bool maps_onednn(const char *root)
@@ -122,7 +134,7 @@ static bool maps_onednn(const char *root)
     return found;
 }
 
-static void add_resource_limits(plim__discovery_t *discovery)
+static void add_resource_limits(discovery_t *discovery)
 {
     char limits_text[4096];
     char status[8192];
@@ -146,7 +158,7 @@ static void add_resource_limits(plim__discovery_t *discovery)
 }
 
 /* MemAvailable, or for kernels before 3.14 what it is made of. */
-static void add_host_memory(plim__discovery_t *discovery)
+static void add_host_memory(discovery_t *discovery)
 {
     char text[8192];
     int64_t kib, free_kib, buffers, cached;
@@ -164,7 +176,7 @@ static void add_host_memory(plim__discovery_t *discovery)
         kib = free_kib + buffers + cached;
     }
     if (kib > 0 && kib <= most)
-        plim__discovery_add_memory(discovery, kib * 1024, true, "host %s (/proc/meminfo)", name);
+        add_memory(discovery, kib * 1024, true, "host %s (/proc/meminfo)", name);
 }
 
 /* The next range "a" or "a-b" of a list such as "0-3,8"; false at its end or at what is no range.
@@ -228,6 +240,267 @@ static int64_t affinity(const char *root)
     return CPU_COUNT_S(sizeof mask, (cpu_set_t *)mask);
 }
 
+/* A group's name as shown: a long one loses its start, the part nearest to the process stays. */
+static const char *shown(const plim__cgroup_t *group, char text_out[180])
+{
+    size_t length = strlen(group->path);
+    if (length < 180)
+        (void)snprintf(text_out, 180, "%s", group->path);
+    else
+        (void)snprintf(text_out, 180, "...%s", group->path + length - 170);
+    return text_out;
+}
+
+/* Slurm makes one group a task: what such a group has is its own. All others hold every rank of the
+ * node. */
+static bool shared_by_ranks(const plim__cgroup_t *group)
+{
+    const char *name = strrchr(group->path, '/');
+    return name == NULL || strncmp(name, "/task_", 6) != 0;
+}
+
+/*
+ * In v1 the kernel also tells the least limit of all groups above, even of those that a container
+ * does not see.
+ */
+static void add_hidden_memory(discovery_t *discovery, const plim__cgroup_t *group,
+                              int64_t least_seen)
+{
+    char text[4096];
+    char name[180];
+    int64_t bytes;
+    if (plim__cgroup_read(group, "memory.stat", text, sizeof text) > 0 &&
+        plim__kernel_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
+        bytes < least_seen)
+        add_memory(discovery, bytes, true, "cgroup v1 %s memory.stat hierarchical_memory_limit",
+                   shown(group, name));
+}
+
+static void add_group_memory(discovery_t *discovery, int version)
+{
+    plim__cgroup_t group;
+    char name[180];
+    if (!plim__cgroup_find(discovery->root, version, "memory", &group))
+        return;
+    plim__cgroup_t own = group;
+    int64_t least = (int64_t)1 << 62;
+    do {
+        const char *file;
+        int64_t bytes;
+        for (int i = 0; (file = plim__cgroup_memory_file(version, i)) != NULL; i++) {
+            if (!plim__cgroup_memory_limit(&group, file, &bytes))
+                continue;
+            add_memory(discovery, bytes, shared_by_ranks(&group), "cgroup v%d %s %s", version,
+                       shown(&group, name), file);
+            least = bytes < least ? bytes : least;
+        }
+    } while (plim__cgroup_up(&group));
+    if (version == 1)
+        add_hidden_memory(discovery, &own, least);
+}
+
+/* The time a group may run, as quota and period in microseconds; false without a quota. */
+static bool read_quota(const plim__cgroup_t *group, int64_t *quota_out, int64_t *period_out)
+{
+    char text[64];
+    if (group->version == 1)
+        return plim__cgroup_number(group, "cpu.cfs_quota_us", quota_out) &&
+               plim__cgroup_number(group, "cpu.cfs_period_us", period_out);
+    if (plim__cgroup_read(group, "cpu.max", text, sizeof text) <= 0)
+        return false;
+    const char *blank = strchr(text, ' ');
+    return blank != NULL && plim__kernel_number(text, quota_out) &&
+           plim__kernel_number(blank + 1, period_out);
+}
+
+static void add_group_threads(discovery_t *discovery, int version)
+{
+    plim__cgroup_t group;
+    char name[180];
+    if (!plim__cgroup_find(discovery->root, version, "cpu", &group))
+        return;
+    do {
+        int64_t quota, period;
+        if (!read_quota(&group, &quota, &period) || quota < 1 || period < 1)
+            continue;
+        /* Rounded up: threads wait for the disk now and then, and half a CPU is worth using. */
+        add_threads(discovery, (quota - 1) / period + 1, shared_by_ranks(&group),
+                    "cgroup v%d %s %s", version, shown(&group, name),
+                    version == 1 ? "cpu.cfs_quota_us" : "cpu.max");
+    } while (plim__cgroup_up(&group));
+}
+
+static void add_cgroup_limits(discovery_t *discovery)
+{
+    for (int version = 2; version >= 1; version--) {
+        add_group_memory(discovery, version);
+        add_group_threads(discovery, version);
+    }
+}
+
+/* The index-th number of a list such as "2(x3),1", which is 2 2 2 1. */
+static bool number_at(const char *list, int64_t index, int64_t *value_out)
+{
+    while (index >= 0) {
+        long long value, times = 1;
+        int used = 0;
+        if (sscanf(list, "%lld%n", &value, &used) != 1 || value < 1)
+            return false;
+        list += used;
+        if (sscanf(list, "(x%lld)%n", &times, &used) == 1 && times >= 1)
+            list += used;
+        *value_out = value;
+        index -= times;
+        if (*list != ',')
+            return index < 0;
+        list++;
+    }
+    return true;
+}
+
+static int local_ranks(const discovery_t *discovery)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
+                                        "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"};
+    int64_t ranks = 1, found = 1, node = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (count_variable(discovery, sizes[i], &found))
+            ranks = plim__max_i64(ranks, found);
+    /* Outside of a step nothing was started more than once, whatever the job asked for. */
+    if (variable(discovery, "SLURM_STEP_ID") != NULL) {
+        const char *text = variable(discovery, "SLURM_NODEID");
+        if (text == NULL || !plim__kernel_number(text, &node))
+            node = 0;
+        text = variable(discovery, "SLURM_STEP_TASKS_PER_NODE");
+        if ((text != NULL && number_at(text, node, &found)) ||
+            count_variable(discovery, "SLURM_NTASKS_PER_NODE", &found))
+            ranks = plim__max_i64(ranks, found);
+    }
+    return (int)plim__min_i64(ranks, 65536);
+}
+
+/* A size in MB, or with a letter of its own ("4096", "64G"); 0 means all there is, so no limit. */
+static bool slurm_size(const discovery_t *discovery, const char *name, int64_t *bytes_out)
+{
+    static const char units[] = "KMGT";
+    const char *text = variable(discovery, name);
+    char *end;
+    if (text == NULL || text[0] < '0' || text[0] > '9')
+        return false;
+    long long value = strtoll(text, &end, 10);
+    int shift = 20;
+    const char *unit = *end != '\0' ? strchr(units, *end >= 'a' ? *end - 'a' + 'A' : *end) : NULL;
+    if (unit != NULL) {
+        shift = 10 * (int)(unit - units + 1);
+        end++;
+    }
+    if (*end != '\0' || value < 1)
+        return false;
+    return plim__mul_i64(value, (int64_t)1 << shift, bytes_out);
+}
+
+static void add_slurm_memory(discovery_t *discovery)
+{
+    static const char *const each[][2] = {{"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"},
+                                          {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
+    int64_t bytes, count, product;
+    if (slurm_size(discovery, "SLURM_MEM_PER_NODE", &bytes))
+        add_memory(discovery, bytes, true, "SLURM_MEM_PER_NODE");
+    for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
+        if (slurm_size(discovery, each[i][0], &bytes) &&
+            count_variable(discovery, each[i][1], &count) && plim__mul_i64(bytes, count, &product))
+            add_memory(discovery, product, true, "%s x %s", each[i][0], each[i][1]);
+}
+
+static void add_slurm_threads(discovery_t *discovery)
+{
+    int64_t count;
+    if (count_variable(discovery, "SLURM_CPUS_PER_TASK", &count))
+        add_threads(discovery, count, false, "SLURM_CPUS_PER_TASK");
+    if (count_variable(discovery, "SLURM_CPUS_ON_NODE", &count))
+        add_threads(discovery, count, true, "SLURM_CPUS_ON_NODE");
+}
+
+static bool exists_below(const char *root, const char *directory, size_t length, const char *name)
+{
+    char path[PLIM__PATH_MAX];
+    int used = snprintf(path, sizeof path, "%s%.*s/%s", root, (int)length, directory, name);
+    return used > 0 && (size_t)used < sizeof path && access(path, F_OK) == 0;
+}
+
+/* Where a client of Slurm shows: its configuration, or its commands. */
+static bool slurm_client(const discovery_t *discovery, char where_out[128])
+{
+    static const char *const directories[] = {"/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf"};
+    for (size_t i = 0; i < sizeof directories / sizeof directories[0]; i++)
+        if (exists_below(discovery->root, directories[i], strlen(directories[i]), "slurm.conf")) {
+            (void)snprintf(where_out, 128, "%s/slurm.conf is here", directories[i]);
+            return true;
+        }
+    const char *path = variable(discovery, "PATH");
+    while (path != NULL) {
+        size_t length = strcspn(path, ":");
+        if (length > 0 && length < INT_MAX &&
+            exists_below(discovery->root, path, length, "sinfo")) {
+            (void)snprintf(where_out, 128, "%.*s/sinfo is here",
+                           (int)plim__min_i64((int64_t)length, 90), path);
+            return true;
+        }
+        path = path[length] == ':' ? path + length + 1 : NULL;
+    }
+    return false;
+}
+
+/* True for login3, hpc-login, cluster-head-1, uan02 … : one of the name's words says it. */
+static bool named_login(const char *name)
+{
+    static const char *const words[] = {"login",  "lgn",      "head", "headnode",
+                                        "submit", "frontend", "uan"};
+    while (*name != '\0') {
+        size_t length = strcspn(name, "-_.\n");
+        size_t letters = length;
+        while (letters > 0 && name[letters - 1] >= '0' && name[letters - 1] <= '9')
+            letters--;
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            if (letters == strlen(words[i]) && strncmp(name, words[i], letters) == 0)
+                return true;
+        if (name[length] != '-' && name[length] != '_')
+            return false;
+        name += length + 1;
+    }
+    return false;
+}
+
+static void find_login_node(discovery_t *discovery)
+{
+    static const char *const jobs[] = {"PBS_JOBID", "LSB_JOBID", "SGE_TASK_ID", "FLUX_JOB_ID"};
+    plim_limits_t *limits = discovery->limits;
+    char where[128];
+    char name[65] = "";
+    if (variable(discovery, "SLURM_JOB_ID") != NULL) {
+        if (variable(discovery, "SLURMD_NODENAME") != NULL)
+            return;
+        limits->login_node = true;
+        (void)snprintf(limits->login_why, sizeof limits->login_why,
+                       "SLURM_JOB_ID is set, but Slurm did not start this process (the shell of "
+                       "salloc?): start it with srun");
+        return;
+    }
+    for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++)
+        if (variable(discovery, jobs[i]) != NULL)
+            return;
+    (void)plim__kernel_read(discovery->root, "/proc/sys/kernel/hostname", name, sizeof name);
+    name[strcspn(name, "\n")] = '\0';
+    if (slurm_client(discovery, where)) {
+        limits->login_node = true;
+        (void)snprintf(limits->login_why, sizeof limits->login_why,
+                       "%s, but no job (SLURM_JOB_ID is not set)", where);
+    } else if (named_login(name)) {
+        limits->login_node = true;
+        (void)snprintf(limits->login_why, sizeof limits->login_why, "it is called %s", name);
+    }
+}
+
 static int smallest(const plim_limit_t *list, int count)
 {
     int least = 0;
@@ -239,31 +512,31 @@ static int smallest(const plim_limit_t *list, int count)
 
 static void discover(const plim_limit_options_t *options, plim_limits_t *limits_out)
 {
-    plim__discovery_t discovery = {options->root != NULL ? options->root : "",
-                                   options->environment != NULL ? options->environment : environ,
-                                   limits_out};
-    limits_out->local_ranks = plim__slurm_local_ranks(&discovery);
+    discovery_t discovery = {options->root != NULL ? options->root : "",
+                             options->environment != NULL ? options->environment : environ,
+                             limits_out};
+    limits_out->local_ranks = local_ranks(&discovery);
 
     if (options->memory > 0)
-        plim__discovery_add_memory(&discovery, options->memory, false, "--memory");
+        add_memory(&discovery, options->memory, false, "--memory");
     if (options->threads > 0)
-        plim__discovery_add_threads(&discovery, options->threads, false, "--threads");
-    plim__cgroup_limits(&discovery);
-    plim__slurm_memory(&discovery);
-    plim__slurm_threads(&discovery);
+        add_threads(&discovery, options->threads, false, "--threads");
+    add_cgroup_limits(&discovery);
+    add_slurm_memory(&discovery);
+    add_slurm_threads(&discovery);
     add_host_memory(&discovery);
     int64_t cpus = affinity(discovery.root);
     if (cpus > 0)
-        plim__discovery_add_threads(&discovery, cpus, false, "affinity (the CPUs it may run on)");
+        add_threads(&discovery, cpus, false, "affinity (the CPUs it may run on)");
 
     if (limits_out->num_threads == 0)
-        plim__discovery_add_threads(&discovery, 1, false, "no count of CPUs was found");
+        add_threads(&discovery, 1, false, "no count of CPUs was found");
     limits_out->threads_line = smallest(limits_out->threads, limits_out->num_threads);
     add_resource_limits(&discovery);
     if (limits_out->num_memory == 0)
-        plim__discovery_add_memory(&discovery, PLIM_LINE_NONE, false, "no limit was found");
+        add_memory(&discovery, PLIM_LINE_NONE, false, "no limit was found");
     limits_out->line = smallest(limits_out->memory, limits_out->num_memory);
-    plim__login_node(&discovery);
+    find_login_node(&discovery);
 }
 
 PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,

@@ -8,7 +8,7 @@
 #include "load/recipe.h"
 #include "load/slots.h"
 #include "mem/arena.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "sample/blocks.h"
 
 #include <math.h>

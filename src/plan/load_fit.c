@@ -13,7 +13,7 @@
 #include "load/loader.h"
 #include "load/slots.h"
 #include "mem/arena.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "sample/blocks.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "base/job.h"
 #include "base/params.h"
 #include "load/loader_params.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/matrix.h"
 #include "plan/expect.h"

@@ -7,7 +7,7 @@
 /*
  * plim_load_plan with the client's memory in total and minimum; NULL: no client. The plan takes the
  * client's tighter context, and sets *tight_out (may be NULL without one), where that cuts batches
- * less. Where the cut decides bits, batches are cut as for the nominal process (mem/footprint.h); a
+ * less. Where the cut decides bits, batches are cut as for the nominal process (mem/headroom.h); a
  * larger process that has no memory for such parts is refused, and the message names a --microbatch
  * that fits.
  */

@@ -10,7 +10,7 @@
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "load/loader_params.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/score.h"
 #include "plan/expect.h"

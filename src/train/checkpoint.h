@@ -9,7 +9,7 @@
 #include "io/safetensors.h"
 #include "mem/arena.h"
 #include "nn/optimiser.h"
-#include "train/machine.h"
+#include "train/run_json.h"
 
 #include <math.h>
 #include <plimsoll/train.h>

@@ -5,7 +5,7 @@
 #include "io/npy.h"
 #include "nn/score.h"
 #include "store/manifest.h"
-#include "train/run_internal.h"
+#include "train/run.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -12,7 +12,6 @@
 #include "base/params.h"
 #include "io/commit.h"
 #include "store/manifest.h"
-#include "train/run_internal.h"
 #include "train/run_settings.h"
 
 #include <dirent.h>

@@ -10,8 +10,33 @@
 #define PLIM_TRAIN_RUN_H
 
 #include "train/checkpoint.h"
+#include "train/run_lines.h"
 
-typedef struct plim__run plim__run_t;
+#define PLIM__RUN_JSON "run.json"
+#define PLIM__RUN_LAST "last.safetensors"
+#define PLIM__RUN_BEST "best.safetensors"
+
+/* Drafts of one file with their disk space reserved. Two until the file exists, then one: the next
+ * draft takes over the space of the file that it replaces. */
+typedef struct plim__run_drafts {
+    plim__draft_t draft[2];
+    int count;
+} plim__run_drafts_t;
+
+typedef struct plim__run {
+    plim__arena_t arena;
+    const plim_job_t *job;
+    char path[PLIM_PATH_MAX];
+    bool made_directory; /* these were made by this job: only they are removed again */
+    bool made_lock;
+    bool made_json;
+    int lock_fd; /* -1 where the file system has no locks */
+    plim__run_lines_t metrics;
+    plim__run_lines_t timeline;
+    bool timeline_lost; /* the disk was full: no more lines are written */
+    plim__run_drafts_t last, best;
+    plim__checkpoint_t checkpoint; /* settings, dataset and machine of the run */
+} plim__run_t;
 
 /* Memory of an open run: tables, and what a checkpoint takes while it is written. */
 size_t plim__run_estimate(void);
@@ -82,5 +107,19 @@ plim_status_t plim__run_timeline(plim__run_t *run, const char *line);
  * parameter must be there with its shape. For evaluate and predict, which need no lock. */
 plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
                                 plim__parameter_t *parameters, int count);
+
+/* directory/name; PLIM_ERR_USAGE when that is too long. */
+plim_status_t plim__run_path(const char *directory, const char *name,
+                             char path_out[PLIM__RUN_PATH]);
+
+/* Releases the disk space of all drafts. */
+void plim__run_release(plim__run_t *run);
+
+/* Whether a run keeps a file of that name in its directory, or one in the making. */
+bool plim__run_has_file(const char *name);
+
+/* Position of last.safetensors; *found_out is false when the run has none yet. */
+plim_status_t plim__run_position(const plim_job_t *job, const char *path,
+                                 plim__position_t *position_out, bool *found_out);
 
 #endif

@@ -2,12 +2,29 @@
 #ifndef PLIM_TRAIN_RUN_JSON_H
 #define PLIM_TRAIN_RUN_JSON_H
 
-#include "train/machine.h"
+#include "base/job.h"
 
 #include <plimsoll/train.h>
 
 #define PLIM__RUN_FORMAT 1 /* the version written, and the newest that can be read */
 #define PLIM__RUN_ACCOUNT "checkpoint"
+
+/* What a run was computed on. Processor and versions may change the last bits of its results; the
+ * number of threads may not. */
+typedef struct plim__machine {
+    char cpu[96];     /* the processor's name */
+    char vectors[16]; /* the kind of vector unit, by which libraries choose their kernels */
+    int threads;
+    char version[32]; /* plimsoll's */
+    char library[64]; /* oneDNN's */
+} plim__machine_t;
+
+/* This machine; "unknown" for what /proc/cpuinfo does not tell. */
+plim__machine_t plim__machine_here(const plim_job_t *job);
+
+/* Logs how `now` differs from `before`, where `what` was computed, and what that means. */
+void plim__machine_compare(const plim_job_t *job, const char *what, const plim__machine_t *before,
+                           const plim__machine_t *now);
 
 typedef struct plim__run_json {
     plim_training_t training;

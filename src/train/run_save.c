@@ -3,7 +3,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "mem/size_text.h"
-#include "train/run_internal.h"
+#include "train/run.h"
 
 #include <errno.h>
 #include <fcntl.h>

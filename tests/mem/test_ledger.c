@@ -7,7 +7,7 @@
 
 #include "base/threads.h"
 #include "mem/arena.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #include "base/threads.h"
 #include "load/loader_params.h"
 #include "load/slots.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "mem/ledger.h"
 
 #include <plimsoll/plimsoll.h>

@@ -9,7 +9,7 @@
 #include "base/job.h"
 #include "io/safetensors.h"
 #include "mem/arena.h"
-#include "mem/footprint.h"
+#include "mem/headroom.h"
 #include "nn/dense.h"
 #include "nn/score.h"
 #include "plan/plan_settings.h"
