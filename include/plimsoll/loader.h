@@ -35,6 +35,7 @@ typedef enum plim_form {
 
 /* What is drawn: the same recipe gives the same batches. */
 typedef struct plim_recipe {
+    size_t size;        /* of this struct, as PLIM_RECIPE_INIT sets it */
     int64_t batch_size; /* seeds, or graphs in a dataset of many graphs */
     int num_hops; /* 0: seeds and their rows alone, no blocks; in a dataset of many graphs always 0,
                      and their own edges are the one block */
@@ -52,8 +53,8 @@ typedef struct plim_recipe {
  * dataset of many graphs set num_hops to 0. */
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
-        1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false, false, PLIM_F32,        \
-            PLIM_I32                                                                               \
+        sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
+            false, PLIM_F32, PLIM_I32                                                              \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */

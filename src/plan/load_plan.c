@@ -420,13 +420,15 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
                                       plim_plan_t **plan_out)
 {
     plim_plan_params_t known = PLIM_PLAN_PARAMS_INIT;
+    plim_recipe_t drawn = PLIM_RECIPE_INIT;
     plim_plan_t *plan;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(recipe, "plim_recipe_t", &drawn, sizeof drawn));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &known, sizeof known));
     PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plim__load_plan(job, dataset, recipe, &known, &plan->numbers.load);
+    plim_status_t status = plim__load_plan(job, dataset, &drawn, &known, &plan->numbers.load);
     if (status != PLIM_OK) {
         plim_plan_release(plan);
         return status;

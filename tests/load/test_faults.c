@@ -93,7 +93,8 @@ static char path[600];
 static const test_graph_t graph = {
     .num_nodes = 6000, .num_features = 50, .num_classes = 5, .half = true, .seed = 23};
 
-static const plim_recipe_t recipe = {.batch_size = 64,
+static const plim_recipe_t recipe = {.size = sizeof(plim_recipe_t),
+                                     .batch_size = 64,
                                      .num_hops = 2,
                                      .fanout = {4, 3},
                                      .row_type = PLIM_F32,

@@ -98,8 +98,11 @@ static void graphs_come_whole(void **state)
     make_graphs(&job, path, false);
     test_job_end(&job);
     test_loader_t fixture = test_loader_open("graphs", NULL, 2, PLIM_IO_AUTO);
-    plim_recipe_t recipe = {
-        .batch_size = 16, .seed = 4, .row_type = PLIM_F32, .index_type = PLIM_I64};
+    plim_recipe_t recipe = {.size = sizeof(plim_recipe_t),
+                            .batch_size = 16,
+                            .seed = 4,
+                            .row_type = PLIM_F32,
+                            .index_type = PLIM_I64};
     int64_t whole, parts;
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
     plan.slot_nodes = 16 * 11;
@@ -141,8 +144,11 @@ static void edges_between_graphs_are_refused(void **state)
     make_graphs(&job, path, true);
     test_job_end(&job);
     test_loader_t fixture = test_loader_open("leaving", NULL, 2, PLIM_IO_AUTO);
-    plim_recipe_t recipe = {
-        .batch_size = 500, .seed = 4, .row_type = PLIM_F32, .index_type = PLIM_I32};
+    plim_recipe_t recipe = {.size = sizeof(plim_recipe_t),
+                            .batch_size = 500,
+                            .seed = 4,
+                            .row_type = PLIM_F32,
+                            .index_type = PLIM_I32};
     plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
     plim_loader_t *loader;
     plim_batch_t *batch;

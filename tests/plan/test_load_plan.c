@@ -53,6 +53,10 @@ static void test_recipes_that_cannot_be(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[9], &wrong[i], &plan),
                          PLIM_ERR_USAGE);
+    plim_plan_t *none;
+    recipes[7].size = 0;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[7], NULL, &none),
+                     PLIM_ERR_USAGE);
     recipes[8].form = PLIM_PYG;
     const plim_plan_params_t parts = {.part_seeds = 31};
     assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),

@@ -87,7 +87,8 @@ const test_graph_t test_plain_graph = {.num_nodes = TEST_NODES,
                                        .half = true,
                                        .seed = 17};
 
-const plim_recipe_t test_two_hops = {.batch_size = 48,
+const plim_recipe_t test_two_hops = {.size = sizeof(plim_recipe_t),
+                                     .batch_size = 48,
                                      .num_hops = 2,
                                      .fanout = {4, 3},
                                      .seed = 9,
