@@ -87,8 +87,9 @@ typedef struct plim_job plim_job_t;
  * "reserve", for all that the library does not allocate itself (heaps and code of other libraries,
  * page tables, other kernel charges): 3 % of the line, at least 32 MiB and 1 MiB for each thread,
  * at most 2 GiB; and, where other processes of the same control group hold so much that the line
- * cannot be reached, "other processes", as it stands now. PLIM_ERR_BUDGET when these alone are past
- * the line; PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params of no size. Memory: 52 KiB.
+ * cannot be reached, "other processes", as it stands now. Where these alone are past the line,
+ * whatever is asked of the job is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for
+ * params of no size. Memory: 52 KiB, not counted.
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
 

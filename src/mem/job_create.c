@@ -1,15 +1,16 @@
-/* Making and ending jobs. A job is one arena in its own ledger; the ledger ends after it. */
+/* Making and ending jobs. A job owns its ledger, and like it has pages of its own. */
+#include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
-#include "mem/arena.h"
+#include "mem/ledger.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
-/* What the arena holds: the core first, which all copies of the job point to. */
+/* The core first, which all copies of the job point to. */
 typedef struct whole_job {
     plim__job_core_t core;
     plim_job_t job; /* the one that the host has */
-    plim__arena_t arena;
 } whole_job_t;
 
 static bool is_here(const plim_job_t *job)
@@ -21,18 +22,14 @@ PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job
 {
     plim_job_params_t known = PLIM_JOB_PARAMS_INIT;
     plim_ledger_t *ledger;
-    plim__arena_t arena;
     PLIM_TRY(plim__params_take(params, "plim_job_params_t", &known, sizeof known));
     PLIM_TRY(known.plan_only ? plim__ledger_create_endless(known.line, known.threads, &ledger)
                              : plim__ledger_create(known.line, known.threads, &ledger));
-    plim_status_t status =
-        plim__arena_create(ledger, "job", plim__arena_piece(1, sizeof(whole_job_t), 1), &arena);
-    if (status != PLIM_OK) {
+    whole_job_t *whole = plim__map_own(sizeof *whole);
+    if (whole == MAP_FAILED) {
         plim__ledger_destroy(ledger);
-        return status;
+        return plim__fail(PLIM_ERR_NOMEM, "no memory for the job itself");
     }
-    whole_job_t *whole = plim__arena_carve(&arena, 1, sizeof *whole, 1);
-    whole->arena = arena;
     whole->core.process = getpid();
     atomic_init(&whole->core.count, 1);
     pthread_mutex_init(&whole->core.lock, NULL);
@@ -61,7 +58,7 @@ PLIM_API void plim_job_release(const plim_job_t *job)
     whole_job_t *whole = (whole_job_t *)job->core;
     plim_ledger_t *ledger = whole->job.ledger;
     pthread_mutex_destroy(&whole->core.lock);
-    plim__arena_destroy(&whole->arena);
+    (void)munmap(whole, sizeof *whole);
     plim__ledger_destroy(ledger);
 }
 

@@ -14,10 +14,29 @@
 
 #define MIB ((int64_t)1 << 20)
 
-static plim_status_t enter_first(plim_ledger_t *ledger, const char *name, int64_t bytes)
+/* The account's number; when the table is full, all further names share its last entry. Lock held.
+ */
+static int find_account(plim_ledger_t *ledger, const char *name)
 {
-    int account;
-    return bytes > 0 ? plim__ledger_reserve(ledger, name, (size_t)bytes, &account) : PLIM_OK;
+    for (int i = 0; i < ledger->num_accounts; i++)
+        if (strncmp(ledger->accounts[i].name, name, sizeof ledger->accounts[i].name - 1) == 0)
+            return i;
+    if (ledger->num_accounts == PLIM__ACCOUNTS_MAX)
+        return PLIM__ACCOUNTS_MAX - 1;
+    int number = ledger->num_accounts++;
+    (void)snprintf(ledger->accounts[number].name, sizeof ledger->accounts[number].name, "%s", name);
+    return number;
+}
+
+/* Not refused above the line: what is asked for next is, with the minimum named. */
+static void enter_first(plim_ledger_t *ledger, const char *name, int64_t bytes)
+{
+    if (bytes <= 0)
+        return;
+    plim_account_info_t *account = &ledger->accounts[find_account(ledger, name)];
+    account->reserved = account->peak = bytes;
+    ledger->reserved += bytes;
+    ledger->peak = ledger->reserved;
 }
 
 static plim_status_t create(int64_t line_bytes, int threads, int64_t neighbours,
@@ -29,16 +48,9 @@ static plim_status_t create(int64_t line_bytes, int threads, int64_t neighbours,
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = line_bytes;
     ledger->threads = threads > 0 ? threads : 1;
-    plim_status_t status = enter_first(ledger, "process", plim__footprint_process());
-    if (status == PLIM_OK)
-        status =
-            enter_first(ledger, "reserve", plim__footprint_reserve(line_bytes, ledger->threads));
-    if (status == PLIM_OK)
-        status = enter_first(ledger, "other processes", neighbours);
-    if (status != PLIM_OK) {
-        plim__ledger_destroy(ledger);
-        return status;
-    }
+    enter_first(ledger, "process", plim__footprint_process());
+    enter_first(ledger, "reserve", plim__footprint_reserve(line_bytes, ledger->threads));
+    enter_first(ledger, "other processes", neighbours);
     *ledger_out = ledger;
     return PLIM_OK;
 }
@@ -103,18 +115,27 @@ int plim__ledger_accounts(plim_ledger_t *ledger, int capacity, plim_account_info
     return count;
 }
 
-/* The account's number; when the table is full, all further names share its last entry. Lock held.
- */
-static int find_account(plim_ledger_t *ledger, const char *name)
+/* The smallest line, in MiB, under which `bytes` more fit. */
+static int64_t minimum_with(plim_ledger_t *ledger, size_t bytes)
 {
-    for (int i = 0; i < ledger->num_accounts; i++)
-        if (strncmp(ledger->accounts[i].name, name, sizeof ledger->accounts[i].name - 1) == 0)
-            return i;
-    if (ledger->num_accounts == PLIM__ACCOUNTS_MAX)
-        return PLIM__ACCOUNTS_MAX - 1;
-    int number = ledger->num_accounts++;
-    (void)snprintf(ledger->accounts[number].name, sizeof ledger->accounts[number].name, "%s", name);
-    return number;
+    const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
+    const int64_t fixed = plim__add_saturating_i64(
+        plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger), more);
+    /* Whole MiB, and one above: the process differs by some pages from run to run. */
+    return plim__footprint_minimum(fixed, ledger->threads) / MIB + 2;
+}
+
+static plim_status_t refuse(plim_ledger_t *ledger, const char *name, size_t bytes)
+{
+    char more[PLIM__SIZE_TEXT], taken[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
+    return plim__fail(
+        PLIM_ERR_BUDGET,
+        "the memory line of %s is too low: %s needs %s, and %s are taken already; "
+        "give --memory %lldM at least (`plimsoll plan` names what all of it needs)",
+        plim__size_text(ledger->line, line), name,
+        plim__size_text(bytes < (size_t)INT64_MAX ? (int64_t)bytes : INT64_MAX - 1, more),
+        plim__size_text(plim__ledger_reserved(ledger), taken),
+        (long long)minimum_with(ledger, bytes));
 }
 
 plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size_t size,
@@ -122,20 +143,8 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
 {
     pthread_mutex_lock(&ledger->lock);
     if (size > (size_t)INT64_MAX || (int64_t)size > ledger->line - ledger->reserved) {
-        int64_t reserved = ledger->reserved;
         pthread_mutex_unlock(&ledger->lock);
-        char wish[PLIM__SIZE_TEXT], held[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
-        plim__size_text(size < (size_t)INT64_MAX ? (int64_t)size : INT64_MAX - 1, wish);
-        plim__size_text(ledger->line, line);
-        if (reserved == 0)
-            return plim__fail(PLIM_ERR_BUDGET,
-                              "the memory line of %s is too low: the %s alone needs %s; raise "
-                              "--memory or ask the scheduler for more",
-                              line, name, wish);
-        return plim__fail(PLIM_ERR_BUDGET,
-                          "the memory line of %s is too low: %s needs %s, and %s are taken "
-                          "already; raise --memory or ask the scheduler for more",
-                          line, name, wish, plim__size_text(reserved, held));
+        return refuse(ledger, name, size);
     }
     int number = find_account(ledger, name);
     plim_account_info_t *account = &ledger->accounts[number];
@@ -207,11 +216,7 @@ plim_status_t plim__ledger_refuse(plim_ledger_t *ledger, const char *source, con
                                   size_t bytes)
 {
     char line[PLIM__SIZE_TEXT];
-    const int64_t more = bytes < (size_t)INT64_MAX / 2 ? (int64_t)bytes : INT64_MAX / 2;
-    const int64_t fixed = plim__add_saturating_i64(
-        plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger), more);
-    /* Whole MiB, and one above: the process differs by some pages from run to run. */
-    const int64_t minimum = plim__footprint_minimum(fixed, ledger->threads) / MIB + 2;
+    const int64_t minimum = minimum_with(ledger, bytes);
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: at least %lld MiB in all are needed for %s, and the memory line is %s; "
                       "give --memory %lldM or more",

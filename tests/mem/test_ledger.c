@@ -185,15 +185,19 @@ static void an_account_says_what_was_touched(void **state)
     test_job_end(&job);
 }
 
-static void the_smallest_line_is_refused_with_words(void **state)
+/* A ledger can be had under any line; nothing can be reserved where the process is past it. */
+static void a_line_below_the_process_refuses_everything(void **state)
 {
     (void)state;
-    plim_ledger_t *ledger = NULL;
-    assert_int_equal(plim__ledger_create(4096, 1, &ledger), PLIM_ERR_BUDGET);
-    assert_int_equal(plim__ledger_create(-1, 1, &ledger), PLIM_ERR_BUDGET);
-    assert_null(ledger);
-    assert_non_null(strstr(plim_last_error(), "process"));
-    assert_non_null(strstr(plim_last_error(), "--memory"));
+    for (int64_t line = -1; line < 8192; line += 4097) {
+        plim_ledger_t *ledger;
+        int account;
+        assert_ok(plim__ledger_create(line, 1, &ledger));
+        assert_true(plim__ledger_available(ledger) < 0);
+        assert_int_equal(plim__ledger_reserve(ledger, "one", 1, &account), PLIM_ERR_BUDGET);
+        assert_non_null(strstr(plim_last_error(), "--memory"));
+        plim__ledger_destroy(ledger);
+    }
     plim__ledger_destroy(NULL);
 }
 
@@ -253,7 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(neighbours_count),
         cmocka_unit_test(a_recorded_neighbour_counts),
         cmocka_unit_test(an_account_says_what_was_touched),
-        cmocka_unit_test(the_smallest_line_is_refused_with_words),
+        cmocka_unit_test(a_line_below_the_process_refuses_everything),
         cmocka_unit_test(accounts_add_up),
         cmocka_unit_test(names_without_end),
     };
