@@ -1,15 +1,25 @@
 #include "load/governor.h"
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/job.h"
+#include "mem/arena.h"
+#include "mem/size_text.h"
 
-#include <plimsoll/job.h>
+#include <stdatomic.h>
+#include <stdio.h>
 
 #define SECOND ((int64_t)1000000000)
-#define SHORTAGE (SECOND / 2) /* less room must last so long */
-#define CALM (3 * SECOND)     /* more room must last so long */
+#define SHORTAGE (SECOND / 2) /* how long memory must be scarce before the target shrinks */
+#define CALM (3 * SECOND)     /* how long memory must be free before the target grows */
 #define CALM_MAX (60 * SECOND)
-#define SOON (60 * SECOND) /* shrinking so soon after growing makes growing slower */
-#define DEAD_PART 4        /* of the reserve: smaller differences change nothing */
+#define SOON (60 * SECOND) /* shrinking so soon after growing doubles the calm */
+#define DEAD_PART 4        /* differences below 1/4 of the reserve change nothing */
+
+#define LOOK_NS ((int64_t)250000000)
+#define LOOK_SOON_NS (LOOK_NS / 5)
+#define REFRESH_NS (LOOK_NS / 20)
+#define TEXT_BYTES 160
 
 void plim__governor_start(plim__governor_t *governor, int64_t line, int64_t reserve, int64_t cache)
 {
@@ -22,20 +32,20 @@ void plim__governor_start(plim__governor_t *governor, int64_t line, int64_t rese
                                    .calm = CALM};
 }
 
-/* The bound that counts: the line is one as well. */
+/* The smaller one of the given bound and the line. */
 static plim__headroom_bound_t bounded(const plim__governor_t *governor,
                                       const plim__headroom_bound_t *bound)
 {
-    plim__headroom_bound_t least = *bound;
+    plim__headroom_bound_t smaller = *bound;
     if (governor->line < bound->bytes) {
-        least.bytes = least.limit = governor->line;
-        least.others = 0;
-        least.file = "the memory line";
+        smaller.bytes = smaller.limit = governor->line;
+        smaller.others = 0;
+        smaller.file = "the memory line";
     }
-    return least;
+    return smaller;
 }
 
-/* What the bound leaves beside the reserve and what cannot be dropped. */
+/* What the bound leaves for the caches, without the reserve and fixed memory. */
 static int64_t left_by(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
     return bound->bytes == PLIM_LINE_NONE ? governor->cache
@@ -47,8 +57,8 @@ static int64_t wanted_by(const plim__governor_t *governor, const plim__headroom_
     return plim__min_i64(plim__max_i64(left_by(governor, bound), 0), governor->cache);
 }
 
-/* Nothing is left that could be dropped, and the reserve is being used up: a neighbour that grows
- * by 100 MiB/s takes the rest of it in a quarter of a second. */
+/* Nothing is left to drop, and a part of the reserve is in use: a neighbour that grows by 100 MiB/s
+ * takes the rest of it in a quarter of a second. */
 static bool is_tight(const plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
     return left_by(governor, bound) < -governor->reserve / DEAD_PART;
@@ -70,7 +80,7 @@ static bool shrink(plim__governor_t *governor, int64_t now, int64_t wanted, bool
 {
     if (governor->low_since < 0)
         governor->low_since = now;
-    /* Where the run may be killed there is no time to wait and see. */
+    /* When the run may be killed there is no time to wait. */
     if (tight == governor->tight && now - governor->low_since < SHORTAGE)
         return false;
     const bool soon = governor->grew_at > 0 && now - governor->grew_at < SOON;
@@ -95,30 +105,210 @@ static bool grow(plim__governor_t *governor, int64_t now, int64_t wanted,
 bool plim__governor_see(plim__governor_t *governor, int64_t now,
                         const plim__headroom_bound_t *bound)
 {
-    const plim__headroom_bound_t least = bounded(governor, bound);
+    const plim__headroom_bound_t smaller = bounded(governor, bound);
     const int64_t dead = governor->reserve / DEAD_PART;
-    const int64_t wanted = wanted_by(governor, &least);
-    const bool tight = is_tight(governor, &least);
+    const int64_t wanted = wanted_by(governor, &smaller);
+    const bool tight = is_tight(governor, &smaller);
     if (wanted < governor->target - dead || (tight && !governor->tight)) {
         governor->high = -1;
         return shrink(governor, now, plim__min_i64(wanted, governor->target),
-                      tight || governor->tight, &least);
+                      tight || governor->tight, &smaller);
     }
     governor->low_since = -1;
     if (wanted > governor->target + dead ||
         (wanted > governor->target && wanted == governor->cache) ||
-        (governor->tight && left_by(governor, &least) >= 0))
-        return grow(governor, now, wanted, &least);
+        (governor->tight && left_by(governor, &smaller) >= 0))
+        return grow(governor, now, wanted, &smaller);
     governor->high = -1;
     return false;
 }
 
 bool plim__governor_settle(plim__governor_t *governor, const plim__headroom_bound_t *bound)
 {
-    const plim__headroom_bound_t least = bounded(governor, bound);
-    const int64_t wanted = wanted_by(governor, &least);
-    const bool tight = is_tight(governor, &least);
+    const plim__headroom_bound_t smaller = bounded(governor, bound);
+    const int64_t wanted = wanted_by(governor, &smaller);
+    const bool tight = is_tight(governor, &smaller);
     if (wanted == governor->target && tight == governor->tight)
         return false;
-    return change(governor, wanted, tight, &least);
+    return change(governor, wanted, tight, &smaller);
+}
+
+static int64_t bytes_of(const plim__droppable_t *memory)
+{
+    return memory != NULL ? (int64_t)memory->bytes : 0;
+}
+
+static int64_t row_bytes(const plim__load_context_t *context)
+{
+    return bytes_of(plim__rows_disk_memory(context->sources.rows));
+}
+
+static int64_t list_bytes(const plim__load_context_t *context)
+{
+    return bytes_of(plim__topology_disk_memory(context->sources.topology));
+}
+
+/* The lists' part of the target: the same share as when the caches were divided. */
+static int64_t list_target(const plim__governor_t *governor, const plim__load_context_t *context)
+{
+    if (governor->target == governor->cache)
+        return list_bytes(context);
+    return (int64_t)((double)list_bytes(context) * (double)governor->target /
+                     (double)governor->cache);
+}
+
+void plim__governor_open(plim__governor_t *governor, const plim__load_context_t *context)
+{
+    plim_ledger_t *ledger = context->asked->ledger;
+    plim__governor_start(governor, plim__ledger_line(ledger), plim__ledger_reserve_bytes(ledger),
+                         row_bytes(context) + list_bytes(context));
+    plim__headroom_open("", &governor->headroom);
+}
+
+void plim__governor_close(plim__governor_t *governor)
+{
+    plim__headroom_close(&governor->headroom);
+}
+
+/* "memory.max 1.2 GiB, 300 MiB of it used by other processes" */
+static const char *cause(const plim__headroom_bound_t *bound, char text_out[TEXT_BYTES])
+{
+    const char *file = bound->file != NULL ? bound->file : "this machine's memory";
+    char limit[PLIM__SIZE_TEXT], others[PLIM__SIZE_TEXT];
+    (void)plim__size_text(bound->limit, limit);
+    (void)plim__size_text(bound->others, others);
+    if (bound->others == 0)
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s", file, limit);
+    else
+        (void)snprintf(text_out, TEXT_BYTES, "%s %s, %s of it used by other processes", file, limit,
+                       others);
+    return text_out;
+}
+
+/* "310 MiB of 800 MiB of rows and 90 MiB of 90 MiB of lists". */
+static const char *cache_text(const plim__governor_t *governor, const plim__load_context_t *context,
+                              char text_out[TEXT_BYTES])
+{
+    char now[2][PLIM__SIZE_TEXT], all[2][PLIM__SIZE_TEXT];
+    const int64_t all_rows = row_bytes(context), all_lists = list_bytes(context);
+    (void)plim__size_text(governor->target - list_target(governor, context), now[0]);
+    (void)plim__size_text(all_rows, all[0]);
+    (void)plim__size_text(list_target(governor, context), now[1]);
+    (void)plim__size_text(all_lists, all[1]);
+    if (all_rows > 0 && all_lists > 0)
+        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of rows and %s of %s of lists", now[0],
+                       all[0], now[1], all[1]);
+    else
+        (void)snprintf(text_out, TEXT_BYTES, "%s of %s of %s", now[all_rows == 0],
+                       all[all_rows == 0], all_rows > 0 ? "rows" : "lists");
+    return text_out;
+}
+
+static void log_change(const plim__governor_t *governor, const plim__load_context_t *context,
+                       int64_t target_before, bool tight_before)
+{
+    char why[TEXT_BYTES], caches[TEXT_BYTES], limit[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
+    (void)cause(&governor->bound, why);
+    (void)cache_text(governor, context, caches);
+    (void)plim__size_text(plim__max_i64(governor->bound.bytes, 0), limit);
+    (void)plim__size_text(governor->bound.fixed, fixed);
+    if (governor->tight && !tight_before)
+        plim__log(context->asked, PLIM_LOG_WARNING,
+                  "this process may hold only %s now (%s), but needs %s without its caches, and "
+                  "the kernel may kill it; stop it (SIGTERM) and continue with a smaller --memory "
+                  "(a training run saves now; continue with train --resume)",
+                  limit, why, fixed);
+    else if (governor->target < target_before)
+        plim__log(context->asked, PLIM_LOG_INFO,
+                  "this process may hold only %s now (%s), and needs %s without its caches: the "
+                  "caches shrink to %s; the result stays the same",
+                  limit, why, fixed, caches);
+    else if (governor->cache > 0)
+        plim__log(context->asked, PLIM_LOG_INFO, "memory is available again: the caches hold %s",
+                  caches);
+    else
+        plim__log(context->asked, PLIM_LOG_INFO, "memory is available again");
+}
+
+static void set_limit(plim__droppable_t *memory, int64_t bytes)
+{
+    if (memory != NULL)
+        plim__droppable_limit(memory, (size_t)bytes);
+}
+
+void plim__governor_apply(const plim__governor_t *governor, plim__load_context_t *context)
+{
+    const int64_t lists = list_target(governor, context);
+    set_limit(plim__rows_disk_memory(context->sources.rows), governor->target - lists);
+    set_limit(plim__topology_disk_memory(context->sources.topology), lists);
+}
+
+/* Refills what the caches have lost; with windows their builder does it. An error is ignored: the
+ * batches then read from disk, and report an error that lasts. */
+static void refresh(const plim__load_context_t *context)
+{
+    if (!context->params.windowed &&
+        plim__topology_disk_refresh(context->sources.topology, 0, REFRESH_NS) == PLIM_OK)
+        (void)plim__rows_disk_refresh(context->sources.rows, 0, REFRESH_NS);
+}
+
+static atomic_int squeeze_countdown;
+
+void plim__loader_squeeze_at(int n)
+{
+    atomic_store(&squeeze_countdown, n);
+}
+
+/* True for the one batch that a test chose. */
+static bool must_squeeze(void)
+{
+    return atomic_load(&squeeze_countdown) > 0 && atomic_fetch_sub(&squeeze_countdown, 1) == 1;
+}
+
+static int64_t filled(const plim__droppable_t *memory)
+{
+    return memory != NULL ? (int64_t)plim__droppable_filled_bytes(memory) : 0;
+}
+
+int64_t plim__governor_resident(const plim__load_context_t *context)
+{
+    return filled(plim__rows_disk_memory(context->sources.rows)) +
+           filled(plim__topology_disk_memory(context->sources.topology));
+}
+
+/* Whether to read the meter more often: little is left to drop, or memory gets scarce. */
+static bool is_closing_in(const plim__governor_t *governor)
+{
+    return governor->target < governor->reserve || governor->low_since >= 0;
+}
+
+bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *context)
+{
+    if (must_squeeze()) {
+        governor->tight = true;
+        return false;
+    }
+    const int64_t now = plim__clock_ns(), target_before = governor->target;
+    const bool tight_before = governor->tight;
+    plim__headroom_bound_t bound;
+    if (now < governor->next_look)
+        return false;
+    governor->next_look = now + (is_closing_in(governor) ? LOOK_SOON_NS : LOOK_NS);
+    plim__headroom_read(&governor->headroom, plim__governor_resident(context), &bound);
+    if (plim__governor_see(governor, now, &bound)) {
+        plim__governor_apply(governor, context);
+        log_change(governor, context, target_before, tight_before);
+    }
+    refresh(context);
+    return governor->target < target_before;
+}
+
+bool plim__governor_look_now(plim__governor_t *governor, plim__load_context_t *context)
+{
+    const int64_t target_before = governor->target;
+    plim__headroom_bound_t bound;
+    plim__headroom_read(&governor->headroom, plim__governor_resident(context), &bound);
+    if (plim__governor_settle(governor, &bound))
+        plim__governor_apply(governor, context);
+    return governor->target < target_before;
 }

@@ -1,4 +1,4 @@
-/* The loader at work: streams are started, asked for batches, interrupted. See load/loader.h. */
+/* The loader at work: starting, serving and interrupting streams. */
 #include "load/loader.h"
 
 #include "base/check.h"
@@ -11,8 +11,8 @@
 #include <sched.h>
 #include <time.h>
 
-#define SPINS 128        /* looks before the caller goes to sleep: some microseconds */
-#define NAP_NS 50000000L /* how long it sleeps before it looks whether it should stop */
+#define SPINS 128        /* checks before the caller goes to sleep: some microseconds */
+#define NAP_NS 50000000L /* how long it sleeps before it checks for a stop */
 
 static void pause_a_moment(void)
 {
@@ -23,7 +23,7 @@ static void pause_a_moment(void)
 
 static plim__load_entry_t *entry_of(plim_loader_t *loader, int64_t ticket)
 {
-    return &loader->ring[ticket % PLIM__LOAD_SLOTS_MAX];
+    return &loader->tickets.ring[ticket % PLIM__LOAD_SLOTS_MAX];
 }
 
 static bool is_ready(plim_loader_t *loader, int64_t ticket)
@@ -33,13 +33,13 @@ static bool is_ready(plim_loader_t *loader, int64_t ticket)
 
 static bool can_claim(plim_loader_t *loader)
 {
-    return atomic_load(&loader->next) < atomic_load(&loader->limit) &&
+    return atomic_load(&loader->tickets.next) < atomic_load(&loader->tickets.limit) &&
            atomic_load(&loader->slots->free) != 0;
 }
 
-/* Whether it is worth waking a worker: half of the slots that callers do not hold are free, so that
- * it builds several batches each time instead of falling asleep after each. */
-static bool is_worth_waking(plim_loader_t *loader)
+/* Whether to wake a worker: when half of the slots that callers do not hold are free, so that it
+ * builds several batches each time instead of falling asleep after each. */
+static bool should_wake(plim_loader_t *loader)
 {
     plim__slots_t *slots = loader->slots;
     const int circulating = slots->count - atomic_load(&slots->held);
@@ -48,58 +48,31 @@ static bool is_worth_waking(plim_loader_t *loader)
 
 static void signal_caller(plim_loader_t *loader)
 {
-    pthread_mutex_lock(&loader->lock);
-    pthread_cond_signal(&loader->news);
-    pthread_mutex_unlock(&loader->lock);
+    pthread_mutex_lock(&loader->tickets.lock);
+    pthread_cond_signal(&loader->tickets.news);
+    pthread_mutex_unlock(&loader->tickets.lock);
 }
 
-void plim__load_slot_freed(void *context)
+void plim__loader_slot_freed(void *context)
 {
     plim_loader_t *loader = context;
-    if (atomic_load(&loader->sleepers) > 0 && is_worth_waking(loader)) {
-        pthread_mutex_lock(&loader->lock);
-        pthread_cond_signal(&loader->work);
-        pthread_mutex_unlock(&loader->lock);
+    if (atomic_load(&loader->tickets.sleepers) > 0 && should_wake(loader)) {
+        pthread_mutex_lock(&loader->tickets.lock);
+        pthread_cond_signal(&loader->tickets.work);
+        pthread_mutex_unlock(&loader->tickets.lock);
     }
-    if (atomic_load(&loader->awaited) != 0)
+    if (atomic_load(&loader->tickets.awaited) != 0)
         signal_caller(loader);
-}
-
-void plim__load_raise(plim_loader_t *loader, int64_t limit)
-{
-    atomic_store(&loader->limit, limit);
-    pthread_cond_broadcast(&loader->work);
-    pthread_cond_signal(&loader->news);
-}
-
-/* Lock held. */
-static void close_claims(plim_loader_t *loader)
-{
-    int64_t next = atomic_exchange(&loader->next, PLIM__LOAD_CLOSED);
-    if (next != PLIM__LOAD_CLOSED)
-        loader->closed_at = next;
-}
-
-void plim__load_fail_locked(plim_loader_t *loader, int64_t ticket, plim_status_t status)
-{
-    if (ticket < atomic_load(&loader->limit)) /* else it is a window's: those before it are good */
-        close_claims(loader);
-    if (ticket < atomic_load(&loader->failed_at)) {
-        loader->status = status;
-        plim__fail_save(loader->message, sizeof loader->message);
-        atomic_store(&loader->failed_at, ticket);
-    }
-    pthread_cond_signal(&loader->news);
 }
 
 static void fail(plim_loader_t *loader, int64_t ticket, plim_status_t status)
 {
-    pthread_mutex_lock(&loader->lock);
-    plim__load_fail_locked(loader, ticket, status);
-    pthread_mutex_unlock(&loader->lock);
+    pthread_mutex_lock(&loader->tickets.lock);
+    plim__tickets_fail(&loader->tickets, ticket, status);
+    pthread_mutex_unlock(&loader->tickets.lock);
 }
 
-/* A slot with the next ticket; NULL when there is no slot or no ticket. Any thread. */
+/* Claims a slot with the next ticket; NULL when there is no slot or no ticket. Any thread. */
 static plim__slot_t *claim(plim_loader_t *loader)
 {
     if (!can_claim(loader))
@@ -107,9 +80,9 @@ static plim__slot_t *claim(plim_loader_t *loader)
     plim__slot_t *slot = plim__slots_take(loader->slots);
     if (slot == NULL)
         return NULL;
-    int64_t ticket = atomic_load(&loader->next);
-    while (ticket < atomic_load(&loader->limit))
-        if (atomic_compare_exchange_weak(&loader->next, &ticket, ticket + 1)) {
+    int64_t ticket = atomic_load(&loader->tickets.next);
+    while (ticket < atomic_load(&loader->tickets.limit))
+        if (atomic_compare_exchange_weak(&loader->tickets.next, &ticket, ticket + 1)) {
             slot->ticket = ticket;
             plim__delay();
             return slot;
@@ -118,20 +91,32 @@ static plim__slot_t *claim(plim_loader_t *loader)
     return NULL;
 }
 
+/* Builds the ticket of the slot, or its next part. */
+static plim_status_t build_part(plim_loader_t *loader, plim__load_worker_t *worker,
+                                plim__slot_t *slot)
+{
+    const plim__load_sources_t sources =
+        loader->builder != NULL ? plim__window_builder_sources(loader->builder, slot->ticket)
+                                : loader->context.sources;
+    const plim_status_t status =
+        plim__batch_build(&loader->context, &loader->tickets.run, &sources, worker, slot);
+    if (status != PLIM_OK)
+        fail(loader, slot->ticket, status);
+    else if (loader->builder != NULL && !slot->more)
+        plim__window_builder_built(loader->builder, slot->ticket);
+    return status;
+}
+
 static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot_t *slot)
 {
     const int64_t ticket = slot->ticket;
     plim__load_entry_t *entry = entry_of(loader, ticket);
     slot->part = 0;
-    plim_status_t status = plim__batch_build(loader, worker, slot);
-    if (status != PLIM_OK)
-        fail(loader, ticket, status);
-    else if (loader->builder != NULL && !slot->more)
-        plim__load_builder_built(loader, ticket);
+    (void)build_part(loader, worker, slot); /* the ticket records an error */
     entry->slot = slot;
     plim__delay();
     atomic_store(&entry->ready, ticket + 1);
-    if (atomic_load(&loader->awaited) == ticket + 1)
+    if (atomic_load(&loader->tickets.awaited) == ticket + 1)
         signal_caller(loader);
 }
 
@@ -139,28 +124,28 @@ static plim_status_t worker_body(void *context)
 {
     plim__load_worker_t *worker = context;
     plim_loader_t *loader = worker->loader;
-    while (!atomic_load(&loader->ending)) {
+    while (!atomic_load(&loader->tickets.ending)) {
         plim__slot_t *slot = claim(loader);
         if (slot != NULL) {
             build(loader, worker, slot);
             continue;
         }
-        pthread_mutex_lock(&loader->lock);
-        atomic_fetch_add(&loader->sleepers, 1);
-        while (!atomic_load(&loader->ending) && !is_worth_waking(loader))
-            pthread_cond_wait(&loader->work, &loader->lock);
-        atomic_fetch_sub(&loader->sleepers, 1);
-        pthread_mutex_unlock(&loader->lock);
+        pthread_mutex_lock(&loader->tickets.lock);
+        atomic_fetch_add(&loader->tickets.sleepers, 1);
+        while (!atomic_load(&loader->tickets.ending) && !should_wake(loader))
+            pthread_cond_wait(&loader->tickets.work, &loader->tickets.lock);
+        atomic_fetch_sub(&loader->tickets.sleepers, 1);
+        pthread_mutex_unlock(&loader->tickets.lock);
     }
     return PLIM_OK;
 }
 
-plim_status_t plim__load_worker_start(plim__load_worker_t *worker)
+plim_status_t plim__loader_worker_start(plim__load_worker_t *worker)
 {
     return plim__thread_start(&worker->thread, worker_body, worker, NULL);
 }
 
-/* A moment of the clock by which to give up; DEADLINE_NONE: never. */
+/* As a deadline: wait without limit. */
 #define DEADLINE_NONE INT64_MAX
 
 static int64_t deadline_of(double timeout)
@@ -170,14 +155,14 @@ static int64_t deadline_of(double timeout)
     return plim__clock_ns() + (int64_t)(timeout * 1e9);
 }
 
-/* Who waits for a ticket, and for what else. */
+/* How to wait for a ticket. */
 typedef struct waiting {
-    bool ready_only;  /* for nothing but the ticket, whatever happens */
-    bool works;       /* and would build a batch */
-    int64_t deadline; /* and until when, at most */
+    bool ready_only;  /* until the ticket is ready, also after an error */
+    bool works;       /* stop waiting when a batch can be built */
+    int64_t deadline; /* clock */
 } waiting_t;
 
-/* Sleeps until the ticket is ready, or something else can be done, or a moment has passed. */
+/* Sleeps until the ticket is ready, something else can be done, or NAP_NS have passed. */
 static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waiting)
 {
     for (int i = 0; i < SPINS && waiting->deadline == DEADLINE_NONE; i++) {
@@ -185,57 +170,66 @@ static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waitin
             return;
         pause_a_moment();
     }
-    pthread_mutex_lock(&loader->lock);
-    atomic_store(&loader->awaited, ticket + 1);
+    pthread_mutex_lock(&loader->tickets.lock);
+    atomic_store(&loader->tickets.awaited, ticket + 1);
     while (!is_ready(loader, ticket) &&
-           (waiting->ready_only ||
-            (atomic_load(&loader->failed_at) > ticket && !(waiting->works && can_claim(loader))))) {
+           (waiting->ready_only || (atomic_load(&loader->tickets.failed_at) > ticket &&
+                                    !(waiting->works && can_claim(loader))))) {
         const int64_t until = plim__min_i64(plim__clock_ns() + NAP_NS, waiting->deadline);
         const struct timespec moment = {until / 1000000000L, until % 1000000000L};
-        (void)pthread_cond_timedwait(&loader->news, &loader->lock, &moment);
-        if (loader->asked->stop != NULL && __atomic_load_n(loader->asked->stop, __ATOMIC_RELAXED))
-            __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
+        (void)pthread_cond_timedwait(&loader->tickets.news, &loader->tickets.lock, &moment);
+        if (loader->context.asked->stop != NULL &&
+            __atomic_load_n(loader->context.asked->stop, __ATOMIC_RELAXED))
+            __atomic_store_n(&loader->context.stop, 1, __ATOMIC_RELAXED);
         if (!waiting->ready_only)
             break;
     }
-    atomic_store(&loader->awaited, 0);
-    pthread_mutex_unlock(&loader->lock);
+    atomic_store(&loader->tickets.awaited, 0);
+    pthread_mutex_unlock(&loader->tickets.lock);
+}
+
+/* Lets the governor look at the meter. */
+static void govern(plim_loader_t *loader)
+{
+    const bool shrank = plim__governor_look(&loader->governor, &loader->context);
+    loader->stale |= shrank && loader->builder != NULL;
 }
 
 static plim_status_t check_room(const plim_loader_t *loader)
 {
     if (!loader->yields || !loader->governor.tight)
         return PLIM_OK;
-    return plim__fail(PLIM_ERR_BUDGET, "others hold so much memory that what this loader cannot "
-                                       "drop has no room; plan anew");
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "other processes use so much memory that this loader does not "
+                      "fit even without its caches; plan again");
 }
 
-/* Works or waits until the ticket is ready. */
+/* Builds batches or waits until the ticket is ready. */
 static plim_status_t obtain(plim_loader_t *loader, int64_t ticket, int64_t deadline)
 {
     const int64_t start = plim__clock_ns();
-    /* A batch may take longer than the caller will wait; but somebody must build it. */
+    /* A batch may take longer than the caller wants to wait; but a single thread must build. */
     const waiting_t waiting = {.works = deadline == DEADLINE_NONE || loader->num_workers == 1,
                                .deadline = deadline};
     plim_status_t status = PLIM_OK;
     while (!is_ready(loader, ticket)) {
-        plim__load_govern(loader);
-        status = plim__job_check(loader->asked);
+        govern(loader);
+        status = plim__job_check(loader->context.asked);
         if (status == PLIM_OK)
             status = check_room(loader);
-        if (status != PLIM_OK || atomic_load(&loader->failed_at) <= ticket)
+        if (status != PLIM_OK || atomic_load(&loader->tickets.failed_at) <= ticket)
             break;
         plim__slot_t *slot = waiting.works ? claim(loader) : NULL;
         if (slot != NULL) {
             build(loader, &loader->workers[0], slot);
             continue;
         }
-        const bool possible =
-            atomic_load(&loader->next) <= ticket && atomic_load(&loader->limit) > ticket;
+        const bool possible = atomic_load(&loader->tickets.next) <= ticket &&
+                              atomic_load(&loader->tickets.limit) > ticket;
         if (possible && atomic_load(&loader->slots->held) == loader->slots->count) {
             status = plim__fail(PLIM_ERR_USAGE,
-                                "all %d slots are held by the caller; release a batch before the "
-                                "next one, or plan more slots",
+                                "the caller holds all %d slots; release a batch before asking for "
+                                "the next one, or plan more slots",
                                 loader->slots->count);
             break;
         }
@@ -246,7 +240,7 @@ static plim_status_t obtain(plim_loader_t *loader, int64_t ticket, int64_t deadl
         if (!possible || !waiting.works)
             await(loader, ticket, &waiting);
         else
-            (void)sched_yield(); /* a worker is about to claim it, or a slot is on its way back */
+            (void)sched_yield(); /* a worker is about to claim it or to return a slot */
     }
     loader->stats.starved_seconds += plim__clock_seconds_since(start);
     return status;
@@ -261,7 +255,7 @@ static void count(plim_loader_t *loader, const plim_batch_t *batch)
         loader->stats.edges += batch->blocks[i].num_edges;
 }
 
-/* To the caller. A ticket with parts to come is also held by the loader. */
+/* Delivers to the caller. The loader also holds a ticket that has parts to come. */
 static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **batch_out)
 {
     plim__slots_deliver(slot, slot->more ? 2 : 1);
@@ -270,35 +264,31 @@ static void deliver(plim_loader_t *loader, plim__slot_t *slot, plim_batch_t **ba
     *batch_out = &slot->batch;
 }
 
-/* The next part of the ticket at hand, into the same slot. */
+/* Builds and delivers the next part of the current ticket, in the same slot. */
 static plim_status_t next_part(plim_loader_t *loader, plim_batch_t **batch_out)
 {
     plim__slot_t *slot = loader->partial;
     if (atomic_load_explicit(&slot->references, memory_order_acquire) > 1)
         return plim__fail(PLIM_ERR_USAGE,
-                          "batch %lld of epoch %lld comes in parts: release the part at hand "
-                          "before the next one",
+                          "batch %lld of epoch %lld comes in parts: release the current part "
+                          "before asking for the next one",
                           (long long)slot->batch.step, (long long)slot->batch.epoch);
     const int64_t start = plim__clock_ns();
     slot->batch.first_seed += slot->batch.num_seeds;
-    plim_status_t status = plim__batch_build(loader, &loader->workers[0], slot);
+    const plim_status_t status = build_part(loader, &loader->workers[0], slot);
     loader->stats.starved_seconds += plim__clock_seconds_since(start);
-    if (status != PLIM_OK) {
-        fail(loader, slot->ticket, status);
+    if (status != PLIM_OK)
         return status;
-    }
-    if (loader->builder != NULL && !slot->more)
-        plim__load_builder_built(loader, slot->ticket);
-    atomic_fetch_sub(&loader->slots->held, 1); /* it is delivered anew */
+    atomic_fetch_sub(&loader->slots->held, 1); /* deliver counts it again */
     atomic_fetch_sub(&loader->slots->references, 1);
     deliver(loader, slot, batch_out);
     return PLIM_OK;
 }
 
-/* Writes down where the run is, so that its stream can go on there. */
-static void remember(plim_loader_t *loader)
+/* Records the position of the run in its stream, so that it can continue there. */
+static void save_position(plim_loader_t *loader)
 {
-    const plim__load_run_t *run = &loader->run;
+    const plim__load_run_t *run = &loader->tickets.run;
     plim_stream_t *stream = run->of;
     if (!run->started)
         return;
@@ -311,7 +301,7 @@ static void remember(plim_loader_t *loader)
     } else if (loader->deliver == run->end_ticket) {
         stream->step = plim_stream_steps(stream);
     } else {
-        const plim__load_cut_t cut = plim__load_cut(loader, loader->deliver);
+        const plim__load_cut_t cut = plim__load_cut(&loader->tickets.run, loader->deliver);
         const bool first = loader->deliver == run->first_ticket && run->first_part > 0;
         stream->step = cut.step;
         stream->seed = first ? run->first_seed : cut.first;
@@ -319,15 +309,15 @@ static void remember(plim_loader_t *loader)
     }
 }
 
-/* Ends the run: nobody builds any more, and what was not delivered is free again. */
+/* Ends the run: waits for the builders, and frees the batches that were not delivered. */
 static void drain(plim_loader_t *loader)
 {
     const waiting_t waiting = {.ready_only = true, .deadline = DEADLINE_NONE};
-    remember(loader);
-    pthread_mutex_lock(&loader->lock);
-    close_claims(loader);
-    const int64_t end = loader->closed_at;
-    pthread_mutex_unlock(&loader->lock);
+    save_position(loader);
+    pthread_mutex_lock(&loader->tickets.lock);
+    plim__tickets_close(&loader->tickets);
+    const int64_t end = loader->tickets.closed_at;
+    pthread_mutex_unlock(&loader->tickets.lock);
     for (; loader->deliver < end; loader->deliver++) {
         while (!is_ready(loader, loader->deliver))
             await(loader, loader->deliver, &waiting);
@@ -336,47 +326,48 @@ static void drain(plim_loader_t *loader)
     if (loader->partial != NULL)
         plim_batch_release(&loader->partial->batch);
     loader->partial = NULL;
-    pthread_mutex_lock(&loader->lock); /* a builder may be choosing what is next */
-    loader->run.started = false;
-    pthread_mutex_unlock(&loader->lock);
+    pthread_mutex_lock(
+        &loader->tickets.lock); /* the window builder may be choosing its next build */
+    loader->tickets.run.started = false;
+    pthread_mutex_unlock(&loader->tickets.lock);
 }
 
-/* Serves a stream from where it is, after the run before it was drained. */
+/* Serves a stream from its position on; the run before was drained. */
 static void begin(plim_loader_t *loader, plim_stream_t *stream)
 {
-    for (int i = 0; i < loader->plan.workers; i++) {
+    for (int i = 0; i < loader->context.plan.workers; i++) {
         plim__blocks_draw_as(loader->workers[i].blocks, stream->num_hops, stream->fanout);
         loader->workers[i].counted.step = -1;
     }
-    pthread_mutex_lock(&loader->lock);
-    /* One number is left out, so that no claim of the run before can succeed in this one. */
-    const int64_t first = loader->closed_at + 1;
+    pthread_mutex_lock(&loader->tickets.lock);
+    /* Skip one number, so that no claim of the run before can succeed in this one. */
+    const int64_t first = loader->tickets.closed_at + 1;
     const int64_t number =
-        plim__load_tickets(stream, stream->step) + stream->seed / plim__load_ticket_seeds(stream);
-    const int64_t tickets = plim__load_tickets(stream, plim_stream_steps(stream)) - number;
-    loader->run = (plim__load_run_t){.started = true,
-                                     .of = stream,
-                                     .epoch = stream->epoch,
-                                     .first_number = number,
-                                     .first_seed = stream->seed,
-                                     .first_part = stream->part,
-                                     .first_ticket = first,
-                                     .end_ticket = first + tickets};
+        plim__stream_tickets(stream, stream->step) + stream->seed / stream->ticket_seeds;
+    const int64_t tickets = plim__stream_tickets(stream, plim_stream_steps(stream)) - number;
+    loader->tickets.run = (plim__load_run_t){.started = true,
+                                             .of = stream,
+                                             .epoch = stream->epoch,
+                                             .first_number = number,
+                                             .first_seed = stream->seed,
+                                             .first_part = stream->part,
+                                             .first_ticket = first,
+                                             .end_ticket = first + tickets};
     loader->deliver = first;
-    __atomic_store_n(&loader->stop, 0, __ATOMIC_RELAXED);
-    atomic_store(&loader->failed_at, INT64_MAX);
-    atomic_store(&loader->limit, first);
+    __atomic_store_n(&loader->context.stop, 0, __ATOMIC_RELAXED);
+    atomic_store(&loader->tickets.failed_at, INT64_MAX);
+    atomic_store(&loader->tickets.limit, first);
     if (loader->builder != NULL) {
-        plim__load_builder_start(loader);
+        plim__window_builder_start(loader->builder, loader->stale);
     } else {
         if (stream->shuffled)
             plim__seeds_prepare(stream->seeds, stream->epoch);
-        atomic_store(&loader->limit, loader->run.end_ticket);
+        atomic_store(&loader->tickets.limit, loader->tickets.run.end_ticket);
     }
     loader->stale = false;
-    atomic_store(&loader->next, first);
-    pthread_cond_broadcast(&loader->work);
-    pthread_mutex_unlock(&loader->lock);
+    atomic_store(&loader->tickets.next, first);
+    pthread_cond_broadcast(&loader->tickets.work);
+    pthread_mutex_unlock(&loader->tickets.lock);
 }
 
 static void serve(plim_loader_t *loader, plim_stream_t *stream)
@@ -385,27 +376,16 @@ static void serve(plim_loader_t *loader, plim_stream_t *stream)
     begin(loader, stream);
 }
 
-PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream)
-{
-    return plim__process_is(stream->process) ? plim__stream_count(stream) : 0;
-}
-
-PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream)
-{
-    const int64_t seeds = plim_stream_seeds(stream);
-    return seeds == 0 ? 0 : (seeds - 1) / stream->batch_size + 1;
-}
-
 static bool is_served(const plim_stream_t *stream)
 {
-    return stream->loader->run.started && stream->loader->run.of == stream;
+    return stream->loader->tickets.run.started && stream->loader->tickets.run.of == stream;
 }
 
 PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_out,
                                    int64_t *step_out)
 {
     if (plim__process_is(stream->process) && is_served(stream))
-        remember(stream->loader);
+        save_position(stream->loader);
     *epoch_out = stream->epoch;
     *step_out = stream->step;
 }
@@ -414,20 +394,22 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
 {
     PLIM_TRY(plim__process_check(stream->process));
     plim_loader_t *loader = stream->loader;
-    PLIM_ENTER(loader->asked);
+    PLIM_ENTER(loader->context.asked);
     const int64_t steps = plim_stream_steps(stream);
     if (epoch < 0 || step < 0 || step > steps)
-        return plim__fail(PLIM_ERR_USAGE, "there is no step %lld of epoch %lld: an epoch has %lld",
+        return plim__fail(PLIM_ERR_USAGE,
+                          "there is no step %lld in epoch %lld: an epoch has %lld steps",
                           (long long)step, (long long)epoch, (long long)steps);
-    const bool over = !loader->run.started ||
-                      (loader->deliver == loader->run.end_ticket && loader->partial == NULL);
+    const bool over =
+        !loader->tickets.run.started ||
+        (loader->deliver == loader->tickets.run.end_ticket && loader->partial == NULL);
     if (over || is_served(stream))
         drain(loader);
     stream->started = true;
     stream->epoch = epoch;
     stream->step = step;
     stream->seed = stream->part = 0;
-    if (!loader->run.started) /* else another one is being served: plim_stream_next turns to this */
+    if (!loader->tickets.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream);
     return PLIM_OK;
 }
@@ -437,66 +419,85 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
 {
     PLIM_TRY(plim__process_check(stream->process));
     plim_loader_t *loader = stream->loader;
-    PLIM_ENTER(loader->asked);
+    PLIM_ENTER(loader->context.asked);
     const int64_t deadline = deadline_of(timeout);
-    plim__load_govern(loader);
-    PLIM_TRY(plim__job_check(loader->asked));
+    govern(loader);
+    PLIM_TRY(plim__job_check(loader->context.asked));
     PLIM_TRY(check_room(loader));
     if (!stream->started)
         return plim__fail(PLIM_ERR_USAGE, "the stream was not started: call plim_stream_start");
     if (!is_served(stream))
         serve(loader, stream);
-    if (atomic_load(&loader->failed_at) < loader->deliver)
-        return plim__fail_restore(loader->status, loader->message);
+    if (atomic_load(&loader->tickets.failed_at) < loader->deliver)
+        return plim__fail_restore(loader->tickets.status, loader->tickets.message);
     if (loader->partial != NULL)
         return next_part(loader, batch_out);
-    if (loader->deliver == loader->run.end_ticket) {
+    if (loader->deliver == loader->tickets.run.end_ticket) {
         *batch_out = NULL;
         return PLIM_OK;
     }
-    if (loader->stale) /* windows count on rows that were given back: they are built anew */
+    if (loader->stale) /* build the windows again */
         serve(loader, stream);
     const int64_t ticket = loader->deliver;
     if (!is_ready(loader, ticket))
         PLIM_TRY(obtain(loader, ticket, deadline));
-    if (atomic_load(&loader->failed_at) <= ticket)
-        return plim__fail_restore(loader->status, loader->message);
+    if (atomic_load(&loader->tickets.failed_at) <= ticket)
+        return plim__fail_restore(loader->tickets.status, loader->tickets.message);
     loader->deliver++;
     deliver(loader, entry_of(loader, ticket)->slot, batch_out);
     return PLIM_OK;
 }
 
-PLIM_API void plim_stream_retain(plim_stream_t *stream)
+void plim__loader_stop(plim_stream_t *stream)
 {
-    if (plim__process_is(stream->process))
-        atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
-}
-
-PLIM_API void plim_stream_release(plim_stream_t *stream)
-{
-    if (stream == NULL || !plim__process_is(stream->process) ||
-        atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
-        return;
     plim_loader_t *loader = stream->loader;
     if (is_served(stream))
         drain(loader);
     if (loader->builder != NULL)
-        plim__load_builder_forget(loader, stream);
-    plim__seeds_destroy(stream->own);
-    stream->own = NULL;
-    plim_loader_release(loader);
+        plim__window_builder_forget(loader->builder, stream);
+}
+
+const plim__governor_t *plim__loader_governor(const plim_loader_t *loader)
+{
+    return &loader->governor;
+}
+
+void plim__loader_yield(plim_loader_t *loader, bool yields)
+{
+    loader->yields = yields;
+}
+
+void plim__loader_settle(plim_loader_t *loader)
+{
+    const bool shrank = plim__governor_look_now(&loader->governor, &loader->context);
+    loader->stale |= shrank && loader->builder != NULL;
+}
+
+void plim__loader_resize(plim_loader_t *loader, int64_t target)
+{
+    loader->stale |= loader->builder != NULL && target < loader->governor.target;
+    loader->governor.target = target;
+    plim__governor_apply(&loader->governor, &loader->context);
+}
+
+PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash)
+{
+    if (!plim__process_is(loader->process)) /* a forked child has no batches */
+        return hash;
+    return plim__batch_hash(&loader->context, loader->slots, batch, hash);
 }
 
 PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split)
 {
-    return plim__process_is(loader->process) ? plim__seeds_labelled(loader->seeds, split) : -1;
+    return plim__process_is(loader->process) ? plim__seeds_labelled(loader->context.seeds, split)
+                                             : -1;
 }
 
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out)
 {
     const bool here = plim__process_is(loader->process);
     *base_out = here ? loader->slots->memory : NULL;
-    *bytes_out = here ? loader->slots->bytes : 0;
+    *bytes_out = here ? (size_t)loader->slots->count * loader->slots->slot_bytes : 0;
 }
 
 plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split)
@@ -527,15 +528,15 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
         *stats_out = stats;
         return;
     }
-    plim__topology_stats(loader->base.topology, &lists);
+    plim__topology_stats(loader->context.sources.topology, &lists);
     stats.lists = lists.lists;
     stats.lists_hot = lists.lists_hot;
     stats.list_transfers = lists.transfers;
     stats.list_bytes = lists.bytes_read;
     stats.wait_seconds = (double)lists.wait_ns * 1e-9;
-    if (loader->base.rows != NULL) {
+    if (loader->context.sources.rows != NULL) {
         plim__rows_stats_t rows;
-        plim__rows_stats(loader->base.rows, &rows);
+        plim__rows_stats(loader->context.sources.rows, &rows);
         stats.rows = rows.rows;
         stats.rows_hot = rows.rows_hot;
         stats.rows_lost = rows.rows_lost;
@@ -544,6 +545,6 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
         stats.wait_seconds += (double)rows.wait_ns * 1e-9;
     }
     if (loader->builder != NULL)
-        plim__load_builder_stats(loader, &stats);
+        plim__window_builder_stats(loader->builder, &stats);
     *stats_out = stats;
 }

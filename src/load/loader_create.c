@@ -1,47 +1,42 @@
-/* Making a loader as planned, and ending it. */
+/* Creating and releasing loaders and streams. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/process.h"
 #include "load/loader.h"
-#include "load/merge_distance.h"
-#include "load/recipe.h"
 #include "store/file_check.h"
 
 #include <string.h>
 #include <unistd.h>
 
-static size_t arena_bytes(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    const size_t nodes = plim__arena_piece((size_t)plan->slot_nodes, sizeof(int64_t), 1);
-    size_t sum = plim__arena_piece(1, sizeof(plim_loader_t), 1) +
-                 plim__arena_piece((size_t)plan->workers, sizeof(plim__load_worker_t), 1);
-    if (info->num_graphs == 0)
-        return sum;
-    for (int i = 0; i < plan->workers; i++)
-        if (!plim__add_size(sum, nodes, &sum))
-            return SIZE_MAX;
-    return plim__add_size(sum, plim__arena_piece((size_t)info->num_graphs + 1, sizeof(int64_t), 1),
-                          &sum)
-               ? sum
-               : SIZE_MAX;
+    plim_loader_t *loader = draft;
+    const plim__load_plan_t *plan = &loader->context.plan;
+    const int64_t num_graphs = loader->context.info->num_graphs;
+    const size_t workers = (size_t)plan->workers;
+    loader->workers = plim__arena_carve(arena, workers, sizeof *loader->workers, 1);
+    if (num_graphs == 0)
+        return;
+    loader->graph_nodes = plim__arena_carve(
+        arena, workers, plim__mul_saturating_size((size_t)plan->slot_nodes, sizeof(int64_t)), 1);
+    loader->context.graph_indptr =
+        plim__arena_carve(arena, (size_t)num_graphs + 1, sizeof(int64_t), 1);
 }
 
 size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim__load_plan_t *plan,
-                             const plim__loader_params_t *parts)
+                             const plim__loader_params_t *params)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    size_t sum = plim__round_up(arena_bytes(info, plan), PLIM__PAGE);
-    if (parts->windowed &&
-        !plim__add_size(sum, plim__load_builder_estimate(info, plan, parts), &sum))
-        return SIZE_MAX;
-    return sum;
+    plim_loader_t draft = {.context = {.info = info, .plan = *plan}};
+    const size_t builder = params->windowed ? plim__window_builder_estimate(info, plan) : 0;
+    return plim__add_saturating_size(plim__object_bytes(lay_out, &draft, sizeof draft), builder);
 }
 
 size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
-                                     const plim__loader_params_t *parts)
+                                     const plim__loader_params_t *params)
 {
-    /* The builder's thread is one of those that build its windows. */
-    return (size_t)(plan->workers - 1 + parts->builders) * PLIM__THREAD_BYTES;
+    /* The window builder's thread is one of params->builders. */
+    return (size_t)(plan->workers - 1 + params->builders) * PLIM__THREAD_BYTES;
 }
 
 static plim_status_t check_plan(const plim__load_plan_t *plan)
@@ -68,104 +63,95 @@ static plim_status_t check_plan(const plim__load_plan_t *plan)
 static plim_status_t read_graphs(plim_loader_t *loader)
 {
     const plim__manifest_file_t *entry =
-        plim__manifest_find(plim__dataset_manifest(loader->dataset), "graph_indptr.npy");
-    const int64_t num_graphs = loader->info->num_graphs;
-    int64_t *indptr = loader->graph_indptr;
+        plim__manifest_find(plim__dataset_manifest(loader->context.dataset), "graph_indptr.npy");
+    const int64_t num_graphs = loader->context.info->num_graphs;
+    int64_t *indptr = loader->context.graph_indptr;
     if (num_graphs == 0)
         return PLIM_OK;
-    PLIM_TRY(plim__dataset_read_whole(loader->dataset, entry, indptr));
-    bool right = indptr[0] == 0 && indptr[num_graphs] == loader->info->num_nodes;
+    PLIM_TRY(plim__dataset_read_whole(loader->context.dataset, entry, indptr));
+    bool right = indptr[0] == 0 && indptr[num_graphs] == loader->context.info->num_nodes;
     for (int64_t i = 0; i < num_graphs && right; i++)
         right = indptr[i] <= indptr[i + 1];
     if (!right)
         return plim__fail(PLIM_ERR_DATA,
                           "%s/graph_indptr.npy: does not ascend from 0 to the number of nodes; "
-                          "make the dataset anew",
-                          plim__dataset_path(loader->dataset));
+                          "make the dataset again",
+                          plim__dataset_path(loader->context.dataset));
     return PLIM_OK;
 }
 
-static void init_sync(plim_loader_t *loader)
-{
-    pthread_condattr_t attributes;
-    pthread_mutex_init(&loader->lock, NULL);
-    pthread_cond_init(&loader->work, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&loader->news, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
-    atomic_init(&loader->next, PLIM__LOAD_CLOSED);
-    atomic_init(&loader->limit, 0);
-    atomic_init(&loader->failed_at, INT64_MAX);
-    atomic_init(&loader->ending, false);
-    atomic_init(&loader->sleepers, 0);
-    atomic_init(&loader->awaited, 0);
-}
-
-/* The loader itself, empty but whole: it can be destroyed from here on. */
+/* Creates the loader without its parts. From here on it can be released. */
 static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *dataset,
                                  const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "loader", arena_bytes(info, plan), &arena));
-    plim_loader_t *loader = plim__arena_carve(&arena, 1, sizeof *loader, 1);
-    loader->process = getpid();
-    loader->made_with = loader->job = *job;
-    loader->asked = &loader->made_with;
-    loader->job.stop = &loader->stop;
-    loader->dataset = dataset;
+    plim_loader_t draft =
+                      {.process = getpid(),
+                       .made_with = *job,
+                       .context = {.job = *job, .dataset = dataset, .info = info, .plan = *plan}},
+                  *loader;
+    PLIM_TRY(plim__object_create(job->ledger, "loader", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &loader));
+    plim__load_context_t *context = &loader->context;
     plim_job_retain(job);
     plim_dataset_retain(dataset);
-    loader->info = info;
-    loader->plan = *plan;
-    atomic_init(&loader->references, 1);
-    loader->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
-    plim__loader_params_find(job, dataset, &loader->plan, &loader->params);
-    loader->workers = plim__arena_carve(&arena, (size_t)plan->workers, sizeof *loader->workers, 1);
-    if (info->num_graphs > 0)
-        loader->graph_indptr =
-            plim__arena_carve(&arena, (size_t)info->num_graphs + 1, sizeof(int64_t), 1);
+    context->asked = &loader->made_with;
+    context->job.stop = &context->stop;
+    context->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
+    plim__loader_params_find(job, dataset, &context->plan, &context->params);
     for (int i = 0; i < plan->workers; i++) {
-        loader->workers[i].loader = loader;
-        loader->workers[i].number = i;
-        loader->workers[i].counted.step = -1;
-        if (info->num_graphs > 0)
-            loader->workers[i].nodes =
-                plim__arena_carve(&arena, (size_t)plan->slot_nodes, sizeof(int64_t), 1);
+        plim__load_worker_t *worker = &loader->workers[i];
+        worker->loader = loader;
+        worker->number = i;
+        worker->counted.step = -1;
+        if (loader->graph_nodes != NULL)
+            worker->nodes = loader->graph_nodes + (size_t)i * (size_t)plan->slot_nodes;
     }
-    loader->arena = arena;
-    init_sync(loader);
-    plim__arena_touch(&arena);
+    atomic_init(&loader->references, 1);
+    plim__tickets_init(&loader->tickets);
+    plim__arena_touch(&loader->arena);
     *loader_out = loader;
     return PLIM_OK;
 }
 
 static plim_status_t start_workers(plim_loader_t *loader)
 {
-    const size_t bytes = plim__loader_threads_estimate(&loader->plan, &loader->params);
-    PLIM_TRY(plim__ledger_reserve(loader->job.ledger, "threads", bytes, &loader->threads_account));
+    const size_t bytes =
+        plim__loader_threads_estimate(&loader->context.plan, &loader->context.params);
+    PLIM_TRY(plim__ledger_reserve(loader->context.job.ledger, "threads", bytes,
+                                  &loader->threads_account));
     loader->threads_bytes = bytes;
-    if (loader->params.windowed)
-        PLIM_TRY(plim__load_builder_create(loader));
+    if (loader->context.params.windowed)
+        PLIM_TRY(plim__window_builder_create(&loader->context, &loader->tickets, &loader->builder));
     loader->num_workers = 1;
-    for (; loader->num_workers < loader->plan.workers; loader->num_workers++) {
+    for (; loader->num_workers < loader->context.plan.workers; loader->num_workers++) {
         plim__load_worker_t *worker = &loader->workers[loader->num_workers];
-        /* Where no more threads may be had (ulimit -u), the caller and those there are suffice. */
-        if (plim__load_worker_start(worker) != PLIM_OK)
+        /* When the system allows no more threads (ulimit -u), the others build all batches. */
+        if (plim__loader_worker_start(worker) != PLIM_OK)
             break;
     }
     return PLIM_OK;
 }
 
-/* Fills a place with a stream over a split of seeds. */
+/* A batch is cut into tickets of the planned size. Batches that were not planned are cut into
+ * tickets that fit a slot. */
+static int64_t ticket_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
+{
+    const int64_t most = context->params.part_seeds;
+    int64_t part = stream->batch_size;
+    if (context->plan.part_seeds > 0)
+        part = plim__min_i64(part, context->plan.part_seeds);
+    return plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;
+}
+
+/* Sets up a stream over a split of seeds. */
 static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_recipe_t *recipe,
                        plim__seeds_t *own, plim_split_t split, bool shuffled)
 {
-    const plim_recipe_t drawn = plim__load_recipe(loader->info, recipe);
+    const plim_recipe_t drawn = plim__load_recipe(loader->context.info, recipe);
     *stream = (plim_stream_t){.process = loader->process,
                               .loader = loader,
-                              .seeds = own != NULL ? own : loader->seeds,
+                              .seeds = own != NULL ? own : loader->context.seeds,
                               .own = own,
                               .split = split,
                               .shuffled = shuffled,
@@ -174,24 +160,26 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .num_shares = 1,
                               .num_hops = drawn.num_hops};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
+    stream->ticket_seeds = ticket_seeds(&loader->context, stream);
     atomic_init(&stream->references, 1);
 }
 
 static plim_status_t fill(plim_loader_t *loader)
 {
-    const plim_job_t *job = &loader->job;
-    PLIM_TRY(plim__seeds_create(loader->asked, loader->dataset, loader->plan.recipe.seed,
-                                &loader->seeds));
+    const plim_job_t *job = &loader->context.job;
+    PLIM_TRY(plim__seeds_create(loader->context.asked, loader->context.dataset,
+                                loader->context.plan.recipe.seed, &loader->context.seeds));
     for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
-        set_stream(loader, &loader->streams[split], &loader->plan.recipe, NULL, (plim_split_t)split,
-                   split == PLIM_TRAIN);
+        set_stream(loader, &loader->streams[split], &loader->context.plan.recipe, NULL,
+                   (plim_split_t)split, split == PLIM_TRAIN);
     PLIM_TRY(read_graphs(loader));
-    PLIM_TRY(plim__load_sources_open(loader));
-    plim__load_govern_begin(loader);
-    PLIM_TRY(plim__slots_create(job, &loader->plan, &loader->params, plim__load_slot_freed, loader,
-                                &loader->slots));
-    for (int i = 0; i < loader->plan.workers; i++)
-        PLIM_TRY(plim__blocks_create(job, &loader->params.blocks, &loader->workers[i].blocks));
+    PLIM_TRY(plim__load_sources_open(&loader->context));
+    plim__governor_open(&loader->governor, &loader->context);
+    PLIM_TRY(plim__slots_create(job, &loader->context.plan, &loader->context.params,
+                                plim__loader_slot_freed, loader, &loader->slots));
+    for (int i = 0; i < loader->context.plan.workers; i++)
+        PLIM_TRY(
+            plim__blocks_create(job, &loader->context.params.blocks, &loader->workers[i].blocks));
     return start_workers(loader);
 }
 
@@ -221,21 +209,11 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
-/* Makes slots and workers anew for batches that were not planned. */
-static plim_status_t remake(plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
-{
-    (void)loader;
-    (void)recipe;
-    (void)seeds;
-    return plim__fail(PLIM_ERR_USAGE, "the stream draws more than the loader was planned for: give "
-                                      "it to the plan");
-}
-
-/* Whether slots, workers and windows were made for what such batches need at the least. */
+/* Whether slots, workers and windows are large enough for the minimum of such batches. */
 static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
 {
-    const plim__loader_params_t *params = &loader->params;
-    const plim_dataset_info_t *info = loader->info;
+    const plim__loader_params_t *params = &loader->context.params;
+    const plim_dataset_info_t *info = loader->context.info;
     const bool whole = recipe->form == PLIM_PYG;
     int64_t nodes, edges;
     if (info->num_graphs > 0)
@@ -248,10 +226,10 @@ static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, i
                        &edges);
     return recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
-           nodes <= loader->plan.slot_nodes && edges <= loader->plan.slot_edges;
+           nodes <= loader->context.plan.slot_nodes && edges <= loader->context.plan.slot_edges;
 }
 
-/* The seeds of a stream that brings its own: a list, or a split in another order. */
+/* Creates the seeds of a stream that does not use the loader's: a list, or a shuffled split. */
 static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_t *params,
                                 plim__seeds_t **seeds_out)
 {
@@ -261,11 +239,12 @@ static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_
     if (nodes == NULL && (params->split == PLIM_TRAIN || !params->shuffle))
         return PLIM_OK;
     if (nodes == NULL) {
-        nodes = plim__seeds_ids(loader->seeds, params->split);
-        count = plim__seeds_count(loader->seeds, params->split);
+        nodes = plim__seeds_ids(loader->context.seeds, params->split);
+        count = plim__seeds_count(loader->context.seeds, params->split);
     }
-    return plim__seeds_create_list(loader->asked, loader->dataset, loader->plan.recipe.seed, nodes,
-                                   count, params->shuffle, true, seeds_out);
+    return plim__seeds_create_list(loader->context.asked, loader->context.dataset,
+                                   loader->context.plan.recipe.seed, nodes, count, params->shuffle,
+                                   true, seeds_out);
 }
 
 static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,
@@ -276,10 +255,10 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     if (params->num_nodes < 0 || (params->nodes == NULL && params->num_nodes > 0))
         return plim__fail(PLIM_ERR_USAGE, "a list of %lld seeds%s", (long long)params->num_nodes,
                           params->nodes == NULL ? ", but no nodes are given" : "");
-    return plim__load_recipe_check(loader->dataset, recipe);
+    return plim__load_recipe_check(loader->context.dataset, recipe);
 }
 
-/* Makes a stream one of a share of each batch: no batch may be too small to be divided. */
+/* Restricts a stream to its share of each batch. Every batch must have a seed for each share. */
 static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t *params)
 {
     const int64_t size = stream->whole_size;
@@ -294,6 +273,7 @@ static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t
     stream->share = params->share;
     stream->num_shares = params->num_shares;
     stream->batch_size = size / stream->num_shares + (stream->share < size % stream->num_shares);
+    stream->ticket_seeds = ticket_seeds(&stream->loader->context, stream);
     return PLIM_OK;
 }
 
@@ -304,19 +284,21 @@ PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stre
     plim__seeds_t *own;
     int place = PLIM_TEST + 1;
     PLIM_TRY(plim__process_check(loader->process));
-    PLIM_ENTER(loader->asked);
+    PLIM_ENTER(loader->context.asked);
     PLIM_TRY(plim__load_stream_params(given, &params));
-    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->plan.recipe, &params);
+    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, &params);
     PLIM_TRY(check_stream(loader, &params, &recipe));
     while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
         place++;
     if (place == PLIM_STREAMS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
                           PLIM_STREAMS_MAX - PLIM_TEST - 1);
-    const int64_t seeds =
-        params.nodes != NULL ? params.num_nodes : plim__seeds_count(loader->seeds, params.split);
+    const int64_t seeds = params.nodes != NULL
+                              ? params.num_nodes
+                              : plim__seeds_count(loader->context.seeds, params.split);
     if (!has_room(loader, &recipe, seeds))
-        PLIM_TRY(remake(loader, &recipe, seeds));
+        return plim__fail(PLIM_ERR_USAGE, "the stream draws more than the loader was planned for: "
+                                          "give it to the plan");
     PLIM_TRY(make_seeds(loader, &params, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
                own != NULL ? PLIM_TRAIN : params.split, params.shuffle);
@@ -342,29 +324,45 @@ PLIM_API void plim_loader_release(plim_loader_t *loader)
     if (loader == NULL || !plim__process_is(loader->process) ||
         atomic_fetch_sub_explicit(&loader->references, 1, memory_order_acq_rel) != 1)
         return;
-    __atomic_store_n(&loader->stop, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&loader->lock);
-    atomic_store(&loader->ending, true);
-    pthread_cond_broadcast(&loader->work);
-    pthread_mutex_unlock(&loader->lock);
+    __atomic_store_n(&loader->context.stop, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&loader->tickets.lock);
+    atomic_store(&loader->tickets.ending, true);
+    pthread_cond_broadcast(&loader->tickets.work);
+    pthread_mutex_unlock(&loader->tickets.lock);
     for (int i = 1; i < loader->num_workers; i++)
         (void)plim__thread_join(&loader->workers[i].thread);
-    plim__load_builder_destroy(loader);
-    for (int i = 0; i < loader->plan.workers; i++)
+    plim__window_builder_destroy(loader->builder);
+    for (int i = 0; i < loader->context.plan.workers; i++)
         plim__blocks_destroy(loader->workers[i].blocks);
     plim__slots_release(loader->slots);
-    plim__headroom_close(&loader->headroom);
-    plim__load_sources_close(loader);
-    plim__seeds_destroy(loader->seeds);
+    plim__governor_close(&loader->governor);
+    plim__load_sources_close(&loader->context);
+    plim__seeds_destroy(loader->context.seeds);
     if (loader->threads_bytes > 0)
-        plim__ledger_release(loader->job.ledger, loader->threads_account, loader->threads_bytes);
-    pthread_cond_destroy(&loader->work);
-    pthread_cond_destroy(&loader->news);
-    pthread_mutex_destroy(&loader->lock);
+        plim__ledger_release(loader->context.job.ledger, loader->threads_account,
+                             loader->threads_bytes);
+    plim__tickets_destroy(&loader->tickets);
     const plim_job_t job = loader->made_with;
-    const plim_dataset_t *dataset = loader->dataset;
+    const plim_dataset_t *dataset = loader->context.dataset;
     plim__arena_t arena = loader->arena;
     plim__arena_destroy(&arena);
     plim_dataset_release(dataset);
     plim_job_release(&job);
+}
+
+PLIM_API void plim_stream_retain(plim_stream_t *stream)
+{
+    if (plim__process_is(stream->process))
+        atomic_fetch_add_explicit(&stream->references, 1, memory_order_relaxed);
+}
+
+PLIM_API void plim_stream_release(plim_stream_t *stream)
+{
+    if (stream == NULL || !plim__process_is(stream->process) ||
+        atomic_fetch_sub_explicit(&stream->references, 1, memory_order_acq_rel) != 1)
+        return;
+    plim__loader_stop(stream);
+    plim__seeds_destroy(stream->own);
+    stream->own = NULL;
+    plim_loader_release(stream->loader);
 }

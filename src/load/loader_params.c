@@ -1,14 +1,81 @@
 #include "load/loader_params.h"
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
 #include "mem/arena.h"
+#include "sample/draw.h"
 #include "store/dataset.h"
 
 #include <string.h>
 
-#define CACHED_DEPTH 2 /* I/Os in flight where all is cached: little is read, if anything */
+#define CACHED_DEPTH 2 /* I/Os in flight where everything is cached: little is read */
+
+static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    const char *path = plim__dataset_path(dataset);
+    const bool graphs = plim_dataset_info(dataset)->num_graphs > 0;
+    if (graphs && recipe->num_hops != 0)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: a dataset of many graphs gives whole graphs; leave out hops and fan-outs", path);
+    if (graphs && recipe->form != PLIM_NATIVE)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: a dataset of many graphs gives whole graphs, in native form only",
+                          path);
+    if (recipe->form != PLIM_NATIVE && recipe->form != PLIM_PYG)
+        return plim__fail(PLIM_ERR_USAGE, "there is no form %d; choose native or PyG's",
+                          (int)recipe->form);
+    if (recipe->num_hops < 0 || recipe->num_hops > PLIM_HOPS_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "the recipe has %d hops; the most is %d",
+                          recipe->num_hops, PLIM_HOPS_MAX);
+    for (int i = 0; i < recipe->num_hops; i++)
+        if (recipe->fanout[i] < -1 || recipe->fanout[i] > PLIM__FANOUT_MAX)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "the fan-out of hop %d is %lld; it must be -1 (all) or 0 to %d",
+                              i + 1, (long long)recipe->fanout[i], PLIM__FANOUT_MAX);
+    return PLIM_OK;
+}
+
+plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    if (recipe->batch_size < 1 || recipe->batch_size > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the batch size is %lld; it must be between 1 and 2^31 - 1",
+                          (long long)recipe->batch_size);
+    PLIM_TRY(check_hops(dataset, recipe));
+    if (recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32)
+        return plim__fail(PLIM_ERR_USAGE, "rows are delivered as f16 or f32");
+    if (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64)
+        return plim__fail(PLIM_ERR_USAGE, "ids are delivered as 32 or 64 bits");
+    if (recipe->index_type == PLIM_I32 && info->num_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: the ids of %lld nodes do not fit in 32 bits; choose 64",
+                          plim__dataset_path(dataset), (long long)info->num_nodes);
+    if (recipe->degrees && info->max_degree > INT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s: the longest list has %lld entries, but degrees have 32 bits",
+                          plim__dataset_path(dataset), (long long)info->max_degree);
+    return PLIM_OK;
+}
+
+plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds)
+{
+    if (part_seeds < 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "parts of %lld seeds are impossible; give 1 or more, or 0 for whole "
+                          "batches",
+                          (long long)part_seeds);
+    if (recipe->form == PLIM_PYG && part_seeds > 0 && part_seeds < recipe->batch_size)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batches of %lld seeds in PyG's form cannot come in parts of %lld: a "
+                          "node's draws depend on the whole batch; choose the native form, or "
+                          "smaller batches",
+                          (long long)recipe->batch_size, (long long)part_seeds);
+    return PLIM_OK;
+}
 
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {

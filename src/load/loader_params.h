@@ -1,6 +1,6 @@
 /*
- * What a loader is made of: the parameters of every part, worked out from the plan's choices in one
- * place, so that the plan reckons with exactly what the loader makes.
+ * The parameters of a loader's parts, computed from the plan's choices in one place, so that the
+ * planner estimates exactly what the loader creates.
  */
 #ifndef PLIM_LOAD_LOADER_PARAMS_H
 #define PLIM_LOAD_LOADER_PARAMS_H
@@ -11,70 +11,67 @@
 #include "sample/blocks.h"
 #include "sample/topology.h"
 
-#define PLIM__LOAD_WINDOWS 2 /* one is consumed while the next is prepared */
+#define PLIM__LOAD_WINDOWS 2 /* batches are built from one while the next is filled */
 
-/* One slot: its arrays lie one after the other, each on a cache line's boundary. */
+/* The arrays of a slot lie one after the other, each aligned to a cache line. */
 typedef struct plim__load_slot_sizes {
     size_t nodes;        /* (slot_nodes) of the recipe's index type */
     size_t edges;        /* (slot_edges) of the same */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
-    size_t seeds;        /* (of a part) int64 */
+    size_t seeds;        /* (seeds of a part) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
-    size_t bytes;        /* all of it, a whole number of pages; saturates at SIZE_MAX */
+    size_t bytes;        /* of all, in whole pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
 
 typedef struct plim__loader_params {
-    bool windowed;   /* something lies on disk: batches are built from windows */
+    bool windowed;   /* lists or rows are on disk: batches are built from windows */
     bool with_rows;  /* batches have rows */
-    int builders;    /* threads that prepare windows; 0 unless windowed */
-    int num_sources; /* worker numbers that sources serve: builders first, then workers */
+    int builders;    /* threads that fill windows; 0 unless windowed */
+    int num_sources; /* worker numbers of the sources: builders first, then workers */
     int64_t most_drawn;
-    int64_t part_seeds;                 /* seeds that a slot has room for */
-    plim__blocks_params_t blocks;       /* of each worker's scratch */
+    int64_t part_seeds;                 /* most seeds of a slot */
+    plim__blocks_params_t blocks;       /* of each worker */
     plim__load_window_params_t window;  /* of each of PLIM__LOAD_WINDOWS */
-    plim__topology_disk_params_t lists; /* all but the hot set */
-    plim__rows_disk_params_t rows;      /* all but the hot set and its key */
+    plim__topology_disk_params_t lists; /* without the cached set */
+    plim__rows_disk_params_t rows;      /* without the cached set and its key */
     plim__load_slot_sizes_t slot;
 } plim__loader_params_t;
 
-/* plim_loader_create by numbers alone. */
-plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim__load_plan_t *plan, plim_loader_t **loader_out);
+/*
+ * Whether batches can be drawn as the recipe says; the sizes of a recipe that passes can be added,
+ * and multiplied by a few, without overflow. And whether its batches may come in parts of so many
+ * seeds (0 = whole). PLIM_ERR_USAGE.
+ */
+plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_recipe_t *recipe);
+plim_status_t plim__load_cut_check(const plim_recipe_t *recipe, int64_t part_seeds);
 
-/* The loader's own stream over a split, as the recipe says. Not to be released. */
-plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split);
-
-/* Starts that stream, and waits for the next batch of the one started last. */
-plim_status_t plim__loader_start(plim_loader_t *loader, plim_split_t split, int64_t epoch,
-                                 int64_t step);
-plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out);
-
-/* What is drawn for it: the wish itself, or one hop over all edges in a dataset of many graphs. */
+/* The recipe that is drawn: the given one, or in a dataset of many graphs one hop over all edges.
+ */
 plim_recipe_t plim__load_recipe(const plim_dataset_info_t *info, const plim_recipe_t *recipe);
 
-/* A caller's params, with the defaults of what it does not know (PLIM_ERR_USAGE: no size), and the
- * recipe that such a stream draws by. */
+/* Copies a caller's params, with defaults for fields that it does not know; PLIM_ERR_USAGE without
+ * a size. And the recipe of such a stream. */
 plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
                                        plim_stream_params_t *params_out);
 plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params);
 
-/* The plan's envelope, or its recipe where it has none; and how many seeds the longest stream has.
+/* The plan's envelope, or its recipe if it has none; and the number of seeds of the longest stream.
  */
 const plim_recipe_t *plim__load_envelope(const plim__load_plan_t *plan);
 int64_t plim__load_most_seeds(const plim_dataset_info_t *info, const plim__load_plan_t *plan);
 
-/* The longest draw of any of its hops, at least 1; and the most seeds that an epoch has. */
+/* The longest draw of any hop, at least 1; and the number of seeds of the largest split. */
 int64_t plim__load_most_drawn(const plim_recipe_t *recipe, int64_t max_degree);
 int64_t plim__load_largest_split(const plim_dataset_info_t *info);
 
-/* The most seeds that a part has when `wanted` are asked for; 0: whole batches. */
+/* The most seeds of a part when parts of `wanted` seeds are asked for; 0 = whole batches. */
 int64_t plim__load_part_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                               int64_t wanted);
 
-/* Looks at the plan's recipe and choices, not at its sums; borrows plan->scratch. */
+/* Reads the plan's recipe and choices, not its sums; borrows plan->scratch. */
 void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim__load_plan_t *plan, plim__loader_params_t *parts_out);
 

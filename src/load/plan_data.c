@@ -1,4 +1,4 @@
-/* The plan object: made, counted, asked, and written as JSON. */
+/* The plan object and its JSON text. */
 #include "load/plan_data.h"
 
 #include "base/fail.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* A text that grows inside a buffer. What does not fit is cut off; PLIM__PLAN_JSON is enough. */
+/* A text that grows in a buffer of PLIM__PLAN_JSON bytes, which is enough; it is never exceeded. */
 typedef struct text {
     char *at;
     size_t left;
@@ -50,7 +50,7 @@ static void add_phases(text_t *text, const int64_t phase[PLIM__PHASES])
     add(text, "}");
 }
 
-/* Accounts come with their phases in the plan of a training only. */
+/* Accounts have phases only in the plan of a training run. */
 static void add_accounts(text_t *text, const plim__plan_account_t *accounts, int count, bool phases)
 {
     add(text, "\"accounts\": [");

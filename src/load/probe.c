@@ -15,24 +15,24 @@
 
 enum {
     DEPTH = 64,
-    SHALLOW = 4, /* where there is little to read, so that a trial fits where training does */
+    SHALLOW = 4, /* for small graphs, so that the probe fits wherever training does */
     GAP = 16 << 10,
-    SEEDS_MOST = 16384, /* of the largest trial … */
-    GROWTH = 4          /* … and how many times those of the one before it */
+    SEEDS_MOST = 16384, /* of the largest batch … */
+    GROWTH = 4          /* … which has this many times the seeds of the one before */
 };
 
-/* Lists that the largest trial may draw from: about a second of reading. */
+/* Most lists that the largest batch reads: about a second. */
 #define LISTS_MOST 200000
 
 #define SMALL_EDGES ((int64_t)4 << 20)
 
-typedef struct trial {
+typedef struct probe {
     plim__arena_t arena;
-    int64_t num_seeds;   /* of the largest trial */
+    int64_t num_seeds;   /* of the largest batch */
     int64_t *seeds;      /* (num_seeds) */
     uint64_t *spare;     /* (num_seeds) */
     plim__read_t *reads; /* (num_seeds) */
-    int32_t *nodes;      /* (node_capacity), and what follows, is written and not looked at */
+    int32_t *nodes;      /* (node_capacity) written and not read, as edges are */
     int32_t *edges;      /* (edge_capacity) */
     int64_t node_capacity;
     int64_t edge_capacity;
@@ -49,12 +49,12 @@ static plim__blocks_params_t blocks_params(const plim_dataset_info_t *info,
     return params;
 }
 
-/* Seeds of the largest trial: a power of GROWTH, whose lists are few enough even at the worst. */
+/* Seeds of the largest batch: a power of GROWTH that reads at most LISTS_MOST in the worst case. */
 static int64_t most_seeds(const plim_dataset_info_t *info, const plim_recipe_t *recipe)
 {
     plim__blocks_params_t params = blocks_params(info, recipe);
     int64_t nodes, edges, seeds = 1;
-    /* The last hop's nodes draw no more. */
+    /* The nodes of the last hop do not draw. */
     params.num_hops--;
     while (seeds * GROWTH <= plim__min_i64(SEEDS_MOST, info->num_split[PLIM_TRAIN])) {
         plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
@@ -67,29 +67,24 @@ static int64_t most_seeds(const plim_dataset_info_t *info, const plim_recipe_t *
 }
 
 static void find_capacities(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                            probe_t *trial)
+                            probe_t *probe)
 {
     const plim__blocks_params_t params = blocks_params(info, recipe);
-    trial->num_seeds = most_seeds(info, recipe);
+    probe->num_seeds = most_seeds(info, recipe);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree,
-                       trial->num_seeds, &trial->node_capacity, &trial->edge_capacity);
-    trial->node_capacity = plim__min_i64(trial->node_capacity, INT32_MAX);
+                       probe->num_seeds, &probe->node_capacity, &probe->edge_capacity);
+    probe->node_capacity = plim__min_i64(probe->node_capacity, INT32_MAX);
 }
 
-static size_t arena_bytes(const probe_t *trial)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    const size_t sizes[] = {
-        plim__arena_piece((size_t)trial->num_seeds, sizeof(int64_t), 1),
-        plim__arena_piece((size_t)trial->num_seeds, sizeof(uint64_t), 1),
-        plim__arena_piece((size_t)trial->num_seeds, sizeof(plim__read_t), 1),
-        plim__arena_piece((size_t)trial->node_capacity, sizeof(int32_t), 1),
-        plim__arena_piece((size_t)trial->edge_capacity, sizeof(int32_t), 1),
-    };
-    size_t sum = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!plim__add_size(sum, sizes[i], &sum))
-            return SIZE_MAX;
-    return plim__round_up(sum, PLIM__PAGE);
+    probe_t *probe = draft;
+    const size_t seeds = (size_t)probe->num_seeds;
+    probe->seeds = plim__arena_carve(arena, seeds, sizeof *probe->seeds, 1);
+    probe->spare = plim__arena_carve(arena, seeds, sizeof *probe->spare, 1);
+    probe->reads = plim__arena_carve(arena, seeds, sizeof *probe->reads, 1);
+    probe->nodes = plim__arena_carve(arena, (size_t)probe->node_capacity, sizeof *probe->nodes, 1);
+    probe->edges = plim__arena_carve(arena, (size_t)probe->edge_capacity, sizeof *probe->edges, 1);
 }
 
 static int depth_of(const plim_dataset_info_t *info)
@@ -112,15 +107,15 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
                             const plim_recipe_t *recipe)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    probe_t trial;
-    find_capacities(info, recipe, &trial);
-    if (trial.node_capacity > INT32_MAX || info->num_nodes > INT32_MAX)
+    probe_t probe = {0};
+    find_capacities(info, recipe, &probe);
+    if (probe.node_capacity > INT32_MAX || info->num_nodes > INT32_MAX)
         return SIZE_MAX;
     plim__blocks_params_t blocks = blocks_params(info, recipe);
-    blocks.node_capacity = trial.node_capacity;
+    blocks.node_capacity = probe.node_capacity;
     const plim__reader_params_t reader = reader_params(info);
     const plim__topology_disk_params_t source = source_params(info);
-    const size_t sizes[] = {arena_bytes(&trial),
+    const size_t sizes[] = {plim__object_bytes(lay_out, &probe, sizeof probe),
                             plim__offsets_estimate(dataset),
                             plim__offsets_work_minimum(job),
                             plim__topology_disk_estimate(job, dataset, &source),
@@ -128,14 +123,13 @@ size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset
                             plim__reader_estimate(job->io_engine, &reader)};
     size_t sum = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!plim__add_size(sum, sizes[i], &sum))
-            return SIZE_MAX;
+        sum = plim__add_saturating_size(sum, sizes[i]);
     return sum;
 }
 
-/* The ids of `count` training nodes that a keyed permutation picks, from its place `first` on. */
+/* Reads the ids of `count` training nodes, in the order of a keyed permutation from `first` on. */
 static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dataset,
-                                probe_t *trial, uint64_t key, int64_t first, int64_t count)
+                                probe_t *probe, uint64_t key, int64_t first, int64_t count)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const plim__manifest_file_t *entry =
@@ -144,33 +138,33 @@ static plim_status_t read_seeds(const plim_job_t *job, const plim_dataset_t *dat
     plim__permute_t order = plim__permute_make((uint64_t)info->num_split[PLIM_TRAIN], key);
     plim__reader_t *reader;
     plim__file_t file;
-    uint64_t *places = (uint64_t *)trial->seeds;
+    uint64_t *places = (uint64_t *)probe->seeds;
     for (int64_t i = 0; i < count; i++)
         places[i] = plim__permute_forward(&order, (uint64_t)(first + i) % order.count);
-    places = plim__radix_sort(places, trial->spare, count, 63);
+    places = plim__radix_sort(places, probe->spare, count, 63);
     for (int64_t i = 0; i < count; i++)
-        trial->reads[i] = (plim__read_t){(int64_t)(PLIM__NPY_HEADER + places[i] * sizeof(int64_t)),
-                                         sizeof(int64_t), &trial->seeds[i]};
+        probe->reads[i] = (plim__read_t){(int64_t)(PLIM__NPY_HEADER + places[i] * sizeof(int64_t)),
+                                         sizeof(int64_t), &probe->seeds[i]};
     PLIM_TRY(plim__dataset_file_open(dataset, entry, true, &file));
     plim_status_t status = plim__reader_create(job, &params, &reader);
     if (status == PLIM_OK) {
-        status = plim__reader_read(reader, &file, trial->reads, count);
+        status = plim__reader_read(reader, &file, probe->reads, count);
         plim__reader_destroy(reader);
     }
     plim__file_close(&file);
     for (int64_t i = 0; i < count && status == PLIM_OK; i++)
-        if (trial->seeds[i] < 0 || trial->seeds[i] >= info->num_nodes)
+        if (probe->seeds[i] < 0 || probe->seeds[i] >= info->num_nodes)
             status = plim__fail(PLIM_ERR_DATA,
-                                "%s/train.npy: entry %lld is %lld, and there are %lld nodes; copy "
-                                "the dataset again or make it anew",
+                                "%s/train.npy: entry %lld is %lld, but there are %lld nodes; copy "
+                                "or make the dataset again",
                                 plim__dataset_path(dataset),
-                                (long long)(trial->reads[i].offset - (int64_t)PLIM__NPY_HEADER) / 8,
-                                (long long)trial->seeds[i], (long long)info->num_nodes);
+                                (long long)(probe->reads[i].offset - (int64_t)PLIM__NPY_HEADER) / 8,
+                                (long long)probe->seeds[i], (long long)info->num_nodes);
     return status;
 }
 
 static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
-                          const plim_recipe_t *recipe, probe_t *trial, plim__topology_t *source,
+                          const plim_recipe_t *recipe, probe_t *probe, plim__topology_t *source,
                           plim__blocks_t *blocks, plim__probe_t *result)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -181,17 +175,17 @@ static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
     for (; result->count < PLIM__PROBE_SIZES && seeds <= most_seeds(info, recipe);
          seeds *= GROWTH) {
         plim__blocks_out_t out = {.index_type = PLIM_I32,
-                                  .nodes = trial->nodes,
-                                  .node_capacity = trial->node_capacity,
-                                  .edges = trial->edges,
-                                  .edge_capacity = trial->edge_capacity,
+                                  .nodes = probe->nodes,
+                                  .node_capacity = probe->node_capacity,
+                                  .edges = probe->edges,
+                                  .edge_capacity = probe->edge_capacity,
                                   .num_hops = recipe->num_hops};
         bool fits;
         int64_t edges = 0;
         PLIM_TRY(plim__job_check(job));
-        PLIM_TRY(read_seeds(job, dataset, trial, key, first, seeds));
-        PLIM_TRY(plim__blocks_build(blocks, source, 0, 0, trial->seeds, seeds, &out, &fits));
-        if (!fits) /* then more seeds would not either, and what was seen so far has to do */
+        PLIM_TRY(read_seeds(job, dataset, probe, key, first, seeds));
+        PLIM_TRY(plim__blocks_build(blocks, source, 0, 0, probe->seeds, seeds, &out, &fits));
+        if (!fits) /* more seeds would not fit either: use the sizes so far */
             break;
         for (int hop = 0; hop < recipe->num_hops; hop++)
             edges += out.blocks[hop].num_dst + 1 + out.blocks[hop].num_edges;
@@ -202,36 +196,120 @@ static plim_status_t draw(const plim_job_t *job, const plim_dataset_t *dataset,
 }
 
 plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_recipe_t *recipe, plim__probe_t *trial_out)
+                              const plim_recipe_t *recipe, plim__probe_t *probe_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__offsets_t *offsets = NULL;
     plim__topology_t *source = NULL;
     plim__blocks_t *blocks = NULL;
     plim__probe_t result = {0};
-    probe_t trial = {0};
-    find_capacities(info, recipe, &trial);
+    probe_t draft = {0}, *probe;
+    find_capacities(info, recipe, &draft);
     plim__blocks_params_t params = blocks_params(info, recipe);
-    params.node_capacity = trial.node_capacity;
+    params.node_capacity = draft.node_capacity;
     const plim__topology_disk_params_t disk = source_params(info);
-    PLIM_TRY(plim__arena_create(job->ledger, "trial", arena_bytes(&trial), &trial.arena));
-    trial.seeds = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(int64_t), 1);
-    trial.spare = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(uint64_t), 1);
-    trial.reads = plim__arena_carve(&trial.arena, (size_t)trial.num_seeds, sizeof(plim__read_t), 1);
-    trial.nodes = plim__arena_carve(&trial.arena, (size_t)trial.node_capacity, sizeof(int32_t), 1);
-    trial.edges = plim__arena_carve(&trial.arena, (size_t)trial.edge_capacity, sizeof(int32_t), 1);
+    PLIM_TRY(plim__object_create(job->ledger, "probe", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &probe));
     plim_status_t status = plim__offsets_create(job, dataset, &offsets);
     if (status == PLIM_OK)
         status = plim__topology_disk_create(job, dataset, offsets, &disk, &source);
     if (status == PLIM_OK)
         status = plim__blocks_create(job, &params, &blocks);
     if (status == PLIM_OK)
-        status = draw(job, dataset, recipe, &trial, source, blocks, &result);
+        status = draw(job, dataset, recipe, probe, source, blocks, &result);
     plim__blocks_destroy(blocks);
     plim__topology_destroy(source);
     plim__offsets_destroy(offsets);
-    plim__arena_destroy(&trial.arena);
+    plim__arena_destroy(&probe->arena);
     if (status == PLIM_OK)
-        *trial_out = result;
+        *probe_out = result;
+    return status;
+}
+
+#define HELD ((int64_t)(PLIM__LARGEST_GRAPH_BYTES / 2 / sizeof(int64_t)))
+
+/* An array of offsets, read piece by piece from front to back. */
+typedef struct offsets {
+    plim__file_t file;
+    int64_t count;
+    int64_t first;   /* number of the first one in memory, … */
+    int64_t held;    /* … and how many there are */
+    int64_t *values; /* (HELD), page-aligned */
+} offsets_t;
+
+static plim_status_t open_offsets(const plim_dataset_t *dataset, const char *name, int64_t count,
+                                  int64_t *values, offsets_t *offsets)
+{
+    const plim__manifest_file_t *entry = plim__manifest_find(plim__dataset_manifest(dataset), name);
+    *offsets = (offsets_t){.file = {.fd = -1}, .count = count, .values = values};
+    if (entry == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: there is no file %s", plim__dataset_path(dataset),
+                          name);
+    return plim__dataset_file_open(dataset, entry, true, &offsets->file);
+}
+
+/* Offset `number`; numbers ascend from call to call. */
+static plim_status_t offset_at(offsets_t *offsets, int64_t number, int64_t *value_out)
+{
+    if (number >= offsets->first + offsets->held) {
+        offsets->first = number / HELD * HELD;
+        offsets->held = plim__min_i64(offsets->count - offsets->first, HELD);
+        size_t bytes = (size_t)offsets->held * sizeof(int64_t);
+        PLIM_TRY(plim__file_read_at(
+            &offsets->file, (int64_t)PLIM__NPY_HEADER + offsets->first * (int64_t)sizeof(int64_t),
+            offsets->values, plim__round_up(bytes, offsets->file.align)));
+    }
+    *value_out = offsets->values[number - offsets->first];
+    return PLIM_OK;
+}
+
+static plim_status_t scan_graphs(const plim_job_t *job, const plim_dataset_info_t *info,
+                                 offsets_t *graphs, offsets_t *lists, int64_t *nodes_out,
+                                 int64_t *edges_out)
+{
+    int64_t node = 0, edge = 0, nodes = 0, edges = 0;
+    for (int64_t i = 0; i <= info->num_graphs; i++) {
+        int64_t next_node, next_edge;
+        if (i % HELD == 0)
+            PLIM_TRY(plim__job_check(job));
+        PLIM_TRY(offset_at(graphs, i, &next_node));
+        if (next_node < node || next_node > info->num_nodes || (i == 0 && next_node != 0))
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: does not ascend from 0 to the number of nodes; make the dataset "
+                              "again",
+                              graphs->file.path);
+        PLIM_TRY(offset_at(lists, next_node, &next_edge));
+        if (next_edge < edge || next_edge > info->num_edges)
+            return plim__fail(PLIM_ERR_DATA,
+                              "%s: does not ascend from 0 to the number of edges; make the dataset "
+                              "again",
+                              lists->file.path);
+        nodes = plim__max_i64(nodes, next_node - node);
+        edges = plim__max_i64(edges, next_edge - edge);
+        node = next_node;
+        edge = next_edge;
+    }
+    *nodes_out = nodes;
+    *edges_out = edges;
+    return PLIM_OK;
+}
+
+plim_status_t plim__largest_graph(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  int64_t *nodes_out, int64_t *edges_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    offsets_t graphs = {.file = {.fd = -1}}, lists = {.file = {.fd = -1}};
+    plim__arena_t arena;
+    PLIM_TRY(plim__arena_create(job->ledger, "probe", PLIM__LARGEST_GRAPH_BYTES, &arena));
+    int64_t *values = plim__arena_carve(&arena, 2 * (size_t)HELD, sizeof(int64_t), PLIM__PAGE);
+    plim_status_t status =
+        open_offsets(dataset, "graph_indptr.npy", info->num_graphs + 1, values, &graphs);
+    if (status == PLIM_OK)
+        status = open_offsets(dataset, "indptr.npy", info->num_nodes + 1, values + HELD, &lists);
+    if (status == PLIM_OK)
+        status = scan_graphs(job, info, &graphs, &lists, nodes_out, edges_out);
+    plim__file_close(&lists.file);
+    plim__file_close(&graphs.file);
+    plim__arena_destroy(&arena);
     return status;
 }

@@ -1,7 +1,7 @@
 /*
- * A trial: neighbourhoods of some training seeds drawn for real, to see how large they are. What
- * dataset.json says of degrees bounds this, but which nodes are drawn again and again, and how long
- * the lists of those are, only drawing shows.
+ * Measuring batch sizes for the plan. A probe draws the neighbourhoods of some training seeds:
+ * dataset.json bounds their size by degrees, but only drawing shows which nodes repeat and how long
+ * their lists are.
  */
 #ifndef PLIM_LOAD_PROBE_H
 #define PLIM_LOAD_PROBE_H
@@ -12,11 +12,11 @@
 
 #define PLIM__PROBE_SIZES 3
 
-/* What the seeds of one trial came to, taken as one batch. */
+/* The size of one batch of so many seeds. */
 typedef struct plim__probe_size {
     int64_t seeds;
     int64_t nodes;
-    int64_t edges; /* places for indptr and indices of every hop */
+    int64_t edges; /* entries of indptr and indices over all hops */
 } plim__probe_size_t;
 
 typedef struct plim__probe {
@@ -24,17 +24,26 @@ typedef struct plim__probe {
     plim__probe_size_t sizes[PLIM__PROBE_SIZES]; /* ascending by seeds */
 } plim__probe_t;
 
-/* What a trial holds while it runs; SIZE_MAX when none is possible. */
+/* Peak memory of a probe; SIZE_MAX when none is possible. */
 size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                             const plim_recipe_t *recipe);
 
 /*
- * Draws for a few numbers of seeds, spread over the training split, each four times the one before,
- * from lists on disk. The result depends on the dataset and on how the recipe
- * draws alone, not on its seed. PLIM_ERR_BUDGET,
- * PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
+ * Draws batches of a few sizes, each four times the one before, for seeds spread over the training
+ * split, from lists on disk. The result depends only on the dataset and on how the recipe draws,
+ * not on its seed. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *dataset,
-                              const plim_recipe_t *recipe, plim__probe_t *trial_out);
+                              const plim_recipe_t *recipe, plim__probe_t *probe_out);
+
+#define PLIM__LARGEST_GRAPH_BYTES ((size_t)512 << 10) /* peak memory of plim__largest_graph */
+
+/*
+ * The most nodes and the most edges of any graph in a dataset of many graphs, by one pass over
+ * graph_indptr.npy and indptr.npy. PLIM_ERR_DATA when they do not ascend, PLIM_ERR_IO,
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
+ */
+plim_status_t plim__largest_graph(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  int64_t *nodes_out, int64_t *edges_out);
 
 #endif

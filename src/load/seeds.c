@@ -12,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-#define ORDER_STREAM 0x6f72646572u /* keeps the orders' keys apart from those of draws */
+#define ORDER_STREAM 0x6f72646572u /* separates the keys of orders from those of draws */
 #define NO_EPOCH INT64_MIN
-#define READS 1024                       /* labels asked for at once */
-#define CHECK_PIECE ((int64_t)256 << 10) /* of labels.npy, while its checksums are compared */
+#define READS 1024                       /* labels read at once */
+#define CHECK_PIECE ((int64_t)256 << 10) /* of labels.npy when comparing checksums */
 
 static const char *const split_files[3] = {"train.npy", "valid.npy", "test.npy"};
 
@@ -24,21 +24,22 @@ typedef struct split {
     int64_t *ids;     /* (count) */
     char *labels;     /* (count, label_bytes); NULL without */
     int64_t labelled; /* entries with a label */
-    int64_t known;    /* labels: classes, or values of any column */
+    int64_t known;    /* labels: classes, or known values of any column */
 } split_t;
 
 struct plim__seeds {
     plim__arena_t arena;
-    const int64_t *given; /* the caller's list while it is copied; NULL: the splits are read */
+    const int64_t *given; /* the caller's list while it is copied; NULL: read the splits */
     uint64_t seed;
+    bool shuffled; /* the training split has orders */
     size_t label_bytes;
     int64_t columns; /* of values; 0 for classes */
     split_t splits[3];
     int32_t *orders[2]; /* (count of the training split): of an even and of an odd epoch */
-    int64_t epochs[2];  /* whose orders they are */
+    int64_t epochs[2];  /* of these orders */
 };
 
-/* What only reading takes: one key an entry of any split, sorted by id, and a reader. */
+/* Buffers for reading: one key for each entry of any split, sorted by id. */
 typedef struct work {
     plim__arena_t arena;
     uint64_t *keys; /* (total) id << position_bits | position over all splits */
@@ -55,54 +56,64 @@ static size_t label_bytes(const plim_dataset_info_t *info)
     return info->label_kind == PLIM_LABELS_VALUES ? (size_t)info->num_targets * sizeof(float) : 0;
 }
 
-/* How many entries each list has, and whether the first is shuffled. */
-typedef struct counts {
-    int64_t split[3];
-    bool shuffled;
-} counts_t;
-
-static counts_t counts_of(const plim_dataset_info_t *info)
+static bool has_orders(const plim__seeds_t *seeds)
 {
-    return (counts_t){{info->num_split[0], info->num_split[1], info->num_split[2]}, true};
+    return seeds->shuffled && seeds->splits[PLIM_TRAIN].count <= PLIM__SEEDS_SHUFFLED;
 }
 
-static bool has_orders(const counts_t *counts)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    return counts->shuffled && counts->split[PLIM_TRAIN] <= PLIM__SEEDS_SHUFFLED;
-}
-
-static int64_t total_of(const counts_t *counts)
-{
-    return counts->split[0] + counts->split[1] + counts->split[2];
-}
-
-static size_t sum_sizes(const size_t *sizes, size_t count)
-{
-    size_t sum = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!plim__add_size(sum, sizes[i], &sum))
-            return SIZE_MAX;
-    return sum;
-}
-
-static size_t stays_estimate(const plim_dataset_info_t *info, const counts_t *counts)
-{
-    size_t sizes[9] = {plim__arena_piece(1, sizeof(plim__seeds_t), 1)};
+    plim__seeds_t *seeds = draft;
     for (int i = 0; i < 3; i++) {
-        sizes[1 + i] = plim__arena_piece((size_t)counts->split[i], sizeof(int64_t), 1);
-        sizes[4 + i] = plim__arena_piece((size_t)counts->split[i], label_bytes(info), 1);
+        split_t *split = &seeds->splits[i];
+        split->ids = plim__arena_carve(arena, (size_t)split->count, sizeof *split->ids, 1);
+        split->labels = plim__arena_carve(arena, (size_t)split->count, seeds->label_bytes, 1);
     }
-    if (has_orders(counts))
-        sizes[7] = sizes[8] =
-            plim__arena_piece((size_t)counts->split[PLIM_TRAIN], sizeof(int32_t), 1);
-    return sum_sizes(sizes, 9);
+    for (int i = 0; i < 2 && has_orders(seeds); i++)
+        seeds->orders[i] = plim__arena_carve(arena, (size_t)seeds->splits[PLIM_TRAIN].count,
+                                             sizeof *seeds->orders[i], 1);
 }
 
-static size_t work_estimate(int64_t total)
+static void lay_out_work(plim__arena_t *arena, void *draft)
 {
-    size_t keys = plim__arena_piece((size_t)total, sizeof(uint64_t), 1);
-    const size_t sizes[] = {keys, keys, plim__arena_piece(READS, sizeof(plim__read_t), 1)};
-    return sum_sizes(sizes, 3);
+    work_t *work = draft;
+    work->keys = plim__arena_carve(arena, (size_t)work->total, sizeof *work->keys, 1);
+    work->spare = plim__arena_carve(arena, (size_t)work->total, sizeof *work->spare, 1);
+    work->reads = plim__arena_carve(arena, READS, sizeof *work->reads, 1);
+}
+
+/* The object for the three splits. */
+static plim__seeds_t splits_draft(const plim_dataset_info_t *info)
+{
+    plim__seeds_t draft = {.shuffled = true,
+                           .label_bytes = label_bytes(info),
+                           .columns =
+                               info->label_kind == PLIM_LABELS_VALUES ? info->num_targets : 0,
+                           .epochs = {NO_EPOCH, NO_EPOCH}};
+    for (int i = 0; i < 3; i++)
+        draft.splits[i].count = info->num_split[i];
+    return draft;
+}
+
+/* The object for a list, which stands in place of the training split. */
+static plim__seeds_t list_draft(const plim_dataset_info_t *info, int64_t count, bool shuffled)
+{
+    plim__seeds_t draft = splits_draft(info);
+    draft.shuffled = shuffled;
+    draft.splits[PLIM_TRAIN].count = count;
+    draft.splits[PLIM_VALID].count = draft.splits[PLIM_TEST].count = 0;
+    return draft;
+}
+
+static int64_t total_of(const plim__seeds_t *seeds)
+{
+    return seeds->splits[0].count + seeds->splits[1].count + seeds->splits[2].count;
+}
+
+static size_t work_bytes(int64_t total)
+{
+    work_t work = {.total = total};
+    return plim__object_bytes(lay_out_work, &work, sizeof work);
 }
 
 static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
@@ -113,36 +124,35 @@ static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
 
 size_t plim__seeds_stays(const plim_dataset_t *dataset)
 {
-    const counts_t counts = counts_of(plim_dataset_info(dataset));
-    return plim__round_up(stays_estimate(plim_dataset_info(dataset), &counts), PLIM__PAGE);
+    plim__seeds_t draft = splits_draft(plim_dataset_info(dataset));
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled)
 {
-    const counts_t counts = {{count, 0, 0}, shuffled};
-    return plim__round_up(stays_estimate(info, &counts), PLIM__PAGE);
+    plim__seeds_t draft = list_draft(info, count, shuffled);
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count)
 {
     const plim__reader_params_t params = reader_params(info);
-    const size_t sizes[] = {plim__round_up(work_estimate(count), PLIM__PAGE),
-                            label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params)
-                                                  : 0};
-    return sum_sizes(sizes, 2);
+    const size_t reader =
+        label_bytes(info) > 0 ? plim__reader_estimate(job->io_engine, &params) : 0;
+    return plim__add_saturating_size(work_bytes(count), reader);
 }
 
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    const counts_t counts = counts_of(info);
-    plim__reader_params_t params = reader_params(info);
+    const plim__seeds_t draft = splits_draft(info);
+    const plim__reader_params_t params = reader_params(info);
     const size_t check = plim__sweep_minimum(job, CHECK_PIECE);
     size_t labels = plim__reader_estimate(job->io_engine, &params);
     labels = label_bytes(info) == 0 ? 0 : labels > check ? labels : check;
-    const size_t sizes[] = {plim__round_up(stays_estimate(info, &counts), PLIM__PAGE),
-                            plim__round_up(work_estimate(total_of(&counts)), PLIM__PAGE), labels};
-    return sum_sizes(sizes, 3);
+    return plim__add_saturating_size(
+        plim__add_saturating_size(plim__seeds_stays(dataset), work_bytes(total_of(&draft))),
+        labels);
 }
 
 static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_t *split)
@@ -158,7 +168,7 @@ static plim_status_t read_ids(const plim_dataset_t *dataset, int number, split_t
         if (split->ids[i] < 0 || split->ids[i] >= bound)
             return plim__fail(PLIM_ERR_DATA,
                               "%s/%s: entry %lld is %lld, but there are %lld %s; make the dataset "
-                              "anew",
+                              "again",
                               plim__dataset_path(dataset), entry->name, (long long)i,
                               (long long)split->ids[i], (long long)bound,
                               info->num_graphs > 0 ? "graphs" : "nodes");
@@ -170,7 +180,7 @@ static int bits_of(int64_t count)
     return count <= 1 ? 0 : 64 - __builtin_clzll((unsigned long long)count - 1);
 }
 
-/* The entries of all splits by id, and that no split holds one twice. */
+/* Sorts the entries of all splits by id, and checks that none occurs twice in a split. */
 static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__seeds_t *seeds,
                                   work_t *work)
 {
@@ -179,8 +189,8 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
     work->position_bits = bits_of(work->total);
     if (id_bits + work->position_bits > 64)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: splits of %lld entries in all over %lld nodes are more than this "
-                          "version takes",
+                          "%s: splits of %lld entries in all over %lld nodes are too large for "
+                          "this version",
                           plim__dataset_path(dataset), (long long)work->total,
                           (long long)info->num_nodes);
     int64_t position = 0;
@@ -201,8 +211,8 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
             int64_t second = (int64_t)(sorted[i] & mask) - start;
             if (first >= 0 && second < seeds->splits[j].count)
                 return plim__fail(PLIM_ERR_DATA,
-                                  "%s/%s: entries %lld and %lld are both %lld; a split may hold "
-                                  "each once: remove the repeated ones and make the dataset anew",
+                                  "%s/%s: entries %lld and %lld are both %lld, but a split must "
+                                  "not repeat entries; remove one and make the dataset again",
                                   plim__dataset_path(dataset), split_files[j], (long long)first,
                                   (long long)second, (long long)seeds->splits[j].ids[first]);
         }
@@ -210,7 +220,7 @@ static plim_status_t sort_entries(const plim_dataset_t *dataset, const plim__see
     return PLIM_OK;
 }
 
-/* Where the label of an entry of any split goes. */
+/* The destination of the label of an entry of any split. */
 static char *label_place(const plim__seeds_t *seeds, int64_t position)
 {
     int i = 0;
@@ -249,15 +259,14 @@ static plim_status_t check_classes(const plim_dataset_t *dataset, const plim__se
             if (labels[j] < -1 || labels[j] >= info->num_classes)
                 return plim__fail(PLIM_ERR_DATA,
                                   "%s/labels.npy: entry %lld is %lld, but there are %lld classes; "
-                                  "make the dataset anew",
+                                  "make the dataset again",
                                   plim__dataset_path(dataset), (long long)seeds->splits[i].ids[j],
                                   (long long)labels[j], (long long)info->num_classes);
     }
     return PLIM_OK;
 }
 
-/* Labels are picked from all over the file, so it is read as a whole first: its checksums say
- * whether they are what they were. */
+/* Labels are picked from all over the file, so its checksums are compared as a whole first. */
 static plim_status_t check_labels(const plim_job_t *job, const plim__file_t *file,
                                   const plim__manifest_file_t *entry)
 {
@@ -292,7 +301,7 @@ static plim_status_t read_labels(const plim_job_t *job, const plim_dataset_t *da
     return status == PLIM_OK ? check_classes(dataset, seeds) : status;
 }
 
-/* Labels of one entry. */
+/* The number of labels of one entry. */
 static int64_t labels_of(const plim__seeds_t *seeds, const split_t *split, int64_t place)
 {
     const void *at = split->labels + (size_t)place * seeds->label_bytes;
@@ -332,56 +341,32 @@ static plim_status_t copy_ids(const plim_dataset_info_t *info, plim__seeds_t *se
     return PLIM_OK;
 }
 
-static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset, int64_t total,
-                          bool checked, plim__seeds_t *seeds)
+static plim_status_t fill(const plim_job_t *job, const plim_dataset_t *dataset, bool checked,
+                          plim__seeds_t *seeds)
 {
-    work_t work = {.total = total};
-    plim_status_t status = PLIM_OK;
+    work_t draft = {.total = total_of(seeds)}, *work;
     if (seeds->given != NULL)
         PLIM_TRY(copy_ids(plim_dataset_info(dataset), seeds));
     for (int i = 0; i < 3 && seeds->given == NULL; i++)
         PLIM_TRY(read_ids(dataset, i, &seeds->splits[i]));
-    PLIM_TRY(
-        plim__arena_create(job->ledger, "seeds and labels", work_estimate(total), &work.arena));
-    work.keys = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.keys, 1);
-    work.spare = plim__arena_carve(&work.arena, (size_t)work.total, sizeof *work.spare, 1);
-    work.reads = plim__arena_carve(&work.arena, READS, sizeof *work.reads, 1);
-    status = sort_entries(dataset, seeds, &work);
+    PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out_work, &draft,
+                                 sizeof draft, &draft.arena, &work));
+    plim_status_t status = sort_entries(dataset, seeds, work);
     if (status == PLIM_OK)
-        status = read_labels(job, dataset, seeds, &work, checked);
-    plim__arena_destroy(&work.arena);
+        status = read_labels(job, dataset, seeds, work, checked);
+    plim__arena_destroy(&work->arena);
     if (status == PLIM_OK)
         count_labels(seeds);
     return status;
 }
 
-static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset, uint64_t seed,
-                            const counts_t *counts, const int64_t *given, bool checked,
-                            plim__seeds_t **seeds_out)
+static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset,
+                            plim__seeds_t *draft, bool checked, plim__seeds_t **seeds_out)
 {
-    const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    plim__arena_t arena;
-    PLIM_TRY(
-        plim__arena_create(job->ledger, "seeds and labels", stays_estimate(info, counts), &arena));
-    plim__seeds_t *seeds = plim__arena_carve(&arena, 1, sizeof *seeds, 1);
-    seeds->seed = seed;
-    seeds->given = given;
-    seeds->label_bytes = label_bytes(info);
-    seeds->columns = info->label_kind == PLIM_LABELS_VALUES ? info->num_targets : 0;
-    for (int i = 0; i < 3; i++) {
-        split_t *split = &seeds->splits[i];
-        split->count = counts->split[i];
-        split->ids = plim__arena_carve(&arena, (size_t)split->count, sizeof *split->ids, 1);
-        split->labels = plim__arena_carve(&arena, (size_t)split->count, seeds->label_bytes, 1);
-    }
-    for (int i = 0; i < 2; i++) {
-        seeds->epochs[i] = NO_EPOCH;
-        if (has_orders(counts))
-            seeds->orders[i] = plim__arena_carve(&arena, (size_t)seeds->splits[PLIM_TRAIN].count,
-                                                 sizeof *seeds->orders[i], 1);
-    }
-    seeds->arena = arena;
-    plim_status_t status = fill(job, dataset, total_of(counts), checked, seeds);
+    plim__seeds_t *seeds;
+    PLIM_TRY(plim__object_create(job->ledger, "seeds and labels", lay_out, draft, sizeof *draft,
+                                 &draft->arena, &seeds));
+    plim_status_t status = fill(job, dataset, checked, seeds);
     seeds->given = NULL;
     if (status != PLIM_OK) {
         plim__seeds_destroy(seeds);
@@ -394,16 +379,19 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
 plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                  uint64_t seed, plim__seeds_t **seeds_out)
 {
-    const counts_t counts = counts_of(plim_dataset_info(dataset));
-    return create(job, dataset, seed, &counts, NULL, false, seeds_out);
+    plim__seeds_t draft = splits_draft(plim_dataset_info(dataset));
+    draft.seed = seed;
+    return create(job, dataset, &draft, false, seeds_out);
 }
 
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
                                       bool shuffled, bool checked, plim__seeds_t **seeds_out)
 {
-    const counts_t counts = {{count, 0, 0}, shuffled};
-    return create(job, dataset, seed, &counts, nodes, checked, seeds_out);
+    plim__seeds_t draft = list_draft(plim_dataset_info(dataset), count, shuffled);
+    draft.seed = seed;
+    draft.given = nodes;
+    return create(job, dataset, &draft, checked, seeds_out);
 }
 
 void plim__seeds_destroy(plim__seeds_t *seeds)
@@ -465,7 +453,7 @@ static void take_places(const split_t *split, size_t label_size, const int32_t *
                label_size);
 }
 
-/* A split too large to be shuffled: ids_out holds the places first. */
+/* For a split too large to be shuffled: ids_out holds the positions first. */
 static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t first, int64_t count,
                           int64_t *ids_out, char *labels_out)
 {
@@ -522,4 +510,19 @@ int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool 
         known += labels_of(seeds, from, place);
     }
     return known;
+}
+
+bool plim__graph_nodes(const int64_t *graph_indptr, const int64_t *graphs, int64_t num_graphs,
+                       int64_t capacity, int64_t *nodes_out, int64_t *count_out)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < num_graphs; i++) {
+        const int64_t end = graph_indptr[graphs[i] + 1];
+        if (end - graph_indptr[graphs[i]] > capacity - count)
+            return false;
+        for (int64_t node = graph_indptr[graphs[i]]; node < end; node++)
+            nodes_out[count++] = node;
+    }
+    *count_out = count;
+    return true;
 }

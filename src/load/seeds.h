@@ -2,12 +2,11 @@
  * Lists of seeds, in the order of an epoch, and their labels. A plim__seeds_t holds the dataset's
  * three splits, or one list of the caller's as its training split.
  *
- * The order of an epoch is a function of (seed, epoch, length of the list) and nothing else. Up to
- * PLIM__SEEDS_SHUFFLED entries it is a Fisher-Yates shuffle, so every order is as likely as any
- * other; it takes 4 bytes an entry, for two epochs, since windows reach into the next one. A
- * Feistel network on a few bits reaches only few of the orders, so it will not do there. Longer
- * lists are put in order by plim__permute, which takes no memory: on that many bits it mixes well
- * enough.
+ * The order of an epoch is a function of (seed, epoch, length of the list) alone. Up to
+ * PLIM__SEEDS_SHUFFLED entries it is a Fisher-Yates shuffle, so that all orders are equally likely;
+ * it takes 4 bytes an entry for each of two epochs, since the window builder works ahead. Longer
+ * lists are ordered by plim__permute, a Feistel network, which takes no memory. On few bits it
+ * would reach only few of the orders; on that many it mixes well enough.
  */
 #ifndef PLIM_LOAD_SEEDS_H
 #define PLIM_LOAD_SEEDS_H
@@ -20,23 +19,23 @@
 
 typedef struct plim__seeds plim__seeds_t;
 
-/* At its peak, while the labels are picked out; and what stays of it. */
+/* Peak memory, while the labels are read; and the memory that stays. */
 size_t plim__seeds_estimate(const plim_job_t *job, const plim_dataset_t *dataset);
 size_t plim__seeds_stays(const plim_dataset_t *dataset);
 
 /*
- * Reads splits and the labels of their entries. Account "seeds and labels". PLIM_ERR_DATA for an
- * entry out of range or one that a split holds twice, and for a label that is no class.
+ * Reads the splits and their labels. Account "seeds and labels". PLIM_ERR_DATA for an entry that is
+ * out of range or occurs twice in a split, and for a label that is not a class.
  */
 plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                  uint64_t seed, plim__seeds_t **seeds_out);
 void plim__seeds_destroy(plim__seeds_t *seeds);
 
 /*
- * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied. A
- * node may be in it more than once. Without `shuffled` it takes no memory for orders, and is never
- * taken shuffled. The second estimate is of what only making it takes. `checked`: labels.npy was
- * compared with its checksums before. PLIM_ERR_USAGE for an entry out of range.
+ * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied and
+ * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled. The
+ * second estimate is the memory used only during creation. `checked`: the checksums of labels.npy
+ * were compared before. PLIM_ERR_USAGE for an entry out of range.
  */
 size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled);
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count);
@@ -46,23 +45,23 @@ plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 
-/* Entries of a split that have a label: a class, or a value in one of their columns at least. */
+/* The number of entries of a split with a label: a class, or at least one known value. */
 int64_t plim__seeds_labelled(const plim__seeds_t *seeds, plim_split_t split);
 
-/* Labels of entries first … first+count-1 of the split's order in that epoch: classes, or values
- * that are known. As plim__seeds_take besides. */
+/* The number of labels (classes, or known values) of the entries that plim__seeds_take would take.
+ */
 int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool shuffled,
                            int64_t epoch, int64_t first, int64_t count);
 
-/* Bytes of an entry's label; 0 without labels. */
+/* Bytes of one label; 0 without labels. */
 size_t plim__seeds_label_bytes(const plim__seeds_t *seeds);
 
 /* The ids of the whole split, in the dataset's order: nodes, or graphs. */
 const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split);
 
 /*
- * Makes the training split's order of an epoch, unless it is there. That of the epoch before it, or
- * behind it, stays; any other may go, so nobody may be taking seeds of a third epoch meanwhile.
+ * Computes the training split's order of an epoch, unless it is present. The orders of an even and
+ * of an odd epoch are kept: nobody may be taking seeds of another epoch of the same parity.
  */
 void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
 
@@ -73,5 +72,9 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
  */
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out);
+
+/* Lists the nodes of graphs one after the other; false when they are more than `capacity`. */
+bool plim__graph_nodes(const int64_t *graph_indptr, const int64_t *graphs, int64_t num_graphs,
+                       int64_t capacity, int64_t *nodes_out, int64_t *count_out);
 
 #endif

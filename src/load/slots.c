@@ -10,23 +10,7 @@ static plim__slot_t *slot_of(plim_batch_t *batch)
     return (plim__slot_t *)(void *)batch;
 }
 
-size_t plim__slots_estimate(const plim__load_plan_t *plan, const plim__loader_params_t *parts)
-{
-    const size_t count = (size_t)plan->num_slots;
-    size_t bytes;
-    if (!plim__mul_size(count, parts->slot.bytes, &bytes))
-        return SIZE_MAX;
-    const size_t sizes[] = {plim__arena_piece(1, sizeof(plim__slots_t), 1),
-                            plim__arena_piece(count, sizeof(plim__slot_t), 1),
-                            plim__arena_piece((size_t)plan->slot_nodes, 2 * sizeof(uint64_t), 1),
-                            PLIM__PAGE};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!plim__add_size(bytes, sizes[i], &bytes))
-            return SIZE_MAX;
-    return plim__round_up(bytes, PLIM__PAGE);
-}
-
-/* The next array of a slot; NULL when it has none of that kind. */
+/* The next array of a slot; NULL when its size is 0. */
 static void *next_array(char **at, size_t size)
 {
     void *array = size > 0 ? *at : NULL;
@@ -34,9 +18,9 @@ static void *next_array(char **at, size_t size)
     return array;
 }
 
-static void lay_out(plim__slot_t *slot, const plim__load_slot_sizes_t *sizes, char *at)
+static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *sizes, char *at)
 {
-    slot->rows = next_array(&at, sizes->rows); /* first, so that rows begin on a page */
+    slot->rows = next_array(&at, sizes->rows); /* first, so that rows are page-aligned */
     slot->nodes = next_array(&at, sizes->nodes);
     slot->edges = next_array(&at, sizes->edges);
     slot->seeds = next_array(&at, sizes->seeds);
@@ -45,27 +29,44 @@ static void lay_out(plim__slot_t *slot, const plim__load_slot_sizes_t *sizes, ch
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
 }
 
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim__slots_t *slots = draft;
+    const size_t count = (size_t)slots->count;
+    slots->slots = plim__arena_carve(arena, count, sizeof *slots->slots, 1);
+    slots->hashes = plim__arena_carve(arena, slots->slot_nodes, 2 * sizeof(uint64_t), 1);
+    slots->memory = plim__arena_carve(arena, count, slots->slot_bytes, PLIM__PAGE);
+}
+
+static plim__slots_t draft_of(const plim__load_plan_t *plan, const plim__loader_params_t *params)
+{
+    return (plim__slots_t){.count = plan->num_slots,
+                           .slot_nodes = (size_t)plan->slot_nodes,
+                           .slot_bytes = params->slot.bytes};
+}
+
+size_t plim__slots_estimate(const plim__load_plan_t *plan, const plim__loader_params_t *params)
+{
+    plim__slots_t draft = draft_of(plan, params);
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
+}
+
 plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t *plan,
-                                 const plim__loader_params_t *parts, void (*freed)(void *),
+                                 const plim__loader_params_t *params, void (*freed)(void *),
                                  void *context, plim__slots_t **slots_out)
 {
-    const int count = plan->num_slots;
-    plim__arena_t arena;
-    PLIM_TRY(plim__arena_create(job->ledger, "slots", plim__slots_estimate(plan, parts), &arena));
-    plim__slots_t *slots = plim__arena_carve(&arena, 1, sizeof *slots, 1);
-    slots->count = count;
+    plim__slots_t draft = draft_of(plan, params), *slots;
+    PLIM_TRY(plim__object_create(job->ledger, "slots", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &slots));
+    const int count = slots->count;
     slots->job = *job;
     plim_job_retain(job);
-    slots->slots = plim__arena_carve(&arena, (size_t)count, sizeof *slots->slots, 1);
-    slots->hashes = plim__arena_carve(&arena, (size_t)plan->slot_nodes, 2 * sizeof(uint64_t), 1);
-    slots->memory = plim__arena_carve(&arena, (size_t)count, parts->slot.bytes, PLIM__PAGE);
-    slots->bytes = (size_t)count * parts->slot.bytes;
     for (int i = 0; i < count; i++) {
         plim__slot_t *slot = &slots->slots[i];
         slot->slots = slots;
         slot->number = i;
         atomic_init(&slot->references, 0);
-        lay_out(slot, &parts->slot, slots->memory + (size_t)i * parts->slot.bytes);
+        place_arrays(slot, &params->slot, slots->memory + (size_t)i * slots->slot_bytes);
     }
     pthread_mutex_init(&slots->lock, NULL);
     atomic_init(&slots->references, 1);
@@ -73,8 +74,7 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     slots->context = context;
     atomic_init(&slots->held, 0);
     atomic_init(&slots->free, ~(uint64_t)0 >> (PLIM__LOAD_SLOTS_MAX - count));
-    plim__arena_touch(&arena);
-    slots->arena = arena;
+    plim__arena_touch(&slots->arena);
     *slots_out = slots;
     return PLIM_OK;
 }
@@ -128,7 +128,8 @@ int plim__slots_free(plim__slots_t *slots)
 
 PLIM_API void plim_batch_retain(plim_batch_t *batch)
 {
-    if (slot_of(batch)->slots != NULL) /* in a forked child it is: its memory is not inherited */
+    if (slot_of(batch)->slots !=
+        NULL) /* it is NULL in a forked child, which does not inherit the memory */
         atomic_fetch_add_explicit(&slot_of(batch)->references, 1, memory_order_relaxed);
 }
 

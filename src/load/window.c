@@ -1,31 +1,43 @@
-/* Making a window, and how many batches it takes; filling it is in window_build.c. */
+/*
+ * Making and filling a window, and choosing how many batches it takes.
+ *
+ * A window is filled hop by hop with the draws of all destinations, then with the rows that are not
+ * cached. The builder threads take pieces of the members in ascending order, so that the lists and
+ * rows of a piece lie close together on disk. They store their results in any order (see
+ * window_internal.h).
+ */
 #include "load/window.h"
 
 #include "base/check.h"
 #include "base/fail.h"
+#include "base/job.h"
 #include "base/threads.h"
 #include "load/window_internal.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-/* How many times the seeds of the largest build so far the next one may have. */
+/* A window grows to at most this many times the seeds of the largest one so far. */
 #define GROWTH_MOST 4.0
 
-/* Of what a capacity seems to allow, what is tried: use varies a little from window to window. */
+/* The share of the expected capacity that is tried: windows of as many seeds vary a little. */
 #define GROWTH_SHARE 0.96
 
-/* Of the batches as large as one that did not fit, each so many-th is tried nevertheless. */
+/* After a batch did not fit, retry batches of that size once every REFUSALS_MOST times. */
 #define REFUSALS_MOST 16
 
-/* What was lost of the caches is brought back for at most so long before a window is built. */
+/* Time limit for refilling lost parts of the caches before a window is built. */
 #define REFRESH_NS ((int64_t)1000000000)
 
-static size_t entry_size(const plim__load_window_params_t *params)
-{
-    return plim__index_bytes(params->index_type);
-}
+#define AHEAD 16
+#define PIECES_EACH ((int64_t)8) /* pieces of a small set for each builder … */
+#define PIECE_MIN 1024           /* … of at least this many members */
+#define PIECE_LINES 1024         /* lines of a set that a builder takes at once */
 
-/* Places have 32 bits. */
+#define PIECE 16384      /* nodes that a builder takes at once */
+#define DRAW_MOST 262144 /* ids in a builder's buffer, unless a single draw is longer */
+
+/* A place has 32 bits. */
 static int64_t draws_usable(const plim__load_window_params_t *params)
 {
     return plim__min_i64(params->draws, NONE_DRAWN);
@@ -45,7 +57,7 @@ static int64_t fanout_most(const plim__load_window_params_t *params)
     return most;
 }
 
-/* Room for the draws of a whole piece, within reason. */
+/* Entries of a builder's buffer: the draws of a piece, up to DRAW_MOST. */
 static int64_t draw_capacity(const plim__load_window_params_t *params)
 {
     int64_t whole;
@@ -57,29 +69,6 @@ static int64_t draw_capacity(const plim__load_window_params_t *params)
 static int num_sets(const plim__load_window_params_t *params)
 {
     return params->num_hops + (params->rows > 0);
-}
-
-size_t plim__load_window_estimate(const plim__load_window_params_t *params)
-{
-    size_t builders = (size_t)params->builders, workers = (size_t)params->workers;
-    size_t set = plim__arena_piece(1, plim__node_set_bytes(params->num_nodes), PLIM__PAGE);
-    size_t builder = plim__add_saturating_size(
-        plim__arena_piece(2 * PIECE + 1, sizeof(int64_t), 1) + PLIM__LINE,
-        plim__arena_piece((size_t)draw_capacity(params), sizeof(int64_t), 1));
-    size_t total = plim__arena_piece(1, sizeof(plim__load_window_t), 1);
-    total = plim__add_saturating_size(total, plim__arena_piece(builders, sizeof(builder_t), 1));
-    total = plim__add_saturating_size(total, plim__arena_piece(workers, sizeof(worker_t), 1));
-    total =
-        plim__add_saturating_size(total, plim__mul_saturating_size((size_t)num_sets(params), set));
-    total = plim__add_saturating_size(
-        total, plim__arena_piece((size_t)draws_usable(params), entry_size(params), PLIM__PAGE));
-    total = plim__add_saturating_size(
-        total, plim__arena_piece((size_t)params->rows, params->row_bytes, PLIM__PAGE));
-    total = plim__add_saturating_size(total, plim__mul_saturating_size(builders, builder));
-    total = plim__add_saturating_size(
-        total,
-        plim__mul_saturating_size(workers, 3 * plim__arena_piece(CHUNK, sizeof(int64_t), 1)));
-    return plim__round_up(total, PLIM__PAGE);
 }
 
 static plim_status_t check_params(const plim__load_window_params_t *params,
@@ -117,38 +106,37 @@ static plim_status_t check_params(const plim__load_window_params_t *params,
     return PLIM_OK;
 }
 
-static void *carve_i64(plim__arena_t *arena, int64_t count)
+static void lay_out(plim__arena_t *arena, void *draft)
 {
-    return plim__arena_carve(arena, (size_t)count, sizeof(int64_t), 1);
-}
-
-static plim__load_window_t *carve(plim__arena_t *arena, const plim__load_window_params_t *params)
-{
-    plim__load_window_t *window = plim__arena_carve(arena, 1, sizeof *window, 1);
-    window->params = *params;
-    window->params.draws = draws_usable(params);
-    window->draw_capacity = draw_capacity(params);
-    window->builders =
-        plim__arena_carve(arena, (size_t)params->builders, sizeof *window->builders, 1);
-    window->workers = plim__arena_carve(arena, (size_t)params->workers, sizeof *window->workers, 1);
-    for (int i = 0; i < params->builders; i++) {
-        window->builders[i].nodes = carve_i64(arena, PIECE);
-        window->builders[i].indptr = carve_i64(arena, PIECE + 1);
-        window->builders[i].ids = carve_i64(arena, window->draw_capacity);
-    }
-    for (int i = 0; i < params->workers; i++) {
-        window->workers[i].ranks = carve_i64(arena, CHUNK);
-        window->workers[i].others = carve_i64(arena, CHUNK);
-        window->workers[i].where = carve_i64(arena, CHUNK);
-    }
-    size_t set_bytes = plim__node_set_bytes(params->num_nodes);
+    plim__load_window_t *window = draft;
+    const plim__load_window_params_t *params = &window->params;
+    const size_t builders = (size_t)params->builders, workers = (size_t)params->workers;
+    const size_t set_bytes = plim__node_set_bytes(params->num_nodes);
+    window->piece_nodes = plim__arena_carve(arena, builders, PIECE * sizeof(int64_t), 1);
+    window->piece_indptr = plim__arena_carve(arena, builders, (PIECE + 1) * sizeof(int64_t), 1);
+    window->piece_ids = plim__arena_carve(
+        arena, builders, plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)),
+        1);
+    window->chunks = plim__arena_carve(arena, workers, sizeof *window->chunks, 1);
     for (int i = 0; i < num_sets(params); i++)
         window->sets[i] = plim__node_set_make(plim__arena_carve(arena, 1, set_bytes, PLIM__PAGE),
                                               params->num_nodes);
-    window->area =
-        plim__arena_carve(arena, (size_t)window->params.draws, entry_size(params), PLIM__PAGE);
+    window->area = plim__arena_carve(arena, (size_t)params->draws,
+                                     plim__index_bytes(params->index_type), PLIM__PAGE);
     window->store = plim__arena_carve(arena, (size_t)params->rows, params->row_bytes, PLIM__PAGE);
-    return window;
+}
+
+static plim__load_window_t draft_of(const plim__load_window_params_t *params)
+{
+    plim__load_window_t draft = {.params = *params, .draw_capacity = draw_capacity(params)};
+    draft.params.draws = draws_usable(params);
+    return draft;
+}
+
+size_t plim__load_window_estimate(const plim__load_window_params_t *params)
+{
+    plim__load_window_t draft = draft_of(params);
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
 }
 
 plim_status_t plim__load_window_create(const plim_job_t *job,
@@ -156,15 +144,15 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
                                        plim__topology_t *topology, plim__rows_t *rows,
                                        plim__load_window_t **window_out)
 {
-    plim__arena_t arena;
+    plim__load_window_t *window;
     PLIM_TRY(check_params(params, rows));
-    PLIM_TRY(plim__arena_create(job->ledger, "window", plim__load_window_estimate(params), &arena));
-    /* Sets, places and rows are read at random: huge pages save their misses. All are touched now,
-     * so that a later, larger window finds its memory there. */
-    plim__arena_want_huge(arena.base, arena.size);
-    plim__load_window_t *window = carve(&arena, params);
-    plim__arena_touch(&arena);
-    window->arena = arena;
+    plim__load_window_t draft = draft_of(params);
+    PLIM_TRY(plim__object_create(job->ledger, "window", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &window));
+    /* Sets, places and rows are read at random: huge pages save TLB misses. All pages are touched
+     * now, so that a later, larger window does not grow the process. */
+    plim__arena_want_huge(window->arena.base, window->arena.size);
+    plim__arena_touch(&window->arena);
     window->job = job;
     window->topology_below = topology;
     window->rows_below = rows;
@@ -188,12 +176,254 @@ void plim__load_window_draw_as(plim__load_window_t *window, int num_hops, const 
     params->num_hops = num_hops;
     memcpy(params->fanout, fanout, bytes);
     window->ready = false;
-    /* What fitted, and what did not, was drawn otherwise. */
+    /* Sizes measured with other fan-outs do not apply. */
     window->fitted_seeds = window->fitted_draws = window->fitted_rows = 0;
     window->refused_seeds = 0;
 }
 
-/* Whether so many seeds fit whatever is drawn for them. */
+/* All builders' walk over the members of a set. The lock guards the two cursors. */
+typedef struct walk {
+    plim__load_window_t *window;
+    const plim__node_set_t *set;
+    pthread_mutex_t lock;
+    int64_t piece; /* members taken at once */
+    int64_t next_node;
+    int64_t next_rank;
+    atomic_llong next_line; /* for drop_held, which takes lines instead */
+    atomic_bool ended;      /* a builder failed, or nothing more fits: stop taking pieces */
+
+    plim__hop_t hop;
+    plim__node_set_t *met; /* the set that drawn nodes are added to, or NULL */
+    uint32_t *places;
+    atomic_llong cursor; /* entries of the area in use; past its end when they did not fit */
+} walk_t;
+
+/* Claims the next piece of members: their number, 0 at the end, and the rank of the first. */
+static int64_t walk_claim(walk_t *walk, int64_t *nodes, int64_t *rank_out)
+{
+    if (atomic_load(&walk->ended))
+        return 0;
+    pthread_mutex_lock(&walk->lock);
+    int64_t count = plim__node_set_list(walk->set, walk->next_node, walk->piece, nodes);
+    *rank_out = walk->next_rank;
+    if (count > 0)
+        walk->next_node = nodes[count - 1] + 1;
+    walk->next_rank += count;
+    pthread_mutex_unlock(&walk->lock);
+    return count;
+}
+
+static plim_status_t walk_run(walk_t *walk, plim_status_t (*work)(void *context, int worker))
+{
+    /* Large pieces read fastest, but all builders should finish at about the same time. */
+    int64_t share = walk->set->count / (PIECES_EACH * walk->window->params.builders);
+    walk->piece = plim__min_i64(plim__max_i64(share, PIECE_MIN), PIECE);
+    pthread_mutex_init(&walk->lock, NULL);
+    plim_status_t status = plim__parallel(walk->window->params.builders, work, walk);
+    pthread_mutex_destroy(&walk->lock);
+    return status;
+}
+
+static void mark(plim__node_set_t *set, const int64_t *ids, int64_t count)
+{
+    for (int64_t i = 0; i < plim__min_i64(AHEAD, count); i++)
+        plim__node_set_prefetch(set, ids[i]);
+    for (int64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            plim__node_set_prefetch(set, ids[i + AHEAD]);
+        (void)plim__node_set_add(set, ids[i]);
+    }
+}
+
+/* Stores the draws of the members from `rank` on; false when the area is full. */
+static bool keep(walk_t *walk, int64_t rank, const plim__drawn_t *drawn)
+{
+    plim__load_window_t *window = walk->window;
+    int64_t count = drawn->indptr[drawn->taken];
+    int64_t first = atomic_fetch_add_explicit(&walk->cursor, count, memory_order_relaxed);
+    if (first + count > window->params.draws)
+        return false;
+    if (window->params.index_type == PLIM_I32) {
+        uint32_t *ids = (uint32_t *)window->area + first;
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = (uint32_t)drawn->ids[i];
+        for (int64_t i = 0; i < drawn->taken; i++)
+            if (drawn->indptr[i] < drawn->indptr[i + 1])
+                ids[drawn->indptr[i + 1] - 1] |= LAST_I32;
+    } else {
+        uint64_t *ids = (uint64_t *)window->area + first;
+        for (int64_t i = 0; i < count; i++)
+            ids[i] = (uint64_t)drawn->ids[i];
+        for (int64_t i = 0; i < drawn->taken; i++)
+            if (drawn->indptr[i] < drawn->indptr[i + 1])
+                ids[drawn->indptr[i + 1] - 1] |= LAST_I64;
+    }
+    for (int64_t i = 0; i < drawn->taken; i++)
+        walk->places[rank + i] = drawn->indptr[i] < drawn->indptr[i + 1]
+                                     ? (uint32_t)(first + drawn->indptr[i])
+                                     : NONE_DRAWN;
+    if (walk->met != NULL)
+        mark(walk->met, drawn->ids, count);
+    return true;
+}
+
+static plim_status_t draw_piece(walk_t *walk, int number, int64_t rank, int64_t count)
+{
+    plim__load_window_t *window = walk->window;
+    const int64_t *nodes = window->piece_nodes + (size_t)number * PIECE;
+    int64_t *indptr = window->piece_indptr + (size_t)number * (PIECE + 1);
+    int64_t *ids = window->piece_ids + (size_t)number * (size_t)window->draw_capacity;
+    PLIM_TRY(plim__job_check(window->job));
+    for (int64_t done = 0; done < count && !atomic_load(&walk->ended);) {
+        plim__drawn_t drawn = {indptr, ids, window->draw_capacity, 0};
+        PLIM_TRY(plim__topology_draw(window->topology_below, number, &walk->hop, nodes + done,
+                                     count - done, &drawn));
+        if (!keep(walk, rank + done, &drawn))
+            atomic_store(&walk->ended, true);
+        done += drawn.taken;
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t draw_work(void *context, int number)
+{
+    walk_t *walk = context;
+    int64_t *nodes = walk->window->piece_nodes + (size_t)number * PIECE;
+    int64_t rank, count;
+    plim_status_t status = PLIM_OK;
+    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &rank)) > 0)
+        status = draw_piece(walk, number, rank, count);
+    if (status != PLIM_OK)
+        atomic_store(&walk->ended, true);
+    return status;
+}
+
+/* Entries of the area for so many places: a place has 4 bytes, an entry 4 or 8. */
+static int64_t place_entries(const plim__load_window_t *window, int64_t count)
+{
+    return window->params.index_type == PLIM_I32 ? count : (count + 1) / 2;
+}
+
+/* Draws for all of D_hop, from entry *cursor of the area on. *cursor is past the end afterwards
+ * when the draws do not fit. */
+static plim_status_t draw_hop(plim__load_window_t *window, int64_t epoch, int number,
+                              int64_t *cursor)
+{
+    const plim__load_window_params_t *params = &window->params;
+    plim__node_set_t *set = &window->sets[number];
+    size_t entry = plim__index_bytes(params->index_type);
+    uint32_t *places = (uint32_t *)((char *)window->area + (size_t)*cursor * entry);
+    bool last = number + 1 == params->num_hops;
+    *cursor += place_entries(window, set->count);
+    if (*cursor > params->draws)
+        return PLIM_OK;
+    walk_t walk = {.window = window,
+                   .set = set,
+                   .hop = {params->seed, epoch, number, params->fanout[number], params->replace},
+                   .places = places};
+    if (!last || plim__load_window_stores_rows(window)) {
+        walk.met = &window->sets[number + 1];
+        memcpy(walk.met->lines, set->lines, plim__node_set_bytes(set->universe));
+    }
+    atomic_store(&walk.cursor, *cursor);
+    window->places[number] = places;
+    PLIM_TRY(walk_run(&walk, draw_work));
+    *cursor = atomic_load(&walk.cursor);
+    if (walk.met != NULL && *cursor <= params->draws)
+        plim__node_set_seal(walk.met);
+    return PLIM_OK;
+}
+
+/* Removes the rows that the source below has cached from the set: the others are stored. Builders
+ * take whole lines, so that no two write the same one. */
+static plim_status_t drop_held(void *context, int number)
+{
+    walk_t *walk = context;
+    plim__rows_t *rows = walk->window->rows_below;
+    plim__node_set_t *set = &walk->window->sets[walk->window->params.num_hops];
+    int64_t first;
+    (void)number;
+    while ((first = atomic_fetch_add(&walk->next_line, PIECE_LINES)) < set->num_lines)
+        for (int64_t i = first; i < plim__min_i64(first + PIECE_LINES, set->num_lines); i++)
+            for (int word = 0; word < PLIM__NODE_SET_BITS / 64; word++) {
+                int64_t node = i * PLIM__NODE_SET_BITS + (int64_t)word * 64;
+                uint64_t kept = set->lines[i].bits[word];
+                for (uint64_t left = kept; left != 0; left &= left - 1)
+                    if (plim__rows_disk_holds(rows, node + __builtin_ctzll(left)))
+                        kept &= ~(left & -left);
+                set->lines[i].bits[word] = kept;
+            }
+    return PLIM_OK;
+}
+
+static plim_status_t fetch_work(void *context, int number)
+{
+    walk_t *walk = context;
+    plim__load_window_t *window = walk->window;
+    int64_t *nodes = window->piece_nodes + (size_t)number * PIECE;
+    int64_t rank, count;
+    plim_status_t status = PLIM_OK;
+    while (status == PLIM_OK && (count = walk_claim(walk, nodes, &rank)) > 0) {
+        status = plim__job_check(window->job);
+        if (status == PLIM_OK)
+            status =
+                plim__rows_gather(window->rows_below, number, nodes, count, window->params.row_type,
+                                  window->store + (size_t)rank * window->params.row_bytes);
+    }
+    if (status != PLIM_OK)
+        atomic_store(&walk->ended, true);
+    return status;
+}
+
+static plim_status_t fetch_rows(plim__load_window_t *window, overflow_t *overflow)
+{
+    plim__node_set_t *set = &window->sets[window->params.num_hops];
+    walk_t walk = {.window = window, .set = set};
+    const int64_t needed = set->count;
+    PLIM_TRY(walk_run(&walk, drop_held));
+    plim__node_set_seal(set);
+    window->held_rows = needed - set->count;
+    if (set->count > window->params.rows) {
+        overflow->rows_wanted = set->count;
+        return PLIM_OK;
+    }
+    return walk_run(&walk, fetch_work);
+}
+
+/* Draws and reads all that these seeds need. When a capacity was too small, *fits_out is false and
+ * *overflow_out names it; the window is ready only when all fits. */
+static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, const int64_t *seeds,
+                                 int64_t count, bool *fits_out, overflow_t *overflow_out)
+{
+    const plim__load_window_params_t *params = &window->params;
+    overflow_t overflow = {0};
+    int64_t cursor = 0;
+    window->ready = false;
+    if (params->num_hops > 0 || plim__load_window_stores_rows(window)) {
+        plim__node_set_clear(&window->sets[0]);
+        mark(&window->sets[0], seeds, count);
+        plim__node_set_seal(&window->sets[0]);
+    }
+    for (int hop = 0; hop < params->num_hops && !overflow.draws; hop++) {
+        PLIM_TRY(draw_hop(window, epoch, hop, &cursor));
+        overflow.draws = cursor > params->draws;
+        overflow.hop = hop;
+    }
+    if (!overflow.draws && plim__load_window_stores_rows(window))
+        PLIM_TRY(fetch_rows(window, &overflow));
+    *overflow_out = overflow;
+    *fits_out = !overflow.draws && overflow.rows_wanted == 0;
+    if (!*fits_out)
+        return PLIM_OK;
+    window->epoch = epoch;
+    window->used_draws = cursor;
+    window->used_rows =
+        plim__load_window_stores_rows(window) ? window->sets[params->num_hops].count : 0;
+    window->ready = true;
+    return PLIM_OK;
+}
+
+/* Whether so many seeds fit in the worst case. */
 static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 {
     double nodes = (double)plim__min_i64(seeds, params->num_nodes), draws = 0;
@@ -208,8 +438,8 @@ static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 }
 
 /*
- * Seeds that are expected to fit. Windows share nodes, so what a window takes grows less than its
- * seeds do: what the largest one so far took allows at least as many seeds as its scale says.
+ * The number of seeds expected to fit, scaled up from the largest window so far. Seeds share nodes,
+ * so a window grows less than its number of seeds, and the scaled number is safe.
  */
 static int64_t seeds_expected(const plim__load_window_t *window)
 {
@@ -253,19 +483,20 @@ static void remember(plim__load_window_t *window, int64_t seeds, bool cut)
 static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, overflow_t overflow)
 {
     if (overflow.draws)
-        return plim__fail(PLIM_ERR_BUDGET,
-                          "a batch of %lld seeds does not fit the window's room for %lld draws: it "
-                          "was full at hop %d; give more memory, or take fewer seeds or neighbours",
-                          (long long)seeds, (long long)window->params.draws, overflow.hop + 1);
+        return plim__fail(
+            PLIM_ERR_BUDGET,
+            "a batch of %lld seeds does not fit a window of %lld draws, which was full "
+            "at hop %d; raise --memory, or reduce --batch or --fanout",
+            (long long)seeds, (long long)window->params.draws, overflow.hop + 1);
     return plim__fail(
         PLIM_ERR_BUDGET,
-        "a batch of %lld seeds needs %lld rows from disk, and the window has room for "
-        "%lld; give more memory, or take fewer seeds or neighbours",
+        "a batch of %lld seeds needs %lld rows from disk, but the window holds %lld; raise "
+        "--memory, or reduce --batch or --fanout",
         (long long)seeds, (long long)overflow.rows_wanted, (long long)window->params.rows);
 }
 
-/* Whether a batch is refused unseen: one as large did not fit, and to find that out again costs
- * about as much as the batch itself. */
+/* Whether to refuse a batch without trying: one of that size did not fit, and a trial costs about
+ * as much as the batch itself. */
 static bool is_refused(plim__load_window_t *window, int64_t seeds)
 {
     if (window->refused_seeds == 0 || seeds < window->refused_seeds ||
@@ -283,7 +514,7 @@ static void remember_refused(plim__load_window_t *window, int64_t seeds, overflo
     window->refused = overflow;
 }
 
-/* How many batches to try after so many did not fit: at most half of them. */
+/* The number of batches to try after `batches` did not fit: at most half. */
 static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, overflow_t overflow)
 {
     double share = 0.5;
@@ -303,7 +534,7 @@ static plim_status_t check_batches(const plim__load_window_t *window, const int6
                               (long long)i);
     for (int64_t i = bounds[0]; i < bounds[num_batches]; i++)
         if (seeds[i] < 0 || seeds[i] >= window->params.num_nodes)
-            return plim__fail(PLIM_ERR_USAGE, "seed %lld is no node; there are %lld",
+            return plim__fail(PLIM_ERR_USAGE, "seed %lld is not a node; there are %lld",
                               (long long)seeds[i], (long long)window->params.num_nodes);
     return PLIM_OK;
 }
@@ -324,7 +555,7 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
     for (;;) {
         overflow_t overflow;
         int64_t count = bounds[batches] - bounds[0];
-        PLIM_TRY(plim__load_window_fill(window, epoch, seeds + bounds[0], count, &fits, &overflow));
+        PLIM_TRY(fill_window(window, epoch, seeds + bounds[0], count, &fits, &overflow));
         if (fits)
             break;
         if (batches == 1) {

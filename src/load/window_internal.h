@@ -1,12 +1,12 @@
 /*
- * What the files of a window share. The draws area is one array of entries of the ids' size, from
- * which each hop takes its places and its ids, through one cursor:
+ * The struct of a window. The draws area is one array of entries of the ids' size; one cursor gives
+ * each hop its places and its ids:
  *
  *     | places of hop 0 | ids of hop 0, in pieces | places of hop 1 | ids of hop 1 … | free |
  *
- * places[rank] is where the ids of that member of the hop's set begin, or NONE_DRAWN. Pieces come
- * in the order in which builders finish them, so a place says nothing about where the one before
- * ends: the last id of a node has its highest bit set instead (ids are below 2^31, or 2^63). So a
+ * places[rank] is where the ids of that member of the hop's set begin, or NONE_DRAWN. Pieces are
+ * stored in the order in which builders finish them, so a place does not tell where the ids before
+ * it end; instead the last id of a node has its highest bit set (ids are below 2^31, or 2^63). A
  * node takes 4 bytes beside its ids, and builders never wait for each other.
  */
 #ifndef PLIM_LOAD_WINDOW_INTERNAL_H
@@ -19,23 +19,14 @@
 #define LAST_I32 ((uint32_t)1 << 31)
 #define LAST_I64 ((uint64_t)1 << 63)
 
-#define PIECE 16384      /* nodes that a builder takes at once */
-#define CHUNK 2048       /* nodes that a worker gathers at once */
-#define DRAW_MOST 262144 /* ids that fit a builder's scratch, unless a single draw is longer */
+#define CHUNK 2048 /* nodes that a worker gathers at once */
 
-/* A builder's scratch. */
-typedef struct builder {
-    int64_t *nodes;  /* (PIECE) */
-    int64_t *indptr; /* (PIECE + 1) */
-    int64_t *ids;    /* (draw_capacity) */
-} builder_t;
-
-/* A worker's scratch. */
-typedef struct worker {
-    int64_t *ranks;  /* (CHUNK) in the set of stored rows, or -1 */
-    int64_t *others; /* (CHUNK) nodes that are not stored … */
-    int64_t *where;  /* (CHUNK) … and their positions in the chunk */
-} worker_t;
+/* A worker's buffers for the rows of CHUNK nodes. */
+typedef struct chunk {
+    int64_t ranks[CHUNK];  /* in the set of stored rows, or -1 */
+    int64_t others[CHUNK]; /* nodes that are not stored … */
+    int64_t where[CHUNK];  /* … and their positions in the chunk */
+} chunk_t;
 
 typedef struct window_topology {
     plim__topology_t source;
@@ -47,27 +38,29 @@ typedef struct window_rows {
     plim__load_window_t *window;
 } window_rows_t;
 
-/* What did not fit when a build failed. */
+/* The capacity that was too small. */
 typedef struct overflow {
     bool draws;
-    int hop;             /* at which the draws did not fit */
-    int64_t rows_wanted; /* 0 when it was not the rows */
+    int hop;             /* at which the draws overflowed */
+    int64_t rows_wanted; /* 0: the rows fitted */
 } overflow_t;
 
 struct plim__load_window {
     plim__arena_t arena;
-    plim__load_window_params_t params; /* draws cut to what a place can name */
+    plim__load_window_params_t params; /* draws limited to what a place can address */
     const plim_job_t *job;
     plim__topology_t *topology_below;
     plim__rows_t *rows_below;
     window_topology_t topology;
     window_rows_t rows;
     int64_t draw_capacity;
-    builder_t *builders; /* (params.builders) */
-    worker_t *workers;   /* (params.workers) */
+    int64_t *piece_nodes;  /* (builders, PIECE) the builders' buffers */
+    int64_t *piece_indptr; /* (builders, PIECE + 1) */
+    int64_t *piece_ids;    /* (builders, draw_capacity) */
+    chunk_t *chunks;       /* (workers) */
 
-    /* D_0 … D_H: destinations of each hop; the last becomes the set of stored rows (only where rows
-     * are stored: else it is never made). */
+    /* D_0 … D_H: the destinations of each hop. The last becomes the set of stored rows, and exists
+     * only where rows are stored. */
     plim__node_set_t sets[PLIM__HOPS_MAX + 1];
     void *area;                             /* (params.draws) entries of index_type */
     const uint32_t *places[PLIM__HOPS_MAX]; /* in the area */
@@ -77,17 +70,17 @@ struct plim__load_window {
     int64_t epoch;
     int64_t used_draws;
     int64_t used_rows;
-    int64_t held_rows; /* needed besides, and held by the source below */
+    int64_t held_rows; /* also needed, and cached by the source below */
 
-    /* The largest build that fitted since one did not: its seeds, and what it used. */
+    /* The largest build that fitted since the last overflow: its seeds, and what it used. */
     int64_t fitted_seeds;
     int64_t fitted_draws;
     int64_t fitted_rows;
 
-    /* The least batch that did not fit by itself: its seeds (0: none), and what was too small. */
+    /* The smallest single batch that did not fit: its seeds (0: none), and what was too small. */
     int64_t refused_seeds;
     overflow_t refused;
-    int refusals; /* for its sake, since one was tried */
+    int refusals; /* because of it, since a batch was tried */
 };
 
 static inline bool plim__load_window_stores_rows(const plim__load_window_t *window)
@@ -95,13 +88,7 @@ static inline bool plim__load_window_stores_rows(const plim__load_window_t *wind
     return window->params.rows > 0;
 }
 
-/* Draws and reads all that these seeds need. *fits_out is false, and *overflow_out says why, when
- * a capacity was too small; the window is ready only when it fits. */
-plim_status_t plim__load_window_fill(plim__load_window_t *window, int64_t epoch,
-                                     const int64_t *seeds, int64_t count, bool *fits_out,
-                                     overflow_t *overflow_out);
-
-/* Makes the window's two sources. */
+/* Initialises the window's two sources. */
 void plim__load_window_sources(plim__load_window_t *window);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * A window as sources: this is where batches come from while they are built, so it is written
- * around cache misses. A draw needs three lines, one found through the other (the set's, the
- * place, the ids): each is fetched some nodes before it is needed.
+ * A window as sources. Batches are built from here, so the code avoids cache misses: a draw reads
+ * three dependent cache lines (the set's, the place, the ids), and each is prefetched some nodes
+ * before it is needed.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -10,21 +10,21 @@
 
 #include <string.h>
 
-/* How many nodes ahead each of the three lines is asked for. */
+/* How many nodes ahead each of the three lines is prefetched. */
 #define SET_AHEAD 24
 #define PLACE_AHEAD 16
 #define IDS_AHEAD 8
-#define RING 32 /* ranks and places on their way: a power of two above PLACE_AHEAD */
+#define RING 32 /* ranks and places in flight: a power of two above PLACE_AHEAD */
 
 #define ROWS_AHEAD 12
-#define ROW_LINES 8 /* of a row are asked for; the processor follows a longer one by itself */
+#define ROW_LINES 8 /* prefetched lines of a row; the hardware prefetches the rest */
 
 static plim_status_t check_hop(const plim__load_window_t *window, const plim__hop_t *hop)
 {
     const plim__load_window_params_t *params = &window->params;
     if (!window->ready)
-        return plim__fail(PLIM_ERR_USAGE, "the window holds nothing: its last build failed, or "
-                                          "there was none");
+        return plim__fail(PLIM_ERR_USAGE, "the window is empty: its last build failed, or there "
+                                          "was none");
     if (hop->hop < 0 || hop->hop >= params->num_hops || hop->epoch != window->epoch ||
         hop->seed != params->seed || hop->fanout != params->fanout[hop->hop] ||
         hop->replace != params->replace)
@@ -64,13 +64,13 @@ static inline int64_t copy_i64(const uint64_t *from, int64_t *ids, int64_t at, i
     return -1;
 }
 
-/* The way of one call through a hop's tables. */
+/* One call's walk through a hop's tables. */
 typedef struct lookup {
     const plim__node_set_t *set;
     const uint32_t *places; /* (set->count) */
     const char *area;
     size_t entry;     /* bytes of an id */
-    size_t ids_bytes; /* of a usual draw */
+    size_t ids_bytes; /* prefetched of a draw */
     int64_t ranks[RING];
     uint32_t found[RING];
 } lookup_t;
@@ -98,7 +98,7 @@ static inline void lookup_place(lookup_t *lookup, int64_t i)
     __builtin_prefetch(ids + lookup->ids_bytes - 1);
 }
 
-/* The three stages of nodes that are asked for ahead of node i. */
+/* Prefetches the three stages for the nodes after node i. */
 static inline void lookup_ahead(lookup_t *lookup, const int64_t *nodes, int64_t count, int64_t i)
 {
     if (i + SET_AHEAD < count)
@@ -131,7 +131,7 @@ static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t 
         drawn->indptr[done + 1] = at = end;
     }
     if (done == 0 && count > 0)
-        return plim__fail(PLIM_ERR_BUDGET, "the draws of node %lld do not fit room for %lld",
+        return plim__fail(PLIM_ERR_BUDGET, "the draws of node %lld do not fit in %lld entries",
                           (long long)nodes[0], (long long)drawn->capacity);
     drawn->taken = done;
     return PLIM_OK;
@@ -153,7 +153,7 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
     return lookup_run(&lookup, nodes, count, drawn);
 }
 
-/* A window keeps draws, not lists: the source below knows how long those are. */
+/* A window stores draws, not lists: the source below knows the degrees. */
 static plim_status_t topology_degrees(plim__topology_t *source, int number, const int64_t *nodes,
                                       int64_t count, int32_t *degrees_out)
 {
@@ -162,7 +162,7 @@ static plim_status_t topology_degrees(plim__topology_t *source, int number, cons
                                   count, degrees_out);
 }
 
-/* What was read for a window, the source below has counted. */
+/* The source below counts the reads of a window. */
 static void topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
     (void)source;
@@ -171,7 +171,7 @@ static void topology_stats(plim__topology_t *source, plim__topology_stats_t *sta
 
 static void topology_destroy(plim__topology_t *source)
 {
-    (void)source; /* part of the window, which ends it */
+    (void)source; /* part of the window */
 }
 
 static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
@@ -187,8 +187,8 @@ static inline void prefetch_row(const plim__load_window_t *window, int64_t rank)
         __builtin_prefetch(row + i * PLIM__LINE);
 }
 
-/* Ranks of a chunk's nodes among the stored; those that are not, to others and where. */
-static int64_t find_others(const plim__load_window_t *window, worker_t *worker,
+/* Finds the ranks of a chunk's stored nodes, and lists the others. Returns their number. */
+static int64_t find_others(const plim__load_window_t *window, chunk_t *buffers,
                            const int64_t *nodes, int64_t count)
 {
     const plim__node_set_t *set = &window->sets[window->params.num_hops];
@@ -198,50 +198,50 @@ static int64_t find_others(const plim__load_window_t *window, worker_t *worker,
     for (int64_t i = 0; i < count; i++) {
         if (i + SET_AHEAD < count)
             plim__node_set_prefetch(set, nodes[i + SET_AHEAD]);
-        worker->ranks[i] = plim__node_set_rank(set, nodes[i]);
-        if (worker->ranks[i] < 0) {
-            worker->others[others] = nodes[i];
-            worker->where[others++] = i;
+        buffers->ranks[i] = plim__node_set_rank(set, nodes[i]);
+        if (buffers->ranks[i] < 0) {
+            buffers->others[others] = nodes[i];
+            buffers->where[others++] = i;
         }
     }
     return others;
 }
 
 /*
- * The rows that are not stored come in one call, to the end of the chunk's rows, and go from there
- * to where they belong, first to last: that is never behind where they came to, so none is
- * overwritten before it has moved. The stored ones are copied afterwards, to the places between.
+ * Gathers the rows that are not stored to the end of the chunk, in one call, then moves them to
+ * their positions, first to last. A position is never after the row's place at the end, so no row
+ * is overwritten before it has moved. The stored rows are copied between them afterwards.
  */
 static plim_status_t gather_others(plim__load_window_t *window, int number, int64_t count,
                                    int64_t others, plim_dtype_t type, char *rows)
 {
-    const worker_t *worker = &window->workers[number];
+    const chunk_t *buffers = &window->chunks[number];
     size_t size = row_size(window, type);
     char *end = rows + (size_t)(count - others) * size;
     if (others == 0)
         return PLIM_OK;
-    PLIM_TRY(plim__rows_gather(window->rows_below, window->params.builders + number, worker->others,
-                               others, type, end));
+    PLIM_TRY(plim__rows_gather(window->rows_below, window->params.builders + number,
+                               buffers->others, others, type, end));
     for (int64_t i = 0; i < others; i++) {
-        char *to = rows + (size_t)worker->where[i] * size;
+        char *to = rows + (size_t)buffers->where[i] * size;
         if (to != end + (size_t)i * size)
             memcpy(to, end + (size_t)i * size, size);
     }
     return PLIM_OK;
 }
 
-static void copy_stored(const plim__load_window_t *window, const worker_t *worker, int64_t count,
+static void copy_stored(const plim__load_window_t *window, const chunk_t *buffers, int64_t count,
                         plim_dtype_t type, char *rows)
 {
     plim_dtype_t stored = window->params.row_type;
     plim__half_path_t path = plim__half_best();
     size_t size = row_size(window, type);
     for (int64_t i = 0; i < count; i++) {
-        if (i + ROWS_AHEAD < count && worker->ranks[i + ROWS_AHEAD] >= 0)
-            prefetch_row(window, worker->ranks[i + ROWS_AHEAD]);
-        if (worker->ranks[i] < 0)
+        if (i + ROWS_AHEAD < count && buffers->ranks[i + ROWS_AHEAD] >= 0)
+            prefetch_row(window, buffers->ranks[i + ROWS_AHEAD]);
+        if (buffers->ranks[i] < 0)
             continue;
-        const char *from = window->store + (size_t)worker->ranks[i] * window->params.row_bytes;
+        const char *from = window->store + (size_t)buffers->ranks[i] * window->params.row_bytes;
         void *to = rows + (size_t)i * size;
         if (stored == type)
             memcpy(to, from, size);
@@ -256,19 +256,19 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
                                  int64_t count, plim_dtype_t type, void *rows_out)
 {
     plim__load_window_t *window = ((window_rows_t *)source)->window;
-    worker_t *worker = &window->workers[number];
+    chunk_t *buffers = &window->chunks[number];
     char *rows = rows_out;
     if (!window->ready || window->rows_below == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "the window has no rows: it was made without, or its "
+        return plim__fail(PLIM_ERR_USAGE, "the window has no rows: it was created without, or its "
                                           "last build failed");
     if (!plim__load_window_stores_rows(window))
         return plim__rows_gather(window->rows_below, window->params.builders + number, nodes, count,
                                  type, rows_out);
     for (int64_t first = 0; first < count; first += CHUNK) {
         int64_t chunk = plim__min_i64(CHUNK, count - first);
-        int64_t others = find_others(window, worker, nodes + first, chunk);
+        int64_t others = find_others(window, buffers, nodes + first, chunk);
         PLIM_TRY(gather_others(window, number, chunk, others, type, rows));
-        copy_stored(window, worker, chunk, type, rows);
+        copy_stored(window, buffers, chunk, type, rows);
         rows += (size_t)chunk * row_size(window, type);
     }
     return PLIM_OK;
@@ -282,7 +282,7 @@ static void rows_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 
 static void rows_destroy(plim__rows_t *source)
 {
-    (void)source; /* part of the window, which ends it */
+    (void)source; /* part of the window */
 }
 
 void plim__load_window_sources(plim__load_window_t *window)

@@ -5,7 +5,6 @@
 #include "base/job.h"
 #include "load/loader.h"
 #include "load/loader_params.h"
-#include "load/recipe.h"
 #include "load/slots.h"
 #include "mem/arena.h"
 #include "mem/headroom.h"

@@ -2,7 +2,7 @@
 
 #include "base/bounds.h"
 #include "base/fail.h"
-#include "load/recipe.h"
+#include "load/loader_params.h"
 
 #include <math.h>
 

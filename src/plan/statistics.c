@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "io/cache_file.h"
-#include "load/largest_graph.h"
+#include "load/probe.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 #include "train/timeline.h"
 
 #include "base/clock.h"
-#include "load/governor.h"
+#include "load/loader.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 /* Exact outputs are those of the very same model on batches of whole neighbourhoods. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"
 

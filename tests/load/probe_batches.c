@@ -2,8 +2,7 @@
  * are trained, a line each: epoch, step, ids (of nodes, which for many graphs are the first nodes
  * of each). */
 #include "base/fail.h"
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "plan/load_plan.h"
 #include "support/harness.h"
 

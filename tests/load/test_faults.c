@@ -4,8 +4,7 @@
  * again. This program defines the calls by which the library reads, so the linker prefers them to
  * libc's and liburing's; each passes through unless a fault is switched on.
  */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"

@@ -1,11 +1,9 @@
 /* The governor: when it shrinks and grows, and that batches stay as they are whatever it does. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"
 
 #include "base/rng.h"
-#include "load/loader.h"
 
 #define MIB ((int64_t)1 << 20)
 #define MS ((int64_t)1000000)
@@ -154,9 +152,10 @@ static uint64_t disturbed_hash(plim_loader_t *loader, plim_split_t split, int64_
     assert_ok(plim__loader_start(loader, split, epoch, step));
     for (;;) {
         if (plim__rng_below(3, draw, 4) == 0)
-            plim__load_resize(loader, plim__rng_below(4, draw, 3) == 0
-                                          ? cache
-                                          : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
+            plim__loader_resize(loader,
+                                plim__rng_below(4, draw, 3) == 0
+                                    ? cache
+                                    : (int64_t)plim__rng_below(5, draw, (uint64_t)cache + 1));
         assert_ok(plim__loader_next(loader, &batch));
         if (batch == NULL)
             return hash;

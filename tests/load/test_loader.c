@@ -1,8 +1,7 @@
 /*
  * The loader's stream: batches are what the files say, and one stream, however it is made.
  */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"
 

@@ -1,6 +1,5 @@
 /* Batches of whole graphs, from memory and from disk, against the files. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "support/harness.h"
 #include "support/loader.h"
 

@@ -1,7 +1,5 @@
 /* The loader in use: who holds what, parts, errors, stopping; nothing grows, hangs or is lost. */
 #include "load/loader.h"
-#include "load/loader_params.h"
-#include "load/plan_data.h"
 #include "plan/load_plan.h"
 #include "support/harness.h"
 #include "support/loader.h"
@@ -343,11 +341,11 @@ static void a_stop_does_not_outlast_a_start(void **state)
     for (int64_t i = 0; i < 50; i++) {
         assert_ok(plim__loader_start(loader, PLIM_TRAIN, i, steps)); /* only the guess is left */
         nap(20 * (i % 10));
-        pthread_mutex_lock(&loader->lock);
+        pthread_mutex_lock(&loader->tickets.lock);
         __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
         nap(10000);
         __atomic_store_n(&stop, 0, __ATOMIC_RELAXED);
-        pthread_mutex_unlock(&loader->lock);
+        pthread_mutex_unlock(&loader->tickets.lock);
         assert_ok(plim__loader_start(loader, PLIM_TRAIN, i + 1, 0));
         assert_ok(plim__loader_next(loader, &batch));
         plim_batch_release(batch);

@@ -1,4 +1,3 @@
-#include "load/largest_graph.h"
 #include "load/probe.h"
 #include "support/dataset.h"
 #include "support/harness.h"

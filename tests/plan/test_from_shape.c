@@ -1,6 +1,5 @@
 /* A dataset that is not there is planned for as the one that would be made. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "plan/train_plan.h"
 #include "support/harness.h"
 #include "support/training.h"

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "base/threads.h"
-#include "load/loader_params.h"
+#include "load/loader.h"
 #include "load/slots.h"
 #include "mem/headroom.h"
 #include "mem/ledger.h"

@@ -1,6 +1,5 @@
 /* A whole run's plan: what it counts is what is made, and its least line is the least. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "support/dataset.h"
 #include "support/harness.h"
 #include "support/training.h"

@@ -1,6 +1,5 @@
 /* What a training takes in PyTorch Geometric: every account by what PyG is known to copy. */
-#include "load/loader_params.h"
-#include "load/plan_data.h"
+#include "load/loader.h"
 #include "plan/load_plan.h"
 #include "support/dataset.h"
 #include "support/harness.h"

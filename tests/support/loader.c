@@ -2,7 +2,7 @@
 #include "load/plan_data.h"
 
 #include "base/half.h"
-#include "load/loader_params.h"
+#include "load/loader.h"
 #include "sample/draw.h"
 #include "support/harness.h"
 

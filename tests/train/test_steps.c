@@ -1,6 +1,6 @@
 /* Training as steps: gradients of parts sum up to the whole's, updates are separate, and a loop of
  * one's own ends as plim_train does. */
-#include "load/loader_params.h"
+#include "load/loader.h"
 #include "support/training.h"
 
 #include <math.h>

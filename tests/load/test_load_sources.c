@@ -1,7 +1,7 @@
 /* How close two reads must lie to be one follows from what reads of two sizes take. */
 #include "support/harness.h"
 
-#include "load/merge_distance.h"
+#include "load/load_sources.h"
 
 static double seconds(double call, double byte, double bytes)
 {

@@ -1,0 +1,438 @@
+/*
+ * The caches keep the lists and rows that a window of the training split most probably needs. In a
+ * dataset of many graphs all nodes are equally probable: there the caches keep the graphs of the
+ * splits, training first, as far as they fit.
+ */
+#include "load/load_sources.h"
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/fail.h"
+#include "base/job.h"
+#include "base/rng.h"
+#include "base/threads.h"
+#include "io/npy.h"
+#include "io/reader.h"
+#include "load/slots.h"
+#include "mem/arena.h"
+#include "mem/size_text.h"
+#include "store/dataset.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#define START_BYTES 4 /* of a cached list, beside its entries */
+#define SPARE_PART 4  /* windows get 1/4 more than the expected rows */
+
+/* Upper bound of a cache's own tables and padding for so many bytes of lists, or of rows. */
+static size_t overhead(size_t bytes)
+{
+    return bytes > 0 ? bytes / 512 + 6 * PLIM__PAGE : 0;
+}
+
+/* Bytes that the caches may take for lists, and for rows. */
+static size_t list_room(const plim__load_context_t *context)
+{
+    const size_t bytes = context->plan.topology_in_memory ? 0 : context->plan.list_cache_bytes;
+    return bytes > overhead(bytes) ? bytes - overhead(bytes) : 0;
+}
+
+static size_t row_room(const plim__load_context_t *context)
+{
+    const bool read = context->params.with_rows && !context->plan.rows_in_memory;
+    return read ? context->plan.row_cache_bytes : 0;
+}
+
+static size_t entry_bytes(const plim__load_context_t *context)
+{
+    return plim__index_bytes(context->info->index_type);
+}
+
+static size_t row_bytes(const plim__load_context_t *context)
+{
+    return plim__round_up(context->params.window.row_bytes, sizeof(uint64_t));
+}
+
+/* Caches, windows and slots are not made yet, so choosing may use their memory. */
+static size_t work_bytes(const plim__load_context_t *context)
+{
+    const plim__load_plan_t *plan = &context->plan;
+    const size_t least = plim__access_work_minimum(context->asked, context->info->num_nodes);
+    const size_t stays = plim__access_estimate(context->info->num_nodes);
+    const int64_t available = plim__ledger_available(context->job.ledger);
+    size_t later = plan->list_cache_bytes + plan->row_cache_bytes +
+                   PLIM__LOAD_WINDOWS * plim__load_window_estimate(&context->params.window) +
+                   plim__slots_estimate(plan, &context->params);
+    if (available < 0 || later > (size_t)available)
+        later = available < 0 ? 0 : (size_t)available;
+    later = later > stays ? later - stays : 0;
+    return later > least ? later : least;
+}
+
+/* Whether that many bytes can be written there, and it is a disk, not tmpfs. */
+static bool is_disk(const char *path, int64_t bytes)
+{
+    plim__file_system_t system;
+    int64_t space;
+    return path != NULL && path[0] != '\0' && access(path, W_OK | X_OK) == 0 &&
+           plim__file_system(path, &system) == PLIM_OK && !system.memory &&
+           plim__file_space(path, &space) == PLIM_OK && space >= bytes;
+}
+
+/* The directory for counters that do not fit in memory; NULL when there is none. */
+static const char *tmp_of(const plim__load_context_t *context)
+{
+    const char *places[] = {context->plan.scratch, getenv("TMPDIR"), "/var/tmp"};
+    const int64_t bytes = plim__access_file_bytes(context->info->num_nodes);
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
+        if (is_disk(places[i], bytes))
+            return places[i];
+    return NULL;
+}
+
+/* Bytes of rows in the windows as planned, and the minimum that they keep. */
+static size_t window_room(const plim__load_context_t *context)
+{
+    const plim__load_window_params_t *window = &context->params.window;
+    return PLIM__LOAD_WINDOWS * (size_t)window->rows * window->row_bytes;
+}
+
+static size_t window_room_minimum(const plim__load_context_t *context)
+{
+    const plim__load_window_params_t *window = &context->params.window;
+    const int64_t rows = plim__min_i64(window->rows, context->plan.slot_nodes);
+    return PLIM__LOAD_WINDOWS * (size_t)rows * window->row_bytes;
+}
+
+/* Bytes that lists, rows and windows share. */
+static size_t whole_room(const plim__load_context_t *context)
+{
+    return list_room(context) + row_room(context) + window_room(context);
+}
+
+/*
+ * Lists, rows and windows compete for the same memory. Windows get more than the expected number of
+ * rows, which is a mean. The caches' own tables and the windows' minimum are subtracted first, so
+ * that everything chosen fits.
+ */
+static void share_room(const plim__load_context_t *context, plim__access_params_t *params)
+{
+    const size_t row = context->params.window.row_bytes;
+    const size_t whole = whole_room(context), least = window_room_minimum(context);
+    const size_t tables = 2 * overhead(whole);
+    const size_t most = whole - least > tables ? whole - least - tables : 0;
+    params->room = params->room < most ? params->room : most;
+    params->miss_room = most - params->room + least;
+    params->miss_min = least;
+    params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / SPARE_PART);
+    params->row_room = most;
+    if (params->list_bytes > 0)
+        params->list_room = most;
+}
+
+/*
+ * Divides the windows' memory between draws and rows. When it holds less than a window of the
+ * planned steps needs, both get the same share of their need.
+ */
+static void divide_windows(plim__load_context_t *context)
+{
+    plim__load_plan_t *plan = &context->plan;
+    const plim__load_window_params_t *window = &context->params.window;
+    const double entry = (double)entry_bytes(context), row = (double)window->row_bytes;
+    const double room = (double)plan->window_draws * entry + (double)plan->window_rows * row;
+    const double draws = (double)plan->window_draws * entry * (1 + 1.0 / SPARE_PART);
+    const double part = room / (context->access.rows_missed * row + draws);
+    const int64_t fewer = (int64_t)(draws * part / entry);
+    if (part >= 1 || fewer < plan->slot_edges)
+        return;
+    plan->window_rows += (int64_t)((double)(plan->window_draws - fewer) * entry / row);
+    plan->window_draws = fewer;
+}
+
+/* The caches get what was chosen, the windows the rest. */
+static void divide_room(plim__load_context_t *context)
+{
+    plim__load_plan_t *plan = &context->plan;
+    const plim__access_t *access = &context->access;
+    const size_t row = PLIM__LOAD_WINDOWS * context->params.window.row_bytes;
+    const size_t whole = whole_room(context);
+    const size_t lists = access->list_bytes + overhead(access->list_bytes);
+    const size_t rows = access->row_bytes + overhead(access->row_bytes);
+    assert(lists + rows + window_room_minimum(context) <= whole);
+    plan->list_cache_bytes = lists;
+    plan->row_cache_bytes = access->row_bytes;
+    plan->window_rows = (int64_t)((whole - lists - rows) / row);
+    divide_windows(context);
+    plim__loader_params_find(context->asked, context->dataset, plan, &context->params);
+}
+
+static void log_cached(const plim__load_context_t *context)
+{
+    const plim__access_t *access = &context->access;
+    const long long steps = context->plan.window_steps;
+    char lists[PLIM__SIZE_TEXT], rows[PLIM__SIZE_TEXT];
+    (void)plim__size_text((int64_t)access->list_bytes, lists);
+    (void)plim__size_text((int64_t)access->row_bytes, rows);
+    if (access->list_bytes > 0 && access->row_bytes > 0)
+        plim__log(context->asked, PLIM_LOG_INFO,
+                  "caches: %s of lists and %s of rows, expected to hold %.1f %% of the lists and "
+                  "%.1f %% of the rows that a window of %lld steps needs",
+                  lists, rows, 100 * access->list_hits, 100 * access->row_hits, steps);
+    else if (access->list_bytes > 0 || access->row_bytes > 0)
+        plim__log(context->asked, PLIM_LOG_INFO,
+                  "cache: %s of %s, expected to hold %.1f %% of the %s that a window of %lld steps "
+                  "needs",
+                  access->row_bytes > 0 ? rows : lists, access->row_bytes > 0 ? "rows" : "lists",
+                  100 * (access->row_bytes > 0 ? access->row_hits : access->list_hits),
+                  access->row_bytes > 0 ? "rows" : "lists", steps);
+}
+
+static plim_status_t choose_by_access(plim__load_context_t *context)
+{
+    const plim__load_window_params_t *window = &context->params.window;
+    const int64_t seeds = plim__seeds_count(context->seeds, PLIM_TRAIN);
+    const int64_t steps = (seeds - 1) / context->plan.recipe.batch_size + 1;
+    const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.window_steps, steps));
+    plim__access_params_t params = {.num_hops = window->num_hops,
+                                    .replace = window->replace,
+                                    .seeds = plim__seeds_ids(context->seeds, PLIM_TRAIN),
+                                    .num_seeds = seeds,
+                                    .share = (double)together / (double)steps,
+                                    .row_room = row_room(context),
+                                    .list_room = list_room(context),
+                                    .list_fixed = START_BYTES,
+                                    .work_bytes = work_bytes(context),
+                                    .tmp = tmp_of(context)};
+    if (params.tmp == NULL &&
+        plim__access_needs_file(context->asked, context->info->num_nodes, params.work_bytes)) {
+        plim__log(context->asked, PLIM_LOG_WARNING,
+                  "lists and rows are not cached: choosing them needs a temporary file of %lld "
+                  "bytes, and neither $TMPDIR nor /var/tmp has room on a disk; give --scratch a "
+                  "directory on a disk",
+                  (long long)plim__access_file_bytes(context->info->num_nodes));
+        return PLIM_OK;
+    }
+    memcpy(params.fanout, window->fanout, sizeof params.fanout);
+    params.room = params.row_room + params.list_room;
+    params.row_bytes = params.row_room > 0 ? row_bytes(context) : 0;
+    params.list_bytes = params.list_room > 0 ? entry_bytes(context) : 0;
+    if (context->plan.shared)
+        share_room(context, &params);
+    PLIM_TRY(plim__access_find(context->asked, context->dataset, context->offsets, &params,
+                               &context->access));
+    if (context->plan.shared)
+        divide_room(context);
+    /* A cache that is too small would keep the lowest node numbers instead. */
+    assert(context->access.row_bytes <= context->plan.row_cache_bytes);
+    assert(context->access.list_bytes + overhead(context->access.list_bytes) <=
+           context->plan.list_cache_bytes);
+    log_cached(context);
+    return PLIM_OK;
+}
+
+/* Adds a graph's lists and rows as far as they fit. */
+static void add_graph(plim__load_context_t *context, int64_t graph)
+{
+    plim__access_t *access = &context->access;
+    const size_t row = row_bytes(context), entry = entry_bytes(context);
+    for (int64_t node = context->graph_indptr[graph]; node < context->graph_indptr[graph + 1];
+         node++) {
+        plim__list_t list = plim__offsets_list(context->offsets, node);
+        size_t bytes = START_BYTES + (size_t)list.degree * entry;
+        if (access->row_bytes + row <= row_room(context)) {
+            plim__node_set_add(&access->rows, node);
+            access->row_bytes += row;
+        }
+        if (access->list_bytes + bytes <= list_room(context)) {
+            plim__node_set_add(&access->lists, node);
+            access->list_bytes += bytes;
+        }
+    }
+}
+
+static plim_status_t choose_graphs(plim__load_context_t *context)
+{
+    plim__access_t *access = &context->access;
+    const int64_t num_nodes = context->info->num_nodes;
+    const size_t lines = plim__node_set_bytes(num_nodes);
+    PLIM_TRY(plim__arena_create(context->job.ledger, "cache sets", plim__access_estimate(num_nodes),
+                                &access->arena));
+    access->lists =
+        plim__node_set_make(plim__arena_carve(&access->arena, 1, lines, PLIM__LINE), num_nodes);
+    access->rows =
+        plim__node_set_make(plim__arena_carve(&access->arena, 1, lines, PLIM__LINE), num_nodes);
+    for (int number = PLIM_TRAIN; number <= PLIM_TEST; number++) {
+        const plim_split_t split = (plim_split_t)number;
+        const int64_t *graphs = plim__seeds_ids(context->seeds, split);
+        for (int64_t i = 0; i < plim__seeds_count(context->seeds, split); i++)
+            add_graph(context, graphs[i]);
+    }
+    plim__node_set_seal(&access->lists);
+    plim__node_set_seal(&access->rows);
+    return PLIM_OK;
+}
+
+static plim_status_t choose(plim__load_context_t *context)
+{
+    if ((list_room(context) == 0 && row_room(context) == 0) ||
+        plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
+        return PLIM_OK;
+    return context->graph_indptr != NULL ? choose_graphs(context) : choose_by_access(context);
+}
+
+/* Names the packed file of cached rows. It depends on the recipe only: a run with another memory
+ * limit replaces the file, so that the scratch disk does not fill up. */
+static uint64_t cache_key(const plim__load_context_t *context)
+{
+    const plim_recipe_t drawn = plim__load_recipe(context->info, &context->plan.recipe);
+    uint64_t values[PLIM__HOPS_MAX + 3] = {(uint64_t)drawn.batch_size, (uint64_t)drawn.num_hops,
+                                           (uint64_t)drawn.replace};
+    for (int i = 0; i < drawn.num_hops; i++)
+        values[3 + i] = (uint64_t)drawn.fanout[i];
+    return XXH3_64bits(values, sizeof values);
+}
+
+static plim_status_t open_topology(plim__load_context_t *context)
+{
+    plim__topology_disk_params_t params = context->params.lists;
+    if (context->access.lists.count > 0)
+        params.hot = &context->access.lists;
+    return plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
+                                      &context->sources.topology);
+}
+
+static plim_status_t open_rows(plim__load_context_t *context)
+{
+    plim__rows_disk_params_t params = context->params.rows;
+    if (!context->params.with_rows)
+        return PLIM_OK;
+    params.cache_key = cache_key(context);
+    if (context->access.rows.count > 0)
+        params.hot = &context->access.rows;
+    return plim__rows_disk_create(context->asked, context->dataset, &params,
+                                  &context->sources.rows);
+}
+
+plim_status_t plim__load_sources_open(plim__load_context_t *context)
+{
+    PLIM_TRY(plim__offsets_create(context->asked, context->dataset, &context->offsets));
+    PLIM_TRY(choose(context));
+    PLIM_TRY(open_topology(context));
+    return open_rows(context);
+}
+
+void plim__load_sources_close(plim__load_context_t *context)
+{
+    plim__rows_destroy(context->sources.rows);
+    plim__topology_destroy(context->sources.topology);
+    plim__access_free(&context->access);
+    plim__offsets_destroy(context->offsets);
+}
+
+enum {
+    SMALL_READS = 6000,
+    LARGE_READS = 1500,
+    PIECE = 512,        /* reads that a thread takes at a time */
+    MINIMUM = 4 << 10,  /* a page: reads closer than this share one */
+    MAXIMUM = 64 << 10, /* the largest merged transfer */
+};
+
+/* The disk's own cache would answer reads of a smaller dataset. */
+static const int64_t MEASURED_BYTES = (int64_t)1 << 30;
+
+/* Reads of one size at random places of a file. The threads take them piece by piece. */
+typedef struct burst {
+    const plim_job_t *job;
+    plim__file_t file;
+    int64_t num_places;
+    int64_t num_reads;
+    size_t bytes;
+    int depth;
+    void *discarded; /* (bytes) every read goes here */
+    _Atomic int64_t next;
+} burst_t;
+
+static plim_status_t read_places(void *context, int worker)
+{
+    burst_t *burst = context;
+    const plim__reader_params_t params = {.depth = burst->depth, .max_read = burst->bytes};
+    const uint64_t key = plim__rng_key(0, 1, 0, 0);
+    plim__reader_t *reader;
+    plim__read_t reads[PIECE];
+    int64_t first;
+    (void)worker;
+    PLIM_TRY(plim__reader_create(burst->job, &params, &reader));
+    plim_status_t status = PLIM_OK;
+    while (status == PLIM_OK &&
+           (first = atomic_fetch_add(&burst->next, PIECE)) < burst->num_reads) {
+        const int64_t count = plim__min_i64(burst->num_reads - first, PIECE);
+        for (int64_t i = 0; i < count; i++) {
+            const uint64_t draw = plim__rng_u64(key, (uint64_t)(first + i));
+            const int64_t place = (int64_t)(draw % (uint64_t)burst->num_places);
+            reads[i] = (plim__read_t){(int64_t)PLIM__NPY_HEADER + place * (int64_t)burst->bytes,
+                                      burst->bytes, burst->discarded};
+        }
+        status = plim__reader_read(reader, &burst->file, reads, count);
+    }
+    plim__reader_destroy(reader);
+    return status;
+}
+
+/* Measures the mean seconds a read takes while all threads keep their queues full. */
+static plim_status_t measure(const plim_job_t *job, const plim_dataset_t *dataset, const char *file,
+                             int64_t num_reads, size_t bytes, int depth, double *seconds_out)
+{
+    const plim__manifest_file_t *entry = plim__manifest_find(plim__dataset_manifest(dataset), file);
+    const int threads = plim__job_threads(job);
+    const size_t stacks = (size_t)(threads - 1) * PLIM__STACK_BYTES;
+    plim__arena_t arena;
+    burst_t burst = {.job = job, .num_reads = num_reads, .bytes = bytes, .depth = depth};
+    burst.num_places = (entry->bytes - (int64_t)PLIM__NPY_HEADER) / (int64_t)bytes;
+    if (burst.num_places < num_reads)
+        return PLIM_ERR_UNSUPPORTED;
+    /* The threads' stacks are reserved with the buffer. */
+    PLIM_TRY(plim__arena_create(job->ledger, "disk measurement", bytes + stacks, &arena));
+    burst.discarded = arena.base;
+    plim_status_t status = plim__dataset_file_open(dataset, entry, true, &burst.file);
+    if (status == PLIM_OK) {
+        const int64_t start = plim__clock_ns();
+        status = plim__parallel(threads, read_places, &burst);
+        *seconds_out = plim__clock_seconds_since(start) / (double)num_reads;
+        plim__file_close(&burst.file);
+    }
+    plim__arena_destroy(&arena);
+    return status;
+}
+
+size_t plim__merge_distance_of(double small_seconds, double large_seconds)
+{
+    const double byte = (large_seconds - small_seconds) / (PLIM__MERGE_LARGE - PLIM__MERGE_SMALL);
+    const double call = small_seconds - PLIM__MERGE_SMALL * byte;
+    if (byte <= 0 || call >= MAXIMUM * byte)
+        return MAXIMUM;
+    return (size_t)plim__max_i64((int64_t)(call / byte), MINIMUM);
+}
+
+size_t plim__merge_distance_measure(const plim_job_t *job, const plim_dataset_t *dataset,
+                                    const plim__load_plan_t *plan)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const bool rows = !plan->rows_in_memory && info->num_features > 0;
+    double small, large;
+    if ((!rows && plan->topology_in_memory) || info->bytes < MEASURED_BYTES)
+        return plan->merge_distance;
+    const char *file = rows ? "features.npy" : "indices.npy";
+    if (measure(job, dataset, file, SMALL_READS, PLIM__MERGE_SMALL, plan->io_depth, &small) !=
+            PLIM_OK ||
+        measure(job, dataset, file, LARGE_READS, PLIM__MERGE_LARGE, plan->io_depth, &large) !=
+            PLIM_OK)
+        return plan->merge_distance;
+    const size_t distance = plim__merge_distance_of(small, large);
+    plim__log(job, PLIM_LOG_INFO, "disk: merging reads less than %zu KiB apart", distance >> 10);
+    return distance;
+}

@@ -1,0 +1,130 @@
+#include "load/tickets.h"
+
+#include "base/check.h"
+#include "base/fail.h"
+#include "base/process.h"
+
+#include <time.h>
+
+int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out)
+{
+    *first_out = step * stream->whole_size;
+    return plim__min_i64(stream->whole_size,
+                         plim__seeds_count(stream->seeds, stream->split) - *first_out);
+}
+
+/* The stream's share of a batch of so many seeds: returns its number of seeds, and its first. */
+static int64_t share_of(const plim_stream_t *stream, int64_t seeds, int64_t *first_out)
+{
+    const int64_t each = seeds / stream->num_shares, more = seeds % stream->num_shares;
+    *first_out = stream->share * each + plim__min_i64(stream->share, more);
+    return each + (stream->share < more);
+}
+
+int64_t plim__stream_count(const plim_stream_t *stream)
+{
+    const int64_t seeds = plim__seeds_count(stream->seeds, stream->split);
+    int64_t first;
+    return seeds / stream->whole_size * stream->batch_size +
+           share_of(stream, seeds % stream->whole_size, &first);
+}
+
+PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream)
+{
+    return plim__process_is(stream->process) ? plim__stream_count(stream) : 0;
+}
+
+PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream)
+{
+    const int64_t seeds = plim_stream_seeds(stream);
+    return seeds == 0 ? 0 : (seeds - 1) / stream->batch_size + 1;
+}
+
+void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
+                       int64_t *ids_out, void *labels_out)
+{
+    const size_t label_bytes = plim__seeds_label_bytes(stream->seeds);
+    char *labels = labels_out;
+    while (count > 0) {
+        int64_t batch_first, share_first;
+        const int64_t seeds = plim__stream_batch(stream, first / stream->batch_size, &batch_first);
+        const int64_t share = share_of(stream, seeds, &share_first);
+        const int64_t within = first % stream->batch_size;
+        const int64_t part = stream->num_shares == 1 ? count : plim__min_i64(count, share - within);
+        plim__seeds_take(stream->seeds, stream->split, stream->shuffled, epoch,
+                         batch_first + share_first + within, part, ids_out, labels);
+        ids_out += part;
+        if (labels != NULL)
+            labels += (size_t)part * label_bytes;
+        first += part;
+        count -= part;
+    }
+}
+
+int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step)
+{
+    const int64_t size = stream->batch_size, part = stream->ticket_seeds;
+    const int64_t seeds = plim__min_i64(step * size, plim__stream_count(stream));
+    return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
+}
+
+plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
+{
+    const plim_stream_t *stream = run->of;
+    const int64_t size = stream->batch_size, part = stream->ticket_seeds;
+    const int64_t number = ticket - run->first_ticket + run->first_number;
+    const int64_t each = (size - 1) / part + 1;
+    plim__load_cut_t cut = {.step = number / each};
+    cut.batch_first = cut.step * size;
+    cut.batch_seeds = plim__min_i64(size, plim__stream_count(stream) - cut.batch_first);
+    cut.first = number % each * part;
+    cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
+    return cut;
+}
+
+void plim__tickets_init(plim__tickets_t *tickets)
+{
+    pthread_condattr_t attributes;
+    pthread_mutex_init(&tickets->lock, NULL);
+    pthread_cond_init(&tickets->work, NULL);
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&tickets->news, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    atomic_init(&tickets->next, PLIM__TICKETS_CLOSED);
+    atomic_init(&tickets->failed_at, INT64_MAX);
+}
+
+void plim__tickets_destroy(plim__tickets_t *tickets)
+{
+    pthread_cond_destroy(&tickets->work);
+    pthread_cond_destroy(&tickets->news);
+    pthread_mutex_destroy(&tickets->lock);
+}
+
+void plim__tickets_close(plim__tickets_t *tickets)
+{
+    const int64_t next = atomic_exchange(&tickets->next, PLIM__TICKETS_CLOSED);
+    if (next != PLIM__TICKETS_CLOSED)
+        tickets->closed_at = next;
+}
+
+void plim__tickets_raise(plim__tickets_t *tickets, int64_t limit)
+{
+    atomic_store(&tickets->limit, limit);
+    pthread_cond_broadcast(&tickets->work);
+    pthread_cond_signal(&tickets->news);
+}
+
+void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t status)
+{
+    /* At the limit it is the error of a window: the tickets before it can still be built. */
+    if (ticket < atomic_load(&tickets->limit))
+        plim__tickets_close(tickets);
+    if (ticket < atomic_load(&tickets->failed_at)) {
+        tickets->status = status;
+        plim__fail_save(tickets->message, sizeof tickets->message);
+        atomic_store(&tickets->failed_at, ticket);
+    }
+    pthread_cond_signal(&tickets->news);
+}

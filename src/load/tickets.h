@@ -1,0 +1,129 @@
+/*
+ * Streams, and the tickets under which their batches are built.
+ *
+ * A loader serves one stream at a time. *Tickets* number its batches, ascending over the loader's
+ * whole life; a *run* (a stream from one position on) is a range of tickets. Where the plan cuts
+ * batches (part_seeds), each part has its own ticket, so that parts are built in parallel. A thread
+ * that builds claims a free slot and the next ticket below `limit`, builds, and marks the ticket
+ * ready. The caller takes tickets in order, and builds too while the one it wants is not ready.
+ *
+ *     delivered │ ready, or being built │ unclaimed │ not yet possible
+ *               ▲ deliver               ▲ next      ▲ limit
+ *
+ * With everything in memory the limit is the end of the run; else it is the end of the last window
+ * that is ready (load/window_builder.h). A claimed ticket owns a slot, so at most
+ * PLIM__LOAD_SLOTS_MAX tickets are between deliver and next, and ticket t has entry
+ * t mod PLIM__LOAD_SLOTS_MAX of the ring to itself.
+ *
+ * Claims and ready marks are atomics; the lock guards sleeping, errors and windows. A thread that
+ * goes to sleep announces it first and checks again; a thread that changes something checks for
+ * sleepers afterwards. Both use sequentially consistent operations, so no wake-up is lost.
+ */
+#ifndef PLIM_LOAD_TICKETS_H
+#define PLIM_LOAD_TICKETS_H
+
+#include "load/seeds.h"
+#include "load/slots.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/*
+ * A stream: its seeds, how they are drawn, and its position while it is not served. The first three
+ * of a loader are over the splits as the recipe says; the loader owns them.
+ */
+struct plim_stream {
+    pid_t process;
+    plim_loader_t *loader;
+    atomic_int references; /* 0: this place is free */
+    plim__seeds_t *seeds;  /* the loader's, or `own` */
+    plim__seeds_t *own;    /* a list; NULL: a split */
+    plim_split_t split;    /* of the seeds */
+    bool shuffled;
+    int64_t whole_size; /* seeds of a batch, … */
+    int64_t batch_size; /* … and of the share of it that is delivered */
+    int share, num_shares;
+    int64_t ticket_seeds; /* at most this many seeds have one ticket */
+    int num_hops;
+    int64_t fanout[PLIM_HOPS_MAX];
+
+    bool started;
+    int64_t epoch, step; /* the next ones */
+    int64_t seed;        /* first seed of the step that was not delivered, and … */
+    int64_t part;        /* … the number of seeds of the part before it; 0: it begins a ticket */
+};
+
+/* The number of seeds in the stream's shares of an epoch's batches. */
+int64_t plim__stream_count(const plim_stream_t *stream);
+
+/* Takes seeds first … first+count-1 of these, as plim__seeds_take. */
+void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
+                       int64_t *ids_out, void *labels_out);
+
+/* The whole batch of a step: returns its number of seeds, and its first seed in the epoch. */
+int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out);
+
+/* The number of tickets of all steps before `step`. */
+int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step);
+
+/* What is being served. Written while nobody builds. */
+typedef struct plim__load_run {
+    bool started;
+    plim_stream_t *of;
+    int64_t epoch;
+    int64_t first_number; /* of first_ticket among the epoch's tickets */
+    int64_t first_seed;   /* the stream's `seed` and `part`, for first_ticket */
+    int64_t first_part;
+    int64_t first_ticket;
+    int64_t end_ticket;
+} plim__load_run_t;
+
+/* A ticket's work: seeds [first, end) of a step's batch. */
+typedef struct plim__load_cut {
+    int64_t step;
+    int64_t batch_first; /* the batch's first seed in the epoch … */
+    int64_t batch_seeds; /* … and its number of seeds */
+    int64_t first, end;
+} plim__load_cut_t;
+
+plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket);
+
+/* A ticket's entry in the ring. */
+typedef struct plim__load_entry {
+    _Alignas(64) _Atomic int64_t ready; /* ticket + 1 once it was built, or failed */
+    plim__slot_t *slot;                 /* the builder's until then, the caller's afterwards */
+} plim__load_entry_t;
+
+#define PLIM__TICKETS_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
+
+typedef struct plim__tickets {
+    pthread_mutex_t lock; /* guards the fields before the atomics, and is held to sleep */
+    pthread_cond_t work;  /* workers: a ticket can be claimed, or the loader ends */
+    pthread_cond_t news;  /* the caller: a ticket is ready, or failed, or can be claimed */
+    plim__load_run_t run;
+    int64_t closed_at;    /* `next` when it was closed */
+    plim_status_t status; /* the error of the first ticket that failed, and its message */
+    char message[1024];
+
+    _Alignas(64) _Atomic int64_t next;
+    _Alignas(64) _Atomic int64_t limit;
+    _Atomic int64_t failed_at; /* the ticket that `status` belongs to; INT64_MAX: none */
+    _Atomic bool ending;
+    _Alignas(64) atomic_int sleepers; /* workers asleep */
+    _Atomic int64_t awaited;          /* ticket + 1 that the caller sleeps for; 0: awake */
+    plim__load_entry_t ring[PLIM__LOAD_SLOTS_MAX];
+} plim__tickets_t;
+
+void plim__tickets_init(plim__tickets_t *tickets);
+void plim__tickets_destroy(plim__tickets_t *tickets);
+
+/* Nothing can be claimed from now on. Lock held. */
+void plim__tickets_close(plim__tickets_t *tickets);
+
+/* Raises the limit, and wakes those who wait for it. Lock held. */
+void plim__tickets_raise(plim__tickets_t *tickets, int64_t limit);
+
+/* Records the error of a ticket, or of the window that would begin with it. Lock held. */
+void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t status);
+
+#endif

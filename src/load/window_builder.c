@@ -1,0 +1,435 @@
+/*
+ *     window 0   ─ building ─► serving [first, boundary) ─ all built ─► free ─ building ─► …
+ *     window 1                 ─ building ─► serving [boundary, limit) ─ …
+ *
+ * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
+ * with the first window of the next one, guessing that it comes next. When another stream
+ * interrupts, the interrupted stream keeps its next window if that holds more batches than the
+ * interruption has; the interruption then uses only the other window. A batch that is too large for
+ * a window is built without one, part by part from the dataset's own sources.
+ *
+ * All states change under the tickets' lock; builds run without it.
+ */
+#include "load/window_builder.h"
+
+#include "base/check.h"
+#include "base/delay.h"
+#include "base/fail.h"
+#include "base/threads.h"
+
+typedef enum window_state { FREE = 0, BUILDING, SERVING, KEPT } window_state_t;
+
+typedef struct window {
+    plim__load_window_t *window;
+    window_state_t state;
+    const plim_stream_t *of; /* SERVING, KEPT: the stream of its batches, … */
+    int64_t epoch;           /* … their epoch, … */
+    int64_t step;            /* … the first step … */
+    int64_t steps;           /* … and the number of steps */
+    int64_t tickets;         /* SERVING: the number of tickets of its batches, … */
+    _Atomic int64_t built;   /* … of which workers have built so many */
+    bool direct;             /* empty: its one batch comes from the dataset's own sources */
+} window_t;
+
+/* A build: window `which`, from a step of a stream's epoch on. */
+typedef struct target {
+    bool guess; /* not of the current run (yet) */
+    int which;
+    plim_stream_t *of;
+    int64_t epoch;
+    int64_t step;
+} target_t;
+
+struct plim__window_builder {
+    plim__arena_t arena;
+    plim__load_context_t *context;
+    plim__tickets_t *queue;
+    plim__thread_t thread;
+    bool started;
+    pthread_cond_t wake; /* the builder: a window is free, a run has begun, the loader ends */
+    pthread_cond_t idle; /* drop_work: nothing is being built */
+    int64_t num_seeds;   /* capacity of seeds */
+    int64_t *entries;    /* (num_entries) seeds: nodes, or graphs */
+    int64_t num_entries;
+    int64_t *seeds;  /* (num_seeds) nodes; the same as entries in one graph */
+    int64_t *bounds; /* (window_steps + 1) */
+    int64_t window_steps;
+    bool at_work;     /* on `target` */
+    bool dropped;     /* … which is to be abandoned */
+    bool has_guessed; /* for this run */
+    target_t target;
+    int64_t step;   /* the step of the run that the next window begins with, … */
+    int64_t number; /* … and the number of its first ticket in the epoch */
+    window_t windows[PLIM__LOAD_WINDOWS];
+    _Atomic int64_t num_served; /* windows so far, and the steps of the last one */
+    _Atomic int64_t last_steps;
+    plim__row_counts_t counts; /* distinct rows of each window, or of a part of a batch without */
+
+    /* boundary * 2 + window, in one number so that both change at once: tickets from the boundary
+     * on are of that window, those before of the other one. */
+    _Alignas(64) _Atomic int64_t newest;
+};
+
+/* The most steps of a window: no more than the longest epoch has. */
+static int64_t steps_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+{
+    const int64_t size = plim__load_envelope(plan)->batch_size;
+    const int64_t most = plim__load_most_seeds(info, plan) / size + 1;
+    return plim__max_i64(1, plim__min_i64(plan->window_steps, most));
+}
+
+static int64_t entries_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+{
+    const int64_t most = plim__load_most_seeds(info, plan);
+    int64_t entries;
+    if (!plim__mul_i64(steps_of(info, plan), plim__load_envelope(plan)->batch_size, &entries))
+        return most;
+    return plim__min_i64(entries, most);
+}
+
+/* Each node of a graph takes at least one of the window's draws: more nodes cannot fit. */
+static int64_t graph_nodes_of(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+{
+    return info->num_graphs == 0 ? 0 : plim__min_i64(info->num_nodes, plan->window_draws);
+}
+
+static void lay_out(plim__arena_t *arena, void *draft)
+{
+    plim__window_builder_t *builder = draft;
+    builder->entries = plim__arena_carve(arena, (size_t)builder->num_entries, sizeof(int64_t), 1);
+    builder->seeds = builder->entries;
+    if (builder->num_seeds > 0)
+        builder->seeds = plim__arena_carve(arena, (size_t)builder->num_seeds, sizeof(int64_t), 1);
+    builder->bounds =
+        plim__arena_carve(arena, (size_t)builder->window_steps + 1, sizeof(int64_t), 1);
+}
+
+static plim__window_builder_t draft_of(const plim_dataset_info_t *info,
+                                       const plim__load_plan_t *plan)
+{
+    return (plim__window_builder_t){.window_steps = steps_of(info, plan),
+                                    .num_entries = entries_of(info, plan),
+                                    .num_seeds = graph_nodes_of(info, plan)};
+}
+
+size_t plim__window_builder_estimate(const plim_dataset_info_t *info, const plim__load_plan_t *plan)
+{
+    plim__window_builder_t draft = draft_of(info, plan);
+    return plim__object_bytes(lay_out, &draft, sizeof draft);
+}
+
+/* Lists the seeds of the target's batches, as many whole batches as fit. */
+static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t *target,
+                                int64_t *steps_out)
+{
+    const plim_stream_t *stream = target->of;
+    const int64_t size = stream->batch_size;
+    const int64_t first = target->step * size;
+    const int64_t left = plim_stream_seeds(stream) - first;
+    const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
+    const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
+    const int64_t count = plim__min_i64(room, wanted * size);
+    int64_t steps = 0, used = 0;
+    if (stream->shuffled)
+        plim__seeds_prepare(stream->seeds, target->epoch);
+    plim__stream_take(stream, target->epoch, first, count, builder->entries, NULL);
+    builder->bounds[0] = 0;
+    for (; steps < wanted; steps++) {
+        int64_t nodes = plim__min_i64(size, count - steps * size);
+        if (builder->context->graph_indptr != NULL &&
+            !plim__graph_nodes(builder->context->graph_indptr, builder->entries + steps * size,
+                               nodes, builder->num_seeds - used, builder->seeds + used, &nodes))
+            break;
+        used += nodes;
+        builder->bounds[steps + 1] = used;
+    }
+    if (steps == 0)
+        return plim__fail(PLIM_ERR_BUDGET,
+                          "the graphs of batch %lld of epoch %lld have more nodes than a window of "
+                          "%lld entries holds; raise --memory, or reduce --batch",
+                          (long long)target->step, (long long)target->epoch,
+                          (long long)builder->context->plan.window_draws);
+    *steps_out = steps;
+    return PLIM_OK;
+}
+
+static plim_status_t build(plim__window_builder_t *builder, const target_t *target,
+                           int64_t *steps_out)
+{
+    window_t *window = &builder->windows[target->which];
+    int64_t steps = 0;
+    plim_status_t status = list_seeds(builder, target, &steps);
+    plim__load_window_draw_as(window->window, target->of->num_hops, target->of->fanout);
+    if (status == PLIM_OK)
+        status = plim__load_window_build(window->window, target->epoch, builder->seeds,
+                                         builder->bounds, steps, steps_out);
+    window->direct = status == PLIM_ERR_BUDGET;
+    if (!window->direct)
+        return status;
+    *steps_out = 1;
+    return PLIM_OK;
+}
+
+/* Makes the batches of a window that is ready tickets of the run. Lock held. */
+static void serve(plim__window_builder_t *builder, int which)
+{
+    window_t *window = &builder->windows[which];
+    const int64_t boundary = atomic_load(&builder->queue->limit);
+    int64_t draws, rows = 0, held = 0;
+    if (!window->direct) {
+        plim__load_window_used(window->window, &draws, &rows);
+        held = plim__load_window_held(window->window);
+    }
+    window->state = SERVING;
+    builder->step = window->step + window->steps;
+    const int64_t end = plim__stream_tickets(builder->queue->run.of, builder->step);
+    window->tickets = end - builder->number;
+    builder->number = end;
+    atomic_store(&window->built, 0);
+    atomic_fetch_add(&builder->num_served, 1);
+    atomic_store(&builder->last_steps, window->steps);
+    atomic_fetch_add(&builder->counts.rows, rows + held);
+    atomic_fetch_add(&builder->counts.cached, held);
+    atomic_store(&builder->newest, boundary * 2 + which);
+    plim__tickets_raise(builder->queue, boundary + window->tickets);
+}
+
+/* Chooses what to build next, if anything. Lock held. */
+static bool choose(plim__window_builder_t *builder)
+{
+    const plim__load_run_t *run = &builder->queue->run;
+    int which = 0;
+    while (which < PLIM__LOAD_WINDOWS && builder->windows[which].state != FREE)
+        which++;
+    if (which == PLIM__LOAD_WINDOWS || !run->started ||
+        atomic_load(&builder->queue->failed_at) != INT64_MAX)
+        return false;
+    if (atomic_load(&builder->queue->limit) < run->end_ticket) {
+        builder->target = (target_t){false, which, run->of, run->epoch, builder->step};
+        return true;
+    }
+    if (!run->of->shuffled || builder->has_guessed || run->epoch == INT64_MAX ||
+        plim_stream_seeds(run->of) == 0)
+        return false;
+    builder->has_guessed = true;
+    builder->target = (target_t){true, which, run->of, run->epoch + 1, 0};
+    return true;
+}
+
+/* Whether the caller or the loader wants to stop now. */
+static bool is_stopping(plim__window_builder_t *builder)
+{
+    const volatile int *asked = builder->context->asked->stop;
+    return __atomic_load_n(&builder->context->stop, __ATOMIC_RELAXED) != 0 ||
+           (asked != NULL && __atomic_load_n(asked, __ATOMIC_RELAXED) != 0);
+}
+
+/* Completes a build. Lock held. */
+static void settle(plim__window_builder_t *builder, plim_status_t status, int64_t steps)
+{
+    window_t *window = &builder->windows[builder->target.which];
+    const bool stale = status == PLIM_ERR_STOPPED && !is_stopping(builder);
+    builder->at_work = false;
+    window->state = FREE;
+    window->of = builder->target.of;
+    window->epoch = builder->target.epoch;
+    window->step = builder->target.step;
+    window->steps = steps;
+    if (builder->dropped) {
+        builder->dropped = false;
+        __atomic_store_n(&builder->context->stop, 0, __ATOMIC_RELAXED);
+        pthread_cond_signal(&builder->idle);
+    } else if (status != PLIM_OK && !builder->target.guess && !stale) {
+        plim__tickets_fail(builder->queue, atomic_load(&builder->queue->limit), status);
+    } else if (status == PLIM_OK && !builder->target.guess) {
+        serve(builder, builder->target.which);
+    } else if (status == PLIM_OK) {
+        window->state = KEPT;
+    }
+    /* Otherwise the window is built again when it is needed, and an error is reported then: a guess
+     * failed, or a build was stopped with the run before and then taken over by this one. */
+}
+
+static plim_status_t builder_body(void *context)
+{
+    plim__window_builder_t *builder = context;
+    pthread_mutex_lock(&builder->queue->lock);
+    while (!atomic_load(&builder->queue->ending)) {
+        if (!choose(builder)) {
+            pthread_cond_wait(&builder->wake, &builder->queue->lock);
+            continue;
+        }
+        const target_t target = builder->target;
+        int64_t steps = 0;
+        builder->at_work = true;
+        builder->windows[target.which].state = BUILDING;
+        pthread_mutex_unlock(&builder->queue->lock);
+        plim__delay();
+        plim_status_t status = build(builder, &target, &steps);
+        plim__delay();
+        pthread_mutex_lock(&builder->queue->lock);
+        settle(builder, status, steps);
+    }
+    pthread_mutex_unlock(&builder->queue->lock);
+    return PLIM_OK;
+}
+
+/* Cancels the current build. Lock held, and released while waiting. */
+static void drop_work(plim__window_builder_t *builder)
+{
+    builder->dropped = true;
+    __atomic_store_n(&builder->context->stop, 1, __ATOMIC_RELAXED);
+    while (builder->dropped)
+        pthread_cond_wait(&builder->idle, &builder->queue->lock);
+}
+
+/* The step and epoch that a stream which is not served continues with. At the end of a shuffled
+ * epoch this is assumed to be the first step of the next one. */
+static int64_t next_step(const plim_stream_t *of, int64_t *epoch_out)
+{
+    const bool over = of->shuffled && of->step == plim_stream_steps(of);
+    *epoch_out = of->epoch + over;
+    return over ? 0 : of->step;
+}
+
+static bool is_next(const target_t *target)
+{
+    int64_t epoch;
+    return next_step(target->of, &epoch) == target->step && epoch == target->epoch;
+}
+
+/* Batches of a window that its stream continues with; 0: it does not continue there. */
+static int64_t batches_left(const window_t *window)
+{
+    int64_t epoch;
+    const int64_t step = next_step(window->of, &epoch), end = window->step + window->steps;
+    return window->epoch == epoch && window->step <= step && step < end ? end - step : 0;
+}
+
+void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
+{
+    const plim__load_run_t *run = &builder->queue->run;
+    const int64_t steps = plim_stream_steps(run->of) - run->of->step;
+    bool kept = false; /* at most one: the run needs a window */
+    builder->step = run->of->step;
+    builder->number = run->first_number;
+    builder->has_guessed = false;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++) {
+        window_t *window = &builder->windows[i];
+        if (window->state != SERVING && window->state != KEPT)
+            continue;
+        if (!stale && !window->direct && builder->number == run->first_number &&
+            window->of == run->of && window->epoch == run->epoch && batches_left(window) > 0) {
+            serve(builder, i);
+        } else if (!stale && !kept && !window->direct && window->of != run->of &&
+                   batches_left(window) > steps) {
+            window->state = KEPT;
+            kept = true;
+        } else {
+            window->state = FREE;
+        }
+    }
+    target_t *target = &builder->target;
+    const bool wanted = target->of == run->of && target->epoch == run->epoch;
+    if (builder->at_work && !stale && wanted && target->step == builder->step)
+        target->guess = false;
+    else if (builder->at_work && !stale && !kept && is_next(target) &&
+             atomic_load(&builder->last_steps) > steps)
+        target->guess = true; /* probably as long as the last one, so it will be kept */
+    else if (builder->at_work)
+        drop_work(builder);
+    pthread_cond_signal(&builder->wake);
+}
+
+void plim__window_builder_forget(plim__window_builder_t *builder, const plim_stream_t *stream)
+{
+    pthread_mutex_lock(&builder->queue->lock);
+    if (builder->at_work && builder->target.of == stream)
+        drop_work(builder);
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        if (builder->windows[i].of == stream && builder->windows[i].state != BUILDING)
+            builder->windows[i].state = FREE;
+    pthread_mutex_unlock(&builder->queue->lock);
+}
+
+static int window_of(const plim__window_builder_t *builder, int64_t ticket)
+{
+    const int64_t newest = atomic_load(&builder->newest);
+    return (int)(ticket >= newest / 2 ? newest % 2 : 1 - newest % 2);
+}
+
+plim__load_sources_t plim__window_builder_sources(plim__window_builder_t *builder, int64_t ticket)
+{
+    const window_t *window = &builder->windows[window_of(builder, ticket)];
+    plim__load_sources_t sources = builder->context->sources;
+    if (window->direct) {
+        sources.first_worker = builder->context->params.builders;
+        sources.counts = builder->context->plan.rows_in_memory ? NULL : &builder->counts;
+        return sources;
+    }
+    sources.topology = plim__load_window_topology(window->window);
+    if (builder->context->params.window.rows > 0)
+        sources.rows = plim__load_window_rows(window->window);
+    return sources;
+}
+
+void plim__window_builder_built(plim__window_builder_t *builder, int64_t ticket)
+{
+    window_t *window = &builder->windows[window_of(builder, ticket)];
+    const int64_t tickets =
+        window->tickets; /* read first: it may change once the last is counted */
+    if (atomic_fetch_add(&window->built, 1) + 1 < tickets)
+        return;
+    pthread_mutex_lock(&builder->queue->lock);
+    window->state = FREE;
+    pthread_cond_signal(&builder->wake);
+    pthread_mutex_unlock(&builder->queue->lock);
+}
+
+void plim__window_builder_stats(plim__window_builder_t *builder, plim_load_stats_t *stats)
+{
+    stats->windows = atomic_load(&builder->num_served);
+    stats->window_steps = atomic_load(&builder->last_steps);
+    if (builder->context->params.window.rows > 0) {
+        stats->rows = atomic_load(&builder->counts.rows);
+        stats->rows_hot = atomic_load(&builder->counts.cached);
+    }
+}
+
+plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__tickets_t *tickets,
+                                          plim__window_builder_t **builder_out)
+{
+    const plim__load_window_params_t *params = &context->params.window;
+    plim__window_builder_t draft = draft_of(context->info, &context->plan), *builder;
+    PLIM_TRY(plim__object_create(context->job.ledger, "loader", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &builder));
+    builder->context = context;
+    builder->queue = tickets;
+    pthread_cond_init(&builder->wake, NULL);
+    pthread_cond_init(&builder->idle, NULL);
+    *builder_out = builder;
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topology,
+                                          params->rows > 0 ? context->sources.rows : NULL,
+                                          &builder->windows[i].window));
+    PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder, NULL));
+    builder->started = true;
+    return PLIM_OK;
+}
+
+void plim__window_builder_destroy(plim__window_builder_t *builder)
+{
+    if (builder == NULL)
+        return;
+    if (builder->started) {
+        pthread_mutex_lock(&builder->queue->lock);
+        pthread_cond_signal(&builder->wake);
+        pthread_mutex_unlock(&builder->queue->lock);
+        (void)plim__thread_join(&builder->thread);
+    }
+    for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
+        plim__load_window_destroy(builder->windows[i].window);
+    pthread_cond_destroy(&builder->wake);
+    pthread_cond_destroy(&builder->idle);
+    plim__arena_destroy(&builder->arena);
+}
