@@ -89,22 +89,13 @@ static bool get_field(const field_t *field, const char *text, plim__position_t *
     return false;
 }
 
-/* Whether checkpoints of older versions do not say it. */
-static bool is_newer(const field_t *field)
-{
-    return field->offset == AT(part_seeds) || field->offset == AT(part_nodes) ||
-           field->offset == AT(part_edges);
-}
-
 static plim_status_t get_position(const plim__safetensors_t *file, const char *path,
                                   plim__position_t *position_out)
 {
     for (int i = 0; i < NUM_FIELDS; i++) {
         const char *text = plim__safetensors_note(file, fields[i].key);
-        if (text == NULL && is_newer(&fields[i]))
-            text = "0";
         if (text == NULL && fields[i].offset == AT(metrics_crc))
-            continue; /* an older checkpoint, or a training without metrics.jsonl: unknown */
+            continue; /* a training without metrics.jsonl */
         if (!get_field(&fields[i], text, position_out))
             return plim__fail(
                 PLIM_ERR_DATA,
@@ -174,11 +165,6 @@ static plim_status_t list_tensors(plim__checkpoint_t *checkpoint, const char *pa
         }
     *count_out = used;
     return PLIM_OK;
-}
-
-size_t plim__checkpoint_piece(void)
-{
-    return plim__arena_piece(PLIM__TENSORS_MAX, sizeof(plim__tensor_t), 1);
 }
 
 void plim__checkpoint_carve(plim__checkpoint_t *checkpoint, plim__arena_t *arena)

@@ -64,8 +64,7 @@ typedef struct plim__checkpoint {
     plim__tensor_t *tensors; /* (PLIM__TENSORS_MAX) of the file being written */
 } plim__checkpoint_t;
 
-/* Bytes of the table of tensors, and the table from an arena that has them. */
-size_t plim__checkpoint_piece(void);
+/* Carves the table of tensors. */
 void plim__checkpoint_carve(plim__checkpoint_t *checkpoint, plim__arena_t *arena);
 
 /* Fills in the rest. PLIM_ERR_USAGE for settings that cannot be written down. */

@@ -101,6 +101,13 @@ typedef struct wanted {
     plim__score_t *scores[3];
 } wanted_t;
 
+static void carve_wanted(wanted_t *wanted, plim__arena_t *arena)
+{
+    const size_t count = (size_t)wanted->first[3];
+    wanted->nodes = plim__arena_carve(arena, count, sizeof(int64_t), 1);
+    wanted->labels = plim__arena_carve(arena, count, wanted->label_bytes, 1);
+}
+
 static plim_status_t find_wanted(plim__session_t *session, unsigned splits, wanted_t *wanted)
 {
     plim__seeds_t *seeds;
@@ -109,16 +116,14 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
         wanted->first[split + 1] =
             wanted->first[split] +
             ((splits >> split & 1) != 0 ? session->info->num_split[split] : 0);
-    const size_t count = (size_t)wanted->first[3];
     PLIM_TRY(plim__seeds_create(job, session->dataset, session->training.recipe.seed, &seeds));
     wanted->label_bytes = plim__seeds_label_bytes(seeds);
-    const size_t bytes =
-        plim__add_saturating_size(plim__arena_piece(count, sizeof(int64_t), 1),
-                                  plim__arena_piece(count, wanted->label_bytes, 1));
-    plim_status_t status = plim__arena_create(job->ledger, "wanted nodes", bytes, &wanted->arena);
+    plim__arena_t counting = plim__arena_counting();
+    carve_wanted(wanted, &counting);
+    plim_status_t status =
+        plim__arena_create(job->ledger, "wanted nodes", counting.used, &wanted->arena);
     if (status == PLIM_OK) {
-        wanted->nodes = plim__arena_carve(&wanted->arena, count, sizeof(int64_t), 1);
-        wanted->labels = plim__arena_carve(&wanted->arena, count, wanted->label_bytes, 1);
+        carve_wanted(wanted, &wanted->arena);
         for (int split = 0; split < 3; split++)
             plim__seeds_take(seeds, (plim_split_t)split, false, 0, 0,
                              wanted->first[split + 1] - wanted->first[split],

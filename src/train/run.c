@@ -165,39 +165,18 @@ static void remove_leftovers(const char *directory)
     (void)closedir(list);
 }
 
-static size_t arena_size(void)
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    return plim__arena_piece(1, sizeof(plim__run_t), 1) + plim__checkpoint_piece();
+    plim__run_t *run = object;
+    plim__checkpoint_carve(&run->checkpoint, arena);
 }
 
 size_t plim__run_estimate(void)
 {
-    size_t files = plim__safetensors_estimate(PLIM__TENSORS_MAX);
-    size_t json = plim__run_json_estimate();
-    return plim__round_up(arena_size(), PLIM__PAGE) + (files > json ? files : json);
-}
-
-static plim_status_t make_run(const plim_job_t *job, const char *path,
-                              const plim_dataset_info_t *dataset, const plim_training_t *training,
-                              plim__run_t **run_out)
-{
-    plim__arena_t arena;
-    char probe[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(path, "", probe));
-    PLIM_TRY(plim__arena_create(job->ledger, PLIM__RUN_ACCOUNT, arena_size(), &arena));
-    plim__run_t *run = plim__arena_carve(&arena, 1, sizeof *run, 1);
-    plim__checkpoint_carve(&run->checkpoint, &arena);
-    run->arena = arena;
-    run->job = job;
-    run->lock_fd = run->metrics.fd = run->timeline.fd = -1;
-    memcpy(run->path, path, strlen(path) + 1);
-    plim_status_t status = plim__checkpoint_describe(&run->checkpoint, job, dataset, training);
-    if (status != PLIM_OK) {
-        plim__arena_destroy(&arena);
-        return status;
-    }
-    *run_out = run;
-    return PLIM_OK;
+    plim__run_t draft;
+    const size_t files = plim__safetensors_estimate(PLIM__TENSORS_MAX);
+    const size_t json = plim__run_json_estimate();
+    return plim__object_bytes(lay_out, &draft, sizeof draft) + (files > json ? files : json);
 }
 
 void plim__run_close(plim__run_t *run)
@@ -211,6 +190,26 @@ void plim__run_close(plim__run_t *run)
         (void)close(run->lock_fd);
     plim__arena_t arena = run->arena;
     plim__arena_destroy(&arena);
+}
+
+static plim_status_t make_run(const plim_job_t *job, const char *path,
+                              const plim_dataset_info_t *dataset, const plim_training_t *training,
+                              plim__run_t **run_out)
+{
+    plim__run_t *run, draft = {.job = job, .lock_fd = -1, .metrics.fd = -1, .timeline.fd = -1};
+    char probe[PLIM__RUN_PATH];
+    PLIM_TRY(plim__run_path(path, "", probe)); /* it is not too long */
+    memcpy(draft.path, path, strlen(path) + 1);
+    PLIM_TRY(plim__object_create(job->ledger, PLIM__RUN_ACCOUNT, lay_out, &draft, sizeof draft,
+                                 &draft.arena, &run));
+    const plim_status_t status =
+        plim__checkpoint_describe(&run->checkpoint, job, dataset, training);
+    if (status != PLIM_OK) {
+        plim__run_close(run);
+        return status;
+    }
+    *run_out = run;
+    return PLIM_OK;
 }
 
 /* What create and open have in common, once run.json and `run` agree. */

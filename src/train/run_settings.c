@@ -329,8 +329,6 @@ plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
         const json_t *value = json_object_get(object, setting->key);
-        if (value == NULL && setting->offset == AT(accumulation))
-            continue; /* older runs do not say: each batch is an update */
         if (!parse(setting, value, (char *)&training + setting->offset))
             return plim__fail(PLIM_ERR_DATA, "%s: its setting \"%s\" is missing or impossible",
                               name, setting->key);

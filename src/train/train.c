@@ -69,6 +69,19 @@ typedef struct loop {
     bool guessed;   /* the sizes of parts were: the first batch that is cut for that is logged */
 } loop_t;
 
+/* An event at the trainer's position. */
+static plim_train_event_t event_of(const loop_t *loop, plim_train_event_kind_t kind, int64_t step)
+{
+    return (plim_train_event_t){.size = sizeof(plim_train_event_t),
+                                .kind = kind,
+                                .split = PLIM_TRAIN,
+                                .epoch = loop->trainer->position.epoch + 1,
+                                .step = step,
+                                .steps = loop->steps,
+                                .loss = NAN,
+                                .score = {NAN, NAN, NAN}};
+}
+
 static plim_status_t save(loop_t *loop)
 {
     plim__session_t *session = &loop->trainer->session;
@@ -81,13 +94,7 @@ static plim_status_t save(loop_t *loop)
     loop->timeline.saving_seconds += loop->save_seconds;
     loop->saved_step = position->step;
     loop->saved_epoch = position->epoch;
-    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
-                                      .kind = PLIM_EVENT_CHECKPOINT,
-                                      .epoch = position->epoch + 1,
-                                      .step = position->step,
-                                      .steps = loop->steps,
-                                      .loss = NAN,
-                                      .score = {NAN, NAN, NAN}};
+    const plim_train_event_t event = event_of(loop, PLIM_EVENT_CHECKPOINT, position->step);
     plim__session_tell(session, &event);
     return PLIM_OK;
 }
@@ -130,15 +137,9 @@ static plim_status_t log_memory(loop_t *loop)
 {
     plim_sample_t sample = PLIM_SAMPLE_INIT;
     (void)plim_meter_read(loop->timeline.meter, &sample);
-    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
-                                      .kind = PLIM_EVENT_MEMORY,
-                                      .epoch = loop->trainer->position.epoch + 1,
-                                      .step = loop->trainer->position.updates,
-                                      .steps = loop->steps,
-                                      .loss = NAN,
-                                      .score = {NAN, NAN, NAN},
-                                      .resident_bytes = sample.rss_bytes,
-                                      .line_bytes = plim__ledger_line(loop->job->ledger)};
+    plim_train_event_t event = event_of(loop, PLIM_EVENT_MEMORY, loop->trainer->position.updates);
+    event.resident_bytes = sample.rss_bytes;
+    event.line_bytes = plim__ledger_line(loop->job->ledger);
     plim__session_tell(&loop->trainer->session, &event);
     return write_timeline(loop, true);
 }
@@ -239,14 +240,8 @@ static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
 {
     const plim_training_t *training = loop->training;
     const plim__position_t *position = &loop->trainer->position;
-    const plim_train_event_t event = {.size = sizeof(plim_train_event_t),
-                                      .kind = PLIM_EVENT_STEP,
-                                      .split = PLIM_TRAIN,
-                                      .epoch = position->epoch + 1,
-                                      .step = position->step + loop->group_steps,
-                                      .steps = loop->steps,
-                                      .loss = loss,
-                                      .score = {NAN, NAN, NAN}};
+    plim_train_event_t event = event_of(loop, PLIM_EVENT_STEP, position->step + loop->group_steps);
+    event.loss = loss;
     plim__session_tell(&loop->trainer->session, &event);
     if (!updated)
         return plim__job_check(loop->job);
@@ -370,16 +365,9 @@ static plim_status_t end_epoch(loop_t *loop)
 {
     plim__session_t *session = &loop->trainer->session;
     plim__position_t *position = &loop->trainer->position;
-    plim_train_event_t event = {
-        .size = sizeof(plim_train_event_t),
-        .kind = PLIM_EVENT_EPOCH,
-        .epoch = position->epoch + 1,
-        .step = position->step,
-        .steps = loop->steps,
-        .loss = position->loss_sum / position->loss_seeds,
-        .labelled = session->labelled[PLIM_TRAIN],
-        .score = {NAN, NAN, NAN},
-    };
+    plim_train_event_t event = event_of(loop, PLIM_EVENT_EPOCH, position->step);
+    event.loss = position->loss_sum / position->loss_seeds;
+    event.labelled = session->labelled[PLIM_TRAIN];
     PLIM_TRY(plim__trainer_check_weights(loop->trainer));
     PLIM_TRY(evaluate(loop, &event));
     const plim__position_t next = next_position(loop, &event);
@@ -745,10 +733,10 @@ static plim_status_t run_loop(loop_t *loop, const plim_plan_t *plan, bool resume
     return status;
 }
 
-PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
-                                  const plim_training_t *training, const plim_plan_t *plan,
-                                  const char *run, plim_train_event_fn events, void *user,
-                                  plim_train_result_t *result_out)
+static plim_status_t enter(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim_training_t *training, const plim_plan_t *plan,
+                           const char *run, plim_train_event_fn events, void *user, bool resume,
+                           plim_train_result_t *result_out)
 {
     plim_training_t known = PLIM_TRAINING_INIT;
     PLIM_ENTER(job);
@@ -761,7 +749,15 @@ PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *d
                    .events = events,
                    .user = user,
                    .plan = &plan->numbers};
-    return run_loop(&loop, plan, false, result_out);
+    return run_loop(&loop, plan, resume, result_out);
+}
+
+PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
+                                  const plim_training_t *training, const plim_plan_t *plan,
+                                  const char *run, plim_train_event_fn events, void *user,
+                                  plim_train_result_t *result_out)
+{
+    return enter(job, dataset, training, plan, run, events, user, false, result_out);
 }
 
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -769,16 +765,5 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
                                          const char *run, plim_train_event_fn events, void *user,
                                          plim_train_result_t *result_out)
 {
-    plim_training_t known = PLIM_TRAINING_INIT;
-    PLIM_ENTER(job);
-    PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
-    loop_t loop = {.job = job,
-                   .dataset = dataset,
-                   .training = &known,
-                   .path = run,
-                   .events = events,
-                   .user = user,
-                   .plan = &plan->numbers};
-    return run_loop(&loop, plan, true, result_out);
+    return enter(job, dataset, training, plan, run, events, user, true, result_out);
 }

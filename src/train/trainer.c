@@ -394,8 +394,9 @@ static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool sa
     plim__draft_t draft;
     plim__arena_t arena;
     int64_t bytes = 0;
-    PLIM_TRY(
-        plim__arena_create(session->job->ledger, "checkpoint", plim__checkpoint_piece(), &arena));
+    arena = plim__arena_counting();
+    plim__checkpoint_carve(&checkpoint, &arena);
+    PLIM_TRY(plim__arena_create(session->job->ledger, "checkpoint", arena.used, &arena));
     plim__checkpoint_carve(&checkpoint, &arena);
     plim_status_t status =
         plim__checkpoint_describe(&checkpoint, session->job, session->info, &trainer->settings);
