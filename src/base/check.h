@@ -26,7 +26,7 @@ static inline bool plim__mul_size(size_t a, size_t b, size_t *product_out)
     return !__builtin_mul_overflow(a, b, product_out);
 }
 
-/* Of numbers that are not negative: the result, or the largest number where that is less. */
+/* For non-negative numbers: the result, or the largest number of the type. */
 static inline int64_t plim__add_saturating_i64(int64_t a, int64_t b)
 {
     int64_t sum;
@@ -51,7 +51,7 @@ static inline size_t plim__mul_saturating_size(size_t a, size_t b)
     return plim__mul_size(a, b, &product) ? product : SIZE_MAX;
 }
 
-/* The least multiple of `unit` (a power of two) not below `size`; sizes near SIZE_MAX saturate
+/* The smallest multiple of `unit` (a power of two) not below `size`; sizes near SIZE_MAX saturate
  * there. */
 static inline size_t plim__round_up(size_t size, size_t unit)
 {

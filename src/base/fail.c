@@ -1,4 +1,4 @@
-/* One message buffer a thread: no allocation, so that even "no memory" can be said. */
+/* One message buffer a thread: no allocation, so that even "no memory" can be reported. */
 #include "base/fail.h"
 
 #include <errno.h>
@@ -69,9 +69,9 @@ static const char *remedy(int error)
 {
     switch (error) {
     case ENOSPC:
-        return "; the disk is full: free some room, or use another disk";
+        return "; the disk is full: free some space, or use another disk";
     case EDQUOT:
-        return "; your disk quota is used up: free some room or ask for more";
+        return "; your disk quota is used up: free some space or ask for more";
     case EFBIG:
         return "; no file of this process may become larger: raise ulimit -f";
     case EMFILE:

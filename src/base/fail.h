@@ -18,7 +18,7 @@ plim_status_t plim__fail(plim_status_t status, const char *format, ...)
 plim_status_t plim__fail_errno(int error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Whether a write failed for want of room: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
+/* Whether a write failed for lack of space: the disk, a quota (EDQUOT), ulimit -f (EFBIG). */
 bool plim__disk_full(int error);
 
 /* Puts `text` before this thread's message ("text: message"), for a caller that knows more. */

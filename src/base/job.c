@@ -81,8 +81,7 @@ static void call_back(const plim_job_t *job, const plim__job_event_t *event, int
     if (dropped > 0 && job->log != NULL) {
         char text[96];
         (void)snprintf(text, sizeof text,
-                       "%d earlier messages were dropped: no call was there to deliver them",
-                       dropped);
+                       "%d earlier messages were dropped: no call delivered them", dropped);
         job->log(job->user, PLIM_LOG_WARNING, text);
     }
     if (event->is_log && job->log != NULL)

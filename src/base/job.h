@@ -3,7 +3,7 @@
  * what it tells the host.
  *
  * Callbacks are called on threads of the host only, while they are inside a library call, one at a
- * time and with no lock held. Whatever thread has something to say puts it into the job's queue.
+ * time and with no lock held. Every thread adds its messages to the job's queue.
  * plim__job_deliver, on a host thread, takes it out: where progress is reported, where a stop is
  * checked for, and when a public call returns. Logging is allowed anywhere; these three are not,
  * while a lock is held. A thread delivers what it logged itself, and what threads logged that work

@@ -28,7 +28,7 @@ typedef struct plim__node_set {
     int64_t count;    /* members, once sealed */
 } plim__node_set_t;
 
-/* Bytes of the lines for so many nodes. */
+/* Bytes of the lines for `universe` nodes. */
 static inline size_t plim__node_set_bytes(int64_t universe)
 {
     return ((size_t)universe / PLIM__NODE_SET_BITS + 1) * sizeof(plim__node_set_line_t);
@@ -42,7 +42,7 @@ void plim__node_set_clear(plim__node_set_t *set);
 /* Counts; after it ranks and `count` are right. */
 void plim__node_set_seal(plim__node_set_t *set);
 
-/* The least member that is `from` or larger, or -1. */
+/* The smallest member that is `from` or larger, or -1. */
 int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 
 /* Up to `capacity` members from `from` on, ascending; returns how many. */

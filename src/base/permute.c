@@ -95,7 +95,7 @@ AVX2 static void pass_avx2(const plim__permute_t *permute, int64_t *indices, int
 }
 
 #define WALK_CHUNK 256 /* a multiple of sixteen */
-#define WALK_FEW 2     /* so many are not worth a vector pass */
+#define WALK_FEW 2     /* up to this many are passed one by one */
 
 /* Passes until all have landed; those that have not are gathered, so that each pass is dense. */
 static void permute_many(const plim__permute_t *permute, int64_t *indices, int64_t count,

@@ -15,5 +15,5 @@ plim_status_t plim__process_check(pid_t owner)
         return PLIM_OK;
     return plim__fail(PLIM_ERR_USAGE,
                       "this object belongs to the process that made it, not to one forked from it; "
-                      "make a job and all else anew in the child");
+                      "create a new job and all other objects in the child");
 }

@@ -188,7 +188,7 @@ static plim_status_t ordered_work(void *argument, int worker)
         if (piece < 0)
             return PLIM_OK;
         plim_status_t status = ordered->make(ordered->context, worker, piece);
-        /* An error waits for its turn too, so that the one of the least piece is reported. */
+        /* An error waits for its turn too, so that the first piece's error is reported. */
         if (!ordered_wait(ordered, piece))
             return PLIM_OK;
         if (status == PLIM_OK)

@@ -1,7 +1,7 @@
 /*
  * Threads that can fail: work for several at once, whose first error (and its message) comes back
- * to the caller. Stacks are PLIM__STACK_BYTES each; whoever plans memory counts
- * as much for threads that come and go, and PLIM__THREAD_BYTES for those that stay.
+ * to the caller. Stacks are PLIM__STACK_BYTES each; plans count
+ * as much for short-lived threads, and PLIM__THREAD_BYTES for permanent ones.
  */
 #ifndef PLIM_BASE_THREADS_H
 #define PLIM_BASE_THREADS_H

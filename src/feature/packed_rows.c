@@ -163,17 +163,19 @@ void plim__packed_rows_begin(plim__packed_rows_t *packed)
         return;
     if (plim__file_system(scratch, &system) != PLIM_OK ||
         plim__file_space(scratch, &space) != PLIM_OK) {
-        plim__log(packed->job, PLIM_LOG_WARNING, "%s; hot rows are not kept", plim_last_error());
+        plim__log(packed->job, PLIM_LOG_WARNING, "%s; the row cache is not saved",
+                  plim_last_error());
     } else if (system.memory) {
         plim__log(packed->job, PLIM_LOG_WARNING,
-                  "%s lies in memory; hot rows are not kept there, choose a disk", scratch);
+                  "%s is in memory; the row cache is not saved there, choose a disk", scratch);
     } else if (space < file_bytes(packed)) {
         plim__log(packed->job, PLIM_LOG_WARNING,
-                  "%s has %lld bytes free, packed hot rows need %lld; they are not kept", scratch,
+                  "%s has %lld bytes free, the row cache needs %lld; it is not saved", scratch,
                   (long long)space, (long long)file_bytes(packed));
     } else if (plim__file_open(scratch, PLIM__FILE_TEMPORARY, true, &packed->file) != PLIM_OK) {
         packed->file.fd = -1;
-        plim__log(packed->job, PLIM_LOG_WARNING, "%s; hot rows are not kept", plim_last_error());
+        plim__log(packed->job, PLIM_LOG_WARNING, "%s; the row cache is not saved",
+                  plim_last_error());
     }
 }
 
@@ -197,7 +199,7 @@ void plim__packed_rows_finish(plim__packed_rows_t *packed)
     if (status == PLIM_OK)
         status = plim__commit_nameless(&packed->file, packed->path);
     if (status != PLIM_OK)
-        plim__log(packed->job, PLIM_LOG_WARNING, "%s; the next start packs hot rows again",
+        plim__log(packed->job, PLIM_LOG_WARNING, "%s; the next start fills the row cache again",
                   plim_last_error());
     packed->file.size = file_bytes(packed);
 }

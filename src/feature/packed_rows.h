@@ -4,7 +4,7 @@
  *
  *     | header, 4 KiB | the cache's pages | XXH3 of each chunk |
  *
- * Nothing in it is believed before it was checked; a bad one is made again.
+ * Every chunk is checked before use; a damaged file is written again.
  */
 #ifndef PLIM_FEATURE_PACKED_ROWS_H
 #define PLIM_FEATURE_PACKED_ROWS_H
@@ -14,7 +14,7 @@
 
 #include <limits.h>
 
-/* Which rows a file holds: it serves only a cache that agrees in all of it. */
+/* Identifies the rows in a file: it serves only a cache with the same identity. */
 typedef struct plim__packed_rows_identity {
     char fingerprint[24]; /* of the dataset, NUL at the end */
     uint64_t key;         /* of the recipe: names the file */
@@ -26,7 +26,7 @@ typedef struct plim__packed_rows_identity {
 } plim__packed_rows_identity_t;
 
 typedef struct plim__packed_rows {
-    plim__file_t file; /* closed when there is none */
+    plim__file_t file; /* closed without one */
     const plim_job_t *job;
     plim__droppable_t *memory; /* of the cache */
     plim__packed_rows_identity_t identity;
@@ -35,7 +35,7 @@ typedef struct plim__packed_rows {
     char path[PATH_MAX];
 } plim__packed_rows_t;
 
-/* Bytes of the file for a cache of so many bytes, and of its table of checksums alone. */
+/* Bytes of the file for a cache of `cache_bytes`, and of its table of checksums. */
 int64_t plim__packed_rows_bytes(int64_t cache_bytes);
 size_t plim__packed_rows_table(size_t cache_bytes);
 
@@ -44,12 +44,11 @@ plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *sc
 
 /*
  * Fills the cache's memory from the file, between plim__droppable_fill_begin and _end: true when it
- * was there and whole. What is wrong with it is logged. PLIM_ERR_STOPPED and the like are errors, a
- * bad file is none.
+ * exists and is intact. Damage is logged and is not an error. PLIM_ERR_STOPPED, PLIM_ERR_NOMEM.
  */
 plim_status_t plim__packed_rows_load(plim__packed_rows_t *packed, bool *loaded_out);
 
-/* Begins a new file, without a name yet; where that is not possible it is logged. */
+/* Begins a new file, without a name yet. Logs failure. */
 void plim__packed_rows_begin(plim__packed_rows_t *packed);
 
 /* Writes a chunk of the memory; by any thread. PLIM_ERR_IO. */
@@ -58,7 +57,7 @@ plim_status_t plim__packed_rows_put(plim__packed_rows_t *packed, int64_t at, siz
 /* Writes the rest and names it. Where that fails the file still serves this run. */
 void plim__packed_rows_finish(plim__packed_rows_t *packed);
 
-/* Where a byte of the memory lies in it. */
+/* Offset in the file of a byte of the memory. */
 static inline int64_t plim__packed_rows_offset(int64_t at)
 {
     return at + (int64_t)PLIM__PAGE;

@@ -21,8 +21,8 @@
 #define THREADS_MAX 8
 #define PIECE ((int64_t)512 << 10) /* of features.npy, at a time, where all of it is read */
 
-/* So many bytes of rows are on their way while one is copied; a core keeps some tens of cache lines
- * in flight, and what is asked for beyond that waits. The set's line is asked for earlier still. */
+/* Rows are prefetched this many bytes ahead of the copy: a core keeps some tens of cache lines in
+ * flight. The node set's line is prefetched earlier. */
 #define AHEAD_BYTES ((size_t)4096)
 #define AHEAD_ROWS_MAX 32
 #define RANK_AHEAD 20
@@ -48,7 +48,7 @@ static size_t stride_of(const plim__row_form_t *form)
     return plim__round_up(form->bytes, sizeof(uint64_t));
 }
 
-/* The cache's layout: counted where the arena counts. */
+/* The cache's layout. */
 static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
                                const plim__row_cache_params_t *params)
 {
@@ -348,9 +348,9 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
 {
     plim__arena_t arena;
     if (!params->all && params->nodes->universe != plim_dataset_info(dataset)->num_nodes)
-        return plim__fail(PLIM_ERR_USAGE, "hot rows of %lld nodes, but there are %lld",
-                          (long long)params->nodes->universe,
-                          (long long)plim_dataset_info(dataset)->num_nodes);
+        return plim__fail(
+            PLIM_ERR_USAGE, "a row cache for a graph of %lld nodes, but there are %lld",
+            (long long)params->nodes->universe, (long long)plim_dataset_info(dataset)->num_nodes);
     PLIM_TRY(plim__arena_create(job->ledger, "row cache", plim__row_cache_estimate(dataset, params),
                                 &arena));
     const plim__row_cache_t carved = carve(&arena, dataset, params);
@@ -397,7 +397,8 @@ bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node)
     return row >= 0 && plim__droppable_has(&cache->memory, row, (int64_t)cache->stride);
 }
 
-/* Copies what of a row lies in one page, which begins with a mark; false when the page is gone. */
+/* Copies the part of a row in one page, which begins with a mark; false when the page was dropped.
+ */
 static inline __attribute__((always_inline)) bool copy_part(const char *from, size_t bytes,
                                                             char *to)
 {

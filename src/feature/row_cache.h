@@ -1,13 +1,12 @@
 /*
- * The row cache: rows of some nodes, or of all, in memory that is given back when others need it
- * (mem/droppable.h). Rows lie packed in the order of their nodes:
+ * The row cache: rows of some nodes, or of all, in memory that can be dropped (mem/droppable.h).
+ * Rows lie packed in the order of their nodes:
  *
  *     page  | row 0 | row 1 | … | row 15 |     the first 8 bytes of every row, and of every
  *             ^^^^ xor KEY                     page that a row continues on, are stored xor KEY
  *
- * So what is still there shows a word other than zero at each of these places. A row whose own
- * bytes equal KEY at a mark cannot be told from one that is gone, and is simply read from disk. The
- * size of a row is rounded up to 8.
+ * A word of zero at one of these places means that the page was dropped. A row whose own bytes
+ * equal KEY at a mark looks dropped and is read from disk. The size of a row is rounded up to 8.
  */
 #ifndef PLIM_FEATURE_ROW_CACHE_H
 #define PLIM_FEATURE_ROW_CACHE_H
@@ -34,14 +33,14 @@ typedef struct plim__row_cache_params {
     bool all; /* the rows of all nodes … */
     const plim__node_set_t
         *nodes;          /* … or of these; sealed, borrowed; in an estimate NULL: of any */
-    int64_t most;        /* the first so many of them */
+    int64_t most;        /* limit: the first `most` of them */
     const char *scratch; /* see plim__rows_disk_params_t */
     uint64_t key;
     const plim__row_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
     int num_fillers;
 } plim__row_cache_params_t;
 
-/* What it takes, and what filling takes besides. */
+/* Bytes of the cache, and additional bytes while it is filled. */
 size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
                                 const plim__row_cache_params_t *params);
 size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params);
@@ -57,21 +56,21 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
 void plim__row_cache_destroy(plim__row_cache_t *cache);
 
 /*
- * Writes the rows of nodes[0 … count-1] that are there to their places; the numbers of the others,
- * ascending, to missing_out (count), and returns how many those are. *lost_out are those of them
- * that should have been there. As reader `reader`.
+ * Writes the cached rows of nodes[0 … count-1] to the target, and the indices of the others,
+ * ascending, to missing_out (count); returns their number. *lost_out counts those that were cached
+ * and dropped. As reader `reader`.
  */
 int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t *nodes,
                              int64_t count, const plim__row_target_t *target, uint64_t *missing_out,
                              int64_t *lost_out);
 
-/* Whether the node's row is there, as far as is known. Any thread. */
+/* Whether the node's row is cached; it may be dropped at any time. Any thread. */
 bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node);
 
-/* Brings back what was lost, as worker `filler`: see plim__droppable_refresh. */
+/* Reads dropped rows again, as worker `filler`: see plim__droppable_refresh. */
 plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds);
 
-/* The memory that the rows lie in. */
+/* The memory of the rows. */
 plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache);
 
 #endif

@@ -1,6 +1,4 @@
-/*
- * How rows are stored, and from that to the form that is wanted.
- */
+/* How rows are stored, and conversion to the type that is asked for. */
 #ifndef PLIM_FEATURE_ROW_FORM_H
 #define PLIM_FEATURE_ROW_FORM_H
 
@@ -56,7 +54,7 @@ typedef struct plim__row_target {
     size_t stored_step;
 } plim__row_target_t;
 
-/* To be called for a row that has come to where it is stored. */
+/* Converts a row that has been read to target->stored. */
 static inline void plim__row_arrived(const plim__row_form_t *form, const plim__row_target_t *target,
                                      size_t index)
 {
@@ -65,7 +63,8 @@ static inline void plim__row_arrived(const plim__row_form_t *form, const plim__r
                         target->to + index * target->step);
 }
 
-/* Asks for a row's cache lines: of a long one the first, the processor goes on by itself. */
+/* Prefetches a row's cache lines; of a long row the first ones, the hardware prefetches the rest.
+ */
 static inline void plim__row_prefetch(const char *row, size_t bytes)
 {
     const size_t most = 32 * PLIM__LINE;

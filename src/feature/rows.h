@@ -1,7 +1,6 @@
 /*
- * Where rows come from. A row source answers one question: the rows of these nodes, in the type
- * that is wanted. On disk with a cache before it, fetched before for a whole window, one day on
- * another machine: nothing above knows which.
+ * A row source gathers the rows of nodes in the type that is asked for: from disk with a cache in
+ * front, or from a window that was read before.
  */
 #ifndef PLIM_FEATURE_ROWS_H
 #define PLIM_FEATURE_ROWS_H
@@ -13,15 +12,15 @@
 typedef struct plim__rows plim__rows_t;
 
 typedef struct plim__rows_stats {
-    int64_t rows;      /* gathered … */
-    int64_t rows_hot;  /* … from memory */
-    int64_t rows_lost; /* hot ones that the kernel had taken back */
+    int64_t rows;      /* gathered, */
+    int64_t rows_hot;  /* and those found in the cache */
+    int64_t rows_lost; /* cached ones that were dropped */
     int64_t transfers;
     int64_t bytes_read;
     int64_t wait_ns; /* waited for them, summed over workers */
 } plim__rows_stats_t;
 
-/* What a source is, for those who make one: kept as the first member of its struct. */
+/* The interface of a source: the first member of its struct. */
 struct plim__rows {
     plim_status_t (*gather)(plim__rows_t *source, int worker, const int64_t *nodes, int64_t count,
                             plim_dtype_t type, void *rows_out);
@@ -53,38 +52,39 @@ static inline void plim__rows_destroy(plim__rows_t *source)
 }
 
 /*
- * features.npy on disk, read by batched direct I/O: what is less than `gap` bytes apart is one
- * read. The row cache (feature/row_cache.h) keeps the rows of the nodes in `hot`, the first
- * cache_bytes of them, or all rows there are.
+ * features.npy on disk, read by batched direct I/O: reads less than `gap` bytes apart are
+ * merged. The row cache (feature/row_cache.h) keeps the rows of the nodes in `hot`, the first
+ * cache_bytes of them, or all rows.
  */
 typedef struct plim__rows_disk_params {
     int workers;
     int depth; /* I/Os in flight, for each worker */
     size_t gap;
-    bool all;                    /* all rows are cached, what follows does not matter */
+    bool all;                    /* all rows are cached; the fields below are ignored */
     const plim__node_set_t *hot; /* sealed, borrowed; NULL: none */
     size_t cache_bytes;
-    const char *scratch; /* where the packed hot rows are kept for the next start; NULL: nowhere */
-    uint64_t cache_key;  /* names what they are kept for: one file each, of the last choice */
+    const char
+        *scratch;       /* directory of the packed file for the next start; NULL: none is written */
+    uint64_t cache_key; /* of the recipe: names the file */
 } plim__rows_disk_params_t;
 
 size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__rows_disk_params_t *params);
 
-/* What filling its cache takes besides, until the source is made. */
+/* Additional bytes while its cache is filled. */
 size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *dataset,
                                const plim__rows_disk_params_t *params);
 plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__rows_disk_params_t *params,
                                      plim__rows_t **source_out);
 
-/* Bytes on disk of the packed file of so many bytes of hot rows, or of all there are. */
+/* Bytes of the packed file for a row cache of cache_bytes. */
 int64_t plim__rows_packed_bytes(const plim_dataset_t *dataset, size_t cache_bytes);
 
 /*
- * What follows is harmless for a source of another kind, which has no cache. The memory of the
- * source's cache, NULL without; whether a row is in it, as far as is known; and filling again what
- * was lost of it, as worker `worker` (see plim__droppable_refresh).
+ * The memory of the source's cache, or NULL; whether a row is in it (it may be dropped at any
+ * time); and reading dropped rows again, as worker `worker` (see plim__droppable_refresh). All
+ * accept a source of another kind, which has no cache.
  */
 plim__droppable_t *plim__rows_disk_memory(plim__rows_t *source);
 bool plim__rows_disk_holds(plim__rows_t *source, int64_t node);

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-/* How a worker reads: the largest of these with which all workers take at most a quarter of the
- * memory. */
+/* A worker's reads: the first of these with which all workers take at most a quarter of the memory.
+ */
 static const struct {
     int depth;
     size_t block;
@@ -106,9 +106,8 @@ static plim_status_t choose_layout(const plim_job_t *job, int64_t num_nodes, siz
     size_t engine = 0;
     if (work_bytes < plim__access_work_minimum(job, num_nodes))
         return plim__fail(PLIM_ERR_BUDGET,
-                          "%zu bytes to find out which lists and rows are worth keeping: it takes "
-                          "%zu at least",
-                          work_bytes, plim__access_work_minimum(job, num_nodes));
+                          "computing access probabilities needs at least %zu bytes, but has %zu",
+                          plim__access_work_minimum(job, num_nodes), work_bytes);
     int64_t fit = 0;
     for (int i = 0; i < SHAPES && fit < most; i++) {
         layout.depth = shapes[i].depth;
@@ -198,7 +197,7 @@ static plim_status_t open_files(plim__access_work_t *work, const plim_dataset_t 
     return PLIM_OK;
 }
 
-/* What would overflow, or cannot be meant. */
+/* Refuses parameters that are out of range or would overflow. */
 static plim_status_t check_params(const plim_dataset_info_t *info,
                                   const plim__access_params_t *params)
 {
@@ -227,7 +226,7 @@ static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *datase
 {
     int64_t ranges =
         (plim__access_chunks(work->num_nodes) * PLIM__ACCESS_CHUNK - 1) / work->layout.capacity + 1;
-    /* After the last hop rows alone are looked at: lists are drawn from before it. */
+    /* The last hop matters for rows only: lists are drawn from before it. */
     int hops = work->params->row_bytes > 0 ? work->num_hops : work->num_hops - 1;
     work->edges_total = plim__max_i64(hops, 0) * ranges * work->num_edges;
     PLIM_TRY(open_files(work, dataset));

@@ -1,18 +1,18 @@
 /*
- * What is worth keeping in memory: for every node the chance that a window needs its list, and its
- * row, computed from the graph (not counted from samples), and from that the best filling of a
- * given room with lists and rows.
+ * Access probabilities: for every node the probability that a window needs its list, and its row,
+ * computed from the graph (not counted from samples). From them follows which lists and rows the
+ * caches admit (admission.c).
  *
- * Let q_h(v) be the chance that v is a destination of hop h in the window. A seed is one with
+ * Let q_h(v) be the probability that v is a destination of hop h in the window. A seed is one with
  * chance `share`. The next hop draws each of v's d neighbours with chance min(1, k/d), and v stays
  * in the set; taken as independent:
  *
  *     q_{h+1}(u) = 1 - (1 - q_h(u)) * product over v, u in its list, of (1 - q_h(v) min(1, k/d_v))
  *
- * A list is worth the largest q_h of the hops that draw from it, a row q after the last hop; either
- * saves one I/O, so they compete by worth for each byte. One sequential pass over indices.npy a
- * hop; the counters lie in ranges of nodes that fit `work_bytes`, further ranges cost further
- * passes.
+ * A list's access probability is the largest q_h of the hops that draw from it, a row's is q after
+ * the last hop. A hit saves one I/O either way, so lists and rows compete by probability per byte.
+ * Each hop is one sequential pass over indices.npy for each range of nodes whose counters fit
+ * `work_bytes`.
  */
 #ifndef PLIM_SAMPLE_ACCESS_H
 #define PLIM_SAMPLE_ACCESS_H
@@ -27,41 +27,42 @@ typedef struct plim__access_params {
     bool replace;
     const int64_t *seeds; /* (num_seeds) distinct, in any order */
     int64_t num_seeds;
-    double share;      /* of the seeds are in a window, (0, 1] */
-    size_t row_bytes;  /* what keeping one row takes; 0: no rows are wanted */
-    size_t list_bytes; /* what keeping one entry of a list takes; 0: no lists are wanted */
-    size_t list_fixed; /* what keeping a list takes besides */
-    size_t row_room;   /* bytes that rows may take at most, and lists */
-    size_t list_room;
-    size_t room;       /* and both together */
-    size_t miss_bytes; /* what a row takes that a window needs and that is not kept; 0: see below */
-    size_t miss_room;  /* bytes for such rows, beside `room` */
-    size_t miss_min;   /* of which so many stay for them in any case */
-    size_t work_bytes; /* memory while it works, besides what stays */
-    const char *tmp;   /* directory for a nameless file, when the counters do not fit */
+    double share;      /* of the seeds that a window has, (0, 1] */
+    size_t row_bytes;  /* cache bytes of a row; 0: no rows are wanted */
+    size_t list_bytes; /* cache bytes of a list's entry; 0: no lists are wanted */
+    size_t list_fixed; /* cache bytes of a list besides its entries */
+    size_t row_room;   /* most bytes of admitted rows, */
+    size_t list_room;  /* of admitted lists, */
+    size_t room;       /* and of both together */
+    size_t miss_bytes; /* window bytes of a row that is needed and not admitted; 0: not counted */
+    size_t miss_room;  /* bytes for such rows, in addition to `room` */
+    size_t miss_min;   /* the part of miss_room that admission never takes */
+    size_t work_bytes; /* memory during the computation, besides the result */
+    const char *tmp;   /* directory for a temporary file, when the counters do not fit */
 } plim__access_params_t;
 
 /*
- * With miss_bytes, what the rows that are expected to be missed leave of miss_room serves to keep
- * more; when they leave nothing, `room` holds as it is.
+ * With miss_bytes, admission also gets the part of miss_room that the expected missed rows do not
+ * need.
  */
 
-/* The choice: two sealed sets and what their members will take. */
+/* The admitted lists and rows: two sealed sets and their bytes in the caches. */
 typedef struct plim__access {
     plim__arena_t arena; /* account "cache sets": both sets' lines */
     plim__node_set_t lists;
     plim__node_set_t rows;
     size_t list_bytes;
     size_t row_bytes;
-    double list_hits; /* expected share of lists, and of rows, found among them */
+    double list_hits; /* expected hit rates */
     double row_hits;
-    double rows_missed; /* how many rows a window is expected to need that are not kept */
+    double rows_missed; /* expected number of rows that a window needs and that are not admitted */
 } plim__access_t;
 
-size_t plim__access_estimate(int64_t num_nodes);                            /* what stays */
-size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes); /* least work_bytes */
+/* Bytes of the result; the minimum of work_bytes. */
+size_t plim__access_estimate(int64_t num_nodes);
+size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes);
 
-/* Whether the counters do not fit so many work_bytes, and what the file takes that they go to. */
+/* Whether the codes need a temporary file, and its size. */
 bool plim__access_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes);
 int64_t plim__access_file_bytes(int64_t num_nodes);
 
@@ -69,7 +70,7 @@ int64_t plim__access_file_bytes(int64_t num_nodes);
  * PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. */
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
-                                plim__access_t *worth_out);
-void plim__access_free(plim__access_t *worth); /* a zeroed one is harmless */
+                                plim__access_t *access_out);
+void plim__access_free(plim__access_t *access); /* a zeroed one is harmless */
 
 #endif

@@ -70,7 +70,7 @@ static plim_status_t start_chunk(void *context, int worker, int64_t chunk)
         node = plim__node_set_next(range->seeds, node);
         if (node < 0 || node >= end)
             break;
-        /* However small the share, a seed is not worth nothing. */
+        /* A seed never has probability 0, however small the share. */
         codes[node - first] = code > 0 ? code : 1;
     }
     if (work->codes != NULL)

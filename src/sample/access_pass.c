@@ -241,8 +241,8 @@ static plim_status_t take(const pass_t *pass, plim__access_worker_t *worker,
                          : ((const int32_t *)(const void *)slot->block)[bad];
     return plim__fail(
         PLIM_ERR_DATA,
-        "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again or make it "
-        "anew",
+        "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
+        "dataset again",
         work->indices.path,
         (long long)((slot->op.offset - PLIM__NPY_HEADER) / (int64_t)work->entry_bytes + bad),
         (long long)value, (long long)work->num_nodes);

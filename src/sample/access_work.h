@@ -1,16 +1,15 @@
 /*
- * What the parts of access.c share while they work: the hazards of all nodes before and after a
- * hop.
+ * The state of an access-probability computation: the hazards of all nodes before and after a hop.
  *
  *     codes, before the hop   ─► pass over indices.npy ─►   counters, of a range of nodes
  *     (all nodes, 16 bits)                                  (32 bits, started from the codes)
  *            ▲                                                    │
  *            └──────────────── codes, after the hop ◄─────────────┘
  *
- * With room for 6 bytes a node the codes lie in memory and there is one range. With less, the codes
- * before and after lie in a nameless file, read and written in chunks from front to back, and each
- * range of counters takes a pass of its own. Counters always start from codes, never from counters,
- * so that the results are the same.
+ * With 6 bytes of memory a node the codes are in memory and there is one range. With less, the
+ * codes before and after are in a temporary file, read and written in chunks from front to back,
+ * and each range of counters takes a pass of its own. Counters always start from codes, never from
+ * counters, so the results are the same.
  */
 #ifndef PLIM_SAMPLE_ACCESS_WORK_H
 #define PLIM_SAMPLE_ACCESS_WORK_H
@@ -64,19 +63,19 @@ typedef struct plim__access_worker {
     plim__access_sums_t sums[2];
     uint8_t *at_cut; /* (PLIM__ACCESS_CHUNK) bit `kind` is set: the item is in its cut's bin */
 
-    /* Where the walk over the lists has come to. */
+    /* The position of the walk over the lists. */
     int64_t node;
     int64_t node_end;      /* of the piece */
     const uint16_t *chunk; /* codes of the nodes from chunk_first on */
     int64_t chunk_first;   /* -1: none */
-    plim__list_t list;     /* what is left of the list at hand … */
+    plim__list_t list;     /* the rest of the current list … */
     uint32_t hazard;       /* … and what it adds */
     uint64_t num_pending;  /* additions put off so far */
     uint32_t *pending_counter[PLIM__ACCESS_DELAY];
     uint32_t pending_hazard[PLIM__ACCESS_DELAY];
 } plim__access_worker_t;
 
-/* How memory is parted. */
+/* How the memory is divided. */
 typedef struct plim__access_layout {
     int workers;
     int depth;        /* transfers in flight, for each worker */
@@ -95,7 +94,7 @@ typedef struct plim__access_work {
     int64_t num_edges;
     plim__file_t indices;
     size_t entry_bytes;
-    int num_hops; /* that draw: of fan-out 0 there is nothing to reckon */
+    int num_hops; /* with a fan-out other than 0 */
     int64_t fanout[PLIM__HOPS_MAX];
     float *chances;     /* (PLIM__HAZARD_CODES) */
     uint32_t *counters; /* (capacity) */
@@ -113,7 +112,7 @@ static inline int64_t plim__access_chunks(int64_t nodes)
     return nodes / PLIM__ACCESS_CHUNK + (nodes % PLIM__ACCESS_CHUNK != 0);
 }
 
-/* Calls body(context, worker, chunk) for the chunks [first, end), each taken by whoever is free. */
+/* Calls body(context, worker, chunk) for the chunks [first, end), on all workers. */
 plim_status_t plim__access_sweep(plim__access_work_t *work, int64_t first, int64_t end,
                                  plim_status_t (*body)(void *context, int worker, int64_t chunk),
                                  void *context);

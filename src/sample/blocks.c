@@ -21,7 +21,7 @@
 
 #define CHUNK_NODES 512
 #define CHUNK_ENTRIES 4096
-#define RUN 256  /* ids relabelled between two looks at the room there is */
+#define RUN 256  /* ids relabelled between two checks of the capacity */
 #define AHEAD 16 /* drawn ids whose slot is prefetched */
 #define EMPTY UINT32_MAX
 #define LEAST_BITS 6 /* of the table's size */
@@ -31,11 +31,11 @@ struct plim__blocks {
     plim__blocks_params_t params;
     int64_t *nodes; /* (node_capacity + RUN + 1) the batch's, in local order */
     int64_t num_nodes;
-    uint32_t *table; /* (2^most_bits) of which 2^bits are in use */
+    uint32_t *table; /* (2^most_bits), the first 2^bits in use */
     unsigned bits;
     unsigned most_bits;
-    int64_t full;           /* the table is rebuilt beyond so many nodes */
-    int64_t expected_nodes; /* room that the last batch came to want */
+    int64_t full;           /* the table is rebuilt above this number of nodes */
+    int64_t expected_nodes; /* nodes of the last batch: the next table starts at this size */
     plim__drawn_t drawn;    /* of one chunk */
 };
 
@@ -45,7 +45,7 @@ typedef struct writing {
     int64_t used; /* of out->edges */
 } writing_t;
 
-/* The least size of a table for so many nodes: at most two thirds full. */
+/* log2 of the smallest table that is at most two thirds full with `num_nodes`. */
 static unsigned bits_for(int64_t num_nodes)
 {
     unsigned bits = LEAST_BITS;
@@ -107,7 +107,7 @@ static inline uint64_t hash_of(int64_t node)
     return (uint64_t)node * 0x9e3779b97f4a7c15u;
 }
 
-/* Makes the table anew for at least `num_nodes`, with the nodes there are. */
+/* Rebuilds the table for at least `num_nodes`, with the current nodes. */
 static void rebuild(plim__blocks_t *blocks, int64_t num_nodes)
 {
     unsigned bits = bits_for(num_nodes);

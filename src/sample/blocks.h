@@ -1,6 +1,6 @@
 /*
  * Blocks: what a model sees of the graph for some seeds. The nodes come in the order they are met,
- * seeds first; a block a hop says who draws from whom, in local ids (places in `nodes`).
+ * seeds first; each hop is a block of edges in local ids (positions in `nodes`).
  *
  *     nodes   | seeds | met at hop 0 | met at hop 1 | …
  *     hop 0   destinations: seeds                       sources: seeds, met at hop 0
@@ -8,9 +8,10 @@
  *             destinations: met at hop 0 only                                           (PyG's
  * form)
  *
- * Native: every node met so far draws anew at each hop, so a seed's neighbourhood is the same in
- * any company, and a batch may be cut into parts. PyG's form: a node is expanded once, at the hop
- * after it was first met. New nodes are numbered in the order of destinations, then of draws.
+ * Native: every node met so far draws again at each hop, so a seed's neighbourhood does not depend
+ * on the other seeds, and a batch may be cut into parts. PyG's form: a node is expanded once, at
+ * the hop after it was first met. New nodes are numbered in the order of destinations, then of
+ * draws.
  */
 #ifndef PLIM_SAMPLE_BLOCKS_H
 #define PLIM_SAMPLE_BLOCKS_H
@@ -49,7 +50,7 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
                                   plim__blocks_t **blocks_out);
 void plim__blocks_destroy(plim__blocks_t *blocks);
 
-/* From now on so many hops with these fan-outs, none of which draws more than most_drawn. */
+/* Sets the number of hops and their fan-outs; none may draw more than most_drawn. */
 void plim__blocks_draw_as(plim__blocks_t *blocks, int num_hops, const int64_t *fanout);
 
 /*
@@ -61,9 +62,7 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out);
 
-/* The most nodes, and places in `edges`, that so many seeds can need, whatever is drawn;
- * saturating.
- */
+/* Upper bounds of nodes and of entries in `edges` for `num_seeds` seeds; saturating. */
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
                         int64_t num_graph_edges, int64_t max_degree, int64_t num_seeds,
                         int64_t *nodes_out, int64_t *edges_out);

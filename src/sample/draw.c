@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#define SCANNED 16 /* among so many draws an equal one is looked for one by one */
+#define SCANNED 16 /* up to this many draws, duplicates are found by a linear scan */
 #define TABLE_MOST (2 * PLIM__FANOUT_MAX)
 #define EMPTY UINT16_MAX
 

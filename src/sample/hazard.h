@@ -1,8 +1,8 @@
 /*
- * Chances as hazards: the hazard of a chance q is -ln(1 - q), and of several independent events the
- * chance that any of them happens has the sum of their hazards. Sums of integers do not depend on
- * the order they are made in, so a hazard is a fixed-point number of 32 bits; where it is kept it
- * is a code of 16 bits, exact to one part in 4,096.
+ * Probabilities as hazards: the hazard of a probability q is -ln(1 - q). The probability that any
+ * of several independent events happens has the sum of their hazards. A hazard is a 32-bit
+ * fixed-point number, so that sums do not depend on the order of addition; it is stored as a 16-bit
+ * code, exact to one part in 4,096.
  */
 #ifndef PLIM_SAMPLE_HAZARD_H
 #define PLIM_SAMPLE_HAZARD_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define PLIM__HAZARD_ONE ((double)(1 << 28))
-#define PLIM__HAZARD_MAX 3721305590u /* 20 ln 2: a chance of 1 - 2^-20, as good as certain */
+#define PLIM__HAZARD_MAX 3721305590u /* 20 ln 2: a chance of 1 - 2^-20, taken as certain */
 #define PLIM__CHANCE_MAX (1 - 0x1p-20)
 #define PLIM__HAZARD_CODES 44509 /* one more than the code of PLIM__HAZARD_MAX */
 

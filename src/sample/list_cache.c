@@ -13,7 +13,7 @@
 #define AHEAD 16                   /* of them between a prefetch and its use */
 #define PIECE ((int64_t)512 << 10) /* of indices.npy, at a time */
 
-/* The layout of a cache of so many lists and entries: counted where the arena counts. */
+/* The layout of a cache of `num_lists` lists and `num_entries` entries. */
 static plim__list_cache_t carve(plim__arena_t *arena, const plim_dataset_info_t *info,
                                 const plim__list_cache_params_t *params, int64_t num_lists,
                                 int64_t num_entries)
@@ -92,7 +92,7 @@ static int64_t walk_next(walk_t *walk, plim__list_t *list_out)
     return node;
 }
 
-/* How many of the first lists fit the bytes, and 32 bits within their block. */
+/* Counts how many of the first lists fit `bytes`, and 32 bits within their block. */
 static void measure(const plim_dataset_info_t *info, const plim__list_cache_params_t *params,
                     int64_t *num_lists_out, int64_t *num_entries_out)
 {
@@ -103,7 +103,7 @@ static void measure(const plim_dataset_info_t *info, const plim__list_cache_para
     plim__list_t list;
     walk_start(&walk, params, 0);
     while (walk_next(&walk, &list) >= 0) {
-        /* A little more than it takes; only where that is too much it is reckoned exactly. */
+        /* An upper bound; the exact size is computed only when the bound is too large. */
         const int64_t entries = (num_entries + list.degree) * width, lists = num_lists * 4;
         const int64_t bytes =
             fixed + entries + entries / (int64_t)PLIM__DROPPABLE_CHUNK + lists + lists / BLOCK * 2;
@@ -232,8 +232,8 @@ static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, 
         entry = list.start + place - plim__list_cache_start(cache, rank, 0);
     }
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again "
-                      "or make it anew",
+                      "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
+                      "dataset again",
                       cache->params.file->path, entry, (long long)value,
                       (long long)cache->num_nodes);
 }
@@ -254,8 +254,7 @@ static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, 
 COMPLEMENT(complement_i32, int32_t, uint32_t)
 COMPLEMENT(complement_i64, int64_t, uint64_t)
 
-/* Checks and complements so many entries at `from`, the first of which is the place-th of those
- * kept, to that place. */
+/* Checks `count` entries at `from` and writes their complements from position `place` on. */
 static plim_status_t complement(const plim__list_cache_t *cache, const void *from, int64_t place,
                                 int64_t count)
 {
@@ -271,7 +270,7 @@ static plim_status_t complement(const plim__list_cache_t *cache, const void *fro
     return PLIM_OK;
 }
 
-/* A part of the memory: its lists are read to where they stay, and complemented there. */
+/* Fills a range of the memory: reads its lists in place and complements them. */
 static plim_status_t fill(void *context, int worker, int64_t at, size_t size)
 {
     const plim__list_cache_t *cache = context;

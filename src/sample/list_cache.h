@@ -6,8 +6,8 @@
  *     entries  | ~id | ~id | ~id | …
  *
  * Entries are stored complemented: an id is never -1, so a stored entry is never zero, and one
- * that reads as zero is gone. The starts, 4 bytes a list, are never given back; a cache of all
- * lists needs none, since its entries lie as they do in indices.npy.
+ * that reads as zero was dropped. The starts, 4 bytes a list, are never dropped; a cache of all
+ * lists needs no starts, since its entries are in the order of indices.npy.
  */
 #ifndef PLIM_SAMPLE_LIST_CACHE_H
 #define PLIM_SAMPLE_LIST_CACHE_H
@@ -32,7 +32,7 @@ typedef struct plim__list_filler {
 typedef struct plim__list_cache_params {
     bool all;                           /* the lists of all nodes … */
     const plim__node_set_t *nodes;      /* … or of these; sealed, borrowed */
-    size_t bytes;                       /* the first of them that fit in so many, all included */
+    size_t bytes;                       /* limit of the cache; the first lists that fit are kept */
     const plim__offsets_t *offsets;     /* borrowed */
     const plim__file_t *file;           /* indices.npy; borrowed */
     const plim__list_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
@@ -44,15 +44,15 @@ struct plim__list_cache {
     plim__list_cache_params_t params;
     plim__droppable_t memory;
     int64_t num_nodes; /* of the graph: entries are below it */
-    int64_t num_lists; /* the first so many of the nodes' */
+    int64_t num_lists; /* kept: those of the first nodes */
     int64_t num_entries;
     size_t width;     /* of an entry */
     int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
     uint32_t *starts; /* (num_lists) */
 };
 
-/* What it takes at most (of offsets, files and fillers only num_fillers matters), and what filling
- * takes besides. */
+/* Most bytes of the cache (offsets, file and fillers do not matter), and additional bytes while it
+ * is filled. */
 size_t plim__list_cache_estimate(const plim_dataset_t *dataset,
                                  const plim__list_cache_params_t *params);
 size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_params_t *params);
@@ -67,10 +67,10 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
                                       plim__list_cache_t **cache_out);
 void plim__list_cache_destroy(plim__list_cache_t *cache);
 
-/* Brings back what was lost, as worker `filler`: see plim__droppable_refresh. */
+/* Reads dropped lists again, as worker `filler`: see plim__droppable_refresh. */
 plim_status_t plim__list_cache_refresh(plim__list_cache_t *cache, int filler, int64_t nanoseconds);
 
-/* The number of the node's list among those kept, or -1. Any thread, as all below. */
+/* The rank of the node's list in the cache, or -1. Any thread, as all below. */
 static inline int64_t plim__list_cache_rank(const plim__list_cache_t *cache, int64_t node)
 {
     const int64_t rank = cache->params.all ? node : plim__node_set_rank(cache->params.nodes, node);
@@ -83,7 +83,7 @@ static inline void plim__list_cache_prefetch(const plim__list_cache_t *cache, in
         __builtin_prefetch(&cache->starts[rank]);
 }
 
-/* Where that list, which begins there in indices.npy, begins among the entries. */
+/* Position of the list's first entry; `file_start` is the one in indices.npy. */
 static inline int64_t plim__list_cache_start(const plim__list_cache_t *cache, int64_t rank,
                                              int64_t file_start)
 {
@@ -96,7 +96,7 @@ static inline void plim__list_cache_prefetch_entry(const plim__list_cache_t *cac
     __builtin_prefetch(cache->memory.base + (size_t)place * cache->width);
 }
 
-/* Whether so many entries from there on may be read in this section of the memory. */
+/* Whether entries [place, place + count) may be read in this section. */
 static inline bool plim__list_cache_has(const plim__list_cache_t *cache, int64_t place,
                                         int64_t count)
 {
@@ -104,7 +104,7 @@ static inline bool plim__list_cache_has(const plim__list_cache_t *cache, int64_t
     return plim__droppable_has(&cache->memory, place * width, count * width);
 }
 
-/* Some of these entries were gone: the next refresh looks there. */
+/* Marks entries as dropped, for the next refresh. */
 static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t place, int64_t count)
 {
     const int64_t width = (int64_t)cache->width, last = (place + count) * width - 1;
@@ -113,8 +113,7 @@ static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t plac
     plim__droppable_miss(&cache->memory, last);
 }
 
-/* Replaces ids[0 … count-1], places among the entries so far, by the entries; false when one of
- * them is gone, and is -1 then. */
+/* Replaces positions ids[0 … count-1] by their entries; false when one was dropped: it is -1. */
 static inline bool plim__list_cache_load(const plim__list_cache_t *cache, int64_t *ids,
                                          int64_t count)
 {

@@ -11,8 +11,8 @@
 
 #define LINE_NODES 56
 #define DEGREES_AHEAD 24
-#define LONG_DEGREE 128 /* the least degree that does not go into a byte */
-#define LONG_BYTE 255   /* what stands there instead: the only bytes with the highest bit set */
+#define LONG_DEGREE 128 /* the smallest degree that a byte does not store */
+#define LONG_BYTE 255   /* marks a long list: the only value with the highest bit set */
 
 /* Lines of a piece of indptr.npy: 64 of them are a whole number of pages of offsets. */
 #define PIECE_LINES 2048
@@ -36,11 +36,11 @@ struct plim__offsets {
     int64_t num_long;
 };
 
-/* What a worker counts. */
+/* Counts of one worker. */
 typedef struct tally {
     int64_t degrees[PLIM_DEGREE_BUCKETS];
     int64_t max_degree;
-    int64_t num_long; /* in the piece at hand */
+    int64_t num_long; /* in the current piece */
 } tally_t;
 
 typedef struct reading {
@@ -56,7 +56,7 @@ static int64_t count_lines(int64_t num_nodes)
     return num_nodes / LINE_NODES + (num_nodes % LINE_NODES != 0);
 }
 
-/* How many lists are long, by dataset.json, whose counts were found to add up to num_nodes. */
+/* The number of long lists, from dataset.json's degree counts. */
 static int64_t count_long(const plim__manifest_t *manifest)
 {
     int64_t count = 0;
@@ -102,7 +102,7 @@ static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t
 {
     return plim__fail(PLIM_ERR_DATA,
                       "%s: offset %lld is %lld after %lld; offsets ascend from 0 to %lld, in steps "
-                      "of at most %lld; copy the dataset again or make it anew",
+                      "of at most %lld; copy or import the dataset again",
                       reading->file->path, (long long)number, (long long)to, (long long)from,
                       (long long)reading->offsets->num_edges,
                       (long long)reading->offsets->max_degree);
@@ -164,7 +164,7 @@ static plim_status_t settle(void *context, int worker, int64_t piece, void *data
     if (num_long > offsets->num_long - reading->long_used)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: more lists of %d entries and more than the %lld that dataset.json "
-                          "counts; copy the dataset again or make it anew",
+                          "counts; copy or import the dataset again",
                           reading->file->path, LONG_DEGREE, (long long)offsets->num_long);
     int64_t *to = offsets->long_degrees + reading->long_used;
     for (int64_t i = 0; i < num_lines && num_long > 0; i++) {

@@ -4,8 +4,8 @@
  *
  *     | start of the first list, and the number of the line's first long list | 56 degrees |
  *
- * A degree of 128 or more does not go into its byte: the byte says so, and the degree stands in a
- * table of long lists, whose size is known from dataset.json's degree counts.
+ * A degree of 128 or more is stored in a table of long lists, whose size is known from
+ * dataset.json's degree counts; its byte is a mark.
  */
 #ifndef PLIM_SAMPLE_OFFSETS_H
 #define PLIM_SAMPLE_OFFSETS_H
@@ -20,11 +20,12 @@ typedef struct plim__list {
     int64_t degree;
 } plim__list_t;
 
-size_t plim__offsets_estimate(const plim_dataset_t *dataset); /* what stays */
-size_t plim__offsets_work_minimum(const plim_job_t *job); /* what reading takes besides, at least */
+/* Bytes of the object; the minimum of additional memory while it is read. */
+size_t plim__offsets_estimate(const plim_dataset_t *dataset);
+size_t plim__offsets_work_minimum(const plim_job_t *job);
 
 /*
- * Reads indptr.npy once, sequentially, on as many threads as there is room for. Account "offsets".
+ * Reads indptr.npy once, sequentially, on as many threads as memory allows. Account "offsets".
  * PLIM_ERR_DATA when the offsets do not ascend from 0 to the number of edges or the degrees are not
  * those that dataset.json counts; PLIM_ERR_UNSUPPORTED beyond what a line can number; PLIM_ERR_IO,
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.

@@ -1,7 +1,6 @@
 /*
- * Where neighbours come from. A topology source answers one question: the neighbours drawn for
- * these nodes at this hop. On disk with a cache before it, drawn before for a whole window, one day
- * on another machine: nothing above knows which, and the answers are the same.
+ * A topology source draws the neighbours of nodes at a hop: from disk with a cache in front, or
+ * from a window that was drawn before. The answers are the same for every kind of source.
  */
 #ifndef PLIM_SAMPLE_TOPOLOGY_H
 #define PLIM_SAMPLE_TOPOLOGY_H
@@ -22,14 +21,14 @@ typedef struct plim__drawn {
 
 /* Counted since the source was made, by all workers. */
 typedef struct plim__topology_stats {
-    int64_t lists;      /* lists drawn from … */
-    int64_t lists_hot;  /* … of which lay in memory */
+    int64_t lists;      /* lists drawn from, */
+    int64_t lists_hot;  /* and those found in memory */
     int64_t transfers;  /* I/Os */
     int64_t bytes_read; /* by them */
     int64_t wait_ns;    /* waited for them, summed over workers */
 } plim__topology_stats_t;
 
-/* What a source is, for those who make one: kept as the first member of its struct. */
+/* The interface of a source: the first member of its struct. */
 struct plim__topology {
     plim_status_t (*draw)(plim__topology_t *source, int worker, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
@@ -75,19 +74,19 @@ static inline void plim__topology_destroy(plim__topology_t *source)
 /*
  * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than `gap`
  * bytes apart joined. The list cache (sample/list_cache.h) keeps the lists of the nodes in `hot`,
- * at most cache_bytes of them in ascending order of nodes, or all lists there are. `offsets` is
+ * at most cache_bytes of them in ascending order of nodes, or all lists. `offsets` is
  * borrowed and must outlive the source.
  */
 typedef struct plim__topology_disk_params {
     int workers;
     int depth;                   /* I/Os in flight, for each worker */
     size_t gap;                  /* see plim__reader_params_t */
-    bool all;                    /* all lists are cached, what follows does not matter */
+    bool all;                    /* all lists are cached; the fields below are ignored */
     const plim__node_set_t *hot; /* sealed; borrowed; NULL or empty: none */
     size_t cache_bytes;
 } plim__topology_disk_params_t;
 
-/* What it takes, and what filling its cache takes besides, until the source is made. */
+/* Bytes of the source, and additional bytes while its cache is filled. */
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const plim__topology_disk_params_t *params);
 size_t plim__topology_disk_filling(const plim_job_t *job,
@@ -98,9 +97,8 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          plim__topology_t **source_out);
 
 /*
- * What follows is harmless for a source of another kind, which has no cache. The memory of the
- * source's cache, NULL without; and filling again what was lost of it, as worker `worker` (see
- * plim__droppable_refresh).
+ * The memory of the source's cache, or NULL; and reading dropped lists again, as worker `worker`
+ * (see plim__droppable_refresh). Both accept a source of another kind, which has no cache.
  */
 plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source);
 plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker,

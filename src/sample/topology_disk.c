@@ -42,7 +42,7 @@ typedef struct sizes {
 
 static const sizes_t disk_sizes = {(int64_t)1 << PIECE_BITS, (int64_t)256 << 10, (int64_t)32 << 10};
 
-/* Where all lists are cached little is read, if anything. */
+/* Where all lists are cached, reads are rare. */
 static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
 
 typedef struct worker {
@@ -58,7 +58,7 @@ typedef struct worker {
     int64_t num_staged;
     int64_t old_transfers; /* of the reader, before anything was drawn */
     int64_t old_bytes;
-    /* Written by the worker, read by whoever asks. */
+    /* Written by the worker, read by any thread. */
     _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
     atomic_int_least64_t num_hot;
     atomic_int_least64_t transfers;
@@ -89,7 +89,7 @@ typedef struct piece {
     int64_t count;   /* nodes in it */
     bool ascending;
     bool long_list; /* it is one list, too long for the staging */
-    bool full;      /* the node after it found no room among the ids */
+    bool full;      /* the ids of the next node did not fit */
 } piece_t;
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
@@ -241,8 +241,8 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
 }
 
 /*
- * Takes what was drawn from the piece's i-th list out of the cache. False when it is not there, or
- * not all of it any more; the positions are then as drawn.
+ * Takes what was drawn from the piece's i-th list out of the cache. False when it is not cached or
+ * was dropped; the positions are then as drawn.
  */
 static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
@@ -277,8 +277,8 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
             entry = (read->offset - PLIM__NPY_HEADER + (at - to)) / (int64_t)disk->width;
     }
     return plim__fail(PLIM_ERR_DATA,
-                      "%s: entry %lld is %lld, which is none of %lld nodes; copy the dataset again "
-                      "or make it anew",
+                      "%s: entry %lld is %lld, but there are %lld nodes; copy or import the "
+                      "dataset again",
                       disk->file.path, entry, (long long)value, (long long)disk->num_nodes);
 }
 
@@ -339,7 +339,8 @@ static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_
     return PLIM_OK;
 }
 
-/* Draws from the piece's lists and asks for what is not in memory; from how many it was. */
+/* Draws from the piece's lists and asks for entries that are not cached; returns the number of
+ * cached lists. */
 static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *piece)
 {
     int64_t num_hot = 0;
@@ -382,8 +383,8 @@ static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *p
 }
 
 /*
- * Draws from a cache of all lists, as far as the ids have room and nothing was given back; from how
- * many nodes it was.
+ * Draws from a cache of all lists, until the ids are full or an entry was dropped. Returns the
+ * number of nodes done.
  */
 static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int64_t *nodes,
                            int64_t count, int64_t *indptr, const plim__drawn_t *drawn, bool *full)
@@ -422,7 +423,7 @@ static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int
     return loaded_nodes;
 }
 
-/* As much as can be drawn the short way. */
+/* Draws from a cache of all lists; returns the number of nodes done, 0 without such a cache. */
 static int64_t try_cached(const disk_t *disk, int number, const plim__hop_t *hop,
                           const int64_t *nodes, int64_t count, int64_t *indptr,
                           const plim__drawn_t *drawn, bool *full)
@@ -459,7 +460,7 @@ static plim_status_t draw(plim__topology_t *source, int number, const plim__hop_
     }
     if (taken == 0 && count > 0)
         return plim__fail(PLIM_ERR_BUDGET,
-                          "what node %lld draws at hop %d does not fit %lld entries",
+                          "the neighbours of node %lld at hop %d do not fit %lld entries",
                           (long long)nodes[0], hop->hop + 1, (long long)drawn->capacity);
     drawn->taken = taken;
     return PLIM_OK;
@@ -503,7 +504,7 @@ static plim__reader_params_t reader_params(const plim__topology_disk_params_t *p
     return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
 }
 
-/* The source's layout but for its readers: counted where the arena counts. */
+/* The source's layout without its readers. */
 static disk_t *carve(plim__arena_t *arena, size_t width, const sizes_t *sizes, int workers)
 {
     const size_t piece = (size_t)sizes->piece, count = (size_t)workers;
@@ -637,7 +638,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     disk->num_nodes = manifest->info.num_nodes;
     disk->width = width;
     disk->file.fd = -1;
-    if (!params->all) /* else it is rarely used, if ever */
+    if (!params->all) /* else it is rarely used */
         plim__arena_touch(&arena);
     disk->arena = arena;
     plim_status_t status = plim__dataset_file_open(

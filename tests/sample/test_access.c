@@ -551,8 +551,8 @@ static void says_what_is_wrong_with_the_file(void **state)
         assert_int_equal(
             plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth),
             PLIM_ERR_DATA);
-        (void)snprintf(place, sizeof place, "indices.npy: entry %lld is %d, which is none of",
-                       (long long)entry, (int)wrong[i]);
+        (void)snprintf(place, sizeof place, "indices.npy: entry %lld is %d,", (long long)entry,
+                       (int)wrong[i]);
         assert_non_null(strstr(plim_last_error(), place));
         test_overwrite(world.path, "indices.npy", entry, &right, sizeof right);
     }
