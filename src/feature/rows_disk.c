@@ -83,32 +83,34 @@ static plim__reader_params_t reader_params(const plim__row_form_t *form,
         .gap = params->gap};
 }
 
-/* The source's layout but for its readers: counted where the arena counts. */
-static rows_disk_t *carve(plim__arena_t *arena, const plim__row_form_t *form,
-                          const plim__rows_disk_params_t *params)
+/* The source's layout without its readers and its cache. */
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    const int workers = params->workers;
-    const size_t piece = (size_t)piece_rows(params->all), count = (size_t)workers;
-    rows_disk_t *rows = plim__arena_carve(arena, 1, sizeof *rows, 1);
-    worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
-    plim__row_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
-    for (int i = 0; i < workers; i++) {
+    rows_disk_t *rows = object;
+    const size_t piece = (size_t)rows->piece_rows, count = (size_t)rows->num_workers;
+    const size_t narrow = rows->form.type == PLIM_F32 ? (size_t)rows->narrow_rows : 0;
+    rows->workers = plim__arena_carve(arena, count, sizeof(worker_t), 1);
+    rows->fillers = plim__arena_carve(arena, count, sizeof(plim__row_filler_t), 1);
+    for (int i = 0; i < rows->num_workers; i++) {
         const worker_t worker = {
             .reads = plim__arena_carve(arena, piece, sizeof(plim__read_t), 1),
             .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
             .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
-            .narrow = form->type == PLIM_F32
-                          ? plim__arena_carve(arena, (size_t)narrow_rows(form, params->all),
-                                              form->bytes, PLIM__PAGE)
-                          : NULL};
-        if (rows != NULL)
-            memcpy(&made[i], &worker, sizeof worker);
+            .narrow =
+                narrow > 0 ? plim__arena_carve(arena, narrow, rows->form.bytes, PLIM__PAGE) : NULL};
+        if (rows->workers != NULL)
+            memcpy(&rows->workers[i], &worker, sizeof worker);
     }
-    if (rows != NULL) {
-        rows->workers = made;
-        rows->fillers = fillers;
-    }
-    return rows;
+}
+
+static rows_disk_t draft_of(const plim_dataset_t *dataset, const plim__row_form_t *form,
+                            const plim__rows_disk_params_t *params)
+{
+    return (rows_disk_t){.form = *form,
+                         .num_nodes = plim_dataset_info(dataset)->num_nodes,
+                         .piece_rows = piece_rows(params->all),
+                         .narrow_rows = narrow_rows(form, params->all),
+                         .num_workers = params->workers};
 }
 
 static plim__row_cache_params_t cache_params(const plim__row_form_t *form,
@@ -132,9 +134,8 @@ size_t plim__rows_disk_estimate(const plim_job_t *job, const plim_dataset_t *dat
     const plim__row_form_t form = plim__row_form_of(dataset);
     const plim__reader_params_t reader = reader_params(&form, params);
     const plim__row_cache_params_t cache = cache_params(&form, params);
-    plim__arena_t arena = plim__arena_counting();
-    (void)carve(&arena, &form, params);
-    const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
+    rows_disk_t draft = draft_of(dataset, &form, params);
+    const size_t bytes = plim__object_bytes(lay_out, &draft, sizeof draft) +
                          (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
     return cache.most == 0
                ? bytes
@@ -314,11 +315,11 @@ static plim_status_t make_readers(const plim_job_t *job, const plim__rows_disk_p
                                   rows_disk_t *rows)
 {
     const plim__reader_params_t reader = reader_params(&rows->form, params);
-    for (; rows->num_workers < params->workers; rows->num_workers++) {
-        worker_t *worker = &rows->workers[rows->num_workers];
+    for (int i = 0; i < rows->num_workers; i++) {
+        worker_t *worker = &rows->workers[i];
         PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
-        rows->fillers[rows->num_workers] = (plim__row_filler_t){
-            worker->reader, worker->reads, (int64_t *)worker->keys, rows->piece_rows};
+        rows->fillers[i] = (plim__row_filler_t){worker->reader, worker->reads,
+                                                (int64_t *)worker->keys, rows->piece_rows};
     }
     return PLIM_OK;
 }
@@ -329,25 +330,19 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 {
     plim__file_t file;
     plim__row_form_t form;
-    plim__arena_t arena, counted = plim__arena_counting();
     PLIM_TRY(check_params(dataset, params));
     PLIM_TRY(plim__row_form_open(dataset, &file, &form));
-    (void)carve(&counted, &form, params);
-    plim_status_t status = plim__arena_create(job->ledger, "disk rows", counted.used, &arena);
+    rows_disk_t draft = draft_of(dataset, &form, params), *rows;
+    draft.source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
+    draft.file = file;
+    plim_status_t status = plim__object_create(job->ledger, "disk rows", lay_out, &draft,
+                                               sizeof draft, &draft.arena, &rows);
     if (status != PLIM_OK) {
         plim__file_close(&file);
         return status;
     }
-    rows_disk_t *rows = carve(&arena, &form, params);
-    rows->source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
-    if (!params->all) /* else it is rarely used, if ever */
-        plim__arena_touch(&arena);
-    rows->arena = arena;
-    rows->file = file;
-    rows->form = form;
-    rows->num_nodes = plim_dataset_info(dataset)->num_nodes;
-    rows->piece_rows = piece_rows(params->all);
-    rows->narrow_rows = narrow_rows(&form, params->all);
+    if (!params->all) /* else it is rarely used */
+        plim__arena_touch(&rows->arena);
     status = make_readers(job, params, rows);
     plim__row_cache_params_t cache = cache_params(&form, params);
     cache.fillers = rows->fillers;

@@ -504,14 +504,15 @@ static plim__reader_params_t reader_params(const plim__topology_disk_params_t *p
     return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
 }
 
-/* The source's layout without its readers. */
-static disk_t *carve(plim__arena_t *arena, size_t width, const sizes_t *sizes, int workers)
+/* The source's layout without its readers and its cache. */
+static void lay_out(plim__arena_t *arena, void *object)
 {
-    const size_t piece = (size_t)sizes->piece, count = (size_t)workers;
-    disk_t *disk = plim__arena_carve(arena, 1, sizeof *disk, 1);
-    worker_t *made = plim__arena_carve(arena, count, sizeof *made, 1);
-    plim__list_filler_t *fillers = plim__arena_carve(arena, count, sizeof *fillers, 1);
-    for (int i = 0; i < workers; i++) {
+    disk_t *disk = object;
+    const sizes_t *sizes = disk->sizes;
+    const size_t piece = (size_t)sizes->piece, count = (size_t)disk->num_workers;
+    disk->workers = plim__arena_carve(arena, count, sizeof(worker_t), 1);
+    disk->fillers = plim__arena_carve(arena, count, sizeof(plim__list_filler_t), 1);
+    for (int i = 0; i < disk->num_workers; i++) {
         const worker_t worker = {
             .lists = plim__arena_carve(arena, piece, sizeof(plim__list_t), 1),
             .ranks = plim__arena_carve(arena, piece, sizeof(int64_t), 1),
@@ -519,21 +520,21 @@ static disk_t *carve(plim__arena_t *arena, size_t width, const sizes_t *sizes, i
             .keys = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
             .spare = plim__arena_carve(arena, piece, sizeof(uint64_t), 1),
             .reads = plim__arena_carve(arena, (size_t)sizes->reads, sizeof(plim__read_t), 1),
-            .staging = plim__arena_carve(arena, (size_t)sizes->staged, width, 1)};
-        if (disk != NULL)
-            memcpy(&made[i], &worker, sizeof worker);
+            .staging = plim__arena_carve(arena, (size_t)sizes->staged, disk->width, 1)};
+        if (disk->workers != NULL)
+            memcpy(&disk->workers[i], &worker, sizeof worker);
     }
-    if (disk != NULL) {
-        disk->sizes = sizes;
-        disk->workers = made;
-        disk->fillers = fillers;
-    }
-    return disk;
 }
 
-static const sizes_t *sizes_of(const plim__topology_disk_params_t *params)
+static disk_t draft_of(const plim_dataset_t *dataset, const plim__topology_disk_params_t *params)
 {
-    return params->all ? &cached_sizes : &disk_sizes;
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    return (disk_t){.face = {draw, degrees, stats, destroy},
+                    .file.fd = -1,
+                    .num_nodes = info->num_nodes,
+                    .width = plim__index_bytes(info->index_type),
+                    .sizes = params->all ? &cached_sizes : &disk_sizes,
+                    .num_workers = params->workers};
 }
 
 static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t *params)
@@ -555,10 +556,8 @@ size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t 
 {
     const plim__reader_params_t reader = reader_params(params);
     const plim__list_cache_params_t cache = cache_params(params);
-    plim__arena_t arena = plim__arena_counting();
-    (void)carve(&arena, plim__index_bytes(plim_dataset_info(dataset)->index_type), sizes_of(params),
-                params->workers);
-    const size_t bytes = plim__round_up(arena.used, PLIM__PAGE) +
+    disk_t draft = draft_of(dataset, params);
+    const size_t bytes = plim__object_bytes(lay_out, &draft, sizeof draft) +
                          (size_t)params->workers * plim__reader_estimate(job->io_engine, &reader);
     return is_cached(params)
                ? plim__add_saturating_size(bytes, plim__list_cache_estimate(dataset, &cache))
@@ -576,10 +575,10 @@ static plim_status_t make_readers(disk_t *disk, const plim_job_t *job,
                                   const plim__topology_disk_params_t *params)
 {
     const plim__reader_params_t reader = reader_params(params);
-    for (; disk->num_workers < params->workers; disk->num_workers++) {
-        worker_t *worker = &disk->workers[disk->num_workers];
+    for (int i = 0; i < disk->num_workers; i++) {
+        worker_t *worker = &disk->workers[i];
         PLIM_TRY(plim__reader_create(job, &reader, &worker->reader));
-        disk->fillers[disk->num_workers] =
+        disk->fillers[i] =
             (plim__list_filler_t){worker->reader, worker->reads, disk->sizes->reads, READ_BYTES};
     }
     return PLIM_OK;
@@ -625,22 +624,15 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          plim__topology_t **source_out)
 {
     const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
-    const size_t width = plim__index_bytes(plim_dataset_info(dataset)->index_type);
-    plim__arena_t arena, counted = plim__arena_counting();
-    if (params->workers < 1 || manifest->info.num_nodes > NODES_MAX)
+    disk_t draft = draft_of(dataset, params), *disk;
+    if (params->workers < 1 || draft.num_nodes > NODES_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
-                          (long long)manifest->info.num_nodes, params->workers);
-    (void)carve(&counted, width, sizes_of(params), params->workers);
-    PLIM_TRY(plim__arena_create(job->ledger, "topology", counted.used, &arena));
-    disk_t *disk = carve(&arena, width, sizes_of(params), params->workers);
-    disk->face = (plim__topology_t){draw, degrees, stats, destroy};
-    disk->offsets = offsets;
-    disk->num_nodes = manifest->info.num_nodes;
-    disk->width = width;
-    disk->file.fd = -1;
+                          (long long)draft.num_nodes, params->workers);
+    draft.offsets = offsets;
+    PLIM_TRY(plim__object_create(job->ledger, "topology", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &disk));
     if (!params->all) /* else it is rarely used */
-        plim__arena_touch(&arena);
-    disk->arena = arena;
+        plim__arena_touch(&disk->arena);
     plim_status_t status = plim__dataset_file_open(
         dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
     if (status == PLIM_OK)
