@@ -12,11 +12,12 @@ extern "C" {
 
 /*
  * Reads a size as people write it ("4G", "1.5G", "300M", "65536"; powers of 1024) into bytes.
- * PLIM_ERR_USAGE when it is none. Any thread.
+ * PLIM_ERR_USAGE when it is none. Any thread; allocates nothing.
  */
 PLIM_API plim_status_t plim_size_parse(const char *text, int64_t *bytes_out);
 
-/* Writes a size as people read it ("2 GiB", "300 MiB"); returns text_out. Any thread. */
+/* Writes a size as people read it ("2 GiB", "300 MiB"); returns text_out, the caller's. Any thread.
+ */
 PLIM_API const char *plim_size_text(int64_t bytes, char text_out[24]);
 
 /* One limit that was found. This struct never grows. */
@@ -37,7 +38,7 @@ typedef struct plim_limits {
     plim_limit_t threads[PLIM_LIMITS_MAX];
     int threads_line;    /* index of the smallest of them */
     int local_ranks;     /* processes of this job on this node; limits on all of them are divided */
-    bool login_node;     /* looks like a cluster's login node: the work belongs into a job */
+    bool login_node;     /* this looks like a cluster's login node, where no work should run */
     char login_why[256]; /* and why it looks so */
 } plim_limits_t;
 
@@ -62,7 +63,7 @@ typedef struct plim_limit_options {
 
 /*
  * Finds every limit on this process's memory and threads. Memory: options; every control group from
- * this process's up to the last one in sight (v1, v2, hybrid; memory.max, memory.high; inside a
+ * this process's up to the last one visible (v1, v2, hybrid; memory.max, memory.high; inside a
  * container's namespace what it shows, and in v1 the least limit that it hides); RLIMIT_AS and
  * RLIMIT_DATA, less what is mapped without being used; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
  * SLURM_MEM_PER_GPU; what the host has available (MemAvailable). Threads: options, affinity,

@@ -44,7 +44,7 @@ typedef struct plim_meter plim_meter_t;
  */
 PLIM_API plim_status_t plim_meter_open(const plim_job_t *job, plim_meter_t **meter_out);
 
-/* NULL is harmless; a forked child closes nothing. */
+/* Any thread, once nobody reads it. NULL is harmless; a forked child closes nothing. */
 PLIM_API void plim_meter_close(plim_meter_t *meter);
 
 /* Reads once; allocates nothing. One thread at a time for each meter. PLIM_ERR_USAGE for an output

@@ -132,7 +132,7 @@ typedef struct plim_training {
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0                   \
     }
 
-/* Enumerations above whose values have words, as run.json says them. */
+/* Enumerations above whose values have names, as in run.json. */
 typedef enum plim_words {
     PLIM_WORDS_MODEL = 0,
     PLIM_WORDS_AGGREGATION,
@@ -146,18 +146,19 @@ typedef enum plim_words {
     PLIM_WORDS_METRIC
 } plim_words_t;
 
-/* The words of its values, by value, ended by NULL. Thread-safe. */
+/* The names of its values, by value, ended by NULL; they live as long as the library. Any thread.
+ */
 PLIM_API const char *const *plim_words(plim_words_t of);
 
-/* The loss of a training on the dataset, the automatic one settled. */
+/* The loss of a training on the dataset; PLIM_LOSS_AUTO is resolved. Any thread. */
 PLIM_API plim_loss_t plim_training_loss(const plim_dataset_info_t *info,
                                         const plim_training_t *training);
 
-/* What a run on the dataset is scored by: the training's metric, the automatic one settled. */
+/* The metric likewise. Any thread. */
 PLIM_API plim_metric_t plim_training_metric(const plim_dataset_info_t *info,
                                             const plim_training_t *training);
 
-/* What happens, as it happens. Scores are NAN where there is none. */
+/* Events of a run, as they happen. Scores are NAN where there is none. */
 typedef enum plim_train_event_kind {
     PLIM_EVENT_STEP = 0, /* of training */
     PLIM_EVENT_EVAL,     /* of an evaluation: split, step of steps */
@@ -197,9 +198,10 @@ typedef struct plim_train_result {
     }
 
 /*
- * The whole run's plan: the loader's and, beside it, model, optimiser, activations, checkpoint and
- * evaluation. PLIM_ERR_BUDGET with the least line when nothing fits; PLIM_ERR_USAGE for settings
- * that the dataset cannot serve.
+ * Plans a whole run: loader, model, optimiser, activations, checkpoint and evaluation. The caller
+ * releases the plan. Any thread. Peak memory: as plim_load_plan. PLIM_ERR_BUDGET when nothing fits,
+ * with the minimum line and settings that would fit; PLIM_ERR_USAGE for settings that the dataset
+ * cannot serve; other errors as of plim_load_plan.
  *
  * A run computes the same bits under any line that has room for whole batches. Where there is none
  * for them (or for microbatch, or params->part_seeds), plim_plan_part_seeds says how many seeds are
@@ -211,12 +213,12 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
                                        const plim_training_t *training,
                                        const plim_plan_params_t *params, plim_plan_t **plan_out);
 
-/* A change of the settings that changes the result, and what it would come to. */
+/* A change of the settings, which changes the result, and the line that it needs. */
 typedef struct plim_advice {
     size_t size;         /* of this struct; of an array the first one's counts */
     char change[96];     /* as options: "--hidden 128", "--batch 512 --precision bf16" */
-    int64_t total_bytes; /* the least line, to a MiB, under which that does */
-    int64_t saved_bytes; /* by which it is below that of the settings as they are */
+    int64_t total_bytes; /* minimum line with the change, to a MiB */
+    int64_t saved_bytes; /* how much that is below the minimum without it */
 } plim_advice_t;
 
 #define PLIM_ADVICE_INIT                                                                           \
@@ -225,11 +227,12 @@ typedef struct plim_advice {
     }
 
 /*
- * What would fit under the line where training does not; where it does but batches are cut, what
- * would keep them whole. Of each kind (precision, fan-out, batch, hidden) the smallest change that
- * does by itself, with a 32nd of the line to spare, or else of several together. None where whole
- * batches fit already, or nothing would help. At most `capacity`. Errors as of plim_train_plan, but
- * for PLIM_ERR_BUDGET. Nothing is read but what plans before have left in the cache.
+ * Finds changes with which a training fits that does not; or, for one whose batches are cut, that
+ * keep them whole. For each kind (precision, fan-out, batch, hidden) it gives the smallest change
+ * that is enough by itself with 1/32 of the line to spare, else one of several kinds together; none
+ * where whole batches fit already or nothing helps. Writes at most `capacity` entries of
+ * advice_out[0].size bytes each. Any thread; it reads only dataset.json and the statistics cache
+ * and allocates nothing of size. Errors as of plim_train_plan without PLIM_ERR_BUDGET.
  */
 PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training,
@@ -237,21 +240,24 @@ PLIM_API plim_status_t plim_train_advise(const plim_job_t *job, const plim_datas
                                          plim_advice_t *advice_out, int *count_out);
 
 /*
- * Loss and gradient are means over what has a label: seeds with a class, or values that are known.
- * A batch without any label is passed over, and an update whose batches have none is not made.
+ * Trains in a new run directory. Loss and gradient are means over the labels there are: seeds with
+ * a class, or known values. A batch without labels is skipped, and an update without labels is not
+ * made. `events` may be NULL; it is called on this thread. One training a run directory at a time;
+ * any thread. Peak memory: the plan's.
  *
- * Trains in a new run directory (PLIM_ERR_USAGE when it holds one, or a dataset). Stopped by
- * job->stop: PLIM_ERR_STOPPED, and everything is saved. PLIM_ERR_USAGE when the plan was made for
- * other settings; PLIM_ERR_USAGE when no training seed has a label; PLIM_ERR_DIVERGED when the
- * loss or weights are no longer finite: then last.safetensors is left as it was saved before. What
- * could not begin leaves no run behind. `events` may be NULL.
+ * PLIM_ERR_USAGE when the directory holds a run or a dataset, the plan is for other settings, or no
+ * training seed has a label; PLIM_ERR_STOPPED after plim_job_stop, or when others leave the run
+ * less than its minimum: everything is saved; PLIM_ERR_DIVERGED when the loss or a weight is not
+ * finite: last.safetensors stays as it was saved before; PLIM_ERR_SPACE, PLIM_ERR_DISK,
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA. A training that fails before its
+ * first step leaves no run behind.
  */
 PLIM_API plim_status_t plim_train(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_training_t *training, const plim_plan_t *plan,
                                   const char *run, plim_train_event_fn events, void *user,
                                   plim_train_result_t *result_out);
 
-/* What run.json says: settings and the path of the dataset. PLIM_ERR_DATA, PLIM_ERR_IO. */
+/* What a run directory says of its run. */
 typedef struct plim_run_info {
     size_t size; /* of this struct */
     char dataset[PLIM_PATH_MAX];
@@ -269,15 +275,21 @@ typedef struct plim_run_info {
     {                                                                                              \
         sizeof(plim_run_info_t), "", "", -1, -1, 0, 0, 0, PLIM_TRAINING_INIT                       \
     }
+
+/* Reads run.json and the position of last.safetensors. Any thread, also while the run trains. Peak
+ * memory: at most 3 MiB in the account "checkpoint". PLIM_ERR_USAGE where there is no run,
+ * PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_UNSUPPORTED for a newer format, PLIM_ERR_BUDGET,
+ * PLIM_ERR_NOMEM. */
 PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                                      plim_run_info_t *info_out);
 
 /*
- * Goes on where last.safetensors ends, up to training->epochs in all. These may be others than
- * before, but no fewer than were begun, and patience may grow; else what decides the result must be
- * as in run.json: PLIM_ERR_USAGE names what is not, or says that patience ended the run. As
- * plim_train besides. PLIM_ERR_DATA on another dataset. On another kind of processor, with other
- * library versions or a plan of other part_seeds, it goes on and logs that bits may differ.
+ * Continues a run where last.safetensors ends, up to training->epochs in all. Epochs may change but
+ * not below those begun, and patience may grow; every other setting that decides the result must be
+ * as in run.json. On another kind of processor, with other library versions or a plan of other
+ * part_seeds, it continues and logs that bits may differ. As plim_train besides; PLIM_ERR_USAGE
+ * also names a setting that differs, or says that patience ended the run or another process has it;
+ * PLIM_ERR_DATA for another dataset.
  */
 PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_dataset_t *dataset,
                                          const plim_training_t *training, const plim_plan_t *plan,
@@ -298,7 +310,8 @@ PLIM_API plim_status_t plim_train_resume(const plim_job_t *job, const plim_datas
  * The gradient is divided by the labels of the whole batch, whatever part of its seeds was given:
  * gradients of the parts, or of shares that several processes compute, sum up to the batch's. A
  * trainer belongs to one thread at a time. Only plim_trainer_create, plim_trainer_save and
- * plim_trainer_resume take memory, all of it planned.
+ * plim_trainer_resume allocate memory, all of it planned. In a forked child calls fail with
+ * PLIM_ERR_USAGE, arrays are NULL, and nothing changes.
  */
 typedef struct plim_trainer plim_trainer_t;
 
@@ -329,9 +342,9 @@ PLIM_API void plim_trainer_release(plim_trainer_t *trainer);
 PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
                                              int64_t batches, double *loss_out);
 
-/* Writes the sum of gradients since the last update, or the last such call, to gradient_out (as
- * many values as there are weights) and sets it to zero. The order of additions depends on the
- * batches alone. PLIM_ERR_USAGE when no batch was computed since the last update. */
+/* Writes the sum of gradients since the last update, or the last such call, to the caller's
+ * gradient_out (as many values as there are weights) and sets it to zero. The order of additions
+ * depends on the batches alone. PLIM_ERR_USAGE when no batch was computed since the last update. */
 PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gradient_out);
 
 /* sum[i] += addend[i], in the order of the array: so sums of several gradients have the same bits
@@ -371,7 +384,7 @@ typedef struct plim_parameter {
         sizeof(plim_parameter_t), NULL, 0, {0, 0, 0, 0}, 0, false, 0                               \
     }
 
-/* How many there are, and the index-th (from 0). PLIM_ERR_USAGE when there is none. */
+/* The number of tensors, and the index-th (from 0). PLIM_ERR_USAGE for another index. */
 PLIM_API int plim_trainer_num_parameters(const plim_trainer_t *trainer);
 PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int index,
                                               plim_parameter_t *parameter_out);
@@ -424,18 +437,23 @@ typedef struct plim_inference {
     }
 
 /*
- * Scores of the splits that are asked for (bit s of `splits` for split s; the others are NAN), by
- * the run's metric; loss likewise. A split without any label has none, which is logged.
- * PLIM_ERR_DIVERGED when weights or outputs are not finite. PLIM_ERR_BUDGET, PLIM_ERR_SPACE before
- * anything is started.
+ * Scores the splits of a run whose bit s is set in `splits`, by the run's metric, and their mean
+ * losses; the others are NAN, and so is a split without labels, which is logged. `events` may be
+ * NULL. Any thread. Peak memory: planned first, below the line. PLIM_ERR_BUDGET, PLIM_ERR_SPACE
+ * before anything is started; PLIM_ERR_USAGE for an empty split or no labels at all; PLIM_ERR_DATA
+ * for another dataset; PLIM_ERR_DIVERGED when weights or outputs are not finite; PLIM_ERR_NOMEM,
+ * PLIM_ERR_IO, PLIM_ERR_STOPPED.
  */
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const char *run, const plim_inference_t *inference,
                                      unsigned splits, plim_train_event_fn events, void *user,
                                      double score_out[3], double loss_out[3]);
 
-/* Predictions for a split's seeds in the dataset's order, or for all nodes (split -1), as .npy.
- * PLIM_ERR_DIVERGED when weights or predictions are not finite. */
+/*
+ * Writes predictions for a split's seeds in the dataset's order, or for all nodes (split -1), to
+ * the .npy file `out`, whole or not at all. It replaces an .npy file and nothing else:
+ * PLIM_ERR_USAGE. Threads, memory and other errors as of plim_evaluate; PLIM_ERR_DISK.
+ */
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const char *run, const plim_inference_t *inference, int split,
                                     plim_predict_kind_t kind, const char *out,

@@ -1,9 +1,9 @@
 /*
- * What would fit, if the result might change.
+ * Advice: changes of settings with which a training fits; a refused plan names them.
  *
- * Each kind of change is tried from the smallest on, and the first that fits with some room to
- * spare is the advice; where no kind does by itself all are made smaller together, and then each is
- * taken back that is not needed. Every try is a plan that reads nothing.
+ * Each kind of change is tried from the smallest on, and the first that fits with a margin is the
+ * advice. Where no kind is enough by itself, all are made smaller together, and then those that are
+ * not needed are undone. Every try is a plan that reads nothing.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -27,10 +27,10 @@ typedef enum kind { PRECISION, FANOUT, BATCH, HIDDEN, NUM_KINDS } kind_t;
 typedef struct advising {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
-    const plim_training_t *training; /* as it was asked for */
+    const plim_training_t *training; /* as the caller gave it */
     plim_plan_params_t params;
-    plim__probe_t probe; /* of its recipe, where that is known */
-    bool whole;          /* batches are to be computed whole; else anything will do that fits */
+    plim__probe_t probe; /* of its recipe; empty: not known */
+    bool whole;          /* look for whole batches; else for anything that fits */
 } advising_t;
 
 /* What the seeds of a probe would come to with other fan-outs: by what dataset.json says of both.
@@ -52,7 +52,7 @@ static plim__probe_t probe_for(const advising_t *advising, const plim_training_t
     return probe;
 }
 
-/* Whether these settings do under so much memory. */
+/* Whether these settings fit under `memory`. */
 static bool does(const advising_t *advising, const plim_training_t *training, int64_t memory)
 {
     const plim__probe_t probe = probe_for(advising, training);
@@ -65,15 +65,14 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
             (training->microbatch > 0 && plan.load.part_seeds == training->microbatch));
 }
 
-/* Whether they do under the line that there is, by a little: how large their batches are is known
- * only when they are drawn. */
+/* Whether they fit under the line with a margin: the size of their batches is estimated. */
 static bool does_here(const advising_t *advising, const plim_training_t *training)
 {
     const int64_t line = plim__load_line(advising->job, &advising->params);
     return does(advising, training, line - line / GUESS_PART);
 }
 
-/* The least line, to a MiB, under which they do; 0 when none is found. */
+/* The minimum line, to a MiB, under which they fit; 0 when none is found. */
 static int64_t minimum_line(const advising_t *advising, const plim_training_t *training)
 {
     const int64_t line = plim__ledger_line(advising->job->ledger);
@@ -153,7 +152,7 @@ static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
     return same;
 }
 
-/* What differs from what was asked for, as options. */
+/* The difference as options of the command line. */
 static void write_change(const plim_training_t *from, const plim_training_t *to,
                          char text_out[sizeof((plim_advice_t *)0)->change])
 {
@@ -177,7 +176,7 @@ static void write_change(const plim_training_t *from, const plim_training_t *to,
     memmove(text_out, text_out + 1, strlen(text_out)); /* the blank in front */
 }
 
-/* The smallest change of one kind that does. */
+/* The smallest change of one kind that fits. */
 static bool find_one(const advising_t *advising, kind_t kind, plim_training_t *changed_out)
 {
     for (int steps = 1; steps <= STEPS_MOST; steps++) {
@@ -203,7 +202,7 @@ static void change_all(const advising_t *advising, const bool kinds[NUM_KINDS], 
             (void)change(changed, (kind_t)kind, steps);
 }
 
-/* Several kinds together: the fewest steps that do, and of those kinds the ones that are needed. */
+/* Several kinds together: the fewest steps that fit, and only the kinds that are needed. */
 static bool find_several(const advising_t *advising, plim_training_t *changed_out)
 {
     bool kinds[NUM_KINDS] = {true, true, true, true};
