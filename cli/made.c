@@ -1,4 +1,4 @@
-/* What import and generate say of the dataset they have made. */
+/* Prints the dataset that import or generate has written. */
 #include "cli.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
  */
 #include "base/check.h"
 #include "base/fail.h"
-#include "base/half.h"
+#include "feature/row_form.h"
 #include "load/window_internal.h"
 
 #include <string.h>
@@ -17,7 +17,6 @@
 #define RING 32 /* ranks and places in flight: a power of two above PLACE_AHEAD */
 
 #define ROWS_AHEAD 12
-#define ROW_LINES 8 /* prefetched lines of a row; the hardware prefetches the rest */
 
 static plim_status_t check_hop(const plim__load_window_t *window, const plim__hop_t *hop)
 {
@@ -179,14 +178,6 @@ static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
     return (size_t)window->params.num_features * (type == PLIM_F16 ? sizeof(uint16_t) : 4);
 }
 
-static inline void prefetch_row(const plim__load_window_t *window, int64_t rank)
-{
-    const char *row = window->store + (size_t)rank * window->params.row_bytes;
-    size_t bytes = window->params.row_bytes;
-    for (size_t i = 0; i < ROW_LINES && i * PLIM__LINE < bytes; i++)
-        __builtin_prefetch(row + i * PLIM__LINE);
-}
-
 /* Finds the ranks of a chunk's stored nodes, and lists the others. Returns their number. */
 static int64_t find_others(const plim__load_window_t *window, chunk_t *buffers,
                            const int64_t *nodes, int64_t count)
@@ -233,22 +224,16 @@ static plim_status_t gather_others(plim__load_window_t *window, int number, int6
 static void copy_stored(const plim__load_window_t *window, const chunk_t *buffers, int64_t count,
                         plim_dtype_t type, char *rows)
 {
-    plim_dtype_t stored = window->params.row_type;
-    plim__half_path_t path = plim__half_best();
-    size_t size = row_size(window, type);
+    const plim__row_form_t form =
+        plim__row_form_make(window->params.row_type, window->params.num_features);
+    const size_t size = row_size(window, type);
     for (int64_t i = 0; i < count; i++) {
         if (i + ROWS_AHEAD < count && buffers->ranks[i + ROWS_AHEAD] >= 0)
-            prefetch_row(window, buffers->ranks[i + ROWS_AHEAD]);
-        if (buffers->ranks[i] < 0)
-            continue;
-        const char *from = window->store + (size_t)buffers->ranks[i] * window->params.row_bytes;
-        void *to = rows + (size_t)i * size;
-        if (stored == type)
-            memcpy(to, from, size);
-        else if (type == PLIM_F32)
-            plim__half_widen(path, (const uint16_t *)from, to, window->params.num_features);
-        else
-            plim__half_narrow(path, (const float *)from, to, window->params.num_features);
+            plim__row_prefetch(window->store + (size_t)buffers->ranks[i + ROWS_AHEAD] * form.bytes,
+                               form.bytes);
+        if (buffers->ranks[i] >= 0)
+            plim__row_write(&form, window->store + (size_t)buffers->ranks[i] * form.bytes, type,
+                            rows + (size_t)i * size);
     }
 }
 
