@@ -111,7 +111,7 @@ static void fits_or_says_so_at_every_line(void **state)
         plim_status_t status = import_and_remove(&job, &fixture);
         assert_true(status == PLIM_OK || status == PLIM_ERR_BUDGET);
         assert_true(status == PLIM_OK || !fitted);
-        assert_true(plim__ledger_peak(job.ledger) <= line);
+        assert_true(status != PLIM_OK || plim__ledger_peak(job.ledger) <= line);
         fitted = status == PLIM_OK;
         test_job_end(&job);
     }

@@ -108,8 +108,13 @@ def test_verify_finds_an_id_twice(tmp_path, split, ids, places):
 
 def test_too_little_memory_names_what_would_do(tmp_path):
     path = write(tmp_path / 'set', graph(np.random.default_rng(3), 50), num_classes=5)
-    memory = run(path, '--memory', '1M', '--threads', 1, code=3).stderr.split('--memory ')[1].split()[0]
-    run(path, '--memory', memory, '--threads', 1)
+    words = [PLIMSOLL, 'inspect', str(path), '--threads', '1', '--memory']
+    memory = '1M'
+    for _ in range(3):  # opening a dataset may be refused first, inspecting it then
+        done = subprocess.run([*words, memory], capture_output=True, text=True, check=False)
+        if done.returncode == 3:
+            memory = done.stderr.split('--memory ')[1].split()[0]
+    assert done.returncode == 0 and memory != '1M', done.stderr
 
 
 @pytest.mark.parametrize('words', [(), ('--verify',), ('--verify', '--threads', 1), ('--verify', '--io', 'threads'),
