@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define PIECE 16384
-#define GAP 16384
+#define MERGE_DISTANCE 16384
 #define PAGE 4096
 #define TOUCHES_MAX UINT16_MAX
 
@@ -78,7 +78,7 @@ static void say(const char *rule, const epoch_t *epoch, const plim__node_set_t *
                 int64_t row_bytes, bool last)
 {
     int64_t from = 0, count, rows = 0, pages = 0, transfers = 0, bytes = 0;
-    int64_t end = -1 - GAP - PAGE; /* of the transfer so far */
+    int64_t end = -1 - MERGE_DISTANCE - PAGE; /* of the transfer so far */
     while ((count = plim__node_set_list(&epoch->needed, from, PIECE, epoch->nodes)) > 0) {
         from = epoch->nodes[count - 1] + 1;
         for (int64_t i = 0; i < count; i++) {
@@ -88,7 +88,7 @@ static void say(const char *rule, const epoch_t *epoch, const plim__node_set_t *
             int64_t stop = (epoch->nodes[i] * row_bytes + row_bytes + PAGE - 1) / PAGE * PAGE;
             rows++;
             pages += (stop - (start > end ? start : end)) / PAGE;
-            bool joined = start - end < GAP;
+            bool joined = start - end < MERGE_DISTANCE;
             transfers += !joined;
             bytes += stop - (joined ? end : start);
             end = stop;
@@ -161,7 +161,8 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     plim__arena_t arena;
     plim__offsets_t *offsets;
     plim__access_t worth = {0};
-    plim__topology_disk_params_t disk = {.workers = 1, .depth = 128, .gap = GAP};
+    plim__topology_disk_params_t disk = {
+        .workers = 1, .depth = 128, .merge_distance = MERGE_DISTANCE};
     PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
     PLIM_TRY(plim__topology_disk_create(job, dataset, offsets, &disk, &epoch->source));
     PLIM_TRY(plim__arena_create(job->ledger, "bench",
@@ -188,8 +189,8 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
                                   .num_seeds = num_seeds,
                                   .share = 1,
                                   .row_bytes = (size_t)row_bytes,
-                                  .row_room = room,
-                                  .room = room,
+                                  .row_capacity = room,
+                                  .capacity = room,
                                   .work_bytes = (size_t)2 << 30,
                                   .tmp = plim__dataset_path(dataset)};
     memcpy(wish.fanout, epoch->fanout, sizeof wish.fanout);

@@ -37,7 +37,8 @@ static plim_status_t gather(plim__rows_t *source, const plim__permute_t *order, 
 
 static plim_status_t run(const plim_job_t *job, const char *path, int64_t batch, int64_t calls)
 {
-    const plim__rows_disk_params_t params = {.workers = 1, .depth = 128, .gap = 16 << 10};
+    const plim__rows_disk_params_t params = {
+        .workers = 1, .depth = 128, .merge_distance = 16 << 10};
     plim_dataset_t *dataset;
     plim__rows_t *source;
     plim__arena_t arena;

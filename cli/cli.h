@@ -73,12 +73,12 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
  * Parses an option's whole number, plain or as people write large ones (100M, 1.6G: thousands, not
  * 1024s); false when it is none or out of range, already said.
  */
-bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
-                   int64_t most, int64_t *value_out);
+bool cli_parse_int(const cli_common_t *common, const char *option, const char *text,
+                   int64_t minimum, int64_t most, int64_t *value_out);
 
-/* The same for a number with a point, from `least` on and below `below`. */
-bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double least,
-                    double below, double *value_out);
+/* The same for a number with a point, from `minimum` on and below `below`. */
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text,
+                    double minimum, double below, double *value_out);
 
 /* Of the option just read (optarg): the number of its word among `words` (ended by NULL); -1 when
  * it is none, already said. */

@@ -104,8 +104,8 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
     }
 }
 
-bool cli_parse_int(const cli_common_t *common, const char *option, const char *text, int64_t least,
-                   int64_t most, int64_t *value_out)
+bool cli_parse_int(const cli_common_t *common, const char *option, const char *text,
+                   int64_t minimum, int64_t most, int64_t *value_out)
 {
     static const char units[] = "KMGT";
     char *end;
@@ -122,9 +122,9 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
         valid = valid && large > -9e18 && large < 9e18;
         value = valid ? (long long)(large + (large < 0 ? -0.5 : 0.5)) : 0;
     }
-    if (!valid || value < least || value > most) {
+    if (!valid || value < minimum || value > most) {
         (void)cli_wrong_use(common, "%s: '%s' is not a whole number from %lld to %lld", option,
-                            text, (long long)least, (long long)most);
+                            text, (long long)minimum, (long long)most);
         return false;
     }
     *value_out = value;
@@ -149,11 +149,11 @@ static size_t printable(const unsigned char *text)
         return text[0] >= 0x20 && text[0] != 0x7f;
     const size_t size = text[0] >= 0xf0 ? 4 : text[0] >= 0xe0 ? 3 : 2;
     /* Overlong forms and C1 (U+0080 to U+009F) are below these second bytes. */
-    const unsigned char least = text[0] == 0xc2   ? 0xa0
-                                : text[0] == 0xe0 ? 0xa0
-                                : text[0] == 0xf0 ? 0x90
-                                                  : 0x80;
-    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < least)
+    const unsigned char minimum = text[0] == 0xc2   ? 0xa0
+                                  : text[0] == 0xe0 ? 0xa0
+                                  : text[0] == 0xf0 ? 0x90
+                                                    : 0x80;
+    if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < minimum)
         return 0;
     for (size_t i = 1; i < size; i++)
         if ((text[i] & 0xc0) != 0x80)

@@ -10,18 +10,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double least,
-                    double below, double *value_out)
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text,
+                    double minimum, double below, double *value_out)
 {
     char *end;
     errno = 0;
     double value = strtod(text, &end);
-    if (errno != 0 || end == text || *end != '\0' || !isfinite(value) || value < least ||
+    if (errno != 0 || end == text || *end != '\0' || !isfinite(value) || value < minimum ||
         value >= below) {
         char bound[32] = "";
         if (isfinite(below))
             (void)snprintf(bound, sizeof bound, " and below %g", below);
-        (void)cli_wrong_use(common, "%s: '%s' is not a number from %g on%s", option, text, least,
+        (void)cli_wrong_use(common, "%s: '%s' is not a number from %g on%s", option, text, minimum,
                             bound);
         return false;
     }

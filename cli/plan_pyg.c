@@ -199,7 +199,8 @@ int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_d
         json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
         (void)json_object_update(object, estimate);
         if (options->ours > 0)
-            (void)json_object_set_new(object, "plimsoll_least_bytes", json_integer(options->ours));
+            (void)json_object_set_new(object, "plimsoll_minimum_bytes",
+                                      json_integer(options->ours));
         cli_print_json(object);
     } else {
         print_text(estimate, training, options);

@@ -91,7 +91,7 @@ static void say(const char *name, const char *text)
 static void say_line(const plan_t *plan, const plan_found_t *found)
 {
     const json_t *made = found->plan;
-    char total[24], line[24], least[24];
+    char total[24], line[24], minimum[24];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
     else
@@ -101,7 +101,7 @@ static void say_line(const plan_t *plan, const plan_found_t *found)
     if (found->fits)
         (void)printf("%-10s %s at most (%s); %s would do\n", "memory", total,
                      json_string_value(json_object_get(made, "peak_phase")),
-                     plim_size_text(cli_json_int(made, "least_bytes"), least));
+                     plim_size_text(cli_json_int(made, "minimum_bytes"), minimum));
     else
         (void)printf("%-10s %s would do; the table is for that\n", "memory",
                      plim_size_text(cli_json_int(made, "line_bytes"), line));

@@ -117,7 +117,7 @@ static void say_head(const plan_t *plan)
     (void)printf("\n\n");
     for (int key = 0; key < plan->sweep.num_keys; key++)
         (void)printf("%*s  ", column_width(&plan->sweep, key), plan->sweep.keys[key].name);
-    (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "least", "fits", "it/s", "epoch",
+    (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "minimum", "fits", "it/s", "epoch",
                  "stepped down to");
 }
 
@@ -138,7 +138,7 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
 {
     const json_t *expect = json_object_get(row->found->plan, "expect");
     const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
-    char total[24], least[24], took[24] = "-";
+    char total[24], minimum[24], took[24] = "-";
     for (int key = 0; key < plan->sweep.num_keys; key++)
         (void)printf("%*s  ", column_width(&plan->sweep, key), row->values[key]);
     if (!row->sensible) {
@@ -149,7 +149,7 @@ static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
                  row->found->fits
                      ? plim_size_text(cli_json_int(row->found->plan, "total_bytes"), total)
                      : "-",
-                 plim_size_text(cli_json_int(row->found->plan, "least_bytes"), least),
+                 plim_size_text(cli_json_int(row->found->plan, "minimum_bytes"), minimum),
                  row->found->fits ? "yes" : "no");
     if (row->found->fits && seconds > 0)
         (void)printf("%8.1f %8s  ", (double)cli_json_int(expect, "epoch_steps") / seconds,

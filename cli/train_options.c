@@ -46,7 +46,7 @@ enum {
     OPTION_MEMORY_EVERY,
     OPTION_RUN,
     OPTION_RESUME,
-    OPTION_HOT_ROWS,
+    OPTION_ROW_CACHE,
     OPTION_SCRATCH,
     OPTION_VERIFY
 };
@@ -95,7 +95,7 @@ static const struct option long_options[] = {
     {"log-interval", required_argument, NULL, OPTION_MEMORY_EVERY},
     {"run", required_argument, NULL, OPTION_RUN},
     {"resume", required_argument, NULL, OPTION_RESUME},
-    {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
+    {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     CLI_COMMON_OPTIONS};
@@ -173,9 +173,9 @@ static bool take_epochs(train_t *train)
     return true;
 }
 
-static bool take_int(const train_t *train, const char *option, int64_t least, int64_t *value_out)
+static bool take_int(const train_t *train, const char *option, int64_t minimum, int64_t *value_out)
 {
-    return cli_parse_int(&train->common, option, optarg, least, INT32_MAX, value_out);
+    return cli_parse_int(&train->common, option, optarg, minimum, INT32_MAX, value_out);
 }
 
 /* How the model is built. */
@@ -288,8 +288,8 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
     case OPTION_RESUME:
         train->resume = optarg;
         return true;
-    case OPTION_HOT_ROWS:
-        return cli_parse_cache(common, "--hot-rows", &train->params.row_cache);
+    case OPTION_ROW_CACHE:
+        return cli_parse_cache(common, "--row-cache", &train->params.row_cache);
     case OPTION_SCRATCH:
         train->params.scratch = optarg;
         return true;
@@ -404,7 +404,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
          "--residual (no layer is as wide as its input)"},
         {OPTION_EVAL_EVERY, !scored, "--eval-every (no split to evaluate)"},
         {OPTION_EVAL_TRAIN, training->eval_every == 0, "--eval-train (nothing is evaluated)"},
-        {OPTION_HOT_ROWS, rows_in_memory, "--hot-rows (all features fit in memory)"},
+        {OPTION_ROW_CACHE, rows_in_memory, "--row-cache (all features fit in memory)"},
         {OPTION_SCRATCH, rows_in_memory, "--scratch (all features fit in memory)"},
         {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},

@@ -72,10 +72,10 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
     const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
     char nodes[24], edges[24], bytes[24], took[24];
     train_plan_texts_t texts = {.graph = ""};
-    place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "hot_list_bytes"), "it",
-               texts.graph, sizeof texts.graph);
-    place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "hot_row_bytes"), "them",
-               texts.features, sizeof texts.features);
+    place_text(cli_json_is(plan, "topology", "memory"), cli_json_int(plan, "list_cache_bytes"),
+               "it", texts.graph, sizeof texts.graph);
+    place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "row_cache_bytes"),
+               "them", texts.features, sizeof texts.features);
     if (part_seeds > 0 && part_seeds < training->recipe.batch_size)
         (void)snprintf(texts.parts, sizeof texts.parts,
                        "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
@@ -145,7 +145,7 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const
     const char *metric =
         plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &train->training)];
     const int64_t limit = cli_json_int(plan, "line_bytes"); /* 0: none */
-    char total[24], line[24], least[24];
+    char total[24], line[24], minimum[24];
     train_plan_texts_t texts;
     int peak = 0; /* of what this process goes through: all phases but the last */
     for (int phase = 0; phase + 1 < TRAIN_PHASES; phase++)
@@ -158,7 +158,7 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const
     cli_remark("planned: at most %s%s%s (%s), %s would do",
                plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
                limit == 0 ? "" : line, train_phase_name(peak),
-               plim_size_text(cli_json_int(plan, "least_bytes"), least));
+               plim_size_text(cli_json_int(plan, "minimum_bytes"), minimum));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

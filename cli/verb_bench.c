@@ -50,8 +50,8 @@ enum {
     OPTION_WINDOW,
     OPTION_TOPOLOGY,
     OPTION_FEATURES,
-    OPTION_HOT_ROWS,
-    OPTION_HOT_LISTS,
+    OPTION_ROW_CACHE,
+    OPTION_LIST_CACHE,
     OPTION_SCRATCH,
     OPTION_STAGE,
     OPTION_HASH
@@ -76,8 +76,8 @@ static const struct option long_options[] = {
     {"window", required_argument, NULL, OPTION_WINDOW},
     {"topology", required_argument, NULL, OPTION_TOPOLOGY},
     {"features", required_argument, NULL, OPTION_FEATURES},
-    {"hot-rows", required_argument, NULL, OPTION_HOT_ROWS},
-    {"hot-lists", required_argument, NULL, OPTION_HOT_LISTS},
+    {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
+    {"list-cache", required_argument, NULL, OPTION_LIST_CACHE},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
     {"stage", no_argument, NULL, OPTION_STAGE},
     {"hash", no_argument, NULL, OPTION_HASH},
@@ -152,10 +152,10 @@ static bool take_option(int code, bench_t *bench, int argc, char **argv)
         return true;
     case OPTION_WINDOW:
         return cli_parse_int(common, "--window", optarg, 1, INT64_MAX, &bench->params.window);
-    case OPTION_HOT_ROWS:
-        return cli_parse_cache(common, "--hot-rows", &bench->params.row_cache);
-    case OPTION_HOT_LISTS:
-        return cli_parse_cache(common, "--hot-lists", &bench->params.list_cache);
+    case OPTION_ROW_CACHE:
+        return cli_parse_cache(common, "--row-cache", &bench->params.row_cache);
+    case OPTION_LIST_CACHE:
+        return cli_parse_cache(common, "--list-cache", &bench->params.list_cache);
     case OPTION_SCRATCH:
         bench->params.scratch = optarg;
         return true;
@@ -187,11 +187,11 @@ static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_lo
     stats.nodes -= from->nodes;
     stats.windows -= from->windows;
     stats.lists -= from->lists;
-    stats.lists_hot -= from->lists_hot;
+    stats.lists_cached -= from->lists_cached;
     stats.list_transfers -= from->list_transfers;
     stats.list_bytes -= from->list_bytes;
     stats.rows -= from->rows;
-    stats.rows_hot -= from->rows_hot;
+    stats.rows_cached -= from->rows_cached;
     stats.row_transfers -= from->row_transfers;
     stats.row_bytes -= from->row_bytes;
     stats.rows_lost -= from->rows_lost;
@@ -263,7 +263,7 @@ static void say_plan(const bench_t *bench, const json_t *plan)
                  plim_size_text(cli_json_int(plan, "total_bytes"), text));
     if (line > 0)
         (void)printf("  %-18s %12s  minimum %s\n", "line", plim_size_text(line, text),
-                     plim_size_text(cli_json_int(plan, "least_bytes"), minimum));
+                     plim_size_text(cli_json_int(plan, "minimum_bytes"), minimum));
     (void)printf("topology %s, ", in_memory(plan, "topology") ? "in memory" : "on disk");
     if (bench->has_rows)
         (void)printf("rows %s, ", in_memory(plan, "features") ? "in memory" : "on disk");
@@ -297,10 +297,10 @@ static void say_epoch(const bench_t *bench, const json_t *plan, const bench_epoc
     if (stats->parts > stats->batches)
         (void)printf(", %" PRId64 " parts", stats->parts);
     if (stats->windows > 0) {
-        if (stats->lists_hot > 0 && !in_memory(plan, "topology"))
-            (void)printf("; lists %.1f %% cached", percent(stats->lists_hot, stats->lists));
-        if (stats->rows_hot > 0 && !in_memory(plan, "features"))
-            (void)printf("; rows %.1f %% cached", percent(stats->rows_hot, stats->rows));
+        if (stats->lists_cached > 0 && !in_memory(plan, "topology"))
+            (void)printf("; lists %.1f %% cached", percent(stats->lists_cached, stats->lists));
+        if (stats->rows_cached > 0 && !in_memory(plan, "features"))
+            (void)printf("; rows %.1f %% cached", percent(stats->rows_cached, stats->rows));
         (void)printf(
             "; %s I/Os, %s read, waited %s",
             cli_count_text((double)(stats->list_transfers + stats->row_transfers), transfers),
@@ -337,11 +337,11 @@ static json_t *describe_epoch(const bench_epoch_t *epoch)
         {"edges", stats->edges},
         {"nodes", stats->nodes},
         {"lists", stats->lists},
-        {"lists_hot", stats->lists_hot},
+        {"lists_cached", stats->lists_cached},
         {"list_transfers", stats->list_transfers},
         {"list_bytes", stats->list_bytes},
         {"rows", stats->rows},
-        {"rows_hot", stats->rows_hot},
+        {"rows_cached", stats->rows_cached},
         {"rows_lost", stats->rows_lost},
         {"row_transfers", stats->row_transfers},
         {"row_bytes", stats->row_bytes},
@@ -544,8 +544,8 @@ const cli_verb_t cli_verb_bench = {
         "  --window N       sample at most N steps as one window\n"
         "  --topology WHERE neighbour lists in memory or on disk\n"
         "  --features WHERE rows in memory or on disk\n"
-        "  --hot-lists SIZE size of the cache for lists on disk, or none\n"
-        "  --hot-rows SIZE  size of the cache for rows on disk, or none\n"
+        "  --list-cache SIZE size of the cache for lists on disk, or none\n"
+        "  --row-cache SIZE  size of the cache for rows on disk, or none\n"
         "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
         "  --stage          copy the dataset to --scratch first and read it there\n",
     .run = run,

@@ -209,9 +209,9 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
 }
 
 /* A line of whole MiB, and one to spare, as the refusal names it. */
-static int64_t rounded(int64_t least)
+static int64_t rounded(int64_t minimum)
 {
-    return (least / MIB + (least % MIB != 0) + 1) * MIB;
+    return (minimum / MIB + (minimum % MIB != 0) + 1) * MIB;
 }
 
 /* What does not fit under the line: why, what would, and what the least line would hold. */
@@ -225,7 +225,7 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
         status = plan_under(job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(job, dataset, train, rounded(cli_json_int(found->plan, "least_bytes")),
+    return plan_under(job, dataset, train, rounded(cli_json_int(found->plan, "minimum_bytes")),
                       found);
 }
 
@@ -304,7 +304,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     plim_dataset_t *dataset;
     plim_job_t *job;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = cli_json_int(found->plan, "least_bytes");
+    plan->pyg.ours = cli_json_int(found->plan, "minimum_bytes");
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)
@@ -406,7 +406,7 @@ const cli_verb_t cli_verb_plan = {
         "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
         "  --microbatch K   K seeds at a time\n"
         "  --recompute      activations are computed again instead of kept\n"
-        "  --hot-rows SIZE  rows kept in memory, or none\n"
+        "  --row-cache SIZE  rows kept in memory, or none\n"
         "  --scratch DIR    a local disk for packed rows\n",
     .run = run,
 };

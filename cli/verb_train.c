@@ -297,7 +297,7 @@ const cli_verb_t cli_verb_train = {
         "                   save at least this often; default 5; 0: by steps and epochs alone\n"
         "  --memory-every STEPS\n"
         "                   a line about memory every so many updates (also --log_interval)\n"
-        "  --hot-rows SIZE  rows kept in memory when they lie on disk; none: no such\n"
+        "  --row-cache SIZE  rows kept in memory when they lie on disk; none: no such\n"
         "  --scratch DIR    a local disk, where rows kept in memory wait for the next start\n"
         "  --verify         check all of the dataset first, as inspect --verify does; without it\n"
         "                   what is read whole is checked: offsets, splits, labels, and graph and\n"

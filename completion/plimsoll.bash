@@ -49,7 +49,7 @@ _plimsoll() {
     --graph) words='edge_index csc' ;;
     --gpu-memory) words='8G 16G 24G 40G 80G' ;;
     --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory=' ;;
-    --hot-rows | --hot-lists) words='none 256M 1G 4G' ;;
+    --row-cache | --list-cache) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
     --weights | --out)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
@@ -64,7 +64,7 @@ _plimsoll() {
     esac
     case $previous in
     --io | --self-loops | --dtype | --features | --memory | --threads | --nodes | --edges | --classes | --scale | \
-        --spread | --seed | --topology | --rows | --ids | --form | --split | --hot-rows | --hot-lists | --batch | --fanout | \
+        --spread | --seed | --topology | --rows | --ids | --form | --split | --row-cache | --list-cache | --batch | --fanout | \
         --epoch | --step | --epochs | --batches | --slots | --window | \
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
@@ -87,18 +87,18 @@ _plimsoll() {
         ;;
     bench)
         words="--batch --fanout --replace --form --seed --rows --ids --split --epoch --step --epochs --batches --hash"
-        words+=" --slots --window --topology --features --hot-lists --hot-rows --scratch --stage $common"
+        words+=" --slots --window --topology --features --list-cache --row-cache --scratch --stage $common"
         ;;
     plan)
         words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --gpu-memory"
         words+=" --sweep --measure --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
-        words+=" --norm --precision --batch --fanout --microbatch --recompute --hot-rows --scratch $common"
+        words+=" --norm --precision --batch --fanout --microbatch --recompute --row-cache --scratch $common"
         ;;
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
         words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --patience --microbatch --recompute"
-        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --hot-rows --scratch --verify $common"
+        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --row-cache --scratch --verify $common"
         ;;
     evaluate)
         words="--split --weights --scratch --verify --exact $common"

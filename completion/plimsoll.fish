@@ -71,8 +71,8 @@ complete -c plimsoll -n "$has bench" -l slots -x -d 'batches in flight'
 complete -c plimsoll -n "$has bench" -l window -x -d 'steps sampled as a whole'
 complete -c plimsoll -n "$has bench" -l topology -x -a 'memory disk' -d 'where neighbour lists lie'
 complete -c plimsoll -n "$has bench" -l features -x -a 'memory disk' -d 'where rows lie'
-complete -c plimsoll -n "$has bench" -l hot-lists -x -a 'none 256M 1G 4G' -d 'lists kept in memory'
-complete -c plimsoll -n "$has bench" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
+complete -c plimsoll -n "$has bench" -l list-cache -x -a 'none 256M 1G 4G' -d 'lists kept in memory'
+complete -c plimsoll -n "$has bench" -l row-cache -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has bench" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 complete -c plimsoll -n "$has bench" -l stage -d 'copy the dataset to --scratch first'
 
@@ -106,7 +106,7 @@ complete -c plimsoll -n "$has plan" -l batch -x -d 'seeds a batch'
 complete -c plimsoll -n "$has plan" -l fanout -x -d 'neighbours drawn at each hop'
 complete -c plimsoll -n "$has plan" -l microbatch -x -d 'seeds at a time'
 complete -c plimsoll -n "$has plan" -l recompute -d 'activations are computed again'
-complete -c plimsoll -n "$has plan" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
+complete -c plimsoll -n "$has plan" -l row-cache -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has plan" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 
 # train DIR
@@ -148,7 +148,7 @@ complete -c plimsoll -n "$has train" -l resume -x -a '(__fish_complete_directori
 complete -c plimsoll -n "$has train" -l checkpoint-every -x -d 'save every so many steps'
 complete -c plimsoll -n "$has train" -l checkpoint-minutes -x -d 'save at least this often'
 complete -c plimsoll -n "$has train" -l memory-every -x -d 'steps between lines about memory'
-complete -c plimsoll -n "$has train" -l hot-rows -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
+complete -c plimsoll -n "$has train" -l row-cache -x -a 'none 256M 1G 4G' -d 'rows kept in memory'
 complete -c plimsoll -n "$has train" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk for the kept rows'
 complete -c plimsoll -n "$has train" -l verify -d 'check all of the dataset first'
 

@@ -232,9 +232,9 @@ typedef struct plim_load_stats {
     int64_t nodes; /* rows gathered */
     int64_t windows;
     int64_t window_steps; /* of the last one */
-    int64_t lists, lists_hot, list_transfers, list_bytes;
+    int64_t lists, lists_cached, list_transfers, list_bytes;
     /* distinct rows of each window, or of a part of a batch that is too large for a window */
-    int64_t rows, rows_hot, row_transfers, row_bytes;
+    int64_t rows, rows_cached, row_transfers, row_bytes;
     int64_t rows_lost;      /* cached rows that the kernel had taken back */
     double wait_seconds;    /* for I/O, summed over threads */
     double starved_seconds; /* the caller, in plim_stream_next */

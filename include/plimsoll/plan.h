@@ -63,11 +63,11 @@ PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan);
 
 /*
  * All of the plan as one JSON object: accounts, total_bytes, line_bytes (none: left out),
- * least_bytes (the minimum), the choices (topology and features: "memory" or "disk", workers,
- * hot_list_bytes, hot_row_bytes, window_steps, window_draws, window_rows, slots, slot_nodes,
- * slot_edges, part_seeds, part_nodes, part_edges, io_depth, io_gap_bytes, scratch_bytes), guessed,
- * and what to expect of an epoch; of a training also phases, peak_phase and recompute. The text
- * belongs to the plan.
+ * minimum_bytes (the minimum), the choices (topology and features: "memory" or "disk", workers,
+ * list_cache_bytes, row_cache_bytes, window_steps, window_draws, window_rows, slots, slot_nodes,
+ * slot_edges, part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes),
+ * guessed, and what to expect of an epoch; of a training also phases, peak_phase and recompute. The
+ * text belongs to the plan.
  */
 PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
 

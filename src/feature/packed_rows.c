@@ -62,7 +62,7 @@ static int64_t file_bytes(const plim__packed_rows_t *packed)
 static bool make_path(const char *scratch, const char *fingerprint, uint64_t key,
                       char path_out[PATH_MAX])
 {
-    const int length = snprintf(path_out, PATH_MAX, "%s/hot-rows-%s-%016llx.plim", scratch,
+    const int length = snprintf(path_out, PATH_MAX, "%s/row-cache-%s-%016llx.plim", scratch,
                                 fingerprint, (unsigned long long)key);
     return length >= 0 && length < PATH_MAX;
 }

@@ -12,9 +12,9 @@
 typedef struct plim__rows plim__rows_t;
 
 typedef struct plim__rows_stats {
-    int64_t rows;      /* gathered, */
-    int64_t rows_hot;  /* and those found in the cache */
-    int64_t rows_lost; /* cached ones that were dropped */
+    int64_t rows;        /* gathered, */
+    int64_t rows_cached; /* and those found in the cache */
+    int64_t rows_lost;   /* cached ones that were dropped */
     int64_t transfers;
     int64_t bytes_read;
     int64_t wait_ns; /* waited for them, summed over workers */
@@ -52,16 +52,16 @@ static inline void plim__rows_destroy(plim__rows_t *source)
 }
 
 /*
- * features.npy on disk, read by batched direct I/O: reads less than `gap` bytes apart are
- * merged. The row cache (feature/row_cache.h) keeps the rows of the nodes in `hot`, the first
- * cache_bytes of them, or all rows.
+ * features.npy on disk, read by batched direct I/O: reads less than `merge_distance` bytes apart
+ * are merged. The row cache (feature/row_cache.h) keeps the rows of the nodes in `cached`, the
+ * first cache_bytes of them, or all rows.
  */
 typedef struct plim__rows_disk_params {
     int workers;
     int depth; /* I/Os in flight, for each worker */
-    size_t gap;
-    bool all;                    /* all rows are cached; the fields below are ignored */
-    const plim__node_set_t *hot; /* sealed, borrowed; NULL: none */
+    size_t merge_distance;
+    bool all;                       /* all rows are cached; the fields below are ignored */
+    const plim__node_set_t *cached; /* sealed, borrowed; NULL: none */
     size_t cache_bytes;
     const char
         *scratch;       /* directory of the packed file for the next start; NULL: none is written */

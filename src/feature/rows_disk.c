@@ -32,7 +32,7 @@
 
 typedef struct counters {
     _Atomic int64_t rows;
-    _Atomic int64_t rows_hot;
+    _Atomic int64_t rows_cached;
     _Atomic int64_t rows_lost;
     _Atomic int64_t transfers;
     _Atomic int64_t bytes_read;
@@ -80,7 +80,7 @@ static plim__reader_params_t reader_params(const plim__row_form_t *form,
     return (plim__reader_params_t){
         .depth = params->depth,
         .max_read = form->bytes > PLIM__ROW_READ_MAX ? form->bytes : PLIM__ROW_READ_MAX,
-        .gap = params->gap};
+        .merge_distance = params->merge_distance};
 }
 
 /* The source's layout without its readers and its cache. */
@@ -121,7 +121,7 @@ static plim__row_cache_params_t cache_params(const plim__row_form_t *form,
     if (!params->all && stride > 0)
         most = (int64_t)(params->cache_bytes / stride);
     return (plim__row_cache_params_t){.all = params->all,
-                                      .nodes = params->hot,
+                                      .nodes = params->cached,
                                       .most = most,
                                       .scratch = params->all ? NULL : params->scratch,
                                       .key = params->cache_key,
@@ -199,7 +199,7 @@ static const uint64_t *make_keys(const rows_disk_t *rows, int number, const piec
     if (rows->cache != NULL)
         missing = plim__row_cache_take(rows->cache, number, piece->nodes, piece->count,
                                        &piece->target, worker->keys, &lost);
-    add_to(&worker->counters.rows_hot, piece->count - missing);
+    add_to(&worker->counters.rows_cached, piece->count - missing);
     add_to(&worker->counters.rows_lost, lost);
     for (int64_t i = 0; i < missing; i++) {
         const uint64_t index = rows->cache != NULL ? worker->keys[i] : (uint64_t)i;
@@ -277,7 +277,7 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
     for (int i = 0; i < rows->num_workers; i++) {
         counters_t *counters = &rows->workers[i].counters;
         sum.rows += atomic_load_explicit(&counters->rows, memory_order_relaxed);
-        sum.rows_hot += atomic_load_explicit(&counters->rows_hot, memory_order_relaxed);
+        sum.rows_cached += atomic_load_explicit(&counters->rows_cached, memory_order_relaxed);
         sum.rows_lost += atomic_load_explicit(&counters->rows_lost, memory_order_relaxed);
         sum.transfers += atomic_load_explicit(&counters->transfers, memory_order_relaxed);
         sum.bytes_read += atomic_load_explicit(&counters->bytes_read, memory_order_relaxed);

@@ -58,8 +58,8 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
     plan.job.threads = plim__job_threads(job);
     for (;;) {
         plan.stacks = (size_t)(plan.job.threads - 1) * PLIM__STACK_BYTES;
-        size_t least = plan_minimum(&plan, shape);
-        if (least <= available)
+        size_t minimum = plan_minimum(&plan, shape);
+        if (minimum <= available)
             break;
         if (plan.buffer > SMALL_BUFFER)
             plan.buffer = SMALL_BUFFER;
@@ -67,7 +67,7 @@ static plim_status_t make_plan(const plim_job_t *job, const plim__shape_t *shape
             plan.job.threads /= 2;
         else
             return plim__ledger_refuse(job->ledger, shape->name, "generating a graph of this size",
-                                       least);
+                                       minimum);
     }
     plan.csc.memory =
         available - plim__graph_estimate(&plan.job, shape) - plan.stacks - WRITER_BYTES;

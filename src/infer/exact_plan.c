@@ -82,7 +82,7 @@ void plim__exact_reorder_lay_out(plim__arena_t *arena, void *object)
 plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes)
 {
     return (plim__reader_params_t){
-        .depth = REORDER_DEPTH, .max_read = row_bytes, .gap = REORDER_MERGE};
+        .depth = REORDER_DEPTH, .max_read = row_bytes, .merge_distance = REORDER_MERGE};
 }
 
 /* Bytes of a reorder and its reader, for rows of so many floats. */

@@ -55,7 +55,7 @@ plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *
 {
     plim__csc_shape_t shape;
     if (!plim__csc_shape(job, params, &shape)) {
-        char least[PLIM__SIZE_TEXT], given[PLIM__SIZE_TEXT];
+        char minimum[PLIM__SIZE_TEXT], given[PLIM__SIZE_TEXT];
         size_t bytes = plim__csc_minimum(job, params);
         if (bytes > INT64_MAX)
             return plim__fail(
@@ -65,7 +65,7 @@ plim_status_t plim__csc_create(const plim_job_t *job, const plim__csc_params_t *
         return plim__fail(PLIM_ERR_BUDGET,
                           "building the adjacency lists needs at least %s, but has %s; raise "
                           "--memory",
-                          plim__size_text((int64_t)bytes, least),
+                          plim__size_text((int64_t)bytes, minimum),
                           plim__size_text((int64_t)params->memory, given));
     }
     plim__csc_t draft = {.job = *job, .params = *params, .shape = shape}, *csc;

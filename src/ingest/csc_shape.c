@@ -168,9 +168,9 @@ static int64_t buffers_for_minimum(const plim__csc_shape_t *shape)
 static bool shape_in_memory(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                             plim__csc_shape_t *shape)
 {
-    int least, most;
-    range_bits(job, shape, &least, &most);
-    set_ranges(params, least, CHUNK_MIN, shape);
+    int minimum, most;
+    range_bits(job, shape, &minimum, &most);
+    set_ranges(params, minimum, CHUNK_MIN, shape);
     int64_t bytes = shape->keys / shape->num_ranges * (int64_t)sizeof(uint64_t);
     while (shape->spill.chunk < CHUNK_MAX && (int64_t)shape->spill.chunk * 8 <= bytes)
         shape->spill.chunk *= 2;
@@ -248,15 +248,15 @@ static bool shape_in_tier(const plim_job_t *job, const plim__csc_params_t *param
 {
     plim__csc_shape_t shape;
     size_t memory = params->memory;
-    int least, most;
+    int minimum, most;
     bool found = false;
     begin_shape(job, params, tier, &shape);
     if (shape_in_memory(job, params, memory, &shape)) {
         *shape_out = shape;
         return true;
     }
-    range_bits(job, &shape, &least, &most);
-    for (int bits = least; bits <= most; bits++) {
+    range_bits(job, &shape, &minimum, &most);
+    for (int bits = minimum; bits <= most; bits++) {
         for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN_DISK; chunk /= 2) {
             set_ranges(params, bits, chunk, &shape);
             if (shape_spilling(job, params, memory, &shape) &&
@@ -291,14 +291,14 @@ bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
 size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params)
 {
     plim__csc_shape_t shape;
-    int least, most;
+    int minimum, most;
     size_t total = SIZE_MAX;
     if (!sensible(job, params))
         return SIZE_MAX;
     begin_shape(job, params, &tiers[NUM_TIERS - 1], &shape);
     if (shape_in_memory(job, params, 0, &shape) || shape.total > 0)
         total = shape.total;
-    range_bits(job, &shape, &least, &most);
+    range_bits(job, &shape, &minimum, &most);
     for (size_t chunk = CHUNK_MAX; chunk >= CHUNK_MIN_DISK; chunk /= 2) {
         set_ranges(params, most, chunk, &shape);
         shape.spill.tmp = params->tmp;

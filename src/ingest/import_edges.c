@@ -186,32 +186,32 @@ plim_status_t plim__import_check_memory(const plim__import_t *import, int64_t nu
                                         int64_t num_edges)
 {
     plim__csc_params_t params = csc_params(import, num_nodes, num_edges);
-    size_t least = plim__csc_minimum(import->job, &params);
+    size_t minimum = plim__csc_minimum(import->job, &params);
     size_t taken = (size_t)plim__ledger_reserved(import->job->ledger);
-    if (least == SIZE_MAX)
+    if (minimum == SIZE_MAX)
         return too_large(import, &params);
-    least += blocks_bytes(import) + stacks_bytes(import);
+    minimum += blocks_bytes(import) + stacks_bytes(import);
     /* Open streams are part of what was reserved at the start. */
     if (import->start + import->spare > taken)
-        least += import->start + import->spare - taken;
-    if (plim__ledger_available(import->job->ledger) >= (int64_t)least)
+        minimum += import->start + import->spare - taken;
+    if (plim__ledger_available(import->job->ledger) >= (int64_t)minimum)
         return PLIM_OK;
     return plim__ledger_refuse(import->job->ledger, import->options->source, "building the graph",
-                               least);
+                               minimum);
 }
 
 /* PLIM_ERR_BUDGET with the minimum. */
 static plim_status_t build_memory(const plim__import_t *import, plim__csc_params_t *params)
 {
-    size_t least = plim__csc_minimum(import->job, params);
+    size_t minimum = plim__csc_minimum(import->job, params);
     set_memory(import, params);
-    if (least == SIZE_MAX)
+    if (minimum == SIZE_MAX)
         return too_large(import, params);
-    if (plim__ledger_available(import->job->ledger) < (int64_t)least)
+    if (plim__ledger_available(import->job->ledger) < (int64_t)minimum)
         return plim__ledger_refuse(import->job->ledger, import->options->source,
-                                   "building the graph", least);
-    if (params->memory < least)
-        params->memory = least;
+                                   "building the graph", minimum);
+    if (params->memory < minimum)
+        params->memory = minimum;
     return PLIM_OK;
 }
 

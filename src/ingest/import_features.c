@@ -355,8 +355,9 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
     int64_t share = plim__min_i64(plim__ledger_available(import->job->ledger) / 8, SLAB_BYTES);
     int64_t slab = plim__max_i64(share / (npy->shape[1] * (int64_t)size), 16);
     slab = plim__min_i64(slab, npy->shape[0]);
-    plim__reader_params_t params = {
-        .depth = 8, .max_read = plim__round_up((size_t)slab * size, PLIM__PAGE), .gap = 0};
+    plim__reader_params_t params = {.depth = 8,
+                                    .max_read = plim__round_up((size_t)slab * size, PLIM__PAGE),
+                                    .merge_distance = 0};
     PLIM_TRY(plim__reader_create(import->job, &params, &reader));
     plim_status_t status = copy_slabs(&sink, path, npy, slab, reader);
     plim__reader_destroy(reader);

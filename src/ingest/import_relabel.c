@@ -50,16 +50,16 @@ static bool heap_less(const relabel_t *relabel, int a, int b)
 static void heap_down(relabel_t *relabel, int at, int size)
 {
     for (;;) {
-        int least = at;
+        int smallest = at;
         for (int child = 2 * at + 1; child <= 2 * at + 2; child++)
-            if (child < size && heap_less(relabel, child, least))
-                least = child;
-        if (least == at)
+            if (child < size && heap_less(relabel, child, smallest))
+                smallest = child;
+        if (smallest == at)
             return;
         int run = relabel->heap[at];
-        relabel->heap[at] = relabel->heap[least];
-        relabel->heap[least] = run;
-        at = least;
+        relabel->heap[at] = relabel->heap[smallest];
+        relabel->heap[smallest] = run;
+        at = smallest;
     }
 }
 

@@ -76,8 +76,8 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
         return plim__fail(PLIM_ERR_USAGE,
                           "a reader of depth %d for reads of %zu bytes cannot be made",
                           params->depth, params->max_read);
-    if (params->gap > READ_MAX)
-        draft.params.gap = READ_MAX;
+    if (params->merge_distance > READ_MAX)
+        draft.params.merge_distance = READ_MAX;
     PLIM_TRY(plim__object_create(job->ledger, "reader", lay_out, &draft, sizeof draft, &draft.arena,
                                  &reader));
     for (int i = 0; i < params->depth; i++) {
@@ -136,7 +136,8 @@ static plim_status_t gather(const plim__reader_t *reader, const plim__file_t *fi
         int64_t end;
         if (read->offset < reads[next - 1].offset ||
             !plim__add_i64(read->offset, (int64_t)read->size, &end) ||
-            (read->offset & ~(unit - 1)) - exact > (int64_t)reader->params.gap + unit - 1 ||
+            (read->offset & ~(unit - 1)) - exact >
+                (int64_t)reader->params.merge_distance + unit - 1 ||
             end - start > (int64_t)(reader->capacity - PLIM__PAGE))
             break;
         PLIM_TRY(check_read(reader, file, read));

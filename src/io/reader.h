@@ -14,10 +14,10 @@ typedef struct plim__read {
 } plim__read_t;
 
 typedef struct plim__reader_params {
-    int depth;       /* transfers in flight */
-    size_t max_read; /* the largest single read */
-    size_t gap;      /* merge distance: ascending reads at most this far apart are merged, up to
-                        the larger of max_read and 64 KiB a transfer */
+    int depth;             /* transfers in flight */
+    size_t max_read;       /* the largest single read */
+    size_t merge_distance; /* ascending reads at most this far apart are merged, up to
+                   the larger of max_read and 64 KiB a transfer */
 } plim__reader_params_t;
 
 typedef struct plim__reader plim__reader_t;

@@ -36,13 +36,13 @@ static size_t overhead(size_t bytes)
 }
 
 /* Bytes that the caches may take for lists, and for rows. */
-static size_t list_room(const plim__load_context_t *context)
+static size_t list_capacity(const plim__load_context_t *context)
 {
     const size_t bytes = context->plan.topology_in_memory ? 0 : context->plan.list_cache_bytes;
     return bytes > overhead(bytes) ? bytes - overhead(bytes) : 0;
 }
 
-static size_t row_room(const plim__load_context_t *context)
+static size_t row_capacity(const plim__load_context_t *context)
 {
     const bool read = context->params.with_rows && !context->plan.rows_in_memory;
     return read ? context->plan.row_cache_bytes : 0;
@@ -62,7 +62,7 @@ static size_t row_bytes(const plim__load_context_t *context)
 static size_t work_bytes(const plim__load_context_t *context)
 {
     const plim__load_plan_t *plan = &context->plan;
-    const size_t least = plim__access_work_minimum(context->asked, context->info->num_nodes);
+    const size_t minimum = plim__access_work_minimum(context->asked, context->info->num_nodes);
     const size_t stays = plim__access_estimate(context->info->num_nodes);
     const int64_t available = plim__ledger_available(context->job.ledger);
     size_t later = plan->list_cache_bytes + plan->row_cache_bytes +
@@ -71,7 +71,7 @@ static size_t work_bytes(const plim__load_context_t *context)
     if (available < 0 || later > (size_t)available)
         later = available < 0 ? 0 : (size_t)available;
     later = later > stays ? later - stays : 0;
-    return later > least ? later : least;
+    return later > minimum ? later : minimum;
 }
 
 /* Whether that many bytes can be written there, and it is a disk, not tmpfs. */
@@ -96,13 +96,13 @@ static const char *tmp_of(const plim__load_context_t *context)
 }
 
 /* Bytes of rows in the windows as planned, and the minimum that they keep. */
-static size_t window_room(const plim__load_context_t *context)
+static size_t window_capacity(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
     return PLIM__LOAD_WINDOWS * (size_t)window->rows * window->row_bytes;
 }
 
-static size_t window_room_minimum(const plim__load_context_t *context)
+static size_t window_capacity_minimum(const plim__load_context_t *context)
 {
     const plim__load_window_params_t *window = &context->params.window;
     const int64_t rows = plim__min_i64(window->rows, context->plan.slot_nodes);
@@ -110,9 +110,9 @@ static size_t window_room_minimum(const plim__load_context_t *context)
 }
 
 /* Bytes that lists, rows and windows share. */
-static size_t whole_room(const plim__load_context_t *context)
+static size_t whole_capacity(const plim__load_context_t *context)
 {
-    return list_room(context) + row_room(context) + window_room(context);
+    return list_capacity(context) + row_capacity(context) + window_capacity(context);
 }
 
 /*
@@ -123,16 +123,16 @@ static size_t whole_room(const plim__load_context_t *context)
 static void share_room(const plim__load_context_t *context, plim__access_params_t *params)
 {
     const size_t row = context->params.window.row_bytes;
-    const size_t whole = whole_room(context), least = window_room_minimum(context);
+    const size_t whole = whole_capacity(context), minimum = window_capacity_minimum(context);
     const size_t tables = 2 * overhead(whole);
-    const size_t most = whole - least > tables ? whole - least - tables : 0;
-    params->room = params->room < most ? params->room : most;
-    params->miss_room = most - params->room + least;
-    params->miss_min = least;
+    const size_t most = whole - minimum > tables ? whole - minimum - tables : 0;
+    params->capacity = params->capacity < most ? params->capacity : most;
+    params->miss_capacity = most - params->capacity + minimum;
+    params->miss_min = minimum;
     params->miss_bytes = PLIM__LOAD_WINDOWS * (row + row / SPARE_PART);
-    params->row_room = most;
+    params->row_capacity = most;
     if (params->list_bytes > 0)
-        params->list_room = most;
+        params->list_capacity = most;
 }
 
 /*
@@ -160,10 +160,10 @@ static void divide_room(plim__load_context_t *context)
     plim__load_plan_t *plan = &context->plan;
     const plim__access_t *access = &context->access;
     const size_t row = PLIM__LOAD_WINDOWS * context->params.window.row_bytes;
-    const size_t whole = whole_room(context);
+    const size_t whole = whole_capacity(context);
     const size_t lists = access->list_bytes + overhead(access->list_bytes);
     const size_t rows = access->row_bytes + overhead(access->row_bytes);
-    assert(lists + rows + window_room_minimum(context) <= whole);
+    assert(lists + rows + window_capacity_minimum(context) <= whole);
     plan->list_cache_bytes = lists;
     plan->row_cache_bytes = access->row_bytes;
     plan->window_rows = (int64_t)((whole - lists - rows) / row);
@@ -203,8 +203,8 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
                                     .seeds = plim__seeds_ids(context->seeds, PLIM_TRAIN),
                                     .num_seeds = seeds,
                                     .share = (double)together / (double)steps,
-                                    .row_room = row_room(context),
-                                    .list_room = list_room(context),
+                                    .row_capacity = row_capacity(context),
+                                    .list_capacity = list_capacity(context),
                                     .list_fixed = START_BYTES,
                                     .work_bytes = work_bytes(context),
                                     .tmp = tmp_of(context)};
@@ -218,9 +218,9 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
         return PLIM_OK;
     }
     memcpy(params.fanout, window->fanout, sizeof params.fanout);
-    params.room = params.row_room + params.list_room;
-    params.row_bytes = params.row_room > 0 ? row_bytes(context) : 0;
-    params.list_bytes = params.list_room > 0 ? entry_bytes(context) : 0;
+    params.capacity = params.row_capacity + params.list_capacity;
+    params.row_bytes = params.row_capacity > 0 ? row_bytes(context) : 0;
+    params.list_bytes = params.list_capacity > 0 ? entry_bytes(context) : 0;
     if (context->plan.shared)
         share_room(context, &params);
     PLIM_TRY(plim__access_find(context->asked, context->dataset, context->offsets, &params,
@@ -244,11 +244,11 @@ static void add_graph(plim__load_context_t *context, int64_t graph)
          node++) {
         plim__list_t list = plim__offsets_list(context->offsets, node);
         size_t bytes = START_BYTES + (size_t)list.degree * entry;
-        if (access->row_bytes + row <= row_room(context)) {
+        if (access->row_bytes + row <= row_capacity(context)) {
             plim__node_set_add(&access->rows, node);
             access->row_bytes += row;
         }
-        if (access->list_bytes + bytes <= list_room(context)) {
+        if (access->list_bytes + bytes <= list_capacity(context)) {
             plim__node_set_add(&access->lists, node);
             access->list_bytes += bytes;
         }
@@ -279,7 +279,7 @@ static plim_status_t choose_graphs(plim__load_context_t *context)
 
 static plim_status_t choose(plim__load_context_t *context)
 {
-    if ((list_room(context) == 0 && row_room(context) == 0) ||
+    if ((list_capacity(context) == 0 && row_capacity(context) == 0) ||
         plim__seeds_count(context->seeds, PLIM_TRAIN) == 0)
         return PLIM_OK;
     return context->graph_indptr != NULL ? choose_graphs(context) : choose_by_access(context);
@@ -301,7 +301,7 @@ static plim_status_t open_topology(plim__load_context_t *context)
 {
     plim__topology_disk_params_t params = context->params.lists;
     if (context->access.lists.count > 0)
-        params.hot = &context->access.lists;
+        params.cached = &context->access.lists;
     return plim__topology_disk_create(context->asked, context->dataset, context->offsets, &params,
                                       &context->sources.topology);
 }
@@ -313,7 +313,7 @@ static plim_status_t open_rows(plim__load_context_t *context)
         return PLIM_OK;
     params.cache_key = cache_key(context);
     if (context->access.rows.count > 0)
-        params.hot = &context->access.rows;
+        params.cached = &context->access.rows;
     return plim__rows_disk_create(context->asked, context->dataset, &params,
                                   &context->sources.rows);
 }

@@ -530,7 +530,7 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
     }
     plim__topology_stats(loader->context.sources.topology, &lists);
     stats.lists = lists.lists;
-    stats.lists_hot = lists.lists_hot;
+    stats.lists_cached = lists.lists_cached;
     stats.list_transfers = lists.transfers;
     stats.list_bytes = lists.bytes_read;
     stats.wait_seconds = (double)lists.wait_ns * 1e-9;
@@ -538,7 +538,7 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
         plim__rows_stats_t rows;
         plim__rows_stats(loader->context.sources.rows, &rows);
         stats.rows = rows.rows;
-        stats.rows_hot = rows.rows_hot;
+        stats.rows_cached = rows.rows_cached;
         stats.rows_lost = rows.rows_lost;
         stats.row_transfers = rows.transfers;
         stats.row_bytes = rows.bytes_read;

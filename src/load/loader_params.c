@@ -240,14 +240,14 @@ void plim__loader_params_find(const plim_job_t *job, const plim_dataset_t *datas
     parts.lists = (plim__topology_disk_params_t){
         .workers = parts.num_sources,
         .depth = plan->topology_in_memory ? CACHED_DEPTH : plan->io_depth,
-        .gap = plan->merge_distance,
+        .merge_distance = plan->merge_distance,
         .all = plan->topology_in_memory,
         .cache_bytes = plan->list_cache_bytes,
     };
     parts.rows = (plim__rows_disk_params_t){
         .workers = parts.num_sources,
         .depth = plan->rows_in_memory ? CACHED_DEPTH : plan->io_depth,
-        .gap = plan->merge_distance,
+        .merge_distance = plan->merge_distance,
         .all = plan->rows_in_memory,
         .cache_bytes = plan->row_cache_bytes,
         .scratch = plan->scratch[0] != '\0' ? plan->scratch : NULL,

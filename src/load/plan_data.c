@@ -86,8 +86,8 @@ static void add_choices(text_t *text, const plim__load_plan_t *load)
     add_word(text, "topology", load->topology_in_memory ? "memory" : "disk");
     add_word(text, "features", load->rows_in_memory ? "memory" : "disk");
     add_count(text, "workers", load->workers);
-    add_count(text, "hot_list_bytes", (int64_t)load->list_cache_bytes);
-    add_count(text, "hot_row_bytes", (int64_t)load->row_cache_bytes);
+    add_count(text, "list_cache_bytes", (int64_t)load->list_cache_bytes);
+    add_count(text, "row_cache_bytes", (int64_t)load->row_cache_bytes);
     add_count(text, "window_steps", load->window_steps);
     add_count(text, "window_draws", load->window_draws);
     add_count(text, "window_rows", load->window_rows);
@@ -95,7 +95,7 @@ static void add_choices(text_t *text, const plim__load_plan_t *load)
     add_count(text, "slot_nodes", load->slot_nodes);
     add_count(text, "slot_edges", load->slot_edges);
     add_count(text, "io_depth", load->io_depth);
-    add_count(text, "io_gap_bytes", (int64_t)load->merge_distance);
+    add_count(text, "io_merge_bytes", (int64_t)load->merge_distance);
     add_count(text, "scratch_bytes", load->scratch_bytes);
 }
 
@@ -118,7 +118,7 @@ void plim__plan_seal(plim_plan_t *plan, bool trains)
     add_count(&text, "total_bytes", plim_plan_peak(plan));
     if (plim_plan_line(plan) != PLIM_LINE_NONE)
         add_count(&text, "line_bytes", plim_plan_line(plan));
-    add_count(&text, "least_bytes", plim_plan_minimum(plan));
+    add_count(&text, "minimum_bytes", plim_plan_minimum(plan));
     add_choices(&text, load);
     add_expectation(&text, trains ? &all->expect : &load->expect);
     add(&text, "}");

@@ -16,7 +16,7 @@
 enum {
     DEPTH = 64,
     SHALLOW = 4, /* for small graphs, so that the probe fits wherever training does */
-    GAP = 16 << 10,
+    MERGE_DISTANCE = 16 << 10,
     SEEDS_MOST = 16384, /* of the largest batch … */
     GROWTH = 4          /* … which has this many times the seeds of the one before */
 };
@@ -95,12 +95,13 @@ static int depth_of(const plim_dataset_info_t *info)
 static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
 {
     return (plim__reader_params_t){
-        .depth = depth_of(info), .max_read = sizeof(int64_t), .gap = GAP};
+        .depth = depth_of(info), .max_read = sizeof(int64_t), .merge_distance = MERGE_DISTANCE};
 }
 
 static plim__topology_disk_params_t source_params(const plim_dataset_info_t *info)
 {
-    return (plim__topology_disk_params_t){.workers = 1, .depth = depth_of(info), .gap = GAP};
+    return (plim__topology_disk_params_t){
+        .workers = 1, .depth = depth_of(info), .merge_distance = MERGE_DISTANCE};
 }
 
 size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset,

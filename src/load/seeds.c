@@ -119,7 +119,7 @@ static size_t work_bytes(int64_t total)
 static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
 {
     return (plim__reader_params_t){
-        .depth = 32, .max_read = label_bytes(info), .gap = (size_t)32 << 10};
+        .depth = 32, .max_read = label_bytes(info), .merge_distance = (size_t)32 << 10};
 }
 
 size_t plim__seeds_stays(const plim_dataset_t *dataset)

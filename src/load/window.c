@@ -459,16 +459,16 @@ static int64_t batches_expected(const plim__load_window_t *window, const int64_t
                                 int64_t num_batches)
 {
     int64_t expected = seeds_expected(window);
-    int64_t least = 1, most = num_batches;
-    while (least < most) {
-        int64_t middle = most - (most - least) / 2;
+    int64_t minimum = 1, most = num_batches;
+    while (minimum < most) {
+        int64_t middle = most - (most - minimum) / 2;
         int64_t seeds = bounds[middle] - bounds[0];
         if (seeds <= expected || surely_fits(&window->params, seeds))
-            least = middle;
+            minimum = middle;
         else
             most = middle - 1;
     }
-    return least;
+    return minimum;
 }
 
 static void remember(plim__load_window_t *window, int64_t seeds, bool cut)

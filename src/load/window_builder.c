@@ -392,7 +392,7 @@ void plim__window_builder_stats(plim__window_builder_t *builder, plim_load_stats
     stats->window_steps = atomic_load(&builder->last_steps);
     if (builder->context->params.window.rows > 0) {
         stats->rows = atomic_load(&builder->counts.rows);
-        stats->rows_hot = atomic_load(&builder->counts.cached);
+        stats->rows_cached = atomic_load(&builder->counts.cached);
     }
 }
 

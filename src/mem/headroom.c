@@ -125,7 +125,7 @@ static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t
 }
 
 static void look_at_group(plim__headroom_t *headroom, const plim__headroom_group_t *group,
-                          int64_t own, plim__headroom_bound_t *least)
+                          int64_t own, plim__headroom_bound_t *minimum)
 {
     char text[TEXT_BYTES];
     const char *file = NULL;
@@ -142,12 +142,12 @@ static void look_at_group(plim__headroom_t *headroom, const plim__headroom_group
     if (limit == INT64_MAX)
         return;
     const int64_t others = plim__max_i64(0, plim__cgroup_unreclaimable(group->version, text) - own);
-    if (limit - others < least->bytes)
-        *least = (plim__headroom_bound_t){
+    if (limit - others < minimum->bytes)
+        *minimum = (plim__headroom_bound_t){
             .bytes = limit - others, .limit = limit, .others = others, .file = file};
 }
 
-static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headroom_bound_t *least)
+static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headroom_bound_t *minimum)
 {
     char text[TEXT_BYTES];
     int64_t available, whole, bytes;
@@ -156,10 +156,10 @@ static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headro
         !plim__kernel_field(text, "MemTotal", &whole) || available > whole ||
         whole >= INT64_MAX >> 10 || !plim__add_i64(available << 10, fixed, &bytes))
         return;
-    if (bytes < least->bytes)
-        *least = (plim__headroom_bound_t){.bytes = bytes,
-                                          .limit = whole << 10,
-                                          .others = plim__max_i64(0, (whole << 10) - bytes)};
+    if (bytes < minimum->bytes)
+        *minimum = (plim__headroom_bound_t){.bytes = bytes,
+                                            .limit = whole << 10,
+                                            .others = plim__max_i64(0, (whole << 10) - bytes)};
 }
 
 /* Bytes of a field in KiB. */
@@ -173,7 +173,7 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out)
 {
     char text[TEXT_BYTES] = "";
-    plim__headroom_bound_t least = {.bytes = INT64_MAX, .limit = INT64_MAX};
+    plim__headroom_bound_t minimum = {.bytes = INT64_MAX, .limit = INT64_MAX};
     if (headroom->failed) {
         const char *root = headroom->root;
         plim__headroom_close(headroom);
@@ -183,10 +183,10 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
     const int64_t own = bytes_of(text, "RssAnon") + bytes_of(text, "RssShmem");
     const int64_t fixed = plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0);
     for (int i = 0; i < headroom->num_groups; i++)
-        look_at_group(headroom, &headroom->groups[i], own, &least);
-    look_at_host(headroom, fixed, &least);
-    least.fixed = fixed;
-    *bound_out = least;
+        look_at_group(headroom, &headroom->groups[i], own, &minimum);
+    look_at_host(headroom, fixed, &minimum);
+    minimum.fixed = fixed;
+    *bound_out = minimum;
 }
 
 /* The lowest limit of this very group; INT64_MAX without one. */

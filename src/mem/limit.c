@@ -283,7 +283,7 @@ static void add_group_memory(discovery_t *discovery, int version)
     if (!plim__cgroup_find(discovery->root, version, "memory", &group))
         return;
     plim__cgroup_t own = group;
-    int64_t least = (int64_t)1 << 62;
+    int64_t minimum = (int64_t)1 << 62;
     do {
         const char *file;
         int64_t bytes;
@@ -292,11 +292,11 @@ static void add_group_memory(discovery_t *discovery, int version)
                 continue;
             add_memory(discovery, bytes, shared_by_ranks(&group), "cgroup v%d %s %s", version,
                        shown(&group, name), file);
-            least = bytes < least ? bytes : least;
+            minimum = bytes < minimum ? bytes : minimum;
         }
     } while (plim__cgroup_up(&group));
     if (version == 1)
-        add_hidden_memory(discovery, &own, least);
+        add_hidden_memory(discovery, &own, minimum);
 }
 
 /* The time a group may run, as quota and period in microseconds; false without a quota. */
@@ -503,11 +503,11 @@ static void find_login_node(discovery_t *discovery)
 
 static int smallest(const plim_limit_t *list, int count)
 {
-    int least = 0;
+    int minimum = 0;
     for (int i = 1; i < count; i++)
-        if (list[i].value < list[least].value)
-            least = i;
-    return least;
+        if (list[i].value < list[minimum].value)
+            minimum = i;
+    return minimum;
 }
 
 static void discover(const plim_limit_options_t *options, plim_limits_t *limits_out)

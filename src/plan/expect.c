@@ -39,15 +39,15 @@ static double hit_share(double kept, double needed, double all)
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
  * other in one. */
-static void add_reads(double count, double bytes, double file_bytes, double gap, double times,
+static void add_reads(double count, double bytes, double file_bytes, double merge, double times,
                       plim__expectation_t *expect)
 {
     if (count < 1)
         return;
     const double distance = fmax(file_bytes / count, bytes);
-    const double near = -expm1(-gap / distance);
+    const double near = -expm1(-merge / distance);
     const double reads = count * (1 - near) + 1;
-    const double skipped = count * near * fmin(gap / 2, distance);
+    const double skipped = count * near * fmin(merge / 2, distance);
     const double read_bytes = reads * SECTOR_BYTES + count * bytes + skipped;
     expect->epoch_reads += (int64_t)(reads * times);
     expect->epoch_read_bytes += (int64_t)(fmin(read_bytes, file_bytes + SECTOR_BYTES) * times);
@@ -97,7 +97,7 @@ static void expect_reads(const plim__load_facts_t *facts, const plim__load_plan_
     const plim__manifest_t *manifest = plim__dataset_manifest(facts->dataset);
     const plim_dataset_info_t *info = &manifest->info;
     const plim_recipe_t *recipe = facts->recipe;
-    const double row = row_bytes(info), gap = (double)plan->merge_distance;
+    const double row = row_bytes(info), merge = (double)plan->merge_distance;
     const double entry = (double)plim__index_bytes(info->index_type);
     const double list = entry * (double)info->num_edges / (double)info->num_nodes;
     const double reach = (double)(manifest->reach > 0 ? manifest->reach : info->num_nodes);
@@ -110,14 +110,14 @@ static void expect_reads(const plim__load_facts_t *facts, const plim__load_plan_
     const double nodes = (double)plim__load_expected(facts, seeds).nodes;
     const double windows = ceil((double)expect->epoch_steps / (double)steps);
     if (!plan->rows_in_memory && row > 0)
-        add_reads(nodes * (1 - hits), row, row * (double)info->num_nodes, gap, windows, expect);
+        add_reads(nodes * (1 - hits), row, row * (double)info->num_nodes, merge, windows, expect);
     if (!plan->topology_in_memory && recipe->num_hops > 0) {
         const int last = recipe->num_hops - 1; /* whose nodes draw no more */
         const double kept = (double)plan->list_cache_bytes / (list + 8);
         const double lists = destinations(manifest, recipe, nodes, seeds, last);
         const double wanted = destinations(manifest, recipe, epoch, all_seeds, last);
         add_reads(lists * (1 - hit_share(kept, wanted, reach)), list,
-                  entry * (double)info->num_edges, gap, windows, expect);
+                  entry * (double)info->num_edges, merge, windows, expect);
     }
 }
 

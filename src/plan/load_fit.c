@@ -264,28 +264,28 @@ static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
     const plim__node_set_t any = {.universe = num_nodes, .count = num_nodes};
-    plim__topology_disk_params_t cold = parts->lists, hot = parts->lists;
-    cold.cache_bytes = 0;
-    cold.all = false;
-    hot.hot = &any;
-    const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &hot));
+    plim__topology_disk_params_t uncached = parts->lists, cached = parts->lists;
+    uncached.cache_bytes = 0;
+    uncached.all = false;
+    cached.cached = &any;
+    const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cached));
     const int64_t io = /* where all is cached there is less of it */
-        plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cold)), all);
+        plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &uncached)), all);
     enter(plan, "list cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
-    return plim__cost_pages(plim__topology_disk_filling(job, &hot));
+    return plim__cost_pages(plim__topology_disk_filling(job, &cached));
 }
 
 static int64_t enter_rows(const plim_job_t *job, const plim_dataset_t *dataset,
                           const plim__loader_params_t *parts, plim__load_plan_t *plan,
                           int64_t *io_bytes)
 {
-    plim__rows_disk_params_t cold = parts->rows;
-    cold.cache_bytes = 0;
-    cold.all = false;
+    plim__rows_disk_params_t uncached = parts->rows;
+    uncached.cache_bytes = 0;
+    uncached.all = false;
     const int64_t all = plim__cost_pages(plim__rows_disk_estimate(job, dataset, &parts->rows));
     const int64_t io =
-        plim__min_i64(plim__cost_pages(plim__rows_disk_estimate(job, dataset, &cold)), all);
+        plim__min_i64(plim__cost_pages(plim__rows_disk_estimate(job, dataset, &uncached)), all);
     enter(plan, "row cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return plim__cost_pages(plim__rows_disk_filling(job, dataset, &parts->rows));

@@ -85,7 +85,7 @@ plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num
 static void name_probe(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
                        char name_out[NAME_TEXT])
 {
-    int used = snprintf(name_out, NAME_TEXT, "trial-%d-%s-%d%s", VERSION, info->fingerprint,
+    int used = snprintf(name_out, NAME_TEXT, "probe-%d-%s-%d%s", VERSION, info->fingerprint,
                         (int)recipe->form, recipe->replace ? "r" : "");
     for (int i = 0; i < recipe->num_hops && used < NAME_TEXT; i++)
         used += snprintf(name_out + used, (size_t)(NAME_TEXT - used), "-%lld",
@@ -95,12 +95,12 @@ static void name_probe(const plim_dataset_info_t *info, const plim_recipe_t *rec
 }
 
 /* Parses the next number of *text, which must be within bounds, and moves behind it. */
-static bool take_number(const char **text, int64_t least, int64_t most, int64_t *value_out)
+static bool take_number(const char **text, int64_t minimum, int64_t most, int64_t *value_out)
 {
     char *end = NULL;
     errno = 0;
     const long long value = strtoll(*text, &end, 10);
-    if (errno != 0 || end == *text || value < least || value > most)
+    if (errno != 0 || end == *text || value < minimum || value > most)
         return false;
     *text = end;
     *value_out = value;
@@ -110,16 +110,16 @@ static bool take_number(const char **text, int64_t least, int64_t most, int64_t 
 static bool parse_sizes(const plim_dataset_info_t *info, const char *text, plim__probe_t *probe_out)
 {
     plim__probe_t probe = {0};
-    int64_t count, least = 1;
+    int64_t count, minimum = 1;
     if (!take_number(&text, 0, PLIM__PROBE_SIZES, &count))
         return false;
     for (; probe.count < count; probe.count++) {
         plim__probe_size_t *size = &probe.sizes[probe.count];
-        if (!take_number(&text, least, info->num_nodes, &size->seeds) ||
+        if (!take_number(&text, minimum, info->num_nodes, &size->seeds) ||
             !take_number(&text, size->seeds, info->num_nodes, &size->nodes) ||
             !take_number(&text, 1, INT64_MAX / 4, &size->edges))
             return false;
-        least = size->seeds + 1;
+        minimum = size->seeds + 1;
     }
     *probe_out = probe;
     return true;

@@ -27,23 +27,23 @@ typedef struct plim__access_params {
     bool replace;
     const int64_t *seeds; /* (num_seeds) distinct, in any order */
     int64_t num_seeds;
-    double share;      /* of the seeds that a window has, (0, 1] */
-    size_t row_bytes;  /* cache bytes of a row; 0: no rows are wanted */
-    size_t list_bytes; /* cache bytes of a list's entry; 0: no lists are wanted */
-    size_t list_fixed; /* cache bytes of a list besides its entries */
-    size_t row_room;   /* most bytes of admitted rows, */
-    size_t list_room;  /* of admitted lists, */
-    size_t room;       /* and of both together */
+    double share;         /* of the seeds that a window has, (0, 1] */
+    size_t row_bytes;     /* cache bytes of a row; 0: no rows are wanted */
+    size_t list_bytes;    /* cache bytes of a list's entry; 0: no lists are wanted */
+    size_t list_fixed;    /* cache bytes of a list besides its entries */
+    size_t row_capacity;  /* most bytes of admitted rows, */
+    size_t list_capacity; /* of admitted lists, */
+    size_t capacity;      /* and of both together */
     size_t miss_bytes; /* window bytes of a row that is needed and not admitted; 0: not counted */
-    size_t miss_room;  /* bytes for such rows, in addition to `room` */
-    size_t miss_min;   /* the part of miss_room that admission never takes */
-    size_t work_bytes; /* memory during the computation, besides the result */
-    const char *tmp;   /* directory for a temporary file, when the counters do not fit */
+    size_t miss_capacity; /* bytes for such rows, in addition to `capacity` */
+    size_t miss_min;      /* the part of miss_capacity that admission never takes */
+    size_t work_bytes;    /* memory during the computation, besides the result */
+    const char *tmp;      /* directory for a temporary file, when the counters do not fit */
 } plim__access_params_t;
 
 /*
- * With miss_bytes, admission also gets the part of miss_room that the expected missed rows do not
- * need.
+ * With miss_bytes, admission also gets the part of miss_capacity that the expected missed rows do
+ * not need.
  */
 
 /* The admitted lists and rows: two sealed sets and their bytes in the caches. */

@@ -16,8 +16,8 @@
 
 #include <string.h>
 
-#define GAP ((int64_t)32 << 10)       /* bytes: what lies between is read with it */
-#define PIECE_MOST ((int64_t)4 << 20) /* entries */
+#define MERGE_DISTANCE ((int64_t)32 << 10) /* bytes: what lies between is read with it */
+#define PIECE_MOST ((int64_t)4 << 20)      /* entries */
 #define PIECE_MIN ((int64_t)1 << 10)
 #define PIECES_EACH 64 /* for each worker, when the graph is small */
 
@@ -137,7 +137,7 @@ static plim_status_t fill(pass_t *pass, plim__access_worker_t *worker, plim__acc
         int64_t at = PLIM__NPY_HEADER + worker->list.start * entry;
         if (slot->num_parts == 0)
             start = at & ~((int64_t)work->indices.align - 1);
-        else if (at - end > GAP)
+        else if (at - end > MERGE_DISTANCE)
             break;
         int64_t fit = (start + (int64_t)work->layout.block - at) / entry;
         int64_t take = plim__min_i64(worker->list.degree, fit);

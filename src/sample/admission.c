@@ -29,8 +29,8 @@ typedef struct choice {
     plim__node_set_t *sets[KINDS]; /* the result */
     bool wanted[KINDS];
     cut_t cuts[KINDS];
-    uint64_t room;   /* the common limit, bytes */
-    uint64_t common; /* bytes left of it */
+    uint64_t capacity; /* the common limit, bytes */
+    uint64_t common;   /* bytes left of it */
 } choice_t;
 
 /* A list or a row that may be admitted; one of probability 0 never is. */
@@ -150,10 +150,10 @@ static void find_cuts(choice_t *choice, uint64_t *const bins[KINDS])
 {
     const plim__access_params_t *params = choice->work->params;
     cut_t *cuts = choice->cuts;
-    const size_t row_rest = params->row_bytes == 0 ? 0 : params->row_room % params->row_bytes;
-    cuts[LISTS] = (cut_t){.left = params->list_room, .bin = -1, .open = true};
-    cuts[ROWS] = (cut_t){.left = params->row_room - row_rest, .bin = -1, .open = true};
-    choice->common = choice->room;
+    const size_t row_rest = params->row_bytes == 0 ? 0 : params->row_capacity % params->row_bytes;
+    cuts[LISTS] = (cut_t){.left = params->list_capacity, .bin = -1, .open = true};
+    cuts[ROWS] = (cut_t){.left = params->row_capacity - row_rest, .bin = -1, .open = true};
+    choice->common = choice->capacity;
     for (int bin = PLIM__ACCESS_BINS - 1; bin >= 0 && (cuts[LISTS].open || cuts[ROWS].open);
          bin--) {
         const uint64_t of_lists = fitting_bytes(&cuts[LISTS], bins[LISTS][bin]);
@@ -179,8 +179,8 @@ static double count_missed(const choice_t *choice, const uint64_t *row_bins)
     return missed;
 }
 
-/* miss_room is divided in steps of this part of it. */
-#define ROOM_STEPS 512
+/* miss_capacity is divided in steps of this part of it. */
+#define CAPACITY_STEPS 512
 
 /* Finds the largest common limit that leaves enough memory for missed rows, or takes the given one.
  */
@@ -188,21 +188,21 @@ static void find_room(choice_t *choice, uint64_t *const bins[KINDS])
 {
     const plim__access_params_t *params = choice->work->params;
     size_t whole;
-    choice->room = params->room;
+    choice->capacity = params->capacity;
     find_cuts(choice, bins);
-    if (params->miss_bytes == 0 || !plim__add_size(params->room, params->miss_room, &whole))
+    if (params->miss_bytes == 0 || !plim__add_size(params->capacity, params->miss_capacity, &whole))
         return;
-    for (int i = 0; i < ROOM_STEPS; i++) {
-        size_t missed_room = params->miss_room / ROOM_STEPS * (size_t)i;
-        if (missed_room < params->miss_min)
-            missed_room = params->miss_min;
-        choice->room = whole - missed_room;
+    for (int i = 0; i < CAPACITY_STEPS; i++) {
+        size_t missed_capacity = params->miss_capacity / CAPACITY_STEPS * (size_t)i;
+        if (missed_capacity < params->miss_min)
+            missed_capacity = params->miss_min;
+        choice->capacity = whole - missed_capacity;
         find_cuts(choice, bins);
         double missed = count_missed(choice, bins[ROWS]) * (double)params->miss_bytes;
-        if (missed <= (double)(whole - choice->room + choice->common))
+        if (missed <= (double)(whole - choice->capacity + choice->common))
             return;
     }
-    choice->room = params->room;
+    choice->capacity = params->capacity;
     find_cuts(choice, bins);
 }
 

@@ -21,11 +21,11 @@ typedef struct plim__drawn {
 
 /* Counted since the source was made, by all workers. */
 typedef struct plim__topology_stats {
-    int64_t lists;      /* lists drawn from, */
-    int64_t lists_hot;  /* and those found in memory */
-    int64_t transfers;  /* I/Os */
-    int64_t bytes_read; /* by them */
-    int64_t wait_ns;    /* waited for them, summed over workers */
+    int64_t lists;        /* lists drawn from, */
+    int64_t lists_cached; /* and those found in memory */
+    int64_t transfers;    /* I/Os */
+    int64_t bytes_read;   /* by them */
+    int64_t wait_ns;      /* waited for them, summed over workers */
 } plim__topology_stats_t;
 
 /* The interface of a source: the first member of its struct. */
@@ -72,17 +72,17 @@ static inline void plim__topology_destroy(plim__topology_t *source)
 }
 
 /*
- * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than `gap`
- * bytes apart joined. The list cache (sample/list_cache.h) keeps the lists of the nodes in `hot`,
- * at most cache_bytes of them in ascending order of nodes, or all lists. `offsets` is
- * borrowed and must outlive the source.
+ * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than
+ * `merge_distance` bytes apart joined. The list cache (sample/list_cache.h) keeps the lists of the
+ * nodes in `cached`, at most cache_bytes of them in ascending order of nodes, or all lists.
+ * `offsets` is borrowed and must outlive the source.
  */
 typedef struct plim__topology_disk_params {
     int workers;
-    int depth;                   /* I/Os in flight, for each worker */
-    size_t gap;                  /* see plim__reader_params_t */
-    bool all;                    /* all lists are cached; the fields below are ignored */
-    const plim__node_set_t *hot; /* sealed; borrowed; NULL or empty: none */
+    int depth;                      /* I/Os in flight, for each worker */
+    size_t merge_distance;          /* see plim__reader_params_t */
+    bool all;                       /* all lists are cached; the fields below are ignored */
+    const plim__node_set_t *cached; /* sealed; borrowed; NULL or empty: none */
     size_t cache_bytes;
 } plim__topology_disk_params_t;
 

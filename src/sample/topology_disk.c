@@ -28,7 +28,7 @@
 #define POINT_BITS 12                 /* numbers of draws from one list: PLIM__FANOUT_MAX */
 #define STRETCH ((int64_t)16)         /* see is_stretch */
 #define AHEAD 24                      /* nodes between a prefetch and its use … */
-#define AHEAD_HOT 16                  /* … and between drawing from a hot list and taking */
+#define AHEAD_CACHED 16               /* … and between drawing from a cached list and taking */
 #define CHUNK_ENTRIES 2048            /* drawn before they are loaded: their lines fit L2 */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
 
@@ -60,7 +60,7 @@ typedef struct worker {
     int64_t old_bytes;
     /* Written by the worker, read by any thread. */
     _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
-    atomic_int_least64_t num_hot;
+    atomic_int_least64_t num_cached;
     atomic_int_least64_t transfers;
     atomic_int_least64_t bytes_read;
     atomic_int_least64_t wait_ns;
@@ -199,12 +199,12 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
         ask_points(disk, worker, list, ids, count);
         return;
     }
-    int64_t least = ids[0], last = ids[0];
+    int64_t minimum = ids[0], last = ids[0];
     for (int64_t k = 1; k < count; k++) {
-        least = plim__min_i64(least, ids[k]);
+        minimum = plim__min_i64(minimum, ids[k]);
         last = plim__max_i64(last, ids[k]);
     }
-    int64_t place = ask(disk, worker, list.start + least, last - least + 1) - least;
+    int64_t place = ask(disk, worker, list.start + minimum, last - minimum + 1) - minimum;
     for (int64_t k = 0; k < count; k++)
         ids[k] = ~(place + ids[k]);
 }
@@ -289,7 +289,7 @@ static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t 
     const int32_t *staged_i32 = (const int32_t *)(const void *)worker->staging;
     const int64_t *staged_i64 = (const int64_t *)(const void *)worker->staging;
     for (int64_t k = 0; k < count; k++) {
-        if (ids[k] >= 0) /* from a hot list */
+        if (ids[k] >= 0) /* from a cached list */
             continue;
         int64_t place = ~ids[k];
         int64_t value = narrow ? staged_i32[place] : staged_i64[place];
@@ -343,21 +343,21 @@ static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_
  * cached lists. */
 static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *piece)
 {
-    int64_t num_hot = 0;
-    for (int64_t n = 0; n < piece->count + AHEAD_HOT; n++) {
+    int64_t num_cached = 0;
+    for (int64_t n = 0; n < piece->count + AHEAD_CACHED; n++) {
         if (n < piece->count)
             draw_list(disk, worker, piece, piece->ascending ? n : worker->order[n]);
-        if (n < AHEAD_HOT)
+        if (n < AHEAD_CACHED)
             continue;
-        int64_t i = piece->ascending ? n - AHEAD_HOT : worker->order[n - AHEAD_HOT];
+        int64_t i = piece->ascending ? n - AHEAD_CACHED : worker->order[n - AHEAD_CACHED];
         int64_t count = piece->indptr[i + 1] - piece->indptr[i];
         if (take_cached(disk, worker, piece, i))
-            num_hot++;
+            num_cached++;
         else if (count > 0 && !piece->long_list)
             ask_list(disk, worker, piece->hop, worker->lists[i], piece->ids + piece->indptr[i],
                      count);
     }
-    return num_hot;
+    return num_cached;
 }
 
 static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *piece)
@@ -370,12 +370,12 @@ static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *p
         sort_nodes(disk, worker, piece);
     if (disk->cache != NULL)
         (void)plim__droppable_enter(&disk->cache->memory, number);
-    int64_t num_hot = draw_lists(disk, worker, piece);
+    int64_t num_cached = draw_lists(disk, worker, piece);
     if (disk->cache != NULL)
         plim__droppable_leave(&disk->cache->memory, number);
     count_up(&worker->num_lists, piece->count);
-    count_up(&worker->num_hot, num_hot);
-    if (num_hot == piece->count)
+    count_up(&worker->num_cached, num_cached);
+    if (num_cached == piece->count)
         return PLIM_OK;
     if (piece->long_list)
         return read_long(disk, worker, worker->lists[0], ids);
@@ -436,7 +436,7 @@ static int64_t try_cached(const disk_t *disk, int number, const plim__hop_t *hop
         taken = draw_cached(disk, hop, nodes, count, indptr, drawn, full);
     plim__droppable_leave(&disk->cache->memory, number);
     count_up(&worker->num_lists, taken);
-    count_up(&worker->num_hot, taken);
+    count_up(&worker->num_cached, taken);
     return taken;
 }
 
@@ -481,7 +481,7 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
     for (int i = 0; i < disk->num_workers; i++) {
         const worker_t *worker = &disk->workers[i];
         sum.lists += atomic_load_explicit(&worker->num_lists, memory_order_relaxed);
-        sum.lists_hot += atomic_load_explicit(&worker->num_hot, memory_order_relaxed);
+        sum.lists_cached += atomic_load_explicit(&worker->num_cached, memory_order_relaxed);
         sum.transfers += atomic_load_explicit(&worker->transfers, memory_order_relaxed);
         sum.bytes_read += atomic_load_explicit(&worker->bytes_read, memory_order_relaxed);
         sum.wait_ns += atomic_load_explicit(&worker->wait_ns, memory_order_relaxed);
@@ -501,7 +501,7 @@ static void destroy(plim__topology_t *source)
 
 static plim__reader_params_t reader_params(const plim__topology_disk_params_t *params)
 {
-    return (plim__reader_params_t){params->depth, READ_BYTES, params->gap};
+    return (plim__reader_params_t){params->depth, READ_BYTES, params->merge_distance};
 }
 
 /* The source's layout without its readers and its cache. */
@@ -540,7 +540,7 @@ static disk_t draft_of(const plim_dataset_t *dataset, const plim__topology_disk_
 static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t *params)
 {
     return (plim__list_cache_params_t){.all = params->all,
-                                       .nodes = params->all ? NULL : params->hot,
+                                       .nodes = params->all ? NULL : params->cached,
                                        .bytes = params->cache_bytes,
                                        .num_fillers = params->workers};
 }
@@ -548,7 +548,7 @@ static plim__list_cache_params_t cache_params(const plim__topology_disk_params_t
 static bool is_cached(const plim__topology_disk_params_t *params)
 {
     return params->all ||
-           (params->hot != NULL && params->hot->count > 0 && params->cache_bytes > 0);
+           (params->cached != NULL && params->cached->count > 0 && params->cache_bytes > 0);
 }
 
 size_t plim__topology_disk_estimate(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -253,9 +253,9 @@ static bool parse_name(const json_t *value, const char *const *names, int *index
     return false;
 }
 
-static bool parse_integer(const json_t *value, int64_t least, int64_t most, int64_t *number_out)
+static bool parse_integer(const json_t *value, int64_t minimum, int64_t most, int64_t *number_out)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < least ||
+    if (!json_is_integer(value) || json_integer_value(value) < minimum ||
         json_integer_value(value) > most)
         return false;
     *number_out = json_integer_value(value);

@@ -591,20 +591,20 @@ static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *posit
     const plim_dataset_info_t *info = plim_dataset_info(loop->dataset);
     const plim__load_plan_t *first = &loop->plan->load;
     const int64_t part = plim__load_part_seeds(info, &first->recipe, position->part_seeds);
-    plim_plan_params_t wishes = PLIM_PLAN_PARAMS_INIT;
+    plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     char room[PLIM__SIZE_TEXT], minimum[PLIM__SIZE_TEXT];
     int64_t headroom;
     PLIM_TRY(await_headroom(loop, &headroom));
     /* The reserve stays free. */
-    wishes.memory = plim__ledger_reserved(loop->job->ledger) + headroom -
+    wanted.memory = plim__ledger_reserved(loop->job->ledger) + headroom -
                     plim__ledger_reserve_bytes(loop->job->ledger);
-    wishes.part_seeds = position->part_seeds;
-    wishes.part_nodes = position->part_nodes;
-    wishes.part_edges = position->part_edges;
-    wishes.scratch = first->scratch[0] != '\0' ? first->scratch : NULL;
-    wishes.no_advice = true;
+    wanted.part_seeds = position->part_seeds;
+    wanted.part_nodes = position->part_nodes;
+    wanted.part_edges = position->part_edges;
+    wanted.scratch = first->scratch[0] != '\0' ? first->scratch : NULL;
+    wanted.no_advice = true;
     const plim_status_t status =
-        plim__train_plan(loop->job, loop->dataset, loop->training, &wishes, plan_out);
+        plim__train_plan(loop->job, loop->dataset, loop->training, &wanted, plan_out);
     if (status == PLIM_OK &&
         plim__load_part_seeds(info, &first->recipe, plan_out->load.part_seeds) == part)
         return PLIM_OK;
@@ -616,7 +616,7 @@ static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *posit
         ": others hold so much memory that only %s are left to this run, and it needs "
         "%s; saved in %s. Continue with: plimsoll train --resume %s",
         position->epoch + 1, position->step, loop->steps,
-        plim__size_text(plim__max_i64(wishes.memory, 0), room),
+        plim__size_text(plim__max_i64(wanted.memory, 0), room),
         plim__size_text(loop->plan->minimum, minimum), loop->path, loop->path);
 }
 

@@ -14,7 +14,7 @@ PLIMSOLL = os.environ['PLIMSOLL']
 MIB = 1 << 20
 RECIPE = ['--batch', '64', '--fanout', '3,2']
 EPOCH_FIELDS = {'epoch', 'batches', 'parts', 'seconds', 'batches_per_second', 'edges', 'edges_per_second', 'nodes',
-                'rows_per_second', 'lists', 'lists_hot', 'list_transfers', 'list_bytes', 'rows', 'rows_hot', 'rows_lost',
+                'rows_per_second', 'lists', 'lists_cached', 'list_transfers', 'list_bytes', 'rows', 'rows_cached', 'rows_lost',
                 'row_transfers', 'row_bytes', 'windows', 'window_steps', 'wait_seconds', 'starved_seconds'}
 
 
@@ -46,14 +46,14 @@ def test_the_plan_adds_up(data):
     plan = report['plan']
     assert report['what'] == 'load' and report['epochs'] == []
     assert sum(account['bytes'] for account in plan['accounts']) <= plan['total_bytes'] <= plan['line_bytes']
-    assert plan['least_bytes'] <= plan['line_bytes']
+    assert plan['minimum_bytes'] <= plan['line_bytes']
     assert {'process', 'offsets', 'slots'} <= {account['name'] for account in plan['accounts']}
     assert plan['topology'] == plan['features'] == 'memory'
     assert plan['slots'] >= 1 and plan['slot_nodes'] >= 64
 
 
 def test_fields_of_load(data):
-    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk', '--hot-rows', 'none', '--hot-lists', 'none')
+    report = said('load', data, *RECIPE, '--features', 'disk', '--topology', 'disk', '--row-cache', 'none', '--list-cache', 'none')
     assert [epoch['epoch'] for epoch in report['epochs']] == [0, 1]
     for epoch in report['epochs']:
         assert set(epoch) == EPOCH_FIELDS
@@ -73,13 +73,13 @@ def test_sample_draws_the_same_without_rows(data):
 
 def test_one_hash_for_one_recipe(data):
     wanted = hashes(data)
-    least = said('load', data, *RECIPE, '--epochs', 0)['plan']['least_bytes'] // MIB + 2
+    minimum = said('load', data, *RECIPE, '--epochs', 0)['plan']['minimum_bytes'] // MIB + 2
     assert len(set(wanted)) == 2
-    for words in (['--threads', 1], ['--threads', 5], ['--io', 'threads', '--features', 'disk'], ['--memory', f'{least}M'],
-                  ['--memory', f'{least + 20}M'], ['--topology', 'disk'], ['--features', 'disk'],
+    for words in (['--threads', 1], ['--threads', 5], ['--io', 'threads', '--features', 'disk'], ['--memory', f'{minimum}M'],
+                  ['--memory', f'{minimum + 20}M'], ['--topology', 'disk'], ['--features', 'disk'],
                   ['--topology', 'disk', '--features', 'disk', '--window', 1],
-                  ['--topology', 'disk', '--features', 'disk', '--window', 7, '--hot-rows', '100K', '--hot-lists', 'none'],
-                  ['--topology', 'disk', '--features', 'disk', '--hot-rows', 'none', '--hot-lists', '20K'],
+                  ['--topology', 'disk', '--features', 'disk', '--window', 7, '--row-cache', '100K', '--list-cache', 'none'],
+                  ['--topology', 'disk', '--features', 'disk', '--row-cache', 'none', '--list-cache', '20K'],
                   ['--slots', 1], ['--slots', 2, '--ids', 64]):
         assert hashes(data, *words) == wanted, words
     assert hashes(data, '--seed', 1) != wanted
@@ -116,7 +116,7 @@ def test_too_little_memory_is_refused_with_what_would_do(data):
     [], ['load'], ['train', 'graph'], ['load', 'graph', '--fanout', '3,'], ['load', 'graph', '--fanout', ''],
     ['load', 'graph', '--fanout', '1,1,1,1,1,1,1,1,1'], ['load', 'graph', '--batch', '0'], ['load', 'graph', '--form', 'dgl'],
     ['load', 'graph', '--split', 'all'], ['load', 'graph', '--rows', 'f64'], ['load', 'graph', '--ids', '16'],
-    ['load', 'graph', '--topology', 'tape'], ['load', 'graph', '--hot-rows', 'some'], ['load', 'graph', '--slots', '65'],
+    ['load', 'graph', '--topology', 'tape'], ['load', 'graph', '--row-cache', 'some'], ['load', 'graph', '--slots', '65'],
     ['load', 'graph', '--seed', '-1'], ['load', 'graph', '--epochs', '-1']])
 def test_wrong_use(words):
     assert run(*words).returncode == 2
@@ -136,7 +136,7 @@ def test_words_for_people(data):
     assert done.stdout.count('batches/s') == 2 and 'hash' in done.stdout
     quiet = run('load', data, *RECIPE, '--quiet')
     assert quiet.stderr == '' and quiet.stdout.count('batches/s') == 2 and 'total' in quiet.stdout
-    assert ' cached' not in run('load', data, *RECIPE, '--features', 'disk', '--hot-rows', 'none').stdout
+    assert ' cached' not in run('load', data, *RECIPE, '--features', 'disk', '--row-cache', 'none').stdout
 
 
 def test_words_without_rows(tmp_path):
@@ -195,30 +195,30 @@ TIGHT = ['--batch', '8', '--fanout', '15,10', '--features', 'disk', '--topology'
 KEPT = re.compile(r'expected to hold .*?([0-9.]+) % of the rows')
 
 
-def least_line(data):
-    return said('load', data, *TIGHT, '--epochs', 0)['plan']['least_bytes'] // MIB
+def minimum_line(data):
+    return said('load', data, *TIGHT, '--epochs', 0)['plan']['minimum_bytes'] // MIB
 
 
 def test_what_is_said_to_be_kept_is_kept(data):
     """From the minimum upwards, the rows that the loader says it keeps are found in memory; in the end nearly all are."""
-    least = least_line(data)
-    for line in range(least + 2, least + 42, 4):
+    minimum = minimum_line(data)
+    for line in range(minimum + 2, minimum + 42, 4):
         done = run('load', data, *TIGHT, '--memory', f'{line}M', '--epochs', 1, '--batches', 100, '--json')
         assert done.returncode == 0, done.stderr
         epoch, kept = json.loads(done.stdout)['epochs'][0], KEPT.search(done.stderr)
-        found = epoch['rows_hot'] / epoch['rows']
+        found = epoch['rows_cached'] / epoch['rows']
         assert found >= (float(kept[1]) / 100 if kept else 0) - 0.05, (line, found, done.stderr)
     assert found > 0.9
 
 
 def test_packed_rows_are_found_again(data, tmp_path):
     """One file for one recipe: the same call finds its rows there, a call with another line replaces them."""
-    line, made = least_line(data) + 22, []
+    line, made = minimum_line(data) + 22, []
     for number, memory in enumerate([line] * 4 + [line + 3] * 2):
         done = run('load', data, *TIGHT, '--memory', f'{memory}M', '--scratch', tmp_path, '--epochs', 1, '--batches', 10, '--json')
         assert done.returncode == 0, done.stderr
         (packed,) = tmp_path.iterdir()
-        assert packed.name.startswith('hot-rows-')
+        assert packed.name.startswith('row-cache-')
         assert 0 < packed.stat().st_size <= json.loads(done.stdout)['plan']['scratch_bytes']
         assert ('holds other rows' in done.stderr) == (number == 4), done.stderr
         made.append(packed.stat().st_mtime_ns)
@@ -226,10 +226,10 @@ def test_packed_rows_are_found_again(data, tmp_path):
 
 
 def test_space_for_packed_rows_is_planned(data, tmp_path):
-    report = said('load', data, *TIGHT, '--scratch', tmp_path, '--hot-rows', '1M', '--epochs', 1, '--batches', 10)
+    report = said('load', data, *TIGHT, '--scratch', tmp_path, '--row-cache', '1M', '--epochs', 1, '--batches', 10)
     (packed,) = tmp_path.iterdir()
     assert packed.stat().st_size == report['plan']['scratch_bytes']
-    assert said('load', data, *TIGHT, '--hot-rows', '1M', '--epochs', 0)['plan']['scratch_bytes'] == 0
+    assert said('load', data, *TIGHT, '--row-cache', '1M', '--epochs', 0)['plan']['scratch_bytes'] == 0
 
 
 def strace_works():
@@ -248,7 +248,7 @@ def test_what_does_not_fit_does_not_go_to_memory_again(tmp_path):
                    check=True)
     nameless = []
     for more in range(2, 12, 2):  # where the choice needs a file depends on what the process and the engine take
-        words = ['load', str(data), *TIGHT, '--memory', f'{least_line(data) + more}M', '--epochs', '1', '--batches', '10', '--json']
+        words = ['load', str(data), *TIGHT, '--memory', f'{minimum_line(data) + more}M', '--epochs', '1', '--batches', '10', '--json']
         subprocess.run(['strace', '-f', '-qq', '-E', 'ASAN_OPTIONS=detect_leaks=0', '-e', 'trace=openat', '-o', trace, PLIMSOLL, 'bench', *words],
                        check=True, capture_output=True, timeout=120, env={**os.environ, 'TMPDIR': '/dev/shm'})
         nameless += re.findall(r'openat\(AT_FDCWD, "([^"]+)", [^)]*O_TMPFILE', trace.read_text())

@@ -36,7 +36,7 @@ def test_sums_and_peak(graph):
         assert found['phases'][phase] == sum(one['phases'][phase] for one in found['accounts'])
     assert all(one['bytes'] >= max(one['phases'].values()) for one in found['accounts'])
     assert found['phases'][found['peak_phase']] == max(found['phases'].values()) == found['total_bytes']
-    assert found['least_bytes'] <= found['total_bytes'] <= found['line_bytes']
+    assert found['minimum_bytes'] <= found['total_bytes'] <= found['line_bytes']
 
 
 def test_the_table_is_the_object(graph):
@@ -63,7 +63,7 @@ def test_train_does_what_plan_says(graph, tmp_path):
                                   '--run', tmp_path / 'a').stdout.splitlines()[0])
     assert [one['name'] for one in planned['accounts']] == [one['name'] for one in trained['accounts']]
     assert abs(planned['total_bytes'] - trained['total_bytes']) <= 2 << 20
-    assert abs(planned['least_bytes'] - trained['least_bytes']) <= 2 << 20
+    assert abs(planned['minimum_bytes'] - trained['minimum_bytes']) <= 2 << 20
     assert planned['expect']['epoch_steps'] == trained['expect']['epoch_steps']
 
 
@@ -106,7 +106,7 @@ def test_what_does_not_fit(graph):
         assert refused['total_bytes'] <= given << 20
         assert refused['accounts'] and refused['phases']
         assert plan(graph, *RECIPE, '--memory', f'{given}M')['fits']
-        assert given - 4 <= refused['least_bytes'] >> 20 <= given
+        assert given - 4 <= refused['minimum_bytes'] >> 20 <= given
         assert not plan(graph, *RECIPE, '--memory', f'{given - 5}M', code=3)['fits']
     done = plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
     assert '9 MiB, from --memory: it does not fit' in done.stdout and '--memory' in done.stderr

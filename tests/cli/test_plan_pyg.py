@@ -44,7 +44,7 @@ def test_sums_peak_and_what_to_ask_for(graph):
     assert account(found, 'edge_index')['bytes'] == 16 * EDGES
     assert account(found, 'sort of the edges')['phases']['sort'] == 32 * EDGES
     assert found['csc_mapped_bytes'] < found['csc_bytes'] < found['total_bytes']
-    assert 0 < found['plimsoll_least_bytes'] < found['total_bytes']
+    assert 0 < found['plimsoll_minimum_bytes'] < found['total_bytes']
 
 
 def test_where_it_would_be_killed(graph):

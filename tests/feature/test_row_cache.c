@@ -1,6 +1,6 @@
 /*
- * Hot rows: equal to the dataset's whatever the kernel takes back and whenever; brought back when
- * there is room. The packed file is in test_row_cache_file.c.
+ * Cached rows: equal to the dataset's whatever the kernel takes back and whenever; brought back
+ * when there is room. The packed file is in test_row_cache_file.c.
  */
 #include "support/cgroup.h"
 #include "support/pages.h"
@@ -29,28 +29,29 @@ static void equal_the_dataset(void **state)
     static const int64_t sizes[] = {1, 3, 4, 128, 129, 5000};
     for (int s = 0; s < 6; s++) {
         for (int i = 0; i < 4; i++) {
-            test_hot_t hot;
-            test_hot_make(&hot, sizes[s] > 1000 ? 60 : 700, sizes[s], i % 2 == 0, i / 2 == 0,
-                          engines[i / 2]);
+            test_row_cache_t cache;
+            test_row_cache_make(&cache, sizes[s] > 1000 ? 60 : 700, sizes[s], i % 2 == 0,
+                                i / 2 == 0, engines[i / 2]);
             size_t row = (size_t)sizes[s] * (i % 2 == 0 ? 2 : 4);
             if (s % 2 == 0) /* the first ones only */
-                hot.params.cache_bytes = 20 * ((row + 7) / 8 * 8) + 7;
-            int64_t before = plim__ledger_reserved(hot.world.job.ledger);
-            plim__rows_t *source = test_hot_open(&hot);
-            assert_true(
-                plim__ledger_peak(hot.world.job.ledger) - before <=
-                (int64_t)(plim__rows_disk_estimate(&hot.world.job, hot.world.dataset, &hot.params) +
-                          plim__rows_disk_filling(&hot.world.job, hot.world.dataset, &hot.params)));
-            int64_t expected = s % 2 == 0 ? 20 : hot.set.count;
-            test_features_check(&hot.world, source);
-            assert_int_equal(test_hot_held(&hot, source), expected);
-            assert_int_equal(test_hot_gather(&hot, source), expected);
-            test_hot_refresh(source);
-            assert_int_equal(test_hot_held(&hot, source), expected);
+                cache.params.cache_bytes = 20 * ((row + 7) / 8 * 8) + 7;
+            int64_t before = plim__ledger_reserved(cache.world.job.ledger);
+            plim__rows_t *source = test_row_cache_open(&cache);
+            assert_true(plim__ledger_peak(cache.world.job.ledger) - before <=
+                        (int64_t)(plim__rows_disk_estimate(&cache.world.job, cache.world.dataset,
+                                                           &cache.params) +
+                                  plim__rows_disk_filling(&cache.world.job, cache.world.dataset,
+                                                          &cache.params)));
+            int64_t expected = s % 2 == 0 ? 20 : cache.set.count;
+            test_features_check(&cache.world, source);
+            assert_int_equal(test_row_cache_held(&cache, source), expected);
+            assert_int_equal(test_row_cache_gather(&cache, source), expected);
+            test_row_cache_refresh(source);
+            assert_int_equal(test_row_cache_held(&cache, source), expected);
             plim__rows_destroy(source);
-            assert_int_equal(plim__ledger_reserved(hot.world.job.ledger), before);
-            assert_string_equal(hot.log, "");
-            test_hot_end(&hot);
+            assert_int_equal(plim__ledger_reserved(cache.world.job.ledger), before);
+            assert_string_equal(cache.log, "");
+            test_row_cache_end(&cache);
         }
     }
 }
@@ -63,47 +64,48 @@ static const struct {
 
 enum { NUM_SHAPES = sizeof shapes / sizeof shapes[0] };
 
-static plim__rows_t *make_shape(test_hot_t *hot, int shape, int packed)
+static plim__rows_t *make_shape(test_row_cache_t *cache, int shape, int packed)
 {
-    test_hot_make(hot, shapes[shape].nodes, shapes[shape].features, true, false, engines[packed]);
-    hot->params.scratch = packed == 1 ? hot->scratch : NULL;
-    return test_hot_open(hot);
+    test_row_cache_make(cache, shapes[shape].nodes, shapes[shape].features, true, false,
+                        engines[packed]);
+    cache->params.scratch = packed == 1 ? cache->scratch : NULL;
+    return test_row_cache_open(cache);
 }
 
 static void dropped_pages_are_read_and_come_back(void **state)
 {
     (void)state;
     for (int i = 0; i < 2 * NUM_SHAPES; i++) {
-        test_hot_t hot;
+        test_row_cache_t cache;
         plim__rows_stats_t stats;
-        plim__rows_t *source = make_shape(&hot, i / 2, i % 2);
-        int64_t num_pages = test_hot_num_pages(source);
-        test_hot_drop(source, 0, 1);
-        test_hot_drop(source, num_pages / 2, 1);
-        test_hot_drop(source, num_pages - 1, 1);
-        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
-        int64_t from_memory = test_hot_gather(&hot, source);
-        assert_true(from_memory < hot.set.count);
+        plim__rows_t *source = make_shape(&cache, i / 2, i % 2);
+        int64_t num_pages = test_row_cache_num_pages(source);
+        test_row_cache_drop(source, 0, 1);
+        test_row_cache_drop(source, num_pages / 2, 1);
+        test_row_cache_drop(source, num_pages - 1, 1);
+        assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
+        int64_t from_memory = test_row_cache_gather(&cache, source);
+        assert_true(from_memory < cache.set.count);
         plim__rows_stats(source, &stats);
-        assert_true(stats.rows_lost >= (hot.set.count - from_memory));
-        test_hot_refresh(source);
-        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
-        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        assert_true(stats.rows_lost >= (cache.set.count - from_memory));
+        test_row_cache_refresh(source);
+        assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
+        assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
         /* Whole chunks: found although nobody has read them since they went. */
         for (int64_t page = 0; page < num_pages; page++)
-            test_hot_drop(source, page, 1);
-        test_hot_refresh(source);
-        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+            test_row_cache_drop(source, page, 1);
+        test_row_cache_refresh(source);
+        assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
         plim__rows_destroy(source);
-        test_hot_end(&hot);
+        test_row_cache_end(&cache);
     }
 }
 
 /* Asks the kernel itself to take the pages. */
-static void assert_kernel_takes_all(test_hot_t *hot, plim__rows_t *source)
+static void assert_kernel_takes_all(test_row_cache_t *cache, plim__rows_t *source)
 {
-    char *pages = test_hot_page(source, 0);
-    int64_t num_pages = test_hot_num_pages(source);
+    char *pages = test_row_cache_page(source, 0);
+    int64_t num_pages = test_row_cache_num_pages(source);
     size_t bytes = (size_t)num_pages * PLIM__PAGE;
     assert_int_equal(test_pages_there(pages, bytes), num_pages);
     assert_int_equal(madvise(pages, bytes, MADV_PAGEOUT), 0);
@@ -112,7 +114,7 @@ static void assert_kernel_takes_all(test_hot_t *hot, plim__rows_t *source)
         print_message("%lld of %lld pages survived MADV_PAGEOUT\n", (long long)stayed,
                       (long long)num_pages);
     assert_true(stayed <= TEST_PAGES_WAITING);
-    assert_true(test_hot_gather(hot, source) == 0 || stayed > 0);
+    assert_true(test_row_cache_gather(cache, source) == 0 || stayed > 0);
 }
 
 static void filled_and_refilled_pages_can_be_taken(void **state)
@@ -122,14 +124,14 @@ static void filled_and_refilled_pages_can_be_taken(void **state)
         skip();
     test_pages_pin(true);
     for (int i = 0; i < 2 * NUM_SHAPES; i++) {
-        test_hot_t hot;
-        plim__rows_t *source = make_shape(&hot, i / 2, i % 2);
-        assert_kernel_takes_all(&hot, source);
-        test_hot_refresh(source);
-        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
-        assert_kernel_takes_all(&hot, source);
+        test_row_cache_t cache;
+        plim__rows_t *source = make_shape(&cache, i / 2, i % 2);
+        assert_kernel_takes_all(&cache, source);
+        test_row_cache_refresh(source);
+        assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
+        assert_kernel_takes_all(&cache, source);
         plim__rows_destroy(source);
-        test_hot_end(&hot);
+        test_row_cache_end(&cache);
     }
     test_pages_pin(false);
 }
@@ -141,24 +143,24 @@ static void filled_and_refilled_pages_can_be_taken(void **state)
 static void a_huge_page_of_zeros(void **state)
 {
     (void)state;
-    test_hot_t hot;
+    test_row_cache_t cache;
     char row[256];
-    test_hot_make(&hot, 20000, 128, true, true, PLIM_IO_AUTO);
-    plim__rows_t *source = test_hot_open(&hot);
-    size_t bytes = (size_t)test_hot_num_pages(source) * PLIM__PAGE;
+    test_row_cache_make(&cache, 20000, 128, true, true, PLIM_IO_AUTO);
+    plim__rows_t *source = test_row_cache_open(&cache);
+    size_t bytes = (size_t)test_row_cache_num_pages(source) * PLIM__PAGE;
     const int64_t node = (int64_t)PLIM__DROPPABLE_CHUNK / 256 + 100;
-    (void)madvise(test_hot_page(source, 0), bytes, MADV_HUGEPAGE);
-    test_hot_drop(source, TEST_CHUNK_PAGES, TEST_CHUNK_PAGES);
+    (void)madvise(test_row_cache_page(source, 0), bytes, MADV_HUGEPAGE);
+    test_row_cache_drop(source, TEST_CHUNK_PAGES, TEST_CHUNK_PAGES);
     assert_ok(plim__rows_gather(source, 0, &node, 1, PLIM_F16, row));
-    test_features_compare(&hot.world, &node, 1, PLIM_F16, row);
-    (void)madvise(test_hot_page(source, 0), bytes, MADV_NOHUGEPAGE);
-    if (test_pages_there(test_hot_page(source, TEST_CHUNK_PAGES), PLIM__DROPPABLE_CHUNK) <
+    test_features_compare(&cache.world, &node, 1, PLIM_F16, row);
+    (void)madvise(test_row_cache_page(source, 0), bytes, MADV_NOHUGEPAGE);
+    if (test_pages_there(test_row_cache_page(source, TEST_CHUNK_PAGES), PLIM__DROPPABLE_CHUNK) <
         TEST_CHUNK_PAGES)
         print_message("SKIPPED in part: this kernel brings no huge page of zeros\n");
-    test_hot_refresh(source);
-    assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+    test_row_cache_refresh(source);
+    assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
     plim__rows_destroy(source);
-    test_hot_end(&hot);
+    test_row_cache_end(&cache);
 }
 
 /* Such rows cannot be told from dropped ones: never from memory, always right. */
@@ -166,28 +168,28 @@ static void rows_that_look_dropped(void **state)
 {
     (void)state;
     static const int64_t nodes[] = {0, 5, 16, 31}; /* rows of 256 bytes: two begin a page */
-    test_hot_t hot;
+    test_row_cache_t cache;
     char path[700];
     uint64_t key = PLIM__ROW_CACHE_KEY;
-    test_hot_make(&hot, 500, 128, true, true, PLIM_IO_AUTO);
-    test_hot_features_path(&hot, path);
+    test_row_cache_make(&cache, 500, 128, true, true, PLIM_IO_AUTO);
+    test_row_cache_features_path(&cache, path);
     for (int i = 0; i < 4; i++) {
-        test_hot_overwrite(path, 4096 + nodes[i] * 256, &key, sizeof key);
-        memcpy(hot.world.features + nodes[i] * 256, &key, sizeof key);
+        test_row_cache_overwrite(path, 4096 + nodes[i] * 256, &key, sizeof key);
+        memcpy(cache.world.features + nodes[i] * 256, &key, sizeof key);
     }
-    plim__rows_t *source = test_hot_open(&hot);
+    plim__rows_t *source = test_row_cache_open(&cache);
     for (int round = 0; round < 3; round++) {
-        assert_int_equal(test_hot_gather(&hot, source), hot.set.count - 4);
-        test_hot_refresh(source);
-        assert_int_equal(test_hot_held(&hot, source), hot.set.count);
+        assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count - 4);
+        test_row_cache_refresh(source);
+        assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
     }
     plim__rows_destroy(source);
-    test_hot_end(&hot);
+    test_row_cache_end(&cache);
 }
 
 /* Gatherers, while one thread drops pages and brings them back. */
 typedef struct crowd {
-    test_hot_t *hot;
+    test_row_cache_t *cache;
     plim__rows_t *source;
     atomic_int next;
     bool resized;          /* it also gives pages back, and may take them again */
@@ -199,7 +201,7 @@ enum { DISTURBANCES = 45, CROWD = 4 };
 /* In turn: whole chunks, which huge pages take the place of; parts of them; single pages. */
 static void drop_some(crowd_t *crowd, int turn, uint64_t *draw)
 {
-    int64_t num_pages = test_hot_num_pages(crowd->source);
+    int64_t num_pages = test_row_cache_num_pages(crowd->source);
     for (int i = 0; i < 5; i++) {
         int64_t first = (int64_t)plim__rng_below(6, draw, (uint64_t)num_pages);
         int64_t count = turn % 3 == 2 ? 1 : (int64_t)plim__rng_below(6, draw, 200) + 1;
@@ -209,7 +211,7 @@ static void drop_some(crowd_t *crowd, int turn, uint64_t *draw)
         }
         if (count > num_pages - first)
             count = num_pages - first;
-        test_hot_drop(crowd->source, first, count);
+        test_row_cache_drop(crowd->source, first, count);
     }
 }
 
@@ -231,7 +233,7 @@ static plim_status_t disturb(crowd_t *crowd)
 static plim_status_t crowd_member(void *context, int worker)
 {
     crowd_t *crowd = context;
-    const test_features_t *world = &crowd->hot->world;
+    const test_features_t *world = &crowd->cache->world;
     (void)worker;
     int number = atomic_fetch_add(&crowd->next, 1);
     int64_t nodes[100];
@@ -258,25 +260,25 @@ static void dropped_and_refilled_while_others_gather(void **state)
     (void)state;
     for (int i = 0; i < 8; i++) {
         const int packed = i % 2;
-        test_hot_t hot;
+        test_row_cache_t cache;
         plim__rows_stats_t stats;
-        test_hot_make(&hot, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
-                      PLIM_IO_AUTO);
-        hot.params.scratch = packed == 1 ? hot.scratch : NULL;
-        hot.params.all = i / 4 == 1;
-        plim__rows_t *source = test_hot_open(&hot);
-        assert_true(test_hot_num_pages(source) > 3 * TEST_CHUNK_PAGES);
-        crowd_t crowd = {.hot = &hot, .source = source, .resized = i / 2 % 2 == 1};
+        test_row_cache_make(&cache, packed == 1 ? 28000 : 38000, packed == 1 ? 128 : 90, true, true,
+                            PLIM_IO_AUTO);
+        cache.params.scratch = packed == 1 ? cache.scratch : NULL;
+        cache.params.all = i / 4 == 1;
+        plim__rows_t *source = test_row_cache_open(&cache);
+        assert_true(test_row_cache_num_pages(source) > 3 * TEST_CHUNK_PAGES);
+        crowd_t crowd = {.cache = &cache, .source = source, .resized = i / 2 % 2 == 1};
         assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
         assert_int_equal(crowd.next, CROWD);
         plim__rows_stats(source, &stats);
-        assert_true(stats.rows_hot > 0 && stats.rows_hot < stats.rows);
+        assert_true(stats.rows_cached > 0 && stats.rows_cached < stats.rows);
         plim__droppable_limit(plim__rows_disk_memory(source), SIZE_MAX);
-        (void)test_hot_gather(&hot, source); /* finds the single pages that are gone */
-        test_hot_refresh(source);
-        assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+        (void)test_row_cache_gather(&cache, source); /* finds the single pages that are gone */
+        test_row_cache_refresh(source);
+        assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
         plim__rows_destroy(source);
-        test_hot_end(&hot);
+        test_row_cache_end(&cache);
     }
 }
 
@@ -284,10 +286,10 @@ static void dropped_and_refilled_while_others_gather(void **state)
 static void given_back_and_taken_again(void **state)
 {
     (void)state;
-    test_hot_t hot;
-    test_hot_make(&hot, 40000, 128, true, true, PLIM_IO_AUTO);
-    plim__rows_t *source = test_hot_open(&hot);
-    const int64_t num_pages = test_hot_num_pages(source);
+    test_row_cache_t cache;
+    test_row_cache_make(&cache, 40000, 128, true, true, PLIM_IO_AUTO);
+    plim__rows_t *source = test_row_cache_open(&cache);
+    const int64_t num_pages = test_row_cache_num_pages(source);
     const size_t bytes = (size_t)num_pages * PLIM__PAGE;
     assert_int_equal(plim__rows_disk_memory(source)->bytes, bytes);
     static const int chunks[] = {3, 1, 2, 0, 4, 1};
@@ -295,26 +297,26 @@ static void given_back_and_taken_again(void **state)
         const int64_t kept = chunks[i] * TEST_CHUNK_PAGES;
         plim__droppable_limit(plim__rows_disk_memory(source),
                               (size_t)chunks[i] * PLIM__DROPPABLE_CHUNK + 4097);
-        assert_true(test_pages_there(test_hot_page(source, 0), bytes) <= kept);
-        test_hot_refresh(source);
-        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
-        assert_int_equal(test_hot_held(&hot, source), kept * 16);
-        assert_int_equal(test_hot_gather(&hot, source), kept * 16);
-        assert_int_equal(test_pages_there(test_hot_page(source, 0), bytes), kept);
+        assert_true(test_pages_there(test_row_cache_page(source, 0), bytes) <= kept);
+        test_row_cache_refresh(source);
+        assert_int_equal(test_pages_there(test_row_cache_page(source, 0), bytes), kept);
+        assert_int_equal(test_row_cache_held(&cache, source), kept * 16);
+        assert_int_equal(test_row_cache_gather(&cache, source), kept * 16);
+        assert_int_equal(test_pages_there(test_row_cache_page(source, 0), bytes), kept);
     }
     plim__droppable_limit(plim__rows_disk_memory(source), bytes);
-    assert_int_equal(test_hot_held(&hot, source), TEST_CHUNK_PAGES * 16);
-    test_hot_refresh(source);
-    assert_int_equal(test_hot_gather(&hot, source), hot.set.count);
+    assert_int_equal(test_row_cache_held(&cache, source), TEST_CHUNK_PAGES * 16);
+    test_row_cache_refresh(source);
+    assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
     plim__rows_destroy(source);
-    test_hot_end(&hot);
+    test_row_cache_end(&cache);
 }
 
 static plim_status_t make_source(plim_job_t *job, void *context)
 {
-    test_hot_t *hot = context;
+    test_row_cache_t *cache = context;
     plim__rows_t *source;
-    PLIM_TRY(plim__rows_disk_create(job, hot->world.dataset, &hot->params, &source));
+    PLIM_TRY(plim__rows_disk_create(job, cache->world.dataset, &cache->params, &source));
     plim__rows_destroy(source);
     return PLIM_OK;
 }
@@ -323,11 +325,11 @@ static void no_memory(void **state)
 {
     (void)state;
     for (int packed = 0; packed < 2; packed++) {
-        test_hot_t hot;
-        test_hot_make(&hot, 9000, 128, true, true, engines[packed]);
-        hot.params.scratch = packed == 1 ? hot.scratch : NULL;
-        test_fail_each_arena(&hot.world.job, make_source, &hot);
-        test_hot_end(&hot);
+        test_row_cache_t cache;
+        test_row_cache_make(&cache, 9000, 128, true, true, engines[packed]);
+        cache.params.scratch = packed == 1 ? cache.scratch : NULL;
+        test_fail_each_arena(&cache.world.job, make_source, &cache);
+        test_row_cache_end(&cache);
     }
 }
 
@@ -350,15 +352,16 @@ static void wait_for_failure(void *user, const plim_progress_t *progress)
 static void filling_ends_with_the_first_error(void **state)
 {
     (void)state;
-    test_hot_t hot;
+    test_row_cache_t cache;
     plim__rows_t *source;
     plim_status_t status = PLIM_ERR_NOMEM;
-    test_hot_make(&hot, 48000, 128, true, true, PLIM_IO_AUTO);
-    hot.world.job.progress = wait_for_failure;
+    test_row_cache_make(&cache, 48000, 128, true, true, PLIM_IO_AUTO);
+    cache.world.job.progress = wait_for_failure;
     for (int n = 1; status != PLIM_OK; n++) {
         atomic_store(&chunks_filled, 0);
         plim__arena_fail_at(n);
-        status = plim__rows_disk_create(&hot.world.job, hot.world.dataset, &hot.params, &source);
+        status =
+            plim__rows_disk_create(&cache.world.job, cache.world.dataset, &cache.params, &source);
         plim__arena_fail_at(0);
         if (status != PLIM_OK) {
             assert_int_equal(status, PLIM_ERR_NOMEM);
@@ -366,7 +369,7 @@ static void filling_ends_with_the_first_error(void **state)
         }
     }
     plim__rows_destroy(source);
-    test_hot_end(&hot);
+    test_row_cache_end(&cache);
 }
 
 /* A neighbour in the same group: takes memory, says so, and keeps it until it is told to end. */
@@ -396,35 +399,35 @@ static pid_t neighbour(size_t bytes)
 }
 
 /* In the group: 0, or the number of what went wrong. */
-static int under_pressure(test_hot_t *hot, const test_cgroup_t *group, size_t take)
+static int under_pressure(test_row_cache_t *cache, const test_cgroup_t *group, size_t take)
 {
     plim__rows_t *source;
     if (!test_cgroup_enter(group))
         return 10;
-    if (plim__rows_disk_create(&hot->world.job, hot->world.dataset, &hot->params, &source) !=
+    if (plim__rows_disk_create(&cache->world.job, cache->world.dataset, &cache->params, &source) !=
         PLIM_OK)
         return 11;
-    if (test_hot_gather(hot, source) != hot->set.count)
+    if (test_row_cache_gather(cache, source) != cache->set.count)
         return 12;
     for (int round = 0; round < 2; round++) {
         pid_t child = neighbour(take);
         if (child < 0)
             return 13;
-        int64_t during = test_hot_gather(hot, source);
+        int64_t during = test_row_cache_gather(cache, source);
         if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
             return 14;
-        int64_t kept = test_hot_held(hot, source);
-        if (test_hot_gather(hot, source) > kept)
+        int64_t kept = test_row_cache_held(cache, source);
+        if (test_row_cache_gather(cache, source) > kept)
             return 15;
         (void)kill(child, SIGKILL);
         (void)waitpid(child, NULL, 0);
-        for (int i = 0; i < 20 && test_hot_held(hot, source) < hot->set.count; i++)
+        for (int i = 0; i < 20 && test_row_cache_held(cache, source) < cache->set.count; i++)
             if (plim__rows_disk_refresh(source, 3, 1000000000) != PLIM_OK)
                 return 16;
-        int64_t after = test_hot_gather(hot, source);
+        int64_t after = test_row_cache_gather(cache, source);
         (void)fprintf(stderr, "rows from memory: all %lld; neighbour there %lld; gone again %lld\n",
-                      (long long)hot->set.count, (long long)during, (long long)after);
-        if (during >= hot->set.count || after != hot->set.count)
+                      (long long)cache->set.count, (long long)during, (long long)after);
+        if (during >= cache->set.count || after != cache->set.count)
             return 17;
     }
     plim__rows_destroy(source);
@@ -434,7 +437,7 @@ static int under_pressure(test_hot_t *hot, const test_cgroup_t *group, size_t ta
 static void a_neighbour_takes_half(void **state)
 {
     (void)state;
-    test_hot_t hot;
+    test_row_cache_t cache;
     test_cgroup_t group;
     int status;
     test_skip_sanitized("a sanitizer adds memory of its own to the group");
@@ -442,10 +445,10 @@ static void a_neighbour_takes_half(void **state)
         skip();
     pid_t child = fork();
     if (child == 0) {
-        test_hot_make(&hot, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
-        hot.params.scratch = hot.scratch;
-        const int wrong = under_pressure(&hot, &group, 96 * MIB);
-        test_hot_end(&hot);
+        test_row_cache_make(&cache, (int64_t)(120 * MIB / 4096), 2048, true, true, PLIM_IO_AUTO);
+        cache.params.scratch = cache.scratch;
+        const int wrong = under_pressure(&cache, &group, 96 * MIB);
+        test_row_cache_end(&cache);
         _exit(wrong);
     }
     assert_int_equal(waitpid(child, &status, 0), child);

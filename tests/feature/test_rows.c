@@ -15,9 +15,9 @@
 
 static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_THREADS};
 
-static plim__rows_disk_params_t disk_params(size_t gap)
+static plim__rows_disk_params_t disk_params(size_t merge_distance)
 {
-    return (plim__rows_disk_params_t){.workers = 2, .depth = 16, .gap = gap};
+    return (plim__rows_disk_params_t){.workers = 2, .depth = 16, .merge_distance = merge_distance};
 }
 
 static void equal_the_dataset(void **state)
@@ -37,8 +37,8 @@ static void equal_the_dataset(void **state)
                         (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &all));
             test_features_check(&world, source);
             plim__rows_destroy(source);
-            for (size_t gap = 0; gap <= 16384; gap += 16384) {
-                plim__rows_disk_params_t params = disk_params(gap);
+            for (size_t merge_distance = 0; merge_distance <= 16384; merge_distance += 16384) {
+                plim__rows_disk_params_t params = disk_params(merge_distance);
                 assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &source));
                 assert_true(plim__ledger_reserved(world.job.ledger) - before <=
                             (int64_t)plim__rows_disk_estimate(&world.job, world.dataset, &params));
@@ -70,7 +70,7 @@ static void long_gathers(void **state)
         test_features_gather(&world, source, 0, nodes, COUNT);
         plim__rows_stats(source, &stats);
         assert_int_equal(stats.rows, 2 * COUNT);
-        assert_int_equal(stats.rows_hot, 0);
+        assert_int_equal(stats.rows_cached, 0);
         /* Joined: every piece reads its part of the file about once. */
         int64_t file_bytes = (int64_t)NODES * 20 * (half == 1 ? 2 : 4);
         assert_true(stats.transfers > 0 && stats.transfers < 200);
@@ -113,7 +113,7 @@ static void several_workers(void **state)
     for (int e = 0; e < 2; e++) {
         test_features_t world;
         test_features_make(&world, 3000, 32, true, engines[e]);
-        plim__rows_disk_params_t params = {.workers = 4, .depth = 8, .gap = 1024};
+        plim__rows_disk_params_t params = {.workers = 4, .depth = 8, .merge_distance = 1024};
         plim__rows_t *sources[2];
         assert_ok(plim__rows_disk_create(&world.job, world.dataset, &params, &sources[0]));
         assert_ok(test_rows_cached(&world.job, world.dataset, &sources[1]));

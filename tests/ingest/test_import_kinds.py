@@ -237,7 +237,7 @@ def test_relabel(tmp_path, spread, memory):
     edges = draw.integers(0, 60, (2, 5000)) * spread + 7
     path = tmp_path / 'edges.csv'
     path.write_text(im.table(edges.T))
-    got = im.imported(path, tmp_path / 'out', '--relabel', '--memory', im.least_memory(tmp_path, path, '--relabel') if
+    got = im.imported(path, tmp_path / 'out', '--relabel', '--memory', im.minimum_memory(tmp_path, path, '--relabel') if
                       memory == '0' else memory)
     names, ranks = np.unique(edges, return_inverse=True)
     assert np.array_equal(got['ids'], names)
@@ -250,7 +250,7 @@ def test_relabel_with_more_names_than_memory_holds(tmp_path):
     edges = draw.integers(0, 2**40, (2, 300_000))
     path = tmp_path / 'edges.csv'
     np.savetxt(path, edges.T, fmt='%d', delimiter=',')
-    least = im.least_memory(tmp_path, path, '--relabel')
+    least = im.minimum_memory(tmp_path, path, '--relabel')
     got = im.imported(path, tmp_path / 'out', '--relabel', '--memory', least)
     names, ranks = np.unique(edges, return_inverse=True)
     assert np.array_equal(got['ids'], names)

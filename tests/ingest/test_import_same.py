@@ -31,7 +31,7 @@ def test_memory_threads_and_engines(tmp_path, kind):
     source, options = make(kind, tmp_path)
     im.imported(source, tmp_path / 'first', *options)
     first = im.digests(tmp_path / 'first')
-    least = im.least_memory(tmp_path, source, *options)
+    least = im.minimum_memory(tmp_path, source, *options)
     several = int(least[:-1]) * 3 // 2
     ways = [('--memory', least), ('--memory', f'{several}M'), ('--memory', '256M'), ('--threads', 1), ('--threads', 2),
             ('--threads', 8), ('--io', 'threads'), ('--io', 'threads', '--memory', least, '--threads', 1), ('--io', 'uring'),
@@ -49,7 +49,7 @@ def test_memory_threads_and_engines(tmp_path, kind):
 
 def test_too_little_memory_says_how_much_would_do(tmp_path):
     source, options = make('ogb zip', tmp_path)
-    least = int(im.least_memory(tmp_path, source, *options)[:-1])
+    least = int(im.minimum_memory(tmp_path, source, *options)[:-1])
     for memory in (least - 1, least - 8):
         said = im.refused(3, source, tmp_path / 'out', *options, '--memory', f'{memory}M', says=['at least', '--memory'])
         enough = re.search(r'--memory (\d+M)', said).group(1)

@@ -102,7 +102,7 @@ static const plim_recipe_t recipe = {.size = sizeof(plim_recipe_t),
 /* Ways to load, all with reads while batches are made. */
 typedef struct way {
     plim_io_engine_t engine;
-    plim_plan_params_t wishes;
+    plim_plan_params_t wanted;
 } way_t;
 
 static const way_t ways[] = {
@@ -121,12 +121,12 @@ typedef struct world {
 static world_t make_world(const way_t *way)
 {
     world_t world = {.job = test_job_make(LINE, 2, way->engine)};
-    plim_plan_params_t wishes = way->wishes;
-    wishes.window = 16;
+    plim_plan_params_t wanted = way->wanted;
+    wanted.window = 16;
     if (access(path, F_OK) != 0)
         assert_ok(test_dataset_make(&world.job, path, &graph));
     assert_ok(plim_dataset_open(&world.job, path, &world.dataset));
-    assert_ok(plim__load_plan(&world.job, world.dataset, &recipe, &wishes, &world.plan));
+    assert_ok(plim__load_plan(&world.job, world.dataset, &recipe, &wanted, &world.plan));
     world.plan.io_depth = DEPTH;
     return world;
 }

@@ -8,16 +8,16 @@ static double seconds(double call, double byte, double bytes)
     return call + bytes * byte;
 }
 
-static void the_gap_is_what_a_call_costs(void **state)
+static void the_distance_is_what_a_call_costs(void **state)
 {
     (void)state;
     /* 6 us a call and 3 GB/s: 18,000 bytes. */
-    size_t gap = plim__merge_distance_of(seconds(6e-6, 1 / 3e9, PLIM__MERGE_SMALL),
-                                         seconds(6e-6, 1 / 3e9, PLIM__MERGE_LARGE));
-    assert_in_range(gap, 17900, 18100);
+    size_t distance = plim__merge_distance_of(seconds(6e-6, 1 / 3e9, PLIM__MERGE_SMALL),
+                                              seconds(6e-6, 1 / 3e9, PLIM__MERGE_LARGE));
+    assert_in_range(distance, 17900, 18100);
 }
 
-static void the_gap_stays_in_its_bounds(void **state)
+static void the_distance_stays_in_its_bounds(void **state)
 {
     (void)state;
     assert_int_equal(plim__merge_distance_of(seconds(0, 1e-9, PLIM__MERGE_SMALL),
@@ -31,8 +31,8 @@ static void the_gap_stays_in_its_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_gap_is_what_a_call_costs),
-        cmocka_unit_test(the_gap_stays_in_its_bounds),
+        cmocka_unit_test(the_distance_is_what_a_call_costs),
+        cmocka_unit_test(the_distance_stays_in_its_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,13 +81,13 @@ static void the_stream_is_one(void **state)
         }
     for (int mode = 0; mode < 24; mode += TEST_SANITIZED ? 7 : 1) {
         static const int64_t windows[] = {1, 3, 1000};
-        static const size_t hot[] = {0, 20000, (size_t)1 << 20};
+        static const size_t cached[] = {0, 20000, (size_t)1 << 20};
         plan = test_plan_disk(fixture.info, &test_two_hops, mode % 3 + 1, windows[mode % 3]);
         plan.topology_in_memory = mode / 6 == 1;
         plan.rows_in_memory = mode / 6 == 2;
         plan.num_slots = mode % 5 + 1;
-        plan.list_cache_bytes = hot[mode / 3 % 3];
-        plan.row_cache_bytes = hot[(mode + 1) / 3 % 3];
+        plan.list_cache_bytes = cached[mode / 3 % 3];
+        plan.row_cache_bytes = cached[(mode + 1) / 3 % 3];
         plan.part_seeds = mode % 4 == 2 ? 7 : 0;
         if (mode / 6 == 3)
             plan.slot_nodes = 100;
@@ -289,13 +289,13 @@ static void counts_what_it_does(void **state)
         assert_int_equal(stats.windows, mode != 0);
         if (mode == 0) {
             assert_int_equal(stats.rows, expected.nodes);
-            assert_int_equal(stats.rows_hot, stats.rows);
+            assert_int_equal(stats.rows_cached, stats.rows);
             assert_int_equal(stats.row_transfers + stats.list_transfers, 0);
         } else { /* the next epoch may have been read ahead, but was not served */
             assert_int_equal(stats.window_steps, stats.batches);
             assert_int_equal(stats.rows, distinct);
-            assert_true(mode == 1 ? stats.rows_hot == 0
-                                  : stats.rows_hot > 0 && stats.rows_hot < distinct);
+            assert_true(mode == 1 ? stats.rows_cached == 0
+                                  : stats.rows_cached > 0 && stats.rows_cached < distinct);
             assert_true(stats.row_transfers > 0 && stats.list_transfers > 0);
         }
         free(seen);
@@ -334,8 +334,8 @@ static void batches_without_a_window_are_drawn_once(void **state)
         assert_int_equal(stats.windows, plim_stream_steps(plim__loader_split(
                                             loader, PLIM_TRAIN))); /* none shared */
         assert_int_equal(stats.rows, nodes);
-        assert_true(mode == 0 ? stats.rows_hot == 0
-                              : stats.rows_hot > nodes / 4 && stats.rows_hot < nodes);
+        assert_true(mode == 0 ? stats.rows_cached == 0
+                              : stats.rows_cached > nodes / 4 && stats.rows_cached < nodes);
         assert_in_range(stats.lists, lists, lists + lists / 3);
         plim_loader_release(loader);
     }

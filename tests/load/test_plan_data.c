@@ -28,7 +28,7 @@ static void check(const plim_plan_t *plan, int64_t line, bool trains)
     assert_int_equal(plim_plan_line(plan), line);
     assert_int_equal(count_of(json, "line_bytes"), line);
     assert_int_equal(count_of(json, "total_bytes"), plim_plan_peak(plan));
-    assert_int_equal(count_of(json, "least_bytes"), plim_plan_minimum(plan));
+    assert_int_equal(count_of(json, "minimum_bytes"), plim_plan_minimum(plan));
     assert_int_equal(count_of(json, "part_seeds"), plim_plan_part_seeds(plan));
     assert_true(count_of(json_object_get(json, "expect"), "epoch_steps") > 0);
     json_array_foreach(json_object_get(json, "accounts"), i, account)

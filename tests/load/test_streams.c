@@ -401,18 +401,18 @@ static void test_streams_are_planned_together(void **state)
     params[1].fanout[0] = params[1].fanout[1] = params[1].fanout[2] = 5;
     params[1].batch_size = 10;
     for (int where = 1; where <= 2; where++) {
-        plim_plan_params_t wishes = {
+        plim_plan_params_t wanted = {
             .topology = where, .rows = where, .row_cache = -1, .list_cache = -1};
         const int64_t before = plim__ledger_reserved(fixture.job.ledger);
         plim_stream_t *train, *valid, *list;
         plim__load_plan_t alone, plan;
         plim_loader_t *loader;
         uint64_t hash = 0;
-        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wishes, &alone));
-        wishes.streams = params;
-        wishes.num_streams = 2;
+        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wanted, &alone));
+        wanted.streams = params;
+        wanted.num_streams = 2;
         params[1].nodes = NULL; /* only the number counts */
-        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wishes, &plan));
+        assert_ok(plim__load_plan(&fixture.job, fixture.dataset, &test_two_hops, &wanted, &plan));
         assert_int_equal(plan.recipe.batch_size, test_two_hops.batch_size);
         params[1].nodes = nodes;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));

@@ -501,12 +501,15 @@ static void test_held_rows(void **state)
     assert_ok(plim_dataset_open(&job, path, &dataset));
     assert_ok(test_rows_cached(&job, dataset, &truth));
     static _Alignas(64) plim__node_set_line_t lines[NODES / PLIM__NODE_SET_BITS + 1];
-    plim__node_set_t hot = plim__node_set_make(lines, NODES);
+    plim__node_set_t cached = plim__node_set_make(lines, NODES);
     for (int64_t node = 0; node < NODES; node += 3)
-        (void)plim__node_set_add(&hot, node);
-    plim__node_set_seal(&hot);
-    plim__rows_disk_params_t disk_params = {
-        .workers = 4, .depth = 16, .gap = 4096, .hot = &hot, .cache_bytes = (size_t)1 << 20};
+        (void)plim__node_set_add(&cached, node);
+    plim__node_set_seal(&cached);
+    plim__rows_disk_params_t disk_params = {.workers = 4,
+                                            .depth = 16,
+                                            .merge_distance = 4096,
+                                            .cached = &cached,
+                                            .cache_bytes = (size_t)1 << 20};
     assert_ok(plim__rows_disk_create(&job, dataset, &disk_params, &disk));
     plim__load_window_params_t params = params_of(2, (int64_t[]){7, 3});
     fake_graph_t graph = fake_graph();
@@ -528,7 +531,7 @@ static void test_held_rows(void **state)
     assert_memory_equal(rows[0], rows[1], sizeof rows[0]);
     for (int64_t node = 0; node < NODES; node++)
         held += plim__rows_disk_holds(disk, node);
-    assert_in_range(held, 1, hot.count);
+    assert_in_range(held, 1, cached.count);
     plim__load_window_used(window, &draws, &used);
     assert_int_equal(after.rows - before.rows, NODES - used); /* the stored ones came from it */
     assert_in_range(used, 1, NODES - held);

@@ -25,7 +25,7 @@ typedef struct world {
     plim__topology_t *lists[2]; /* in memory, on disk */
     plim__rows_t *rows[2];
     plim__node_set_line_t *lines; /* of the nodes whose lists and rows are kept in memory */
-    plim__node_set_t hot;
+    plim__node_set_t cached;
     int64_t seeds[BATCH * BATCHES];
     int64_t bounds[BATCHES + 1];
 } world_t;
@@ -46,18 +46,24 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
     world->lines = aligned_alloc(64, bytes);
     assert_non_null(world->lines);
     memset(world->lines, 0, bytes);
-    world->hot = plim__node_set_make(world->lines, NODES);
+    world->cached = plim__node_set_make(world->lines, NODES);
     for (int64_t node = 1; node < NODES; node += 4)
-        (void)plim__node_set_add(&world->hot, node);
-    plim__node_set_seal(&world->hot);
+        (void)plim__node_set_add(&world->cached, node);
+    plim__node_set_seal(&world->cached);
     assert_ok(test_lists_cached(&world->job, world->dataset, world->offsets, 1, &world->lists[0]));
     assert_ok(test_rows_cached(&world->job, world->dataset, &world->rows[0]));
-    plim__topology_disk_params_t lists = {
-        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .cache_bytes = 8192};
+    plim__topology_disk_params_t lists = {.workers = 3,
+                                          .depth = 8,
+                                          .merge_distance = 512,
+                                          .cached = &world->cached,
+                                          .cache_bytes = 8192};
     assert_ok(plim__topology_disk_create(&world->job, world->dataset, world->offsets, &lists,
                                          &world->lists[1]));
-    plim__rows_disk_params_t rows = {
-        .workers = 3, .depth = 8, .gap = 512, .hot = &world->hot, .cache_bytes = 65536};
+    plim__rows_disk_params_t rows = {.workers = 3,
+                                     .depth = 8,
+                                     .merge_distance = 512,
+                                     .cached = &world->cached,
+                                     .cache_bytes = 65536};
     assert_ok(plim__rows_disk_create(&world->job, world->dataset, &rows, &world->rows[1]));
     for (int64_t i = 0; i < BATCH * BATCHES; i++)
         world->seeds[i] = (i * 739 + 11) % NODES;

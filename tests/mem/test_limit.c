@@ -105,7 +105,7 @@ static void finds_what_recorded_machines_have(void **state)
     assert_true(machines >= 14);
 }
 
-static void wishes_count_as_limits(void **state)
+static void wanted_counts_as_limit(void **state)
 {
     (void)state;
     static plim_limits_t limits = PLIM_LIMITS_INIT;
@@ -268,7 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_what_recorded_machines_have),
-        cmocka_unit_test(wishes_count_as_limits),
+        cmocka_unit_test(wanted_counts_as_limit),
         cmocka_unit_test(finds_nothing_where_nothing_is),
         cmocka_unit_test(finds_its_ulimit),
         cmocka_unit_test(finds_what_this_process_has),

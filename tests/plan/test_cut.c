@@ -69,8 +69,8 @@ static int64_t seeds_under(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training, int64_t memory, int64_t wish,
                            plim__train_plan_t *plan)
 {
-    const plim_plan_params_t wishes = {.memory = memory, .part_seeds = wish, .no_advice = true};
-    if (plim__train_plan(job, dataset, training, &wishes, plan) != PLIM_OK)
+    const plim_plan_params_t wanted = {.memory = memory, .part_seeds = wish, .no_advice = true};
+    if (plim__train_plan(job, dataset, training, &wanted, plan) != PLIM_OK)
         return 0;
     return plan->load.part_seeds > 0 ? plan->load.part_seeds : BATCH;
 }
@@ -152,8 +152,8 @@ static void the_cut_is_the_same_in_any_process(void **state)
             plim__train_plan_t plan;
             int account;
             assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(more[i] * MIB), &account));
-            const plim_plan_params_t wishes = {.no_advice = true};
-            const plim_status_t status = plim__train_plan(&job, dataset, &training, &wishes, &plan);
+            const plim_plan_params_t wanted = {.no_advice = true};
+            const plim_status_t status = plim__train_plan(&job, dataset, &training, &wanted, &plan);
             const char *option = strstr(plim_last_error(), "--microbatch ");
             if (status == PLIM_OK) {
                 kept++;

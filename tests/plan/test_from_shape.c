@@ -112,9 +112,9 @@ static void plans_are_near_the_real_ones(void **state)
         assert_ok(plim__train_plan(&job, made, &training, NULL, &real));
         const int64_t lines[] = {real.minimum * 5 / 4, (real.minimum + real.total) / 2, 1024 * MIB};
         for (size_t j = 0; j < sizeof lines / sizeof lines[0]; j++) {
-            const plim_plan_params_t wishes = {.memory = lines[j]};
-            assert_ok(plim__train_plan(&job, made, &training, &wishes, &real));
-            assert_ok(plim__train_plan(&job, planned, &training, &wishes, &expected));
+            const plim_plan_params_t wanted = {.memory = lines[j]};
+            assert_ok(plim__train_plan(&job, made, &training, &wanted, &real));
+            assert_ok(plim__train_plan(&job, planned, &training, &wanted, &expected));
             print_message("%s under %lld: %lld and %lld; least %lld and %lld\n",
                           plim__dataset_path(planned), (long long)lines[j], (long long)real.total,
                           (long long)expected.total, (long long)real.minimum,

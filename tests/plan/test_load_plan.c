@@ -32,7 +32,7 @@ static void test_recipes_that_cannot_be(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 300, .num_features = 8, .num_classes = 3};
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
-    const plim_plan_params_t wishes = {0};
+    const plim_plan_params_t wanted = {0};
     plim__load_plan_t plan;
     (void)state;
     plim_recipe_t recipes[10];
@@ -46,7 +46,7 @@ static void test_recipes_that_cannot_be(void **state)
     recipes[5].row_type = PLIM_I32;
     recipes[6].index_type = PLIM_F32;
     for (size_t i = 0; i < 7; i++)
-        assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wishes, &plan),
+        assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wanted, &plan),
                          PLIM_ERR_USAGE);
     const plim_plan_params_t wrong[] = {{.topology = 3}, {.rows = -1},      {.row_cache = -2},
                                         {.window = -1},  {.num_slots = -1}, {.num_slots = 65}};
@@ -61,7 +61,7 @@ static void test_recipes_that_cannot_be(void **state)
     const plim_plan_params_t parts = {.part_seeds = 31};
     assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[8], &parts, &plan),
                      PLIM_ERR_USAGE);
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipes[9], &wishes, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipes[9], &wanted, &plan));
     test_place_close(&place);
 }
 
@@ -145,26 +145,26 @@ static int64_t held_before(const test_place_t *place, const plim__load_plan_t *p
     return held;
 }
 
-static plim_plan_params_t random_wishes(uint64_t key)
+static plim_plan_params_t random_wanted(uint64_t key)
 {
-    plim_plan_params_t wishes = {0};
+    plim_plan_params_t wanted = {0};
     uint64_t counter = 100;
-    wishes.topology = (int)plim__rng_below(key, &counter, 3);
-    wishes.rows = (int)plim__rng_below(key, &counter, 3);
-    wishes.num_slots = (int)plim__rng_below(key, &counter, 4);
-    wishes.window = (int64_t)plim__rng_below(key, &counter, 5);
-    wishes.part_seeds = 5 * (int64_t)plim__rng_below(key, &counter, 9);
-    wishes.row_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
-    wishes.list_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
-    if (wishes.row_cache == 1)
-        wishes.row_cache = 10000;
-    if (wishes.list_cache == 1)
-        wishes.list_cache = 2000;
-    return wishes;
+    wanted.topology = (int)plim__rng_below(key, &counter, 3);
+    wanted.rows = (int)plim__rng_below(key, &counter, 3);
+    wanted.num_slots = (int)plim__rng_below(key, &counter, 4);
+    wanted.window = (int64_t)plim__rng_below(key, &counter, 5);
+    wanted.part_seeds = 5 * (int64_t)plim__rng_below(key, &counter, 9);
+    wanted.row_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    wanted.list_cache = (int64_t)plim__rng_below(key, &counter, 3) - 1;
+    if (wanted.row_cache == 1)
+        wanted.row_cache = 10000;
+    if (wanted.list_cache == 1)
+        wanted.list_cache = 2000;
+    return wanted;
 }
 
 /*
- * Random recipes, wishes and lines: what the plan accepts runs inside its total and gives the
+ * Random recipes, wanted and lines: what the plan accepts runs inside its total and gives the
  * batches of an unbounded run; what it refuses is below its least line.
  */
 static void test_runs_stay_inside_their_plans(void **state)
@@ -188,27 +188,27 @@ static void test_runs_stay_inside_their_plans(void **state)
         recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
         recipe.seed = round;
         plim__load_plan_t plan;
-        uint64_t wanted, hash;
+        uint64_t expected, hash;
         assert_ok(plim__load_plan(&free_place.job, free_place.dataset, &recipe, NULL, &plan));
-        (void)run_epoch(&free_place, &plan, &wanted);
+        (void)run_epoch(&free_place, &plan, &expected);
         int64_t least = plan.minimum;
         for (int64_t more = 0; more < 4; more++) {
             int threads = 1 + (int)plim__rng_below(key, &counter, 3);
-            plim_plan_params_t wishes = random_wishes(plim__rng_key(key, round, (uint64_t)more, 0));
+            plim_plan_params_t wanted = random_wanted(plim__rng_key(key, round, (uint64_t)more, 0));
             if (recipe.form == PLIM_PYG)
-                wishes.part_seeds = 0;
+                wanted.part_seeds = 0;
             test_place_t place = free_place;
             place.job = test_job_make(least + (more * more * 3 - 1) * 2 * MIB, threads,
                                       more % 2 == 0 ? PLIM_IO_AUTO : PLIM_IO_THREADS);
             assert_ok(plim_dataset_open(&place.job, place.path, &place.dataset));
             plim_status_t status =
-                plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+                plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan);
             if (status == PLIM_OK) {
                 check_sums(&plan);
                 int64_t before = plim__ledger_reserved(place.job.ledger);
                 int64_t peak = run_epoch(&place, &plan, &hash);
                 assert_true(peak - before <= plan.total - held_before(&place, &plan));
-                assert_int_equal(hash, wanted);
+                assert_int_equal(hash, expected);
             } else {
                 assert_int_equal(status, PLIM_ERR_BUDGET);
                 assert_non_null(strstr(plim_last_error(), "--memory"));
@@ -249,16 +249,16 @@ static void test_least_line_is_exact(void **state)
         plim_recipe_t recipe = small_recipe();
         recipe.form = form == 0 ? PLIM_NATIVE : PLIM_PYG;
         for (int where = 0; where < 3; where++) {
-            plim_plan_params_t wishes = {.topology = where, .rows = where};
+            plim_plan_params_t wanted = {.topology = where, .rows = where};
             plim__load_plan_t plan, other;
-            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
-            wishes.memory = plan.minimum;
-            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &other));
+            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
+            wanted.memory = plan.minimum;
+            assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &other));
             check_sums(&other);
             assert_int_equal(other.minimum, plan.minimum);
             assert_int_equal(other.total, plan.minimum);
-            wishes.memory = plan.minimum - 1;
-            assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &other),
+            wanted.memory = plan.minimum - 1;
+            assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &other),
                              PLIM_ERR_BUDGET);
             char text[64];
             const int64_t enough = (plan.minimum - 1) / MIB + 2;
@@ -278,9 +278,9 @@ static void test_more_memory_never_hurts(void **state)
     plim_recipe_t recipe = small_recipe();
     bool fitted = false, topology = false, rows = false;
     for (int64_t memory = 4 * MIB; memory < 256 * MIB; memory += 2 * MIB) {
-        const plim_plan_params_t wishes = {.memory = memory};
+        const plim_plan_params_t wanted = {.memory = memory};
         plim__load_plan_t plan;
-        plim_status_t status = plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan);
+        plim_status_t status = plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan);
         assert_true(status == PLIM_OK || (status == PLIM_ERR_BUDGET && !fitted));
         if (status != PLIM_OK)
             continue;
@@ -308,7 +308,7 @@ static void test_packed_rows_outlast_the_process(void **state)
     char scratch[600];
     (void)snprintf(scratch, sizeof scratch, "%s/scratch", place.directory);
     assert_int_equal(mkdir(scratch, 0700), 0);
-    const plim_plan_params_t wishes = {.topology = 2, .rows = 2, .scratch = scratch};
+    const plim_plan_params_t wanted = {.topology = 2, .rows = 2, .scratch = scratch};
     const int64_t held = 64 * MIB, line = held + 100 * MIB;
     size_t kept = 0;
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
@@ -322,7 +322,7 @@ static void test_packed_rows_outlast_the_process(void **state)
             plim__ledger_reserved(job.ledger) - plim__ledger_reserve_bytes(job.ledger);
         assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(held + (starts[i] << 10) - own),
                                        &account));
-        assert_ok(plim__load_plan(&job, dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__load_plan(&job, dataset, &recipe, &wanted, &plan));
         check_sums(&plan);
         if (i == 0) {
             kept = plan.row_cache_bytes;
@@ -336,41 +336,41 @@ static void test_packed_rows_outlast_the_process(void **state)
     test_place_close(&place);
 }
 
-static void test_wishes_are_kept(void **state)
+static void test_what_is_wanted_is_kept(void **state)
 {
     static const test_graph_t graph = {.num_nodes = 5000, .num_features = 32, .num_classes = 3};
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_plan_params_t wishes = {.num_slots = 3,
+    plim_plan_params_t wanted = {.num_slots = 3,
                                  .window = 7,
                                  .topology = 2,
                                  .rows = 2,
                                  .row_cache = 100000,
                                  .list_cache = -1};
     plim__load_plan_t plan;
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     assert_int_equal(plan.num_slots, 3);
     assert_int_equal(plan.window_steps, 7);
     assert_false(plan.topology_in_memory);
     assert_false(plan.rows_in_memory);
     assert_int_equal(plan.row_cache_bytes, 100000);
     assert_int_equal(plan.list_cache_bytes, 0);
-    wishes = (plim_plan_params_t){.topology = 1, .rows = 1};
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wanted = (plim_plan_params_t){.topology = 1, .rows = 1};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     assert_true(plan.topology_in_memory && plan.rows_in_memory);
     const int64_t whole = plan.slot_nodes;
-    wishes = (plim_plan_params_t){.part_seeds = 8};
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wanted = (plim_plan_params_t){.part_seeds = 8};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     assert_int_equal(plan.part_seeds, 8);
     assert_int_equal(plan.slot_nodes, whole / 4); /* of a batch of 32 */
-    wishes = (plim_plan_params_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
+    wanted = (plim_plan_params_t){.rows = 1, .memory = 16 * MIB, .num_slots = 64};
     recipe.batch_size = 1 << 20;
     recipe.fanout[0] = -1;
     recipe.fanout[1] = -1;
-    wishes.row_cache = 0;
+    wanted.row_cache = 0;
     recipe.form = PLIM_PYG;
-    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan),
+    assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan),
                      PLIM_ERR_BUDGET);
     test_place_close(&place);
 }
@@ -406,14 +406,14 @@ static void test_a_window_holds_an_epoch(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     for (int form = PLIM_NATIVE; form <= PLIM_PYG; form++) {
-        const plim_plan_params_t wishes = {.topology = 2, .rows = 2, .row_cache = 16 * MIB};
+        const plim_plan_params_t wanted = {.topology = 2, .rows = 2, .row_cache = 16 * MIB};
         plim_recipe_t recipe = small_recipe();
         plim__load_plan_t plan;
         int64_t steps, window;
         recipe.form = form;
         recipe.num_hops = 3;
         recipe.fanout[2] = 4;
-        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
         window = window_steps(&place, &plan, &steps);
         assert_int_equal(window, steps);
     }
@@ -477,16 +477,16 @@ static void test_room_is_used(void **state)
     static const test_graph_t graph = {.num_nodes = 60000, .num_features = 128, .num_classes = 3};
     (void)state;
     test_skip_sanitized(
-        "a sixteenth of the line is more than the hot rows beside what the sanitizer takes");
+        "a sixteenth of the line is more than the row cache beside what the sanitizer takes");
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
     plim__load_plan_t least, plan;
-    plim_plan_params_t wishes = {.topology = 1, .rows = 2, .row_cache = 2 * MIB};
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &least));
-    wishes.row_cache = 0;
+    plim_plan_params_t wanted = {.topology = 1, .rows = 2, .row_cache = 2 * MIB};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &least));
+    wanted.row_cache = 0;
     for (int64_t more = 4; more < 14; more += 2) {
-        wishes.memory = least.minimum + more * MIB;
-        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+        wanted.memory = least.minimum + more * MIB;
+        assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
         check_sums(&plan);
         assert_true(plan.row_cache_bytes > 0);
         assert_true(plan.line - plan.total < plan.line / 16);
@@ -507,23 +507,23 @@ static void test_parts_are_foretold(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
     plim_recipe_t recipe = small_recipe();
-    plim_plan_params_t wishes = {.topology = 2, .rows = 2};
+    plim_plan_params_t wanted = {.topology = 2, .rows = 2};
     plim__load_plan_t plan;
     char said[256] = "";
     recipe.batch_size = 8192;
     plim_job_t job = place.job;
     job.log = hear;
     job.user = said;
-    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     assert_null(strstr(said, "parts"));
-    wishes.memory = plan.minimum + MIB;
-    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    wanted.memory = plan.minimum + MIB;
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
     const char *remark = strstr(said, "; from about ");
     assert_non_null(remark);
-    wishes.memory = strtoll(remark + strlen("; from about "), NULL, 10) * MIB;
+    wanted.memory = strtoll(remark + strlen("; from about "), NULL, 10) * MIB;
     said[0] = '\0';
-    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
     assert_null(strstr(said, "parts"));
     test_place_close(&place);
@@ -536,15 +536,15 @@ static void test_more_threads_than_are_used(void **state)
     (void)state;
     test_place_t place = test_place_open(&graph, PLIM_LINE_NONE, 300, PLIM_IO_AUTO);
     const plim_recipe_t recipe = small_recipe();
-    plim_plan_params_t wishes = {.topology = 1, .rows = 1};
+    plim_plan_params_t wanted = {.topology = 1, .rows = 1};
     plim__load_plan_t plan;
     plim__loader_params_t parts;
     uint64_t hash;
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     assert_int_equal(plan.workers, PLIM__THREADS_MAX);
     (void)run_epoch(&place, &plan, &hash);
-    wishes = (plim_plan_params_t){.topology = 2, .rows = 2};
-    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wishes, &plan));
+    wanted = (plim_plan_params_t){.topology = 2, .rows = 2};
+    assert_ok(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &plan));
     plim__loader_params_find(&place.job, place.dataset, &plan, &parts);
     assert_int_equal(parts.builders, PLIM__THREADS_MAX);
     test_place_close(&place);
@@ -561,7 +561,7 @@ int main(void)
         cmocka_unit_test(test_least_line_is_exact),
         cmocka_unit_test(test_more_memory_never_hurts),
         cmocka_unit_test(test_packed_rows_outlast_the_process),
-        cmocka_unit_test(test_wishes_are_kept),
+        cmocka_unit_test(test_what_is_wanted_is_kept),
         cmocka_unit_test(test_a_window_holds_an_epoch),
         cmocka_unit_test(test_a_batch_is_at_most_an_epoch),
         cmocka_unit_test(test_slots_are_in_proportion),

@@ -26,7 +26,7 @@ typedef struct cached {
     test_place_t place;
     char cache[512];
     plim_training_t training;
-    plim_plan_params_t wishes; /* under which sizes must be known */
+    plim_plan_params_t wanted; /* under which sizes must be known */
 } cached_t;
 
 static cached_t open_cached(void)
@@ -42,7 +42,7 @@ static cached_t open_cached(void)
     plim__train_plan_t plan;
     assert_ok(
         plim__train_plan(&cached.place.job, cached.place.dataset, &cached.training, NULL, &plan));
-    cached.wishes.memory = plan.minimum + 24 * MIB;
+    cached.wanted.memory = plan.minimum + 24 * MIB;
     return cached;
 }
 
@@ -55,7 +55,7 @@ static void close_cached(cached_t *cached)
 static plim_status_t plan(const cached_t *cached, plim__train_plan_t *plan_out)
 {
     return plim__train_plan(&cached->place.job, cached->place.dataset, &cached->training,
-                            &cached->wishes, plan_out);
+                            &cached->wanted, plan_out);
 }
 
 /* Without its lists a dataset cannot be tried. */
@@ -101,7 +101,7 @@ static void the_second_plan_reads_nothing(void **state)
     assert_ok(plan(&cached, &other));
     cached.training.recipe.fanout[1] = 9;
     assert_int_equal(plan(&cached, &other), PLIM_ERR_IO);
-    cached.wishes.no_reading = true;
+    cached.wanted.no_reading = true;
     assert_ok(plan(&cached, &other));
     close_cached(&cached);
 }
@@ -199,10 +199,10 @@ static void more_memory_reads_less(void **state)
     plim__train_plan_t now;
     int64_t bytes = INT64_MAX;
     for (int64_t more = 0; more <= 256; more += 32) {
-        plim_plan_params_t wishes = cached.wishes;
-        wishes.memory += more * MIB;
+        plim_plan_params_t wanted = cached.wanted;
+        wanted.memory += more * MIB;
         assert_ok(plim__train_plan(&cached.place.job, cached.place.dataset, &cached.training,
-                                   &wishes, &now));
+                                   &wanted, &now));
         const plim__expectation_t *expect = &now.expect;
         assert_int_equal(expect->epoch_steps, (info->num_split[PLIM_TRAIN] + 511) / 512);
         assert_true(expect->batch_nodes > 512 && expect->batch_nodes <= info->num_nodes);

@@ -71,8 +71,8 @@ static void check_sums(const plim__train_plan_t *plan)
 static plim_status_t plan_under(const test_place_t *place, const plim_training_t *training,
                                 int64_t memory, plim__train_plan_t *plan)
 {
-    const plim_plan_params_t wishes = {.memory = memory};
-    return plim__train_plan(&place->job, place->dataset, training, &wishes, plan);
+    const plim_plan_params_t wanted = {.memory = memory};
+    return plim__train_plan(&place->job, place->dataset, training, &wanted, plan);
 }
 
 static void the_recipe_is_the_models(void **state)
@@ -316,8 +316,8 @@ static void batches_are_cut_as_planned(void **state)
             } while (true);
         }
         plim_loader_release(loader);
-        const plim_plan_params_t wishes = {.part_seeds = part};
-        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &again));
+        const plim_plan_params_t wanted = {.part_seeds = part};
+        assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wanted, &again));
         assert_int_equal(again.load.part_seeds, part);
     }
     test_place_close(&place);
@@ -353,9 +353,9 @@ static void what_a_part_may_need_is_the_recipes(void **state)
                 assert_int_equal(plan.load.part_edges, edges[i]);
             }
             /* A run that goes on takes what it had, whatever would be found now. */
-            const plim_plan_params_t wishes = {.part_nodes = nodes[i] / 2,
+            const plim_plan_params_t wanted = {.part_nodes = nodes[i] / 2,
                                                .part_edges = edges[i] / 2};
-            assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wishes, &plan));
+            assert_ok(plim__train_plan(&place.job, place.dataset, &training, &wanted, &plan));
             assert_int_equal(plan.load.part_nodes, nodes[i] / 2);
             assert_int_equal(plan.load.part_edges, edges[i] / 2);
         }

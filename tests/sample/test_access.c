@@ -1,5 +1,5 @@
-/* The choice of hot lists and rows against the formula in double precision, and against epochs that
- * are really drawn. */
+/* The choice of cached lists and rows against the formula in double precision, and against epochs
+ * that are really drawn. */
 #include "support/harness.h"
 #include "support/lists.h"
 
@@ -81,9 +81,9 @@ static plim__access_params_t params_of(const world_t *world, size_t room)
                                    .row_bytes = 100,
                                    .list_bytes = 4,
                                    .list_fixed = 8,
-                                   .row_room = room,
-                                   .list_room = room,
-                                   .room = room,
+                                   .row_capacity = room,
+                                   .list_capacity = room,
+                                   .capacity = room,
                                    .work_bytes = PLENTY,
                                    .tmp = world->directory};
 }
@@ -177,9 +177,9 @@ static void judge_all(const world_t *world, const plim__access_params_t *params,
     assert_int_equal(rows_out->bytes, worth->row_bytes);
     assert_int_equal(lists_out->count, worth->lists.count);
     assert_int_equal(rows_out->count, worth->rows.count);
-    assert_true(worth->list_bytes <= params->list_room);
-    assert_true(worth->row_bytes <= params->row_room);
-    assert_true(worth->list_bytes + worth->row_bytes <= params->room);
+    assert_true(worth->list_bytes <= params->list_capacity);
+    assert_true(worth->row_bytes <= params->row_capacity);
+    assert_true(worth->list_bytes + worth->row_bytes <= params->capacity);
 }
 
 static void assert_near(double value, double expected, double relative)
@@ -206,12 +206,13 @@ static void check_choice(world_t *world, const plim__access_params_t *params, bo
         assert_true(rows.most_out <= lists.least_in * SLACK);
     }
     /* A room with something left out is full. */
-    size_t left = params->room - worth.list_bytes - worth.row_bytes;
+    size_t left = params->capacity - worth.list_bytes - worth.row_bytes;
     if (lists.count < lists.possible)
-        assert_true(left < lists.largest || params->list_room - worth.list_bytes < lists.largest);
+        assert_true(left < lists.largest ||
+                    params->list_capacity - worth.list_bytes < lists.largest);
     if (rows.count < rows.possible)
         assert_true(left < lists.largest + params->row_bytes ||
-                    params->row_room - worth.row_bytes < params->row_bytes);
+                    params->row_capacity - worth.row_bytes < params->row_bytes);
     assert_near(worth.list_hits, lists.all > 0 ? lists.chosen / lists.all : 0, 1e-3);
     assert_near(worth.row_hits, rows.all > 0 ? rows.chosen / rows.all : 0, 1e-3);
     plim__access_free(&worth);
@@ -241,7 +242,7 @@ static void equals_brute_force(void **state)
         params.row_bytes = i % 3 == 1 ? 0 : 100;
         brute_force(&world, &params);
         for (size_t room = 50000; room <= 5000000; room *= 10) {
-            params.room = params.list_room = params.row_room = room;
+            params.capacity = params.list_capacity = params.row_capacity = room;
             check_choice(&world, &params, true);
         }
     }
@@ -261,9 +262,9 @@ static void keeps_to_each_room(void **state)
     for (int i = 0; i < many; i++)
         for (int j = 0; j < many; j++)
             for (int k = 0; k < many; k += 1 + (i + j) % 3) {
-                params.room = rooms[k];
-                params.list_room = rooms[i];
-                params.row_room = rooms[j];
+                params.capacity = rooms[k];
+                params.list_capacity = rooms[i];
+                params.row_capacity = rooms[j];
                 check_choice(&world, &params, rooms[i] >= rooms[k] && rooms[j] >= rooms[k]);
             }
     world_end(&world);
@@ -297,21 +298,21 @@ static void leaves_room_for_misses(void **state)
     for (params.miss_bytes = 100; params.miss_bytes <= 800; params.miss_bytes *= 2)
         for (size_t room = 500000; room <= 20000000; room *= 2) {
             plim__access_t plain, worth;
-            params.room = params.list_room = params.row_room = room;
-            params.miss_room = room / 2;
+            params.capacity = params.list_capacity = params.row_capacity = room;
+            params.miss_capacity = room / 2;
             params.miss_min = room / 3;
             plim__access_params_t without = params;
             without.miss_bytes = 0;
-            params.list_room = params.row_room = room + params.miss_room;
+            params.list_capacity = params.row_capacity = room + params.miss_capacity;
             assert_ok(
                 plim__access_find(&world.job, world.dataset, world.offsets, &without, &plain));
             assert_ok(plim__access_find(&world.job, world.dataset, world.offsets, &params, &worth));
             size_t kept = worth.list_bytes + worth.row_bytes;
             double needed = (double)kept + worth.rows_missed * (double)params.miss_bytes;
-            bool fits = needed <= 1.01 * (double)(room + params.miss_room);
+            bool fits = needed <= 1.01 * (double)(room + params.miss_capacity);
             assert_true(fits || digest(&worth) == digest(&plain));
             assert_true(kept >= plain.list_bytes + plain.row_bytes);
-            assert_true(kept + params.miss_min <= room + params.miss_room);
+            assert_true(kept + params.miss_min <= room + params.miss_capacity);
             shared += fits;
             kept_more += kept > plain.list_bytes + plain.row_bytes;
             plim__access_free(&plain);

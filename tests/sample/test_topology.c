@@ -110,7 +110,7 @@ static void draws_what_the_lists_hold(void **state)
         }
     plim__topology_stats(drawing.source, &stats);
     assert_int_equal(stats.lists, 12 * WORKERS * 5000);
-    assert_int_equal(stats.lists_hot, stats.lists);
+    assert_int_equal(stats.lists_cached, stats.lists);
     assert_int_equal(stats.transfers, 0);
     plim__topology_destroy(drawing.source);
     plim__topology_destroy(NULL);

@@ -176,9 +176,9 @@ static void equals_memory(void **state)
 {
     (void)state;
     static const plim__topology_disk_params_t params[] = {
-        {.workers = WORKERS, .depth = 32, .gap = 0},
-        {.workers = WORKERS, .depth = 128, .gap = 16384},
-        {.workers = WORKERS, .depth = 3, .gap = 512},
+        {.workers = WORKERS, .depth = 32, .merge_distance = 0},
+        {.workers = WORKERS, .depth = 128, .merge_distance = 16384},
+        {.workers = WORKERS, .depth = 3, .merge_distance = 512},
     };
     for (size_t e = 0; e < sizeof engines / sizeof engines[0]; e++) {
         world_t world;
@@ -199,11 +199,15 @@ static void equals_memory(void **state)
     }
 }
 
-/* With the lists of `hot` in memory, as many as fit. */
-static plim__topology_t *open_hot(const world_t *world, const plim__node_set_t *hot, size_t bytes)
+/* With the lists of `cached` in memory, as many as fit. */
+static plim__topology_t *open_cached(const world_t *world, const plim__node_set_t *cached,
+                                     size_t bytes)
 {
-    const plim__topology_disk_params_t params = {
-        .workers = WORKERS, .depth = 64, .gap = 16384, .hot = hot, .cache_bytes = bytes};
+    const plim__topology_disk_params_t params = {.workers = WORKERS,
+                                                 .depth = 64,
+                                                 .merge_distance = 16384,
+                                                 .cached = cached,
+                                                 .cache_bytes = bytes};
     plim__topology_t *source;
     assert_ok(
         plim__topology_disk_create(&world->job, world->dataset, world->offsets, &params, &source));
@@ -212,11 +216,11 @@ static plim__topology_t *open_hot(const world_t *world, const plim__node_set_t *
 
 static plim__topology_t *open_source(const world_t *world)
 {
-    return open_hot(world, NULL, 0);
+    return open_cached(world, NULL, 0);
 }
 
 /* Every step-th node; the lines are the caller's to free. */
-static plim__node_set_t make_hot(int64_t step)
+static plim__node_set_t make_cached(int64_t step)
 {
     size_t bytes = plim__node_set_bytes(NODES);
     void *lines = aligned_alloc(64, bytes);
@@ -228,7 +232,7 @@ static plim__node_set_t make_hot(int64_t step)
     return set;
 }
 
-static void hot_lists_change_nothing(void **state)
+static void cached_lists_change_nothing(void **state)
 {
     (void)state;
     static const struct {
@@ -238,45 +242,45 @@ static void hot_lists_change_nothing(void **state)
     world_t world;
     world_make(&world, PLIM_IO_AUTO);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        plim__node_set_t hot = make_hot(cases[i].step);
+        plim__node_set_t cached = make_cached(cases[i].step);
         const plim__topology_disk_params_t params = {.workers = WORKERS,
                                                      .depth = 64,
-                                                     .gap = 16384,
-                                                     .hot = &hot,
+                                                     .merge_distance = 16384,
+                                                     .cached = &cached,
                                                      .cache_bytes = cases[i].bytes};
         plim__topology_disk_params_t bare = params;
-        bare.hot = NULL;
+        bare.cached = NULL;
         size_t estimate = plim__topology_disk_estimate(&world.job, world.dataset, &params);
         assert_true(estimate - plim__topology_disk_estimate(&world.job, world.dataset, &bare) <=
                     cases[i].bytes + PLIM__STACK_BYTES);
         int64_t before = plim__ledger_reserved(world.job.ledger);
-        plim__topology_t *source = open_hot(&world, &hot, cases[i].bytes);
+        plim__topology_t *source = open_cached(&world, &cached, cases[i].bytes);
         assert_true(plim__ledger_reserved(world.job.ledger) - before <= (int64_t)estimate);
         compare_all(&world, source);
         plim__topology_destroy(source);
         assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
-        free(hot.lines);
+        free(cached.lines);
     }
     world_end(&world);
 }
 
-/* What is in memory is not read: with all lists hot there is no I/O at all. */
-static void hot_lists_are_not_read(void **state)
+/* What is in memory is not read: with all lists cached there is no I/O at all. */
+static void cached_lists_are_not_read(void **state)
 {
     (void)state;
     world_t world;
     plim__topology_stats_t stats;
     world_make(&world, PLIM_IO_AUTO);
-    plim__node_set_t hot = make_hot(1);
-    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    plim__node_set_t cached = make_cached(1);
+    plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
     plim__topology_stats(source, &stats);
     assert_true(stats.lists > NODES);
-    assert_int_equal(stats.lists_hot, stats.lists);
+    assert_int_equal(stats.lists_cached, stats.lists);
     assert_int_equal(stats.transfers, 0);
     assert_int_equal(stats.bytes_read, 0);
     plim__topology_destroy(source);
-    free(hot.lines);
+    free(cached.lines);
     world_end(&world);
 }
 
@@ -287,8 +291,8 @@ static void dropped_pages_are_read_again(void **state)
     world_t world;
     plim__topology_stats_t stats;
     world_make(&world, PLIM_IO_AUTO);
-    plim__node_set_t hot = make_hot(2);
-    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    plim__node_set_t cached = make_cached(2);
+    plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     const plim__droppable_t *memory = plim__topology_disk_memory(source);
     const size_t bytes = memory->bytes;
     char *pages = memory->base;
@@ -296,16 +300,16 @@ static void dropped_pages_are_read_again(void **state)
         assert_int_equal(madvise(pages + at, PLIM__PAGE, MADV_DONTNEED), 0);
     compare_all(&world, source);
     plim__topology_stats(source, &stats);
-    assert_true(stats.lists_hot > 0 && stats.lists_hot < stats.lists / 2);
+    assert_true(stats.lists_cached > 0 && stats.lists_cached < stats.lists / 2);
     assert_true(stats.transfers > 0);
 
     compare_all(&world, source);
     assert_int_equal(madvise(pages, bytes, MADV_DONTNEED), 0);
     plim__topology_stats(source, &stats);
-    int64_t hits = stats.lists_hot;
+    int64_t hits = stats.lists_cached;
     compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
     plim__topology_stats(source, &stats);
-    assert_int_equal(stats.lists_hot, hits);
+    assert_int_equal(stats.lists_cached, hits);
 
     if (plim__headroom("") > (int64_t)64 << 20) {
         assert_ok(plim__topology_disk_refresh(source, 1, SECOND));
@@ -313,13 +317,13 @@ static void dropped_pages_are_read_again(void **state)
         int64_t *nodes = make_nodes(NODES / 2, 2, false);
         compare(&world, source, 0, &hops[6], nodes, NODES / 2, 4000000);
         plim__topology_stats(source, &stats);
-        assert_int_equal(stats.lists_hot, hits + NODES / 2);
+        assert_int_equal(stats.lists_cached, hits + NODES / 2);
         free(nodes);
     } else {
         print_message("SKIPPED in part: no room in memory for a refresh\n");
     }
     plim__topology_destroy(source);
-    free(hot.lines);
+    free(cached.lines);
     world_end(&world);
 }
 
@@ -346,11 +350,11 @@ static void wide_entries_are_read(void **state)
     file->type = PLIM__NPY_I64;
     file->bytes = PLIM__NPY_HEADER + num_edges * 8;
     manifest->info.index_type = PLIM_I64;
-    plim__node_set_t hot = make_hot(3);
-    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    plim__node_set_t cached = make_cached(3);
+    plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
     plim__topology_destroy(source);
-    free(hot.lines);
+    free(cached.lines);
     free(wide);
     world_end(&world);
     test_directory_remove(directory);
@@ -394,8 +398,8 @@ static void the_kernel_may_take_all(void **state)
         skip();
     test_pages_pin(true);
     world_make(&world, PLIM_IO_THREADS);
-    plim__node_set_t hot = make_hot(1);
-    plim__topology_t *source = open_hot(&world, &hot, SIZE_MAX / 2);
+    plim__node_set_t cached = make_cached(1);
+    plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     const plim__droppable_t *memory = plim__topology_disk_memory(source);
     const size_t bytes = memory->bytes;
     assert_int_equal(test_pages_there(memory->base, bytes),
@@ -407,7 +411,7 @@ static void the_kernel_may_take_all(void **state)
         assert_ok(plim__topology_disk_refresh(source, 1, SECOND));
     }
     plim__topology_destroy(source);
-    free(hot.lines);
+    free(cached.lines);
     world_end(&world);
     test_pages_pin(false);
 }
@@ -451,12 +455,12 @@ static void workers_draw_at_once(void **state)
     for (size_t e = 0; e < 4; e++) {
         world_t world;
         world_make(&world, engines[e % 2]);
-        plim__node_set_t hot = make_hot(3);
+        plim__node_set_t cached = make_cached(3);
         plim__topology_disk_params_t params = {.workers = WORKERS,
                                                .depth = 64,
-                                               .gap = 16384,
+                                               .merge_distance = 16384,
                                                .all = e / 2 == 1,
-                                               .hot = &hot,
+                                               .cached = &cached,
                                                .cache_bytes = SIZE_MAX / 2};
         drawing_t drawing = {.world = &world};
         assert_ok(plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params,
@@ -465,11 +469,11 @@ static void workers_draw_at_once(void **state)
         assert_ok(plim__parallel(WORKERS, draw_as_worker, &drawing));
         plim__topology_stats(drawing.source, &stats);
         assert_int_equal(stats.lists, 24 * 2000);
-        assert_true(stats.lists_hot > 0);
+        assert_true(stats.lists_cached > 0);
         assert_true(stats.transfers > 0 && stats.bytes_read >= 512 * stats.transfers);
         assert_true(stats.wait_ns > 0);
         plim__topology_destroy(drawing.source);
-        free(hot.lines);
+        free(cached.lines);
         world_end(&world);
     }
 }
@@ -510,10 +514,10 @@ static void says_which_entry_is_no_node(void **state)
         assert_int_equal(draw_one(source, &hops[6], node), PLIM_ERR_DATA);
         assert_non_null(strstr(plim_last_error(), expected));
 
-        plim__node_set_t hot = make_hot(1);
+        plim__node_set_t cached = make_cached(1);
         plim__topology_t *unmade = NULL;
         const plim__topology_disk_params_t params = {
-            .workers = 2, .depth = 8, .hot = &hot, .cache_bytes = SIZE_MAX / 2};
+            .workers = 2, .depth = 8, .cached = &cached, .cache_bytes = SIZE_MAX / 2};
         int64_t before = plim__ledger_reserved(world.job.ledger);
         assert_int_equal(
             plim__topology_disk_create(&world.job, world.dataset, world.offsets, &params, &unmade),
@@ -521,7 +525,7 @@ static void says_which_entry_is_no_node(void **state)
         assert_non_null(strstr(plim_last_error(), expected));
         assert_null(unmade);
         assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
-        free(hot.lines);
+        free(cached.lines);
     }
     write_entry(last, entry_of(last));
     assert_ok(draw_one(source, &hops[6], node));
@@ -551,15 +555,18 @@ static void says_that_the_file_was_cut(void **state)
 static plim_status_t create_and_destroy(plim_job_t *job, void *context)
 {
     const world_t *world = context;
-    plim__node_set_t hot = make_hot(4);
-    const plim__topology_disk_params_t params = {
-        .workers = 2, .depth = 8, .gap = 4096, .hot = &hot, .cache_bytes = 1000000};
+    plim__node_set_t cached = make_cached(4);
+    const plim__topology_disk_params_t params = {.workers = 2,
+                                                 .depth = 8,
+                                                 .merge_distance = 4096,
+                                                 .cached = &cached,
+                                                 .cache_bytes = 1000000};
     plim__topology_t *source;
     plim_status_t status =
         plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);
     if (status == PLIM_OK)
         plim__topology_destroy(source);
-    free(hot.lines);
+    free(cached.lines);
     return status;
 }
 
@@ -577,8 +584,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_memory),
-        cmocka_unit_test(hot_lists_change_nothing),
-        cmocka_unit_test(hot_lists_are_not_read),
+        cmocka_unit_test(cached_lists_change_nothing),
+        cmocka_unit_test(cached_lists_are_not_read),
         cmocka_unit_test(dropped_pages_are_read_again),
         cmocka_unit_test(the_kernel_may_take_all),
         cmocka_unit_test(wide_entries_are_read),

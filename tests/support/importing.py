@@ -247,7 +247,7 @@ def write_ogb_graphs(root, graphs):
     return root
 
 
-def least_memory(tmp_path, source, *options):
+def minimum_memory(tmp_path, source, *options):
     """The least --memory in whole MiB with which an import succeeds, found by trying."""
     low, high = 1, 1024
     while low < high:

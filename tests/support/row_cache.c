@@ -12,84 +12,85 @@
 
 static void keep_log(void *user, plim_log_level_t level, const char *message)
 {
-    test_hot_t *hot = user;
-    size_t length = strlen(hot->log);
+    test_row_cache_t *cache = user;
+    size_t length = strlen(cache->log);
     if (level == PLIM_LOG_WARNING)
-        (void)snprintf(hot->log + length, sizeof hot->log - length, "%s\n", message);
+        (void)snprintf(cache->log + length, sizeof cache->log - length, "%s\n", message);
 }
 
-static void choose_nodes(test_hot_t *hot, bool all)
+static void choose_nodes(test_row_cache_t *cache, bool all)
 {
-    int64_t n = hot->world.num_nodes;
+    int64_t n = cache->world.num_nodes;
     void *lines = aligned_alloc(64, plim__node_set_bytes(n));
     assert_non_null(lines);
     memset(lines, 0, plim__node_set_bytes(n));
-    hot->set = plim__node_set_make(lines, n);
+    cache->set = plim__node_set_make(lines, n);
     for (int64_t node = 0; node < n; node++)
         if (all || plim__rng_u64(77, (uint64_t)node) % 3 != 0)
-            (void)plim__node_set_add(&hot->set, node);
-    plim__node_set_seal(&hot->set);
-    hot->params = (plim__rows_disk_params_t){.workers = 4,
-                                             .depth = 8,
-                                             .gap = 4096,
-                                             .hot = &hot->set,
-                                             .cache_bytes = SIZE_MAX >> 8,
-                                             .cache_key = 0xabcdef};
+            (void)plim__node_set_add(&cache->set, node);
+    plim__node_set_seal(&cache->set);
+    cache->params = (plim__rows_disk_params_t){.workers = 4,
+                                               .depth = 8,
+                                               .merge_distance = 4096,
+                                               .cached = &cache->set,
+                                               .cache_bytes = SIZE_MAX >> 8,
+                                               .cache_key = 0xabcdef};
 }
 
-void test_hot_make(test_hot_t *hot, int64_t num_nodes, int64_t num_features, bool half, bool all,
-                   plim_io_engine_t engine)
+void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num_features,
+                         bool half, bool all, plim_io_engine_t engine)
 {
-    memset(hot, 0, sizeof *hot);
-    test_features_make(&hot->world, num_nodes, num_features, half, engine);
-    choose_nodes(hot, all);
-    hot->world.job.log = keep_log;
-    hot->world.job.user = hot;
-    (void)snprintf(hot->scratch, sizeof hot->scratch, "%s/scratch", hot->world.directory);
-    assert_int_equal(mkdir(hot->scratch, 0700), 0);
+    memset(cache, 0, sizeof *cache);
+    test_features_make(&cache->world, num_nodes, num_features, half, engine);
+    choose_nodes(cache, all);
+    cache->world.job.log = keep_log;
+    cache->world.job.user = cache;
+    (void)snprintf(cache->scratch, sizeof cache->scratch, "%s/scratch", cache->world.directory);
+    assert_int_equal(mkdir(cache->scratch, 0700), 0);
 }
 
-void test_hot_end(test_hot_t *hot)
+void test_row_cache_end(test_row_cache_t *cache)
 {
-    free(hot->set.lines);
-    test_features_end(&hot->world);
+    free(cache->set.lines);
+    test_features_end(&cache->world);
 }
 
-plim__rows_t *test_hot_open(test_hot_t *hot)
+plim__rows_t *test_row_cache_open(test_row_cache_t *cache)
 {
     plim__rows_t *source;
-    assert_ok(plim__rows_disk_create(&hot->world.job, hot->world.dataset, &hot->params, &source));
-    plim__job_deliver(&hot->world.job);
+    assert_ok(
+        plim__rows_disk_create(&cache->world.job, cache->world.dataset, &cache->params, &source));
+    plim__job_deliver(&cache->world.job);
     return source;
 }
 
-int64_t test_hot_num_pages(plim__rows_t *source)
+int64_t test_row_cache_num_pages(plim__rows_t *source)
 {
     return (int64_t)(plim__rows_disk_memory(source)->bytes / PLIM__PAGE);
 }
 
-char *test_hot_page(plim__rows_t *source, int64_t page)
+char *test_row_cache_page(plim__rows_t *source, int64_t page)
 {
     return plim__rows_disk_memory(source)->base + (size_t)page * PLIM__PAGE;
 }
 
-void test_hot_refresh(plim__rows_t *source)
+void test_row_cache_refresh(plim__rows_t *source)
 {
     assert_ok(plim__rows_disk_refresh(source, 3, 1000000000));
 }
 
-void test_hot_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages)
+void test_row_cache_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages)
 {
-    assert_true(first_page + num_pages <= test_hot_num_pages(source));
-    assert_int_equal(
-        madvise(test_hot_page(source, first_page), (size_t)num_pages * PLIM__PAGE, MADV_DONTNEED),
-        0);
+    assert_true(first_page + num_pages <= test_row_cache_num_pages(source));
+    assert_int_equal(madvise(test_row_cache_page(source, first_page),
+                             (size_t)num_pages * PLIM__PAGE, MADV_DONTNEED),
+                     0);
 }
 
-int64_t test_hot_gather(test_hot_t *hot, plim__rows_t *source)
+int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source)
 {
     enum { PIECE = 512 };
-    const test_features_t *world = &hot->world;
+    const test_features_t *world = &cache->world;
     plim__rows_stats_t before, after;
     int64_t nodes[PIECE];
     char *rows = malloc(PIECE * (size_t)world->num_features * 4);
@@ -106,18 +107,18 @@ int64_t test_hot_gather(test_hot_t *hot, plim__rows_t *source)
     free(rows);
     plim__job_deliver(&world->job);
     assert_int_equal(after.rows - before.rows, world->num_nodes);
-    return after.rows_hot - before.rows_hot;
+    return after.rows_cached - before.rows_cached;
 }
 
-int64_t test_hot_held(test_hot_t *hot, plim__rows_t *source)
+int64_t test_row_cache_held(test_row_cache_t *cache, plim__rows_t *source)
 {
     int64_t count = 0;
-    for (int64_t node = 0; node < hot->world.num_nodes; node++)
+    for (int64_t node = 0; node < cache->world.num_nodes; node++)
         count += plim__rows_disk_holds(source, node);
     return count;
 }
 
-void test_hot_overwrite(const char *path, int64_t offset, const void *bytes, size_t size)
+void test_row_cache_overwrite(const char *path, int64_t offset, const void *bytes, size_t size)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
@@ -125,7 +126,7 @@ void test_hot_overwrite(const char *path, int64_t offset, const void *bytes, siz
     assert_int_equal(close(fd), 0);
 }
 
-void test_hot_features_path(const test_hot_t *hot, char path_out[700])
+void test_row_cache_features_path(const test_row_cache_t *cache, char path_out[700])
 {
-    (void)snprintf(path_out, 700, "%s/features.npy", hot->world.path);
+    (void)snprintf(path_out, 700, "%s/features.npy", cache->world.path);
 }

@@ -1,4 +1,4 @@
-/* A row source with hot rows over a small dataset; its pages, dropped as the kernel would. */
+/* A row source with cache rows over a small dataset; its pages, dropped as the kernel would. */
 #ifndef PLIM_TESTS_ROW_CACHE_H
 #define PLIM_TESTS_ROW_CACHE_H
 
@@ -7,38 +7,38 @@
 #include "base/node_set.h"
 #include "feature/row_cache.h"
 
-/* Two nodes in three are hot, or all. */
-typedef struct test_hot {
+/* Two nodes in three are cache, or all. */
+typedef struct test_row_cache {
     test_features_t world;
     plim__node_set_t set;
     plim__rows_disk_params_t params;
     char scratch[600];
     char log[4096]; /* all warnings */
-} test_hot_t;
+} test_row_cache_t;
 
-void test_hot_make(test_hot_t *hot, int64_t num_nodes, int64_t num_features, bool half, bool all,
-                   plim_io_engine_t engine);
-void test_hot_end(test_hot_t *hot);
+void test_row_cache_make(test_row_cache_t *cache, int64_t num_nodes, int64_t num_features,
+                         bool half, bool all, plim_io_engine_t engine);
+void test_row_cache_end(test_row_cache_t *cache);
 
-plim__rows_t *test_hot_open(test_hot_t *hot);
+plim__rows_t *test_row_cache_open(test_row_cache_t *cache);
 
 /* Gathers every node once, as it is stored; returns how many of them came from memory. */
-int64_t test_hot_gather(test_hot_t *hot, plim__rows_t *source);
+int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source);
 
 /* How many nodes' rows are believed to be in memory. */
-int64_t test_hot_held(test_hot_t *hot, plim__rows_t *source);
+int64_t test_row_cache_held(test_row_cache_t *cache, plim__rows_t *source);
 
-int64_t test_hot_num_pages(plim__rows_t *source);
-char *test_hot_page(plim__rows_t *source, int64_t page);
-void test_hot_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages);
+int64_t test_row_cache_num_pages(plim__rows_t *source);
+char *test_row_cache_page(plim__rows_t *source, int64_t page);
+void test_row_cache_drop(plim__rows_t *source, int64_t first_page, int64_t num_pages);
 
 /* As worker 3. */
-void test_hot_refresh(plim__rows_t *source);
+void test_row_cache_refresh(plim__rows_t *source);
 
 #define TEST_CHUNK_PAGES ((int64_t)(PLIM__DROPPABLE_CHUNK / PLIM__PAGE))
 
 /* Writes to a file of the dataset, or to the packed one. */
-void test_hot_overwrite(const char *path, int64_t offset, const void *bytes, size_t size);
-void test_hot_features_path(const test_hot_t *hot, char path_out[700]);
+void test_row_cache_overwrite(const char *path, int64_t offset, const void *bytes, size_t size);
+void test_row_cache_features_path(const test_row_cache_t *cache, char path_out[700]);
 
 #endif

@@ -82,9 +82,9 @@ plim_status_t test_train(const char *name, const plim_training_t *training, cons
     test_training_path(name, path);
     job.stop = way->stop;
     assert_ok(plim_dataset_open(&job, way->dataset != NULL ? way->dataset : graph, &dataset));
-    plim_plan_params_t wishes = way->wishes;
-    wishes.size = sizeof wishes;
-    assert_ok(plim_train_plan(&job, dataset, training, &wishes, &plan));
+    plim_plan_params_t wanted = way->wanted;
+    wanted.size = sizeof wanted;
+    assert_ok(plim_train_plan(&job, dataset, training, &wanted, &plan));
     plim_status_t status = (way->resume ? plim_train_resume : plim_train)(
         &job, dataset, training, plan, path, way->events, way->user, result_out);
     plim_plan_release(plan);

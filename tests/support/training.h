@@ -26,7 +26,7 @@ typedef struct test_way {
     const char *dataset; /* NULL: the generated graph */
     int threads;
     int64_t line;
-    plim_plan_params_t wishes;
+    plim_plan_params_t wanted;
     plim_train_event_fn events;
     void *user;
     const volatile int *stop;

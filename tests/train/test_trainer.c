@@ -64,7 +64,7 @@ static void test_threads_and_memory_change_nothing(void **state)
     way.threads = 1;
     assert_ok(test_train("one", &training, &way, &result));
     test_assert_same_run("two", "one");
-    way.wishes = (plim_plan_params_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
+    way.wanted = (plim_plan_params_t){.topology = 2, .rows = 2, .row_cache = -1, .window = 3};
     assert_ok(test_train("disk", &training, &way, &result));
     test_assert_same_run("two", "disk");
 }
