@@ -1,4 +1,4 @@
-/* What the verbs share: options, exit codes, starting a job, speaking. */
+/* Shared by all verbs: options, exit codes, the job, output. */
 #ifndef PLIM_CLI_H
 #define PLIM_CLI_H
 
@@ -23,7 +23,7 @@ enum {
 typedef struct cli_verb {
     const char *name;
     const char *summary; /* one line for `plimsoll --help` */
-    const char *help;    /* all of `plimsoll VERB --help`, the common options aside */
+    const char *help;    /* `plimsoll VERB --help` without the common options */
     int (*run)(int argc, char **argv);
 } cli_verb_t;
 
@@ -63,15 +63,15 @@ enum { CLI_OPTION_COMMON = 0x100, CLI_OPTION_OWN = 0x200 };
 
 /*
  * The next option of a verb's command line, the common ones taken care of. Returns a verb's own
- * code, -1 at the end, or -2 when the verb must return *exit_out at once (--help, or wrong use,
- * already said).
+ * code, -1 at the end, or -2 when the verb must return *exit_out (after --help or an error
+ * message).
  */
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
                     int *exit_out);
 
 /*
  * Parses an option's whole number, plain or as people write large ones (100M, 1.6G: thousands, not
- * 1024s); false when it is none or out of range, already said.
+ * 1024s). False after an error message.
  */
 bool cli_parse_int(const cli_common_t *common, const char *option, const char *text,
                    int64_t minimum, int64_t most, int64_t *value_out);
@@ -80,40 +80,64 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
 bool cli_parse_real(const cli_common_t *common, const char *option, const char *text,
                     double minimum, double below, double *value_out);
 
-/* Of the option just read (optarg): the number of its word among `words` (ended by NULL); -1 when
- * it is none, already said. */
+/* The index of optarg in `words` (ended by NULL); -1 after an error message. */
 int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words);
 
-/* Of the option just read: "15,10,5", or numbers that follow it one by one, as PyG's scripts have
- * them ("15 10 5"). */
+/* Parses optarg: "15,10,5", or numbers in the words that follow, as in PyG's scripts ("15 10 5").
+ */
 bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_recipe_t *recipe);
 
-/* Of the option just read. */
+/* Options of a shape, shared by generate and plan: --scale, --spread, --dtype, and the four counts
+ * of the free shape. `code` is one of these. False after an error message. */
+enum {
+    CLI_SHAPE_SCALE = 0x300,
+    CLI_SHAPE_SPREAD,
+    CLI_SHAPE_DTYPE,
+    CLI_SHAPE_NODES,
+    CLI_SHAPE_EDGES,
+    CLI_SHAPE_FEATURES,
+    CLI_SHAPE_CLASSES,
+    CLI_SHAPE_END
+};
+
+#define CLI_SHAPE_OPTIONS                                                                          \
+    {"scale", required_argument, NULL, CLI_SHAPE_SCALE},                                           \
+        {"spread", required_argument, NULL, CLI_SHAPE_SPREAD},                                     \
+        {"dtype", required_argument, NULL, CLI_SHAPE_DTYPE},                                       \
+        {"nodes", required_argument, NULL, CLI_SHAPE_NODES},                                       \
+        {"edges", required_argument, NULL, CLI_SHAPE_EDGES},                                       \
+        {"features", required_argument, NULL, CLI_SHAPE_FEATURES},                                 \
+    {                                                                                              \
+        "classes", required_argument, NULL, CLI_SHAPE_CLASSES                                      \
+    }
+
+bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_options_t *shape,
+                           unsigned *given);
+
+/* Whether all counts of the free shape are in `given`. False after an error message. */
+bool cli_check_free_shape(const cli_common_t *common, unsigned given);
+
+/* Parses the value of the option just read. */
 bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
 
-/* A size, or "none", which is -1: of the option just read, whose name is `option`. */
+/* Parses optarg: a size, or "none", which is -1. */
 bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out);
 
-/* Whether a run's dataset is still where the run says; else it is said how to name its new place,
- * and the exit code returned. */
+/* CLI_DONE if a run's dataset is still there, or the exit code after an error message. */
 int cli_check_moved(const cli_common_t *common, const char *run, const char *dataset);
 
-/* A dataset is never written to: false when `scratch` (NULL: none) lies in it, already said. */
+/* False after an error message when `scratch` (NULL: none) lies in the dataset, which is read-only.
+ */
 bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch);
 
-/* Says "plimsoll VERB: message" and "Try …", returns CLI_WRONG_USE. */
+/* Prints "plimsoll VERB: message" and "Try …". Returns CLI_WRONG_USE. */
 int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Says the library's last error, as JSON too when asked for, and returns the exit code for
- * `status`. */
+/* Prints the library's last error, with --json also as an object. Returns the exit code. */
 int cli_failed(const cli_common_t *common, plim_status_t status);
 
-/* The same, the error joining what was found before it: takes `object`, which is NULL without
- * --json. */
-int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object);
-
-/* The same with another message than the library's last. */
+/* The same with another message. Adds the error to `object` (taken; NULL without --json). */
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
                     json_t *object);
 
@@ -133,11 +157,11 @@ json_t *cli_json_plan(const plim_plan_t *plan);
 int64_t cli_json_int(const json_t *object, const char *name);
 bool cli_json_is(const json_t *object, const char *name, const char *word);
 
-/* Flushes standard output, and keeps in mind why that failed. */
+/* Flushes standard output and remembers the first error. */
 void cli_flush(void);
 
-/* CLI_DONE; or the exit code when standard output could not be written, which is reported here. */
-int cli_said_all(void);
+/* CLI_DONE, or the exit code after an error message when standard output could not be written. */
+int cli_check_output(void);
 
 /* Whether errno says that the disk, a quota or ulimit -f is used up. */
 bool cli_disk_full(int error);
@@ -152,8 +176,7 @@ plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_
  * Finds the line and the threads and says which limit it is, opens the ledger and the meter,
  * catches SIGINT, SIGTERM and SIGUSR1 for the stop flag. One job at a time.
  */
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out,
-                            plim_limits_t *limits_out);
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out);
 void cli_job_end(plim_job_t *job);
 
 /* The same for plans of what is not run here: under a line of its own, or (plan_only) where nothing
@@ -161,20 +184,19 @@ void cli_job_end(plim_job_t *job);
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
                                   int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
 
-/* What to do when the line is too low, by what set it; NULL when nothing is known. */
+/* How to raise the limit from `source`; NULL if unknown. */
 const char *cli_limit_hint(const char *source);
 
-/* After an error over the line: which limit it follows from and how to raise that, unless it is
- * --memory, which errors name themselves. */
-void cli_say_line_hint(void);
+/* Prints the source of the line and how to raise it, unless it is --memory. */
+void cli_print_line_hint(void);
 
 /* "1.62M": counts as people read them. */
 const char *cli_count_text(double count, char text_out[24]);
 
-/* A remark on standard error, unless --quiet. */
+/* Prints a remark on standard error, unless --quiet. */
 void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A warning there, --quiet or not. */
+/* Prints a warning there, also with --quiet. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
@@ -193,7 +215,7 @@ void cli_leave_phase(void);
  */
 void cli_job_report(plim_job_t *job, json_t *object);
 
-/* What was made at `target`, in one line or as JSON, with the job's report. */
-plim_status_t cli_say_made(const cli_common_t *common, plim_job_t *job, const char *target);
+/* Prints the dataset at `target` in one line or as JSON, and the job's report. */
+plim_status_t cli_print_dataset(const cli_common_t *common, plim_job_t *job, const char *target);
 
 #endif

@@ -1,4 +1,4 @@
-/* The job a verb starts: its limits, signals, progress, and what it cost in the end. */
+/* The job of a verb: limits, signals, progress, and the report at the end. */
 #include "cli.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@
 static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: none runs */
 static volatile bool stopped;       /* a signal came */
 
-/* What speaking needs between calls. */
+/* The progress line and log on standard error. */
 static struct {
     char phase[64];
     struct timespec phase_began;
@@ -24,7 +24,7 @@ static struct {
     char extra[48]; /* what else stands at the end of the line */
     bool line_open; /* a progress line without its newline stands on the terminal */
     bool quiet;
-} speech;
+} display;
 
 /* Where the time went: phases in the order of their first appearance. */
 enum { PHASES_MOST = 16 };
@@ -61,25 +61,25 @@ static void raise_stop_flag(int signal_number)
 
 static void close_line(void)
 {
-    if (speech.line_open)
+    if (display.line_open)
         (void)fprintf(stderr, "\n");
-    speech.line_open = false;
+    display.line_open = false;
 }
 
 /* Ends an open line, or wipes it off. */
 static void leave_line(void)
 {
-    if (speech.line_open && speech.terminal && speech.passing) {
+    if (display.line_open && display.terminal && display.passing) {
         (void)fprintf(stderr, "\r\033[K");
-        speech.line_open = false;
+        display.line_open = false;
     }
     close_line();
 }
 
-static void say(void *user, plim_log_level_t level, const char *message)
+static void print_log(void *user, plim_log_level_t level, const char *message)
 {
     (void)user;
-    if (speech.quiet && level == PLIM_LOG_INFO)
+    if (display.quiet && level == PLIM_LOG_INFO)
         return;
     leave_line();
     (void)fputs(level == PLIM_LOG_WARNING ? "warning: " : "", stderr);
@@ -95,15 +95,8 @@ static double seconds_between(const struct timespec *from, const struct timespec
 /* "1.62G" edges, "512 MiB" for bytes. */
 static const char *amount_text(double amount, const char *unit, char text_out[24])
 {
-    static const char units[] = " KMGTP";
-    int i = 0;
-    if (strcmp(unit, "bytes") == 0)
-        return plim_size_text((int64_t)amount, text_out);
-    for (; amount >= 1000 && units[i + 1] != '\0'; i++)
-        amount /= 1000;
-    int digits = i == 0 || amount >= 100 ? 0 : amount >= 10 ? 1 : 2;
-    (void)snprintf(text_out, 24, "%.*f%.*s", digits, amount, i > 0, &units[i]);
-    return text_out;
+    return strcmp(unit, "bytes") == 0 ? plim_size_text((int64_t)amount, text_out)
+                                      : cli_count_text(amount, text_out);
 }
 
 /* "01:02" or "1:02:03". */
@@ -129,7 +122,7 @@ static void draw(const plim_progress_t *progress, double seconds)
     if (speed < 100 && unit[0] != '\0')
         (void)snprintf(rate, sizeof rate, "%.2f", speed);
     (void)time_text(seconds, elapsed);
-    (void)fprintf(stderr, "%s%s: ", speech.terminal ? "\r\033[K" : "", progress->phase);
+    (void)fprintf(stderr, "%s%s: ", display.terminal ? "\r\033[K" : "", progress->phase);
     if (progress->total > 0) {
         double share = (double)progress->done / (double)progress->total;
         for (int i = 0; i < (int)(share * 20 + 0.5) && i < 20; i++)
@@ -142,23 +135,23 @@ static void draw(const plim_progress_t *progress, double seconds)
     } else {
         (void)fprintf(stderr, "%s %s%s[%s, ", done, unit, unit[0] != '\0' ? " " : "", elapsed);
     }
-    (void)fprintf(stderr, "%s%s%s/s%s]", rate, unit[0] != '\0' ? " " : "", unit, speech.extra);
+    (void)fprintf(stderr, "%s%s%s/s%s]", rate, unit[0] != '\0' ? " " : "", unit, display.extra);
 }
 
 /* Charges the time since the phase began to it; a phase that comes back goes on. */
 static void end_phase(const struct timespec *now)
 {
     int i = 0;
-    while (i < num_phases && strcmp(phases[i].name, speech.phase) != 0)
+    while (i < num_phases && strcmp(phases[i].name, display.phase) != 0)
         i++;
-    if (speech.phase[0] == '\0' || i == PHASES_MOST)
+    if (display.phase[0] == '\0' || i == PHASES_MOST)
         return;
     if (i == num_phases) {
-        (void)snprintf(phases[i].name, sizeof phases[i].name, "%s", speech.phase);
+        (void)snprintf(phases[i].name, sizeof phases[i].name, "%s", display.phase);
         phases[i].seconds = 0;
         num_phases++;
     }
-    phases[i].seconds += seconds_between(&speech.phase_began, now);
+    phases[i].seconds += seconds_between(&display.phase_began, now);
 }
 
 static void show(void *user, const plim_progress_t *progress)
@@ -166,44 +159,44 @@ static void show(void *user, const plim_progress_t *progress)
     struct timespec now;
     (void)user;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    const bool again = speech.finished && progress->done == 0;
-    if (again || strcmp(speech.phase, progress->phase) != 0) {
+    const bool again = display.finished && progress->done == 0;
+    if (again || strcmp(display.phase, progress->phase) != 0) {
         leave_line();
         end_phase(&now);
-        speech.passing = false;
-        speech.extra[0] = '\0';
-        (void)snprintf(speech.phase, sizeof speech.phase, "%s", progress->phase);
-        speech.phase_began = now;
-        speech.last_shown = now;
-        speech.finished = false;
-        speech.most_done = 0;
+        display.passing = false;
+        display.extra[0] = '\0';
+        (void)snprintf(display.phase, sizeof display.phase, "%s", progress->phase);
+        display.phase_began = now;
+        display.last_shown = now;
+        display.finished = false;
+        display.most_done = 0;
     }
     /* Threads may speak out of order; the farthest one is right. */
-    if (progress->done < speech.most_done)
+    if (progress->done < display.most_done)
         return;
-    speech.most_done = progress->done;
+    display.most_done = progress->done;
     bool finished = progress->total > 0 && progress->done >= progress->total;
-    double since = seconds_between(&speech.last_shown, &now);
-    if (speech.quiet || speech.finished || (speech.passing && finished) ||
-        (!finished && since < (speech.terminal ? 0.2 : 15)))
+    double since = seconds_between(&display.last_shown, &now);
+    if (display.quiet || display.finished || (display.passing && finished) ||
+        (!finished && since < (display.terminal ? 0.2 : 15)))
         return;
-    speech.last_shown = now;
-    draw(progress, seconds_between(&speech.phase_began, &now));
-    speech.finished = finished;
-    speech.line_open = true;
-    if (!speech.terminal || finished)
+    display.last_shown = now;
+    draw(progress, seconds_between(&display.phase_began, &now));
+    display.finished = finished;
+    display.line_open = true;
+    if (!display.terminal || finished)
         close_line();
 }
 
 void cli_show_passing(const plim_progress_t *progress, const char *extra)
 {
-    if (strcmp(speech.phase, progress->phase) != 0 || progress->done < speech.most_done) {
+    if (strcmp(display.phase, progress->phase) != 0 || progress->done < display.most_done) {
         const plim_progress_t start = {progress->phase, progress->unit, 0, progress->total};
         cli_leave_phase();
         show(NULL, &start);
     }
-    speech.passing = true;
-    (void)snprintf(speech.extra, sizeof speech.extra, "%s", extra);
+    display.passing = true;
+    (void)snprintf(display.extra, sizeof display.extra, "%s", extra);
     show(NULL, progress);
     if (progress->done >= progress->total)
         leave_line();
@@ -215,21 +208,21 @@ void cli_leave_phase(void)
     leave_line();
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     end_phase(&now);
-    speech.phase[0] = '\0';
+    display.phase[0] = '\0';
 }
 
-static void say_formatted(plim_log_level_t level, const char *format, va_list arguments)
+static void print_formatted(plim_log_level_t level, const char *format, va_list arguments)
 {
     char message[1280];
     (void)vsnprintf(message, sizeof message, format, arguments);
-    say(NULL, level, message);
+    print_log(NULL, level, message);
 }
 
 void cli_remark(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say_formatted(PLIM_LOG_INFO, format, arguments);
+    print_formatted(PLIM_LOG_INFO, format, arguments);
     va_end(arguments);
 }
 
@@ -237,7 +230,7 @@ void cli_warn(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    say_formatted(PLIM_LOG_WARNING, format, arguments);
+    print_formatted(PLIM_LOG_WARNING, format, arguments);
     va_end(arguments);
 }
 
@@ -262,7 +255,7 @@ static void start_meter(const plim_job_t *job)
 
 static char line_source[sizeof((plim_limit_t *)0)->source]; /* which limit the line follows from */
 
-void cli_say_line_hint(void)
+void cli_print_line_hint(void)
 {
     const char *hint = cli_limit_hint(line_source);
     if (hint == NULL || strcmp(line_source, "--memory") == 0)
@@ -272,30 +265,19 @@ void cli_say_line_hint(void)
     (void)fprintf(stderr, "; %s\n", hint);
 }
 
-/* Which limit is the line, and what a user would want to know about it. */
-static void say_line(const cli_common_t *common, const plim_limits_t *limits)
+static void print_line(const cli_common_t *common, const plim_limits_t *limits)
 {
     char text[24];
-    char message[700];
     const plim_limit_t *line = &limits->memory[limits->line];
     memcpy(line_source, line->source, sizeof line_source);
-    (void)snprintf(message, sizeof message, "memory line: %s from %s; %lld threads from %s",
-                   plim_size_text(line->value, text), line->source,
-                   (long long)limits->threads[limits->threads_line].value,
-                   limits->threads[limits->threads_line].source);
-    say(NULL, PLIM_LOG_INFO, message);
-    if (common->memory > line->value) {
-        (void)snprintf(message, sizeof message,
-                       "--memory is above another limit, so the line is %s: %s", text,
-                       line->source);
-        say(NULL, PLIM_LOG_WARNING, message);
-    }
-    if (limits->login_node) {
-        (void)snprintf(message, sizeof message,
-                       "this looks like a login node (%s); long work belongs into a job",
-                       limits->login_why);
-        say(NULL, PLIM_LOG_WARNING, message);
-    }
+    cli_remark("memory line: %s from %s; %lld threads from %s", plim_size_text(line->value, text),
+               line->source, (long long)limits->threads[limits->threads_line].value,
+               limits->threads[limits->threads_line].source);
+    if (common->memory > line->value)
+        cli_warn("--memory is above another limit: the line is %s from %s", text, line->source);
+    if (limits->login_node)
+        cli_warn("this looks like a login node (%s); submit long work as a job (sbatch, srun)",
+                 limits->login_why);
 }
 
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
@@ -307,15 +289,15 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     params.threads = (int)limits->threads[limits->threads_line].value;
     params.io_engine = common->io_engine;
     params.plan_only = plan_only;
-    params.log = silent ? NULL : say;
+    params.log = silent ? NULL : print_log;
     params.progress = show;
     plim_status_t status = plim_job_create(&params, &job);
     if (status != PLIM_OK)
         return status;
     start_meter(job);
     (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
-    speech.terminal = isatty(STDERR_FILENO) == 1;
-    speech.quiet = common->quiet;
+    display.terminal = isatty(STDERR_FILENO) == 1;
+    display.quiet = common->quiet;
     atomic_store(&current, job);
     if (stopped) /* while a job before this one ran */
         plim_job_stop(job, true);
@@ -336,15 +318,15 @@ plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_
     return plim_limits_discover(&options, limits_out);
 }
 
-plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out,
-                            plim_limits_t *limits_out)
+plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out)
 {
-    plim_status_t status = cli_find_limits(common, limits_out);
+    static plim_limits_t limits;
+    plim_status_t status = cli_find_limits(common, &limits);
     if (status != PLIM_OK)
         return status;
-    status = cli_job_start_under(common, limits_out, limits_out->memory[limits_out->line].value,
-                                 false, false, job_out);
-    say_line(common, limits_out); /* also where the process alone does not fit: which limit is it */
+    status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, false,
+                                 job_out);
+    print_line(common, &limits); /* also where the process alone does not fit */
     return status;
 }
 
@@ -367,7 +349,7 @@ static void add_phases(json_t *object, const struct timespec *now)
 {
     json_t *array = json_array();
     end_phase(now);
-    speech.phase[0] = '\0';
+    display.phase[0] = '\0';
     for (int i = 0; i < num_phases; i++)
         (void)json_array_append_new(
             array, json_pack("{s:s, s:f}", "phase", phases[i].name, "seconds", phases[i].seconds));
@@ -407,7 +389,7 @@ void cli_job_report(plim_job_t *job, json_t *object)
                          plim_size_text(sample.group_cache_bytes, cache),
                          plim_size_text(sample.group_dirty_bytes, dirty));
     (void)snprintf(message + used, sizeof message - (size_t)used, ")");
-    say(NULL, PLIM_LOG_INFO, message);
+    print_log(NULL, PLIM_LOG_INFO, message);
     if (object != NULL) {
         (void)json_object_set_new(object, "seconds", json_real(seconds));
         add_phases(object, &now);

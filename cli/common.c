@@ -1,4 +1,4 @@
-/* Options, and what is said when they or the work are wrong. */
+/* Common options, errors, and text and JSON output. */
 #include "cli.h"
 
 #include <errno.h>
@@ -6,15 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 static const char common_help[] =
     "\nCommon options:\n"
     "  --memory SIZE    the memory line (4G, 300M); default: the smallest limit found\n"
-    "  --threads N      threads; default: what the job has\n"
+    "  --threads N      number of threads; default: all that the job may use\n"
     "  --io ENGINE      auto, uring or threads\n"
-    "  --json           one JSON object a line on standard output, nothing else there\n"
-    "  --quiet          no progress and no remarks\n"
+    "  --json           print only JSON objects on standard output, one a line\n"
+    "  --quiet          print no progress and no remarks\n"
     "  -h, --help       this text\n";
 
 /* PyG's and OGB's spellings: --batch_size is --batch-size. */
@@ -27,26 +26,17 @@ static void dashes_for_underscores(int argc, char **argv)
                     *c = '-';
 }
 
-static bool parse_engine(const char *text, plim_io_engine_t *engine_out)
-{
-    static const char *const names[] = {"auto", "uring", "threads"};
-    static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_URING, PLIM_IO_THREADS};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcasecmp(text, names[i]) == 0) {
-            *engine_out = engines[i];
-            return true;
-        }
-    return false;
-}
-
 static bool take_common(int code, cli_common_t *common, int *exit_out)
 {
+    static const char *const engine_names[] = {"auto", "uring", "threads", NULL};
+    static const plim_io_engine_t engines[] = {PLIM_IO_AUTO, PLIM_IO_URING, PLIM_IO_THREADS};
     int64_t value;
+    int word;
     switch (code) {
     case CLI_OPTION_COMMON + 0:
         if (plim_size_parse(optarg, &common->memory) == PLIM_OK && common->memory > 0)
             return true;
-        *exit_out = cli_wrong_use(common, "--memory: '%s' is not a size; write it like 4G", optarg);
+        *exit_out = cli_wrong_use(common, "--memory: '%s' is not a size like 4G or 300M", optarg);
         return false;
     case CLI_OPTION_COMMON + 1:
         *exit_out = CLI_WRONG_USE;
@@ -55,10 +45,10 @@ static bool take_common(int code, cli_common_t *common, int *exit_out)
         common->threads = (int)value;
         return true;
     case CLI_OPTION_COMMON + 2:
-        if (parse_engine(optarg, &common->io_engine))
-            return true;
-        *exit_out = cli_wrong_use(common, "--io is auto, uring or threads, not '%s'", optarg);
-        return false;
+        *exit_out = CLI_WRONG_USE;
+        word = cli_parse_word(common, "--io", engine_names);
+        common->io_engine = word < 0 ? PLIM_IO_AUTO : engines[word];
+        return word >= 0;
     case CLI_OPTION_COMMON + 3:
         common->json = true;
         return true;
@@ -73,7 +63,7 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
 {
     if (optind == 1) {
         dashes_for_underscores(argc, argv);
-        /* Known before anything can go wrong, so that every error is an object. */
+        /* --json is found first, so that every error is an object. */
         for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
             common->json = common->json || strcmp(argv[i], "--json") == 0;
     }
@@ -93,8 +83,9 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
             /* A single letter may stand within a cluster; a long option is the last word read. */
             char letter[3] = {'-', (char)optopt, '\0'};
             bool single = optopt > 0 && optopt < CLI_OPTION_COMMON && optopt != 'h';
-            *exit_out = cli_wrong_use(common, "there is no such option (or it takes no value): %s",
-                                      single ? letter : argv[optind - 1]);
+            *exit_out =
+                cli_wrong_use(common, "unknown option, or an option that takes no value: %s",
+                              single ? letter : argv[optind - 1]);
             return -2;
         }
         if (code < CLI_OPTION_COMMON || code >= CLI_OPTION_OWN)
@@ -131,8 +122,8 @@ bool cli_parse_int(const cli_common_t *common, const char *option, const char *t
     return true;
 }
 
-/* What was found before it failed, if anything, with the error; takes `object`. */
-static void print_error(json_t *object, const char *message, plim_status_t status, int code)
+/* Adds the error to `object` (taken; NULL: a new one) and prints it. */
+static void print_json_error(json_t *object, const char *message, plim_status_t status, int code)
 {
     if (object == NULL)
         object = json_object();
@@ -170,7 +161,7 @@ void cli_print_text(FILE *out, const char *text)
     }
 }
 
-static void say_error(const cli_common_t *common, const char *message)
+static void print_error(const cli_common_t *common, const char *message)
 {
     (void)fprintf(stderr, "plimsoll %s: ", common->verb->name);
     cli_print_text(stderr, message);
@@ -184,10 +175,10 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
-    say_error(common, message);
+    print_error(common, message);
     (void)fprintf(stderr, "Try 'plimsoll %s --help'.\n", common->verb->name);
     if (common->json)
-        print_error(NULL, message, PLIM_ERR_USAGE, CLI_WRONG_USE);
+        print_json_error(NULL, message, PLIM_ERR_USAGE, CLI_WRONG_USE);
     return CLI_WRONG_USE;
 }
 
@@ -220,23 +211,18 @@ static int exit_code(plim_status_t status)
 
 int cli_failed(const cli_common_t *common, plim_status_t status)
 {
-    return cli_failed_after(common, status, NULL);
-}
-
-int cli_failed_after(const cli_common_t *common, plim_status_t status, json_t *object)
-{
-    return cli_failed_with(common, status, plim_last_error(), object);
+    return cli_failed_with(common, status, plim_last_error(), NULL);
 }
 
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
                     json_t *object)
 {
     int code = exit_code(status);
-    say_error(common, message);
+    print_error(common, message);
     if (status == PLIM_ERR_BUDGET)
-        cli_say_line_hint();
+        cli_print_line_hint();
     if (common->json)
-        print_error(object, message, status, code);
+        print_json_error(object, message, status, code);
     return code;
 }
 
@@ -280,7 +266,7 @@ void cli_flush(void)
         flush_error = errno;
 }
 
-int cli_said_all(void)
+int cli_check_output(void)
 {
     cli_flush();
     if (ferror(stdout) == 0 && flush_error == 0)

@@ -17,20 +17,20 @@ static void print_help(FILE *out)
 {
     (void)fprintf(
         out, "usage: plimsoll VERB [options]\n\n"
-             "Graph neural networks on graphs larger than memory: makes and checks their\n"
-             "datasets, trains and uses models, without going past the memory line.\n\nVerbs:\n");
+             "Trains graph neural networks on graphs larger than memory. Everything stays under\n"
+             "the memory line: the smallest memory limit of the job, or --memory.\n\nVerbs:\n");
     for (size_t i = 0; i < NUM_VERBS; i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
-    (void)fprintf(
-        out, "\nOptions:\n"
-             "  --version    the version\n"
-             "  -h, --help   this text\n"
-             "\nplimsoll VERB --help explains one of them; so does man plimsoll-VERB.\n"
-             "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
-             "the disk (nothing was started); 4 the data is damaged or not what it says;\n"
-             "5 training diverged (a loss, weight or prediction is not finite);\n"
-             "6 the disk filled up meanwhile (what was saved stays, and a run resumes);\n"
-             "75 stopped by a signal (nothing half-made is left; a run is saved and resumes).\n");
+    (void)fprintf(out,
+                  "\nOptions:\n"
+                  "  --version    the version\n"
+                  "  -h, --help   this text\n"
+                  "\nplimsoll VERB --help and man plimsoll-VERB explain a verb.\n"
+                  "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
+                  "the disk (nothing was started); 4 damaged or inconsistent data;\n"
+                  "5 training diverged (a loss, weight or prediction is not finite);\n"
+                  "6 the disk filled up (saved work stays, a run can be resumed);\n"
+                  "75 stopped by a signal (no partial output stays, a run can be resumed).\n");
 }
 
 static int run_verb(int argc, char **argv)
@@ -38,7 +38,7 @@ static int run_verb(int argc, char **argv)
     for (size_t i = 0; i < NUM_VERBS; i++)
         if (strcmp(argv[0], verbs[i]->name) == 0)
             return verbs[i]->run(argc, argv);
-    (void)fputs("plimsoll: there is no verb '", stderr);
+    (void)fputs("plimsoll: unknown verb '", stderr);
     cli_print_text(stderr, argv[0]);
     (void)fputs("'; plimsoll --help lists them (options come after the verb)\n", stderr);
     return CLI_WRONG_USE;
@@ -76,8 +76,7 @@ static bool stack_suffices(void)
     if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES)
         return true;
     (void)fprintf(stderr,
-                  "plimsoll: the stack may have %lld KiB, and %lld are needed; type ulimit -s %lld "
-                  "first\n",
+                  "plimsoll: the stack limit is %lld KiB, %lld are needed; type: ulimit -s %lld\n",
                   (long long)(limit.rlim_cur >> 10), (long long)(STACK_BYTES >> 10),
                   (long long)(STACK_BYTES >> 10));
     return false;
@@ -95,6 +94,6 @@ int main(int argc, char **argv)
     if (!stack_suffices())
         return CLI_DOES_NOT_FIT;
     int code = run(argc, argv);
-    const int lost = cli_said_all();
+    const int lost = cli_check_output();
     return code != CLI_DONE ? code : lost;
 }

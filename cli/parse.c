@@ -1,4 +1,4 @@
-/* Values of options, beyond plain counts: words, fan-outs, seeds, directories. */
+/* Parses the values of options: words, fan-outs, seeds, shapes, directories. */
 #include "cli.h"
 
 #include <ctype.h>
@@ -78,7 +78,7 @@ static bool is_number(const char *text)
     return end != text && *end == '\0';
 }
 
-/* The numbers of one word, "15,10,5" or "15", behind those that are there. */
+/* Appends the numbers of one word, "15,10,5" or "15". */
 static bool add_fanout(const char *word, plim_recipe_t *recipe)
 {
     for (const char *at = word;;) {
@@ -126,6 +126,41 @@ bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out)
     return true;
 }
 
+bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_options_t *shape,
+                           unsigned *given)
+{
+    static const char *const types[] = {"f16", "f32", NULL};
+    int type;
+    *given |= 1U << (code - CLI_SHAPE_SCALE);
+    switch (code) {
+    case CLI_SHAPE_SCALE:
+        return cli_parse_real(common, "--scale", optarg, 0, 1e6, &shape->scale);
+    case CLI_SHAPE_SPREAD:
+        return cli_parse_real(common, "--spread", optarg, 0, 2, &shape->spread);
+    case CLI_SHAPE_DTYPE:
+        type = cli_parse_word(common, "--dtype", types);
+        shape->features = type == 0 ? PLIM_F16 : PLIM_F32;
+        return type >= 0;
+    case CLI_SHAPE_NODES:
+        return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX, &shape->num_nodes);
+    case CLI_SHAPE_EDGES:
+        return cli_parse_int(common, "--edges", optarg, 0, INT64_MAX, &shape->num_edges);
+    case CLI_SHAPE_FEATURES:
+        return cli_parse_int(common, "--features", optarg, 0, INT64_MAX, &shape->num_features);
+    default:
+        return cli_parse_int(common, "--classes", optarg, 1, INT64_MAX, &shape->num_classes);
+    }
+}
+
+bool cli_check_free_shape(const cli_common_t *common, unsigned given)
+{
+    const unsigned counts = 0xfU << (CLI_SHAPE_NODES - CLI_SHAPE_SCALE);
+    if ((given & counts) == counts)
+        return true;
+    (void)cli_wrong_use(common, "the free shape needs --nodes, --edges, --features and --classes");
+    return false;
+}
+
 bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out)
 {
     if (same_word(optarg, "none")) {
@@ -138,7 +173,7 @@ bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *by
     return false;
 }
 
-/* The path as the kernel sees it; of one that does not exist yet, its nearest parent that does. */
+/* The real path of `path`, or of its nearest parent that exists. */
 static bool resolve(const char *path, char real_out[PATH_MAX])
 {
     char part[PATH_MAX];
@@ -182,7 +217,7 @@ int cli_check_moved(const cli_common_t *common, const char *run, const char *dat
     if (stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR))
         return CLI_DONE;
     (void)snprintf(message, sizeof message,
-                   "the dataset of %s is no longer at %s; say where it is now: plimsoll %s %s%s "
+                   "the dataset of %s is no longer at %s; name its new directory: plimsoll %s %s%s "
                    "DIR",
                    run, dataset, common->verb->name, trains ? "--resume " : "", run);
     return cli_failed_with(common, PLIM_ERR_DATA, message, NULL);

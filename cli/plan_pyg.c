@@ -55,11 +55,6 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
 
 static const char *const phase_names[NUM_PHASES] = {"start", "load", "sort", "train", "evaluate"};
 
-static int64_t number(const json_t *object, const char *key)
-{
-    return (int64_t)json_integer_value(json_object_get(object, key));
-}
-
 static const char *word(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
@@ -82,7 +77,8 @@ static const char *doing(const json_t *estimate, const char *phase)
     json_array_foreach(json_object_get(estimate, "accounts"), i, account)
     {
         const json_t *phases = json_object_get(account, "phases");
-        if (strcmp(phase, "sort") == 0 && number(phases, "sort") > number(phases, "train"))
+        if (strcmp(phase, "sort") == 0 &&
+            cli_json_int(phases, "sort") > cli_json_int(phases, "train"))
             return "while edge_index is sorted for a loader";
     }
     while (strcmp(phase_names[index], phase) != 0)
@@ -95,7 +91,7 @@ static void print_row(const char *name, bool file, const json_t *phases)
     char text[24];
     (void)printf("%-28s%c", name, file ? '*' : ' ');
     for (int i = 0; i < NUM_PHASES; i++) {
-        const int64_t bytes = number(phases, phase_names[i]);
+        const int64_t bytes = cli_json_int(phases, phase_names[i]);
         (void)printf(" %10s", bytes == 0 ? "-" : plim_size_text(bytes, text));
     }
     (void)printf("\n");
@@ -116,9 +112,9 @@ static void print_table(const json_t *estimate)
         print_row(word(account, "name"), file, json_object_get(account, "phases"));
         files |= file;
     }
-    print_row("in all", false, json_object_get(estimate, "phases"));
+    print_row("total", false, json_object_get(estimate, "phases"));
     if (files)
-        (void)printf("* pages of files, given back before anything is killed; not in the sum\n");
+        (void)printf("* pages of files, which the kernel reclaims first; not in the total\n");
 }
 
 static void print_gpu(const json_t *gpu, const plim_training_t *training)
@@ -126,20 +122,21 @@ static void print_gpu(const json_t *gpu, const plim_training_t *training)
     const char *asked = plim_words(PLIM_WORDS_PRECISION)[training->model.precision];
     const json_t *largest = json_object_get(gpu, "largest_batch");
     const bool fits = is(gpu, "fits");
-    const int64_t microbatch = number(gpu, "microbatch");
+    const int64_t microbatch = cli_json_int(gpu, "microbatch");
     char memory[24], total[24], context[24], model[24], batch[24], activations[24];
-    (void)printf("GPU of %s: batches of %" PRId64 " in %s take %s: that %s\n",
-                 plim_size_text(number(gpu, "memory_bytes"), memory), training->recipe.batch_size,
-                 asked, plim_size_text(number(gpu, "total_bytes"), total),
+    (void)printf("GPU of %s: batches of %" PRId64 " in %s need %s, which %s\n",
+                 plim_size_text(cli_json_int(gpu, "memory_bytes"), memory),
+                 training->recipe.batch_size, asked,
+                 plim_size_text(cli_json_int(gpu, "total_bytes"), total),
                  fits ? "fits" : "does not fit");
     (void)printf("  context %s, weights, gradients, moments %s, batch %s, activations %s,\n"
-                 "  and a tenth of these; assumed, no GPU was measured\n",
-                 plim_size_text(number(gpu, "context_bytes"), context),
-                 plim_size_text(number(gpu, "model_bytes"), model),
-                 plim_size_text(number(gpu, "batch_bytes"), batch),
-                 plim_size_text(number(gpu, "activation_bytes"), activations));
+                 "  plus 10 %%; an assumption, not measured on a GPU\n",
+                 plim_size_text(cli_json_int(gpu, "context_bytes"), context),
+                 plim_size_text(cli_json_int(gpu, "model_bytes"), model),
+                 plim_size_text(cli_json_int(gpu, "batch_bytes"), batch),
+                 plim_size_text(cli_json_int(gpu, "activation_bytes"), activations));
     (void)printf("  largest batch: %" PRId64 " in f32, %" PRId64 " in bf16\n",
-                 number(largest, "f32"), number(largest, "bf16"));
+                 cli_json_int(largest, "f32"), cli_json_int(largest, "bf16"));
     if (!fits && microbatch > 0)
         (void)printf("  the same batch: %" PRId64 " seeds at a time in %s, gradients added up\n",
                      microbatch, word(gpu, "microbatch_precision"));
@@ -150,16 +147,16 @@ static void print_gpu(const json_t *gpu, const plim_training_t *training)
 /* Changes to the script that lower its peak, and the memory that plimsoll needs. */
 static void print_remedies(const json_t *estimate, const plan_pyg_options_t *options)
 {
-    const int64_t csc = number(estimate, "csc_bytes"),
-                  mapped = number(estimate, "csc_mapped_bytes");
+    const int64_t csc = cli_json_int(estimate, "csc_bytes"),
+                  mapped = cli_json_int(estimate, "csc_mapped_bytes");
     char bytes[24];
-    if (csc < number(estimate, "total_bytes"))
+    if (csc < cli_json_int(estimate, "total_bytes"))
         (void)printf("with edges sorted once for all loaders: %s\n", plim_size_text(csc, bytes));
     if (mapped < csc)
         (void)printf("with that and features mapped, not loaded: %s\n",
                      plim_size_text(mapped, bytes));
     if (options->ours > 0)
-        (void)printf("plimsoll does the same training from %s on\n",
+        (void)printf("plimsoll: minimum %s for the same training\n",
                      plim_size_text(options->ours, bytes));
 }
 
@@ -168,14 +165,14 @@ static void print_text(const json_t *estimate, const plim_training_t *training,
 {
     char peak[24], line[24];
     const char *killed = word(estimate, "killed_phase");
-    (void)printf("In PyTorch Geometric, estimated; batches of %" PRId64 " nodes and %" PRId64
+    (void)printf("Estimate for PyTorch Geometric; batches of %" PRId64 " nodes and %" PRId64
                  " edges\n",
-                 number(estimate, "batch_nodes"), number(estimate, "batch_edges"));
+                 cli_json_int(estimate, "batch_nodes"), cli_json_int(estimate, "batch_edges"));
     print_table(estimate);
-    (void)printf("peak: %s, %s\n", plim_size_text(number(estimate, "total_bytes"), peak),
+    (void)printf("peak: %s, %s\n", plim_size_text(cli_json_int(estimate, "total_bytes"), peak),
                  doing(estimate, word(estimate, "peak_phase")));
     (void)printf("ask the scheduler for: --mem=%" PRId64 "G\n",
-                 number(estimate, "ask_bytes") / GIB);
+                 cli_json_int(estimate, "ask_bytes") / GIB);
     if (killed != NULL)
         (void)printf("with %s it would be killed %s\n", plim_size_text(options->pyg.line, line),
                      doing(estimate, killed));

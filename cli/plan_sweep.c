@@ -1,17 +1,17 @@
-/* --sweep: what each of many choices comes to, one a row. */
+/* --sweep: plans every combination of settings and prints one row for each. */
 #include "verb_plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What may be swept: train's options that change memory or speed, and the line. */
+/* Settings that can be swept. */
 static const char *const names[] = {"batch",     "fanout", "hidden", "layers",     "heads", "model",
                                     "precision", "norm",   "memory", "microbatch", NULL};
 
-/* One choice, and what became of it. */
+/* One combination and its plan. */
 typedef struct row {
     char *const *values; /* one for each key */
-    bool sensible;       /* else its settings do not go together */
+    bool sensible;       /* its settings agree with each other */
     const plan_found_t *found;
 } row_t;
 
@@ -27,11 +27,12 @@ static bool take_key(plan_t *plan, char *word)
     while (names[known] != NULL && strcmp(names[known], word) != 0)
         known++;
     if (equals == NULL || names[known] == NULL || sweep->num_keys == PLAN_SWEEP_KEYS) {
-        (void)cli_wrong_use(common,
-                            "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; what may "
-                            "be swept is batch, fanout, hidden, layers, heads, model, precision, "
-                            "norm, microbatch and memory, at most %d of them",
-                            word, PLAN_SWEEP_KEYS);
+        (void)cli_wrong_use(
+            common,
+            "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; the keys are "
+            "batch, fanout, hidden, layers, heads, model, precision, norm, "
+            "microbatch and memory, at most %d of them",
+            word, PLAN_SWEEP_KEYS);
         return false;
     }
     const char *between = strcmp(word, "fanout") == 0 ? ":" : ":,";
@@ -74,7 +75,7 @@ static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PL
     }
 }
 
-/* False when a value is none, already said. */
+/* False after an error message. */
 static bool apply(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
                   int64_t *line)
 {
@@ -103,7 +104,7 @@ static int column_width(const plan_sweep_t *sweep, int key)
     return (int)width;
 }
 
-static void say_head(const plan_t *plan)
+static void print_head(const plan_t *plan)
 {
     char line[24];
     bool lines = false;
@@ -118,10 +119,10 @@ static void say_head(const plan_t *plan)
     for (int key = 0; key < plan->sweep.num_keys; key++)
         (void)printf("%*s  ", column_width(&plan->sweep, key), plan->sweep.keys[key].name);
     (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "minimum", "fits", "it/s", "epoch",
-                 "stepped down to");
+                 "to fit");
 }
 
-/* Choices that keep the result, which the line forced. */
+/* Choices of the planner that save memory and keep the result. */
 static void say_steps_down(const json_t *made, const train_t *train)
 {
     const int64_t seeds = cli_json_int(made, "part_seeds");
@@ -134,7 +135,7 @@ static void say_steps_down(const json_t *made, const train_t *train)
         (void)printf("%srecompute", parts ? ", " : "");
 }
 
-static void say_row(const plan_t *plan, const row_t *row, const train_t *train)
+static void print_row(const plan_t *plan, const row_t *row, const train_t *train)
 {
     const json_t *expect = json_object_get(row->found->plan, "expect");
     const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
@@ -175,7 +176,7 @@ static json_t *json_row(const plan_t *plan, const row_t *row)
     return object;
 }
 
-/* One choice: planned, and said or added to `rows`. *said_out as plan_find's. */
+/* Plans one combination and prints it or adds it to `rows`. *said_out as in plan_find. */
 static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, bool *fits_out,
                                bool *said_out)
 {
@@ -194,7 +195,7 @@ static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, 
     if (rows != NULL)
         (void)json_array_append_new(rows, json_row(plan, &row));
     else
-        say_row(plan, &row, &train);
+        print_row(plan, &row, &train);
     if (!row.sensible)
         cli_remark("%s", plim_last_error());
     *fits_out = row.sensible && found.fits;
@@ -211,11 +212,11 @@ int plan_run_sweep(plan_t *plan)
     for (int key = 0; key < plan->sweep.num_keys; key++)
         count *= plan->sweep.keys[key].num_values;
     if (count > PLAN_SWEEP_ROWS)
-        return cli_wrong_use(common, "--sweep: these are %lld choices, and %d is the most",
+        return cli_wrong_use(common, "--sweep: %lld combinations; at most %d are planned",
                              (long long)count, PLAN_SWEEP_ROWS);
     json_t *rows = common->json ? json_array() : NULL;
     if (rows == NULL)
-        say_head(plan);
+        print_head(plan);
     for (int64_t i = 0; i < count && status == PLIM_OK && !said; i++) {
         status = sweep_one(plan, i, rows, &fits, &said);
         any = any || fits;

@@ -1,4 +1,4 @@
-/* The command line of `plimsoll train`, in our words and in those of PyG's and OGB's scripts. */
+/* Options of `plimsoll train`, with the spellings of PyG's and OGB's scripts. */
 #include "verb_train.h"
 
 #include <errno.h>
@@ -105,7 +105,7 @@ static const struct option long_options[] = {
 
 _Static_assert((int)OPTION_VERIFY < (int)TRAIN_OPTION_MORE, "codes of their own");
 
-/* Where a command line's words are not run.json's: a dash for an underscore. */
+/* Words that differ from run.json's: a dash for an underscore. */
 static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross-entropy",
     [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
@@ -159,7 +159,7 @@ static bool take_word(int code, train_t *train)
     return true;
 }
 
-/* "10" epochs in all, "+10" more than the run has. */
+/* "10": the total; "+10": that many more than the run has. */
 static bool take_epochs(train_t *train)
 {
     const bool more = optarg[0] == '+';
@@ -239,7 +239,7 @@ static bool take_optimiser(int code, train_t *train)
     }
 }
 
-/* False when the option's value is none, already said. */
+/* False after an error message. */
 static bool take_option(int code, train_t *train, int argc, char **argv)
 {
     const cli_common_t *common = &train->common;
@@ -409,7 +409,8 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
         {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},
     };
-    _Static_assert(sizeof options / sizeof options[0] <= TRAIN_IDLE_MAX, "all have room");
+    _Static_assert(sizeof options / sizeof options[0] <= TRAIN_IDLE_MAX,
+                   "every option has an entry");
     int count = 0;
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++)
         if (options[i].idle && (train->given >> (options[i].code - CLI_OPTION_OWN) & 1) != 0)
@@ -417,7 +418,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
     return count;
 }
 
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan)
+void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan)
 {
     const char *texts[TRAIN_IDLE_MAX];
     const int count = train_idle(train, info, plan, texts);
@@ -427,5 +428,5 @@ void train_say_idle(const train_t *train, const plim_dataset_info_t *info, const
         used +=
             (size_t)snprintf(line + used, sizeof line - used, "%s%s", i > 0 ? ", " : "", texts[i]);
     if (count > 0)
-        cli_warn("without effect here: %s", line);
+        cli_warn("options without effect: %s", line);
 }

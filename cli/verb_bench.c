@@ -246,7 +246,7 @@ static bool in_memory(const json_t *plan, const char *name)
     return cli_json_is(plan, name, "memory");
 }
 
-static void say_plan(const bench_t *bench, const json_t *plan)
+static void print_plan(const bench_t *bench, const json_t *plan)
 {
     const int64_t line = cli_json_int(plan, "line_bytes"), slots = cli_json_int(plan, "slots");
     const int64_t steps = cli_json_int(plan, "window_steps"),
@@ -281,7 +281,7 @@ static double percent(int64_t part, int64_t all)
     return all > 0 ? 100 * (double)part / (double)all : 0;
 }
 
-static void say_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch)
+static void print_epoch(const bench_t *bench, const json_t *plan, const bench_epoch_t *epoch)
 {
     const plim_load_stats_t *stats = &epoch->stats;
     char edges[24], rows[24], transfers[24], bytes[24], took[24], waited[24];
@@ -389,7 +389,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     for (int64_t i = 0; i < bench->epochs && status == PLIM_OK; i++) {
         status = run_epoch(bench, loader, stream, bench->first_epoch + i, &epoch);
         if (status == PLIM_OK) {
-            say_epoch(bench, choices, &epoch);
+            print_epoch(bench, choices, &epoch);
             if (epochs != NULL)
                 (void)json_array_append_new(epochs, describe_epoch(&epoch));
         }
@@ -421,7 +421,7 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
     if (status != PLIM_OK)
         return status;
     json_t *choices = cli_json_plan(plan);
-    say_plan(bench, choices);
+    print_plan(bench, choices);
     if (bench->common.json)
         *object = json_pack("{s:s, s:O}", "what", bench->what, "plan", choices);
     status = run_epochs(bench, job, dataset, plan, choices, *object);
@@ -472,7 +472,6 @@ static int run(int argc, char **argv)
                      .recipe = PLIM_RECIPE_INIT,
                      .params = PLIM_PLAN_PARAMS_INIT,
                      .epochs = 2};
-    plim_limits_t limits;
     plim_dataset_t *dataset;
     plim_job_t *job;
     json_t *object = NULL;
@@ -495,7 +494,7 @@ static int run(int argc, char **argv)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
     if (!cli_check_scratch(&bench.common, bench.path, bench.params.scratch))
         return CLI_WRONG_USE;
-    plim_status_t status = cli_job_start(&bench.common, &job, &limits);
+    plim_status_t status = cli_job_start(&bench.common, &job);
     if (status != PLIM_OK)
         return cli_failed(&bench.common, status);
     status = open_dataset(&bench, job, &dataset);
@@ -509,7 +508,7 @@ static int run(int argc, char **argv)
     if (!served)
         return CLI_WRONG_USE;
     if (status != PLIM_OK)
-        return cli_failed_after(&bench.common, status, object);
+        return cli_failed_with(&bench.common, status, plim_last_error(), object);
     if (object != NULL)
         cli_print_json(object);
     return CLI_DONE;

@@ -1,12 +1,13 @@
-/* plimsoll inspect: what a dataset holds, and with --verify whether all of it is right. */
+/* `plimsoll inspect`: shows a dataset, and with --verify checks all of it. */
 #include "cli.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char help[] =
     "usage: plimsoll inspect DIR [--verify] [options]\n\n"
-    "Shows what the dataset directory DIR holds: counts, the distribution of in-degrees, labels,\n"
+    "Shows the dataset directory DIR: counts, the distribution of in-degrees, labels,\n"
     "splits, statistics of the features (over a sample of rows), files, how it was made, and its\n"
     "fingerprint, which is the same for equal data however it was made. Nothing is written.\n\n"
     "  --verify         read every byte: compare all checksums, check every offset, id, label and\n"
@@ -269,8 +270,7 @@ static void warn(const view_t *view)
     const int64_t labelled = view->info->num_labels - view->report.num_unlabelled;
     if (view->info->label_kind == PLIM_LABELS_CLASSES && view->info->num_classes > labelled)
         (void)fprintf(stderr,
-                      "warning: labels are taken for classes, of which there would be %s for %s "
-                      "labelled %s: are they ids, or values?\n",
+                      "warning: %s classes for %s labelled %s: are the labels ids, or values?\n",
                       grouped(view->info->num_classes).text, grouped(labelled).text,
                       view->info->num_graphs > 0 ? "graphs" : "nodes");
 }
@@ -300,11 +300,60 @@ static plim_status_t inspect(plim_job_t *job, const cli_common_t *common, const 
     return status;
 }
 
+static json_t *dataset_json(const char *target, const plim_dataset_info_t *info)
+{
+    return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s}", "target",
+                     cli_json_text(target), "num_nodes", (json_int_t)info->num_nodes, "num_edges",
+                     (json_int_t)info->num_edges, "num_features", (json_int_t)info->num_features,
+                     "num_graphs", (json_int_t)info->num_graphs, "num_labels",
+                     (json_int_t)info->num_labels, "num_classes", (json_int_t)info->num_classes,
+                     "num_train", (json_int_t)info->num_split[0], "num_valid",
+                     (json_int_t)info->num_split[1], "num_test", (json_int_t)info->num_split[2],
+                     "bytes", (json_int_t)info->bytes, "feature_error", info->feature_error,
+                     "fingerprint", info->fingerprint);
+}
+
+static void print_dataset(const char *target, const plim_dataset_info_t *info)
+{
+    char bytes[24];
+    cli_print_text(stdout, target);
+    (void)printf(": %" PRId64 " nodes, %" PRId64 " edges", info->num_nodes, info->num_edges);
+    if (info->num_graphs > 0)
+        (void)printf(", %" PRId64 " graphs", info->num_graphs);
+    if (info->num_features > 0)
+        (void)printf(", %" PRId64 " features (%s)", info->num_features,
+                     info->feature_type == PLIM_F16 ? "f16" : "f32");
+    if (info->label_kind == PLIM_LABELS_CLASSES)
+        (void)printf(", %" PRId64 " classes", info->num_classes);
+    if (info->label_kind == PLIM_LABELS_VALUES)
+        (void)printf(", %" PRId64 " targets", info->num_targets);
+    (void)printf("; train %" PRId64 ", valid %" PRId64 ", test %" PRId64 "; %s\n",
+                 info->num_split[0], info->num_split[1], info->num_split[2],
+                 plim_size_text(info->bytes, bytes));
+}
+
+plim_status_t cli_print_dataset(const cli_common_t *common, plim_job_t *job, const char *target)
+{
+    plim_dataset_t *dataset;
+    json_t *object = NULL;
+    plim_status_t status = plim_dataset_open(job, target, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    if (common->json)
+        object = dataset_json(target, plim_dataset_info(dataset));
+    else if (!common->quiet)
+        print_dataset(target, plim_dataset_info(dataset));
+    plim_dataset_release(dataset);
+    cli_job_report(job, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
 static int run(int argc, char **argv)
 {
     static const struct option options[] = {{"verify", no_argument, NULL, CLI_OPTION_OWN},
                                             CLI_COMMON_OPTIONS};
-    static plim_limits_t limits;
     cli_common_t common = {.verb = &cli_verb_inspect};
     bool verify = false;
     int exit_code;
@@ -317,7 +366,7 @@ static int run(int argc, char **argv)
     if (optind != argc - 1)
         return cli_wrong_use(&common, "give one dataset directory");
     plim_job_t *job;
-    plim_status_t status = cli_job_start(&common, &job, &limits);
+    plim_status_t status = cli_job_start(&common, &job);
     if (status != PLIM_OK)
         return cli_failed(&common, status);
     status = inspect(job, &common, argv[optind], verify);
@@ -328,7 +377,7 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_inspect = {
     .name = "inspect",
-    .summary = "what a dataset holds, and whether all of it is right",
+    .summary = "show a dataset, or verify all of it",
     .help = help,
     .run = run,
 };

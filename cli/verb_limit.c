@@ -7,11 +7,11 @@
 static const char help[] =
     "usage: plimsoll limit [options]\n\n"
     "Prints every limit on the memory and the threads of a job started here: --memory, control\n"
-    "groups (v1, v2, in containers too), ulimit, Slurm's variables, what the host has left. The\n"
-    "smallest is the line that all other verbs stay under. Limits that several MPI ranks of this\n"
-    "node share are divided among them. Says so when this looks like a login node.\n";
+    "groups (v1, v2, in containers too), ulimit, Slurm's variables, the host's free memory. The\n"
+    "smallest is the line; all other verbs stay under it. Limits that several MPI ranks on this\n"
+    "node share are divided among them. Warns if this looks like a login node.\n";
 
-/* What to do when the line is too low, by what set it; the first that fits is said. */
+/* How to raise a limit. The first entry that matches is printed. */
 static const struct {
     const char *part; /* of the source */
     const char *hint;
@@ -81,10 +81,10 @@ static void print_text(const plim_limits_t *limits)
         (void)printf(" If that is too little: %s.", hint);
     (void)printf("\n");
     if (limits->local_ranks > 1)
-        (void)printf("%d ranks share this node; each has its part.\n", limits->local_ranks);
+        (void)printf("%d ranks share this node and divide its limits.\n", limits->local_ranks);
     if (limits->login_node)
-        (void)printf("This looks like a login node: %s. Long work belongs into a job "
-                     "(sbatch, srun), which has limits of its own.\n",
+        (void)printf("This looks like a login node: %s. Submit long work as a job "
+                     "(sbatch, srun), which has its own limits.\n",
                      limits->login_why);
 }
 
@@ -112,7 +112,7 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_limit = {
     .name = "limit",
-    .summary = "what memory and threads this job really has, and who says so",
+    .summary = "print the memory and thread limits of this job and their sources",
     .help = help,
     .run = run,
 };

@@ -1,4 +1,4 @@
-/* What a training will hold in memory, and take: said before anything is started. */
+/* `plimsoll plan`: the memory and time of a training, before it starts. */
 #include "verb_plan.h"
 
 #include <stdio.h>
@@ -8,82 +8,36 @@
 
 #define MIB ((int64_t)1 << 20)
 
-enum {
-    OPTION_SWEEP = TRAIN_OPTION_MORE,
-    OPTION_FOR,
-    OPTION_MEASURE,
-    OPTION_SCALE,
-    OPTION_SPREAD,
-    OPTION_DTYPE,
-    OPTION_NODES,
-    OPTION_EDGES,
-    OPTION_FEATURES,
-    OPTION_CLASSES
-};
+enum { OPTION_SWEEP = TRAIN_OPTION_MORE, OPTION_FOR, OPTION_MEASURE };
 
 static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
                                             {"for", required_argument, NULL, OPTION_FOR},
                                             {"measure", no_argument, NULL, OPTION_MEASURE},
-                                            {"scale", required_argument, NULL, OPTION_SCALE},
-                                            {"spread", required_argument, NULL, OPTION_SPREAD},
-                                            {"dtype", required_argument, NULL, OPTION_DTYPE},
-                                            {"nodes", required_argument, NULL, OPTION_NODES},
-                                            {"edges", required_argument, NULL, OPTION_EDGES},
-                                            {"features", required_argument, NULL, OPTION_FEATURES},
-                                            {"classes", required_argument, NULL, OPTION_CLASSES},
+                                            CLI_SHAPE_OPTIONS,
                                             PLAN_PYG_OPTIONS,
                                             {NULL, 0, NULL, 0}};
 
 static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
 
-static bool take_counts(plan_t *plan, int code)
-{
-    const cli_common_t *common = &plan->train.common;
-    plim_generate_options_t *shape = &plan->shape;
-    plan->counts |= 1U << (code - OPTION_NODES);
-    switch (code) {
-    case OPTION_NODES:
-        return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX, &shape->num_nodes);
-    case OPTION_EDGES:
-        return cli_parse_int(common, "--edges", optarg, 0, INT64_MAX, &shape->num_edges);
-    case OPTION_FEATURES:
-        return cli_parse_int(common, "--features", optarg, 0, INT64_MAX, &shape->num_features);
-    default:
-        return cli_parse_int(common, "--classes", optarg, 1, INT64_MAX, &shape->num_classes);
-    }
-}
-
 static bool take_option(train_t *train, int code, int argc, char **argv)
 {
-    static const char *const types[] = {"f16", "f32", NULL};
     static const char *const others[] = {"pyg", NULL};
     plan_t *plan = (plan_t *)train;
-    int type;
+    if (code >= (int)CLI_SHAPE_SCALE)
+        return cli_take_shape_option(&train->common, code, &plan->shape, &plan->shape_given);
     if (code >= (int)PLAN_PYG_GRAPH) {
         plan->pyg_given = true;
         return plan_pyg_take_option(&train->common, code, &plan->pyg);
     }
-    if (code >= OPTION_SCALE)
-        plan->shaped = true;
     switch (code) {
     case OPTION_SWEEP:
         return plan_take_sweep(plan, argc, argv);
     case OPTION_FOR:
         plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
         return plan->for_pyg;
-    case OPTION_MEASURE:
+    default:
         train->params.no_reading = false;
         return true;
-    case OPTION_SCALE:
-        return cli_parse_real(&train->common, "--scale", optarg, 0, 1e6, &plan->shape.scale);
-    case OPTION_SPREAD:
-        return cli_parse_real(&train->common, "--spread", optarg, 0, 2, &plan->shape.spread);
-    case OPTION_DTYPE:
-        type = cli_parse_word(&train->common, "--dtype", types);
-        plan->shape.features = type == 0 ? PLIM_F16 : PLIM_F32;
-        return type >= 0;
-    default:
-        return take_counts(plan, code);
     }
 }
 
@@ -98,7 +52,7 @@ static const char *shape_named(const char *name)
     return NULL;
 }
 
-/* A directory, or else a shape. False when it is neither, already said. */
+/* The dataset directory or the shape. False after an error message. */
 static bool take_words(plan_t *plan, int argc, char **argv)
 {
     const cli_common_t *common = &plan->train.common;
@@ -111,8 +65,7 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     else if (plan->for_pyg && plan->sweep.num_keys > 0)
         (void)cli_wrong_use(common, "--sweep is for plimsoll's own plan, not --for pyg");
     else if (plan->train.resume != NULL)
-        (void)cli_wrong_use(common, "a run that is there has been planned; give its options, not "
-                                    "--resume");
+        (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
     else if (words != 1)
         (void)cli_wrong_use(common, "one dataset directory or shape is needed, not %d words",
                             words);
@@ -122,31 +75,28 @@ static bool take_words(plan_t *plan, int argc, char **argv)
         return false;
     if (stat(plan->train.dataset, &status) != 0)
         plan->shape.shape = shape_named(plan->train.dataset);
-    if (plan->shape.shape == NULL && plan->shaped)
+    if (plan->shape.shape == NULL && plan->shape_given != 0)
         (void)cli_wrong_use(common,
                             "--scale, --spread, --dtype, --nodes, --edges, --features and "
-                            "--classes are for shapes (papers100M, products, arxiv, reddit, free), "
-                            "and %s is none",
+                            "--classes are for shapes (papers100M, products, arxiv, reddit, free); "
+                            "%s is a directory or unknown",
                             plan->train.dataset);
     else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
         (void)cli_wrong_use(common,
-                            "there is no dataset directory %s, and no shape of that name: they "
-                            "are papers100M, products, arxiv, reddit and free",
+                            "%s is neither a dataset directory nor a shape (papers100M, products, "
+                            "arxiv, reddit, free)",
                             plan->train.dataset);
-    else if (plan->shape.shape != NULL && strcmp(plan->shape.shape, "free") == 0 &&
-             plan->counts != 0xf)
-        (void)cli_wrong_use(common,
-                            "the free shape needs --nodes, --edges, --features and --classes");
     else
-        return true;
+        return plan->shape.shape == NULL || strcmp(plan->shape.shape, "free") != 0 ||
+               cli_check_free_shape(common, plan->shape_given);
     return false;
 }
 
-/* A job under `line`, or without an end, and the dataset in it. */
+/* Starts a job under `line` (`endless`: without one) and opens the dataset. */
 static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_job_t **job_out,
                            plim_dataset_t **dataset_out)
 {
-    /* Nobody wants the messages of many plans, or of one that is not run. */
+    /* No messages for many plans, or for a plan that is not run. */
     const bool silent = plan->sweep.num_keys > 0 || endless;
     plim_status_t status =
         cli_job_start_under(&plan->train.common, &plan->limits, line, endless, silent, job_out);
@@ -167,7 +117,7 @@ static void end(plim_job_t *job, plim_dataset_t *dataset)
     cli_job_end(job);
 }
 
-/* As plim_train_plan, and why it does not fit; what would is found by advise. */
+/* Plans under `line`. Keeps the refusal where the training does not fit. */
 static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const train_t *train, int64_t line, plan_found_t *found)
 {
@@ -208,13 +158,13 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
     return status;
 }
 
-/* A line of whole MiB, and one to spare, as the refusal names it. */
+/* The minimum as the refusal names it: rounded up to whole MiB, plus one. */
 static int64_t rounded(int64_t minimum)
 {
     return (minimum / MIB + (minimum % MIB != 0) + 1) * MIB;
 }
 
-/* What does not fit under the line: why, what would, and what the least line would hold. */
+/* A training that does not fit: the refusal, advice, and the plan under the minimum line. */
 static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const train_t *train, bool advised, plan_found_t *found)
 {
@@ -229,7 +179,7 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
                       found);
 }
 
-/* What would keep batches whole. What they take as they are lies above the line. */
+/* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
 static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
     plim_dataset_t *dataset;
@@ -249,8 +199,8 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
-    /* Where the line is too low even for a ledger, or for the plan, there is one without end; what
-     * it would read is not bounded by the memory that is really there. */
+    /* A training that does not fit is planned again without a line, to find its minimum. It reads
+     * nothing then: the memory for reading is not bounded. */
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
         plim_job_t *job;
@@ -275,7 +225,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     return status;
 }
 
-/* --memory is taken at its word: the job that is planned may run elsewhere. */
+/* --memory may exceed the limits found here: the job may run elsewhere. */
 static plim_status_t find_line(plan_t *plan)
 {
     const cli_common_t *common = &plan->train.common;
@@ -290,14 +240,15 @@ static plim_status_t find_line(plan_t *plan)
         plan->line = common->memory;
         plan->line_source = "--memory";
         if (!common->quiet)
-            (void)fprintf(stderr, "planned for %s; here the line is %s from %s\n",
+            (void)fprintf(stderr,
+                          "planning for --memory %s; the line on this machine is %s from %s\n",
                           plim_size_text(common->memory, asked), plim_size_text(line->value, here),
                           line->source);
     }
     return PLIM_OK;
 }
 
-/* The same training in PyG, beside what was found for ours; the exit code. */
+/* Prints the estimate for PyTorch Geometric next to our minimum. Returns the exit code. */
 static int run_for_pyg(plan_t *plan, const plan_found_t *found)
 {
     plim_status_t status = PLIM_ERR_BUDGET;
@@ -345,10 +296,10 @@ static int run(int argc, char **argv)
         return cli_failed(&train->common, status);
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
-    train_say_idle(train, &found.info, found.plan);
+    train_warn_idle(train, &found.info, found.plan);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
-        plan_say(&plan, train, &found);
+        plan_print(&plan, train, &found);
     if (!found.fits)
         return cli_failed_with(&train->common, PLIM_ERR_BUDGET, found.refusal, object);
     if (object != NULL)
@@ -358,23 +309,23 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_plan = {
     .name = "plan",
-    .summary = "what a training will hold in memory and take, before it starts",
+    .summary = "plan the memory and time of a training before it starts",
     .help =
         "usage: plimsoll plan DIR [train's options]\n"
         "       plimsoll plan SHAPE [--scale X] [train's options]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
-        "Prints what plimsoll train would hold in memory with the same options: each account at\n"
-        "each phase, the peak, the least memory that would do, what a batch is and what an epoch\n"
-        "takes. Nothing is started or written. Exit code 3 when it does not fit, with the changes\n"
-        "that would make it fit. SHAPE is planned without any dataset: papers100M, products,\n"
-        "arxiv, reddit (also as ogbn-NAME), or free with counts of its own.\n\n"
+        "Plans plimsoll train with the same options and prints the memory of each account in each\n"
+        "phase, the peak, the minimum, the size of a batch and the time of an epoch. Starts and\n"
+        "writes nothing. If the training does not fit, prints the changes that would make it fit\n"
+        "and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit (also as\n"
+        "ogbn-NAME), or free with counts of its own.\n\n"
         "  --sweep KEY=A,B,.. [KEY=..]\n"
         "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
         "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
         "                   layers, heads, norm, microbatch\n"
-        "  --measure        draw some batches to know their size, as train does: a few seconds\n"
-        "                   of reading, once, for it is kept in the user's cache\n"
+        "  --measure        draw some batches to measure their size, as train does; takes a few\n"
+        "                   seconds once, then the user's cache has the result\n"
         "  --scale X        of a shape: nodes, edges and splits times X\n"
         "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
         "  --dtype TYPE     of a shape: features as f16 or f32\n"
@@ -382,8 +333,8 @@ const cli_verb_t cli_verb_plan = {
         "  --edges E\n"
         "  --features F\n"
         "  --classes C\n\n"
-        "What the same training takes in PyTorch Geometric, and how the script is written:\n"
-        "  --for pyg        an estimate of its peak, and what to ask the scheduler for\n"
+        "The same training in PyTorch Geometric, and how its script is written:\n"
+        "  --for pyg        estimate its peak, and the memory to ask the scheduler for\n"
         "  --graph KIND     edge_index, which every loader sorts (default), or csc\n"
         "  --mapped-features\n"
         "                   features stay in a mapped file\n"
@@ -393,20 +344,19 @@ const cli_verb_t cli_verb_plan = {
         "  --persistent-workers\n"
         "  --pin-memory\n"
         "  --gpu-memory SIZE\n"
-        "                   a GPU of this size computes: which batch, micro-batch and precision\n"
-        "                   fit it\n\n"
-        "Of train's options, all of which are read, these matter (plimsoll train --help):\n"
+        "                   the batch, micro-batch and precision that fit a GPU of this size\n\n"
+        "All of train's options are accepted; these change the plan (plimsoll train --help):\n"
         "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
-        "  --layers N       how many\n"
+        "  --layers N       number of layers; default: one for each fan-out\n"
         "  --hidden N       channels between layers; default 64\n"
         "  --heads N        of gat\n"
         "  --norm KIND      none (default), layer or batch\n"
         "  --precision TYPE f32 (default) or bf16\n"
         "  --batch N        seeds a batch; default 1024\n"
         "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
-        "  --microbatch K   K seeds at a time\n"
-        "  --recompute      activations are computed again instead of kept\n"
-        "  --row-cache SIZE  rows kept in memory, or none\n"
-        "  --scratch DIR    a local disk for packed rows\n",
+        "  --microbatch K   compute a batch K seeds at a time\n"
+        "  --recompute      compute activations again instead of keeping them\n"
+        "  --row-cache SIZE size of the cache for rows on disk, or none\n"
+        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n",
     .run = run,
 };

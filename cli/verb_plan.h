@@ -1,4 +1,4 @@
-/* What `plimsoll plan` is asked for, what it finds, and what it says. */
+/* `plimsoll plan`: its options, its result, and printing it. */
 #ifndef PLIM_CLI_VERB_PLAN_H
 #define PLIM_CLI_VERB_PLAN_H
 
@@ -9,7 +9,7 @@
 #define PLAN_SWEEP_ROWS 1024
 #define PLAN_ADVICE 8
 
-/* --sweep: settings with the values that they are to take, each with each. */
+/* --sweep: settings and their values; every combination is planned. */
 typedef struct plan_sweep {
     int num_keys; /* 0: no sweep */
     struct {
@@ -33,8 +33,7 @@ enum {
     PLAN_PYG_PREFETCH,
     PLAN_PYG_PERSISTENT,
     PLAN_PYG_PIN,
-    PLAN_PYG_GPU,
-    PLAN_PYG_END
+    PLAN_PYG_GPU
 };
 
 /* The options that only --for pyg has, for the verb's table of options. */
@@ -50,19 +49,17 @@ enum {
         "gpu-memory", required_argument, NULL, PLAN_PYG_GPU                                        \
     }
 
-/* Takes one of these options (PLAN_PYG_GRAPH <= code < PLAN_PYG_END); false when its value is none,
- * already said. */
+/* Takes one of these options. False after an error message. */
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options);
 
-/* Says what the training takes in PyTorch Geometric, for people or as JSON; the exit code. */
+/* Prints the estimate for PyTorch Geometric. Returns the exit code. */
 int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,
                  const plim_training_t *training, const plan_pyg_options_t *options);
 
 typedef struct plan {
     train_t train;                 /* first: its options are read with the others */
     plim_generate_options_t shape; /* shape.shape is NULL: a dataset directory */
-    unsigned counts;               /* of the free shape: a bit for each that was given */
-    bool shaped;                   /* options were given that only a shape takes */
+    unsigned shape_given;          /* a bit for each CLI_SHAPE_ option that was given */
     plan_sweep_t sweep;
     bool for_pyg;
     bool pyg_given; /* options that only --for pyg has */
@@ -72,35 +69,33 @@ typedef struct plan {
     const char *line_source;
 } plan_t;
 
-/* What a training comes to under a line. */
+/* The plan of a training under a line. */
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    json_t *plan; /* under the line; where it does not fit, under the least that would do */
+    json_t *plan; /* under the line, or under the minimum line where it does not fit */
     plim_dataset_info_t info;
     char refusal[1024]; /* where it does not fit */
     int num_advice;
     plim_advice_t advice[PLAN_ADVICE];
 } plan_found_t;
 
-/*
- * Plans `train`, of which what is left open is settled, under `line`. PLIM_OK also when it does not
- * fit. *said_out: the settings make no sense, already said.
- */
+/* Settles and plans `train` under `line`. Returns PLIM_OK also where it does not fit. *said_out:
+ * the settings are wrong, and an error message was printed. */
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out);
 
-/* Drops the plan. */
+/* Releases the plan. */
 void plan_found_end(plan_found_t *found);
 
-/* The table, and what to expect; the same as one object. */
-void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found);
+/* The plan as a table with what to expect, or as one JSON object. */
+void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
 
-/* Of the option just read, and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
+/* Parses --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
 bool plan_take_sweep(plan_t *plan, int argc, char **argv);
 
-/* Plans each choice and says what they come to; the exit code. */
+/* Plans and prints every combination. Returns the exit code. */
 int plan_run_sweep(plan_t *plan);
 
 #endif

@@ -1,10 +1,10 @@
-/* What `plimsoll train` is asked for, and what it says. */
+/* `plimsoll train`: its options, and printing plans, events and results. */
 #ifndef PLIM_CLI_VERB_TRAIN_H
 #define PLIM_CLI_VERB_TRAIN_H
 
 #include "cli.h"
 
-/* Codes of options that another verb has beside train's. */
+/* First code of the options that another verb adds to train's. */
 enum { TRAIN_OPTION_MORE = CLI_OPTION_OWN + 0x40 };
 
 typedef struct train train_t;
@@ -12,21 +12,21 @@ typedef struct train train_t;
 /* Another verb's own options. */
 typedef struct train_more {
     const struct option *options; /* ended by one without a name */
-    /* False when the option's value is none, already said. */
+    /* False after an error message. */
     bool (*take)(train_t *train, int code, int argc, char **argv);
 } train_more_t;
 
 struct train {
     cli_common_t common;
     const train_more_t *more; /* NULL: none */
-    const char *dataset;      /* NULL with --resume: run.json knows it */
+    const char *dataset;      /* NULL with --resume: the one in run.json */
     const char *run;          /* NULL: a new one under runs/ */
     const char *resume;       /* NULL: a new run */
     plim_training_t training;
     plim_plan_params_t params;
-    int64_t more_epochs; /* --epochs +N; 0: not given so */
+    int64_t more_epochs; /* --epochs +N; 0: not given */
     int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
-    bool verify;         /* the dataset, all of it, before anything else */
+    bool verify;         /* verify the whole dataset first */
     bool fanout_given;
     bool layers_given;
     bool heads_given;
@@ -34,36 +34,32 @@ struct train {
     uint64_t given; /* options that were read: a bit for each code from CLI_OPTION_OWN on */
 };
 
-/*
- * Reads the whole command line on top of what `train` holds, so that a second reading can put it on
- * top of a run's own settings. False when the verb must return *exit_out, already said.
- */
+/* Reads the command line on top of `train`, which may hold the settings of a run. False: return
+ * *exit_out. */
 bool train_read_options(int argc, char **argv, train_t *train, int *exit_out);
 
-/*
- * Takes one option by name, such as "batch", as if it stood on the command line. False when there
- * is none with a value, or its value is none, already said.
- */
+/* Takes one option by name, such as "batch". False after an error message. */
 bool train_set_option(train_t *train, const char *name, char *value);
 
-/* What is left open is decided by the model and the dataset. False when it makes no sense, already
- * said. */
+/* Fills in what the options left open from the model and the dataset. False after an error message.
+ */
 bool train_settle(train_t *train, const plim_dataset_info_t *info);
 
-/* Options that were given and change nothing in this recipe, and why; how many. */
+/* Lists the given options that change nothing here, each with the reason. Returns their number. */
 #define TRAIN_IDLE_MAX 16
 int train_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
                const char *texts_out[TRAIN_IDLE_MAX]);
 
-/* One warning that names them. */
-void train_say_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan);
+/* Warns about them. */
+void train_warn_idle(const train_t *train, const plim_dataset_info_t *info, const json_t *plan);
 
-/* Words of settings, as the options have them. */
+/* "sage". */
 const char *train_model_name(plim_model_kind_t kind);
 
-/* The phases of a plan, as its JSON names them. */
+/* The phases of a plan as JSON names them ("train"), and as text ("while training"). */
 #define TRAIN_PHASES 5
 const char *train_phase_name(int phase);
+const char *train_phase_text(int phase);
 
 /* Bytes of a phase in an object with "phases": a plan, or one of its accounts. */
 int64_t train_phase_bytes(const json_t *object, int phase);
@@ -71,7 +67,7 @@ int64_t train_phase_bytes(const json_t *object, int phase);
 /* "0.4 s", "38 s", "12 min", "1.5 h". */
 const char *train_seconds_text(double seconds, char text_out[24]);
 
-/* What a plan says besides its accounts; "" where there is nothing to say. */
+/* Texts of a plan besides its accounts; "" where there is none. */
 typedef struct train_plan_texts {
     char graph[64], features[64];  /* where they lie */
     char parts[64], recompute[64]; /* what batches stepped down to */
@@ -81,20 +77,20 @@ typedef struct train_plan_texts {
 void train_plan_texts(const json_t *plan, const plim_training_t *training,
                       train_plan_texts_t *texts_out);
 
-/* Says the plan; with --json it is the event "plan". */
-void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
-                    const char *run);
+/* Prints the plan; with --json also the event "plan". */
+void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                      const char *run);
 
 /* A plim_train_event_fn; `user` is a cli_common_t. */
-void train_say_event(void *user, const plim_train_event_t *event);
+void train_print_event(void *user, const plim_train_event_t *event);
 
-/* How it ended; with --json adds to `object`. */
-void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object);
+/* Prints the result, or adds it to `object`. */
+void train_print_result(const train_t *train, const plim_train_result_t *result, json_t *object);
 
 /* "train", "valid", "test". */
 const char *train_split_name(int split);
 
-/* A score, or null when it is none. */
+/* A score, or null when it is not finite. */
 json_t *train_json_score(double score);
 
 #endif

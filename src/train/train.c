@@ -417,12 +417,12 @@ static plim_status_t score_training(loop_t *loop)
 /* The disk is full: says what of the run is saved, and how it continues. */
 static plim_status_t fail_full(const loop_t *loop, const char *message)
 {
-    char saved[96] = "nothing was saved yet, so it begins anew";
+    char saved[96] = "not saved yet and starts again";
     if (loop->saved_step >= 0)
         (void)snprintf(saved, sizeof saved, "saved up to epoch %" PRId64 ", step %" PRId64,
                        loop->saved_epoch + 1, loop->saved_step);
     return plim__fail(PLIM_ERR_DISK,
-                      "%.500s; the run is %s. When there is room, go on with: plimsoll train "
+                      "%.500s; the run is %s. Free disk space, then continue with: plimsoll train "
                       "--resume %s",
                       message, saved, loop->path);
 }

@@ -64,7 +64,7 @@ def test_the_table_is_readable(graph):
     assert max(map(len, said)) <= 100
     assert said[1].split() == list(PHASES)
     assert any(re.fullmatch(r'ask the scheduler for: --mem=\d+G', line) for line in said)
-    assert any(line.startswith('plimsoll does the same training from ') for line in said)
+    assert any(line.startswith('plimsoll: minimum ') for line in said)
 
 
 def test_how_the_script_is_written(graph):

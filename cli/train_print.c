@@ -1,3 +1,4 @@
+/* Prints a training: its plan, events and result, as text or JSON. */
 #include "verb_train.h"
 
 #include <inttypes.h>
@@ -38,6 +39,14 @@ const char *train_phase_name(int phase)
     return names[phase];
 }
 
+const char *train_phase_text(int phase)
+{
+    static const char *const texts[TRAIN_PHASES] = {
+        "while starting", "while training", "while evaluating", "while writing a checkpoint",
+        "while predicting"};
+    return texts[phase];
+}
+
 int64_t train_phase_bytes(const json_t *object, int phase)
 {
     return cli_json_int(json_object_get(object, "phases"), train_phase_name(phase));
@@ -55,7 +64,7 @@ static void place_text(bool in_memory, int64_t kept, const char *of, char *text_
         (void)snprintf(text_out, size, "on disk, %s of %s cached", plim_size_text(kept, bytes), of);
 }
 
-/* Updates of an epoch. */
+/* Optimiser updates in an epoch. */
 static int64_t train_updates(int64_t steps, const plim_training_t *training)
 {
     return (steps + training->accumulation - 1) / training->accumulation;
@@ -81,8 +90,7 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
                        "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
                        training->recipe.batch_size);
     if (json_is_true(json_object_get(plan, "recompute")))
-        (void)snprintf(texts.recompute, sizeof texts.recompute,
-                       "activations are computed again, not kept");
+        (void)snprintf(texts.recompute, sizeof texts.recompute, "activations are recomputed");
     if (batch_nodes > 0)
         (void)snprintf(texts.batch, sizeof texts.batch, "about %s nodes, %s edges, %s",
                        cli_count_text((double)batch_nodes, nodes),
@@ -101,8 +109,8 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
                          ", about %s reads of %s in all", cli_count_text((double)reads, nodes),
                          plim_size_text(cli_json_int(expect, "epoch_read_bytes"), bytes));
     else if (steps > 0 && cli_json_int(plan, "window_steps") > 0)
-        used +=
-            snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used, ", hardly any reads");
+        used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
+                         "; the caches hold nearly everything");
     const double rate = seconds > 0 ? (double)steps / seconds : 0;
     if (rate > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
@@ -114,9 +122,9 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
     *texts_out = texts;
 }
 
-/* What plan shows in full, in a few lines. */
-static void print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
-                       const char *run)
+/* The event "plan". */
+static void print_plan_event(const train_t *train, const plim_dataset_info_t *info,
+                             const json_t *plan, const char *run)
 {
     json_t *object = json_copy((json_t *)plan), *list = json_array();
     const int64_t steps = cli_json_int(json_object_get(plan, "expect"), "epoch_steps");
@@ -138,8 +146,8 @@ static void print_plan(const train_t *train, const plim_dataset_info_t *info, co
     cli_print_json(object);
 }
 
-void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
-                    const char *run)
+void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
+                      const char *run)
 {
     const char *loss = plim_words(PLIM_WORDS_LOSS)[plim_training_loss(info, &train->training)];
     const char *metric =
@@ -147,17 +155,17 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const
     const int64_t limit = cli_json_int(plan, "line_bytes"); /* 0: none */
     char total[24], line[24], minimum[24];
     train_plan_texts_t texts;
-    int peak = 0; /* of what this process goes through: all phases but the last */
+    int peak = 0; /* the largest phase of this process: predicting is another one */
     for (int phase = 0; phase + 1 < TRAIN_PHASES; phase++)
         if (train_phase_bytes(plan, phase) > train_phase_bytes(plan, peak))
             peak = phase;
     if (train->common.json)
-        print_plan(train, info, plan, run);
+        print_plan_event(train, info, plan, run);
     train_plan_texts(plan, &train->training, &texts);
     (void)plim_size_text(limit, line);
-    cli_remark("planned: at most %s%s%s (%s), %s would do",
+    cli_remark("plan: peak %s%s%s (%s); minimum %s",
                plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
-               limit == 0 ? "" : line, train_phase_name(peak),
+               limit == 0 ? "" : line, train_phase_text(peak),
                plim_size_text(cli_json_int(plan, "minimum_bytes"), minimum));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
@@ -165,12 +173,12 @@ void train_say_plan(const train_t *train, const plim_dataset_info_t *info, const
                    texts.parts[0] != '\0' && texts.recompute[0] != '\0' ? "; " : "",
                    texts.recompute);
     if (texts.batch[0] != '\0')
-        cli_remark("  a batch: %s", texts.batch);
+        cli_remark("  batch: %s", texts.batch);
     if (texts.epoch[0] != '\0')
-        cli_remark("  an epoch: %s", texts.epoch);
-    cli_remark("  loss: %s; scores: %s", loss, metric);
+        cli_remark("  epoch: %s", texts.epoch);
+    cli_remark("  loss: %s; metric: %s", loss, metric);
     if (info->num_split[PLIM_VALID] == 0)
-        cli_remark("  no validation split: no epoch is the best, and the last weights are used");
+        cli_remark("  no validation split: evaluate and predict will use the last weights");
     cli_remark("run: %s", run);
 }
 
@@ -186,18 +194,18 @@ static void show_steps(const plim_train_event_t *event)
     cli_show_passing(&progress, loss);
 }
 
-static void say_score(const char *name, double score)
+static void print_score(const char *name, double score)
 {
     if (!isnan(score))
         (void)printf(" | %s: %.4f", name, score);
 }
 
-static void say_epoch(const plim_train_event_t *event)
+static void print_epoch(const plim_train_event_t *event)
 {
     (void)printf("Epoch %03" PRId64 " | Loss: %.4f", event->epoch, event->loss);
-    say_score("Train", event->score[PLIM_TRAIN]);
-    say_score("Val", event->score[PLIM_VALID]);
-    say_score("Test", event->score[PLIM_TEST]);
+    print_score("Train", event->score[PLIM_TRAIN]);
+    print_score("Val", event->score[PLIM_VALID]);
+    print_score("Test", event->score[PLIM_TEST]);
     (void)printf(" | Time: %.*fs\n", event->seconds < 10 ? 2 : 0, event->seconds);
 }
 
@@ -215,7 +223,7 @@ static json_t *json_epoch(const plim_train_event_t *event)
     return object;
 }
 
-static void say_memory(const plim_train_event_t *event)
+static void print_memory(const plim_train_event_t *event)
 {
     const double mib = 1 << 20;
     (void)printf("Step %" PRId64 ": CPU: %.1fMB", event->step, (double)event->resident_bytes / mib);
@@ -234,7 +242,7 @@ static json_t *json_memory(const plim_train_event_t *event)
     return object;
 }
 
-void train_say_event(void *user, const plim_train_event_t *event)
+void train_print_event(void *user, const plim_train_event_t *event)
 {
     const cli_common_t *common = user;
     switch (event->kind) {
@@ -247,14 +255,14 @@ void train_say_event(void *user, const plim_train_event_t *event)
         if (common->json)
             cli_print_json(json_epoch(event));
         else
-            say_epoch(event);
+            print_epoch(event);
         break;
     case PLIM_EVENT_MEMORY:
         cli_leave_phase();
         if (common->json)
             cli_print_json(json_memory(event));
         else
-            say_memory(event);
+            print_memory(event);
         break;
     case PLIM_EVENT_CHECKPOINT:
         return;
@@ -262,7 +270,7 @@ void train_say_event(void *user, const plim_train_event_t *event)
     cli_flush();
 }
 
-void train_say_result(const train_t *train, const plim_train_result_t *result, json_t *object)
+void train_print_result(const train_t *train, const plim_train_result_t *result, json_t *object)
 {
     if (object != NULL) {
         (void)json_object_set_new(object, "epochs", json_integer(result->epochs));
@@ -278,13 +286,14 @@ void train_say_result(const train_t *train, const plim_train_result_t *result, j
     }
     cli_leave_phase();
     if (result->early)
-        cli_remark("%" PRId64 " evaluations without a better one: ended", train->training.patience);
+        cli_remark("stopped early: no better score in %" PRId64 " evaluations",
+                   train->training.patience);
     if (result->best_epoch == 0)
         return;
     (void)printf("Best epoch %03" PRId64, result->best_epoch);
-    say_score("Train", result->score[PLIM_TRAIN]);
-    say_score("Val", result->score[PLIM_VALID]);
-    say_score("Test", result->score[PLIM_TEST]);
+    print_score("Train", result->score[PLIM_TRAIN]);
+    print_score("Val", result->score[PLIM_VALID]);
+    print_score("Test", result->score[PLIM_TEST]);
     (void)printf("\n");
     cli_flush();
 }

@@ -17,7 +17,7 @@ static const char *fanout_text(const plim_recipe_t *recipe, char *text_out, size
     return text_out;
 }
 
-static void say_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
+static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     const plim_training_t *training = &train->training;
     const plim_dataset_info_t *info = &found->info;
@@ -40,7 +40,7 @@ static void say_heading(const plan_t *plan, const train_t *train, const plan_fou
                  plim_words(PLIM_WORDS_PRECISION)[training->model.precision]);
 }
 
-static void say_bytes(int64_t bytes)
+static void print_bytes(int64_t bytes)
 {
     if (bytes == 0)
         (void)printf(" %10s", "-");
@@ -50,15 +50,15 @@ static void say_bytes(int64_t bytes)
         (void)printf(" %10.1f", (double)bytes / MIB);
 }
 
-static void say_row(const char *name, const json_t *object)
+static void print_row(const char *name, const json_t *object)
 {
     (void)printf("%-24.24s", name);
     for (int phase = 0; phase < TRAIN_PHASES; phase++)
-        say_bytes(train_phase_bytes(object, phase));
+        print_bytes(train_phase_bytes(object, phase));
     (void)printf("\n");
 }
 
-static void say_table(const json_t *plan)
+static void print_table(const json_t *plan)
 {
     const json_t *account;
     size_t i;
@@ -67,11 +67,11 @@ static void say_table(const json_t *plan)
         (void)printf(" %10s", train_phase_name(phase));
     (void)printf("\n");
     json_array_foreach(json_object_get(plan, "accounts"), i, account)
-        say_row(json_string_value(json_object_get(account, "name")), account);
+        print_row(json_string_value(json_object_get(account, "name")), account);
     for (int dash = 0; dash < 24 + 11 * TRAIN_PHASES; dash++)
         (void)putchar('-');
     (void)putchar('\n');
-    say_row("total", plan);
+    print_row("total", plan);
     (void)printf("%-24s", "");
     for (int phase = 0; phase < TRAIN_PHASES; phase++) {
         const bool peak = cli_json_is(plan, "peak_phase", train_phase_name(phase));
@@ -82,13 +82,21 @@ static void say_table(const json_t *plan)
     (void)printf("\n\n");
 }
 
-static void say(const char *name, const char *text)
+static void print_item(const char *name, const char *text)
 {
     if (text[0] != '\0')
         (void)printf("%-10s %s\n", name, text);
 }
 
-static void say_line(const plan_t *plan, const plan_found_t *found)
+static const char *peak_text(const json_t *plan)
+{
+    int phase = 0;
+    while (phase + 1 < TRAIN_PHASES && !cli_json_is(plan, "peak_phase", train_phase_name(phase)))
+        phase++;
+    return train_phase_text(phase);
+}
+
+static void print_line(const plan_t *plan, const plan_found_t *found)
 {
     const json_t *made = found->plan;
     char total[24], line[24], minimum[24];
@@ -96,66 +104,65 @@ static void say_line(const plan_t *plan, const plan_found_t *found)
         (void)printf("%-10s none\n", "line");
     else
         (void)printf("%-10s %s, from %s%s\n", "line", plim_size_text(found->line, line),
-                     plan->line_source, found->fits ? "" : ": it does not fit");
+                     plan->line_source, found->fits ? "" : ": the training does not fit");
     (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
     if (found->fits)
-        (void)printf("%-10s %s at most (%s); %s would do\n", "memory", total,
-                     json_string_value(json_object_get(made, "peak_phase")),
+        (void)printf("%-10s peak %s (%s); minimum %s\n", "memory", total, peak_text(made),
                      plim_size_text(cli_json_int(made, "minimum_bytes"), minimum));
     else
-        (void)printf("%-10s %s would do; the table is for that\n", "memory",
+        (void)printf("%-10s minimum %s; the table shows the plan for it\n", "memory",
                      plim_size_text(cli_json_int(made, "line_bytes"), line));
 }
 
-/* Where the data lies, what batches stepped down to, what to expect. */
-static void say_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
+/* Where the data lies, how batches are computed, what to expect. */
+static void print_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     const int64_t disk = cli_json_int(json_object_get(found->plan, "expect"), "disk_bytes");
     train_plan_texts_t texts;
     char text[24];
     train_plan_texts(found->plan, &train->training, &texts);
-    say("graph", texts.graph);
-    say("features", texts.features);
-    say("batch", texts.batch);
-    say("parts", texts.parts);
-    say("recompute", texts.recompute);
-    say("epoch", texts.epoch);
+    print_item("graph", texts.graph);
+    print_item("features", texts.features);
+    print_item("batch", texts.batch);
+    print_item("parts", texts.parts);
+    print_item("recompute", texts.recompute);
+    print_item("epoch", texts.epoch);
     if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
-        say("note", found->info.num_graphs > 0
-                        ? "the largest graph is guessed by the mean, and with it what fits; "
-                          "--measure reads it"
-                        : "batches are guessed by degrees; train draws some first, and so does "
-                          "--measure");
+        print_item(
+            "note",
+            found->info.num_graphs > 0
+                ? "the size of the largest graph is estimated from the mean; --measure reads it"
+                : "batch sizes are estimated from degrees; --measure draws some batches");
     if (disk > 0)
-        (void)printf("%-10s %s at most, for the run and its predictions\n", "disk",
+        (void)printf("%-10s up to %s for the run and its predictions\n", "disk",
                      plim_size_text(disk, text));
 }
 
-static void say_advice(const plan_t *plan, const plan_found_t *found)
+static void print_advice(const plan_t *plan, const plan_found_t *found)
 {
     char total[24], saved[24];
     const bool raised = found->fits || strcmp(plan->line_source, "--memory") == 0;
     const char *hint = raised ? NULL : cli_limit_hint(plan->line_source);
     if (found->num_advice > 0)
-        (void)printf("\n%s, with another result:\n",
-                     found->fits ? "Whole batches would fit" : "It would fit");
+        (void)printf("\n%s with one of these changes (each changes the result):\n",
+                     found->fits ? "Whole batches fit" : "The training fits");
     for (int i = 0; i < found->num_advice; i++)
         (void)printf("  %-40s %10s, %s less\n", found->advice[i].change,
                      plim_size_text(found->advice[i].total_bytes, total),
                      plim_size_text(found->advice[i].saved_bytes, saved));
     if (!found->fits && found->num_advice == 0)
-        (void)printf("\nNo smaller batch, fan-out or model would fit.\n");
+        (void)printf("\nNo smaller batch, fan-out or model fits.\n");
     if (hint != NULL)
         (void)printf("For more memory: %s.\n", hint);
 }
 
-void plan_say(const plan_t *plan, const train_t *train, const plan_found_t *found)
+void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    say_heading(plan, train, found);
-    say_table(found->plan);
-    say_line(plan, found);
-    say_rest(plan, train, found);
-    say_advice(plan, found);
+    print_heading(plan, train, found);
+    print_table(found->plan);
+    print_line(plan, found);
+    print_rest(plan, train, found);
+    print_advice(plan, found);
     cli_flush();
 }
 
