@@ -164,15 +164,22 @@ PLIM_API void plim_loader_release(plim_loader_t *loader);
 PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split);
 
 /* The memory of the loader's slots, which contains all of its batches: for a caller that pins it.
- * It does not move. */
+ * It moves only when plim_loader_stream remakes the loader: ask again after adding a stream. */
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out);
 
 /*
- * Adds a stream: copies its seeds and reads their labels. Streams should be given to the plan
- * (plim_plan_params_t). The seeds take at most 32 bytes each, and their labels. PLIM_ERR_USAGE for
- * settings that the dataset cannot serve, a node out of range, more than PLIM_STREAMS_MAX streams,
- * or batches larger than the loader was planned for; PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO,
- * PLIM_ERR_DATA, PLIM_ERR_STOPPED.
+ * Adds a stream: copies its seeds and reads their labels. The seeds take at most 32 bytes each, and
+ * their labels. Streams should be given to the plan (plim_plan_params_t). For a stream that is
+ * larger than planned the loader is planned again under the same line and remade, with larger slots
+ * (and fewer of them where memory is scarce) and smaller caches, which are filled again. The other
+ * streams then continue where they were, with the same batches. A trainer that was planned with the
+ * loader must be created before; it refuses batches larger than its plan's.
+ *
+ * PLIM_ERR_USAGE for settings that the dataset cannot serve, a node out of range, more than
+ * PLIM_STREAMS_MAX streams, or a loader that must be remade while the caller holds a batch.
+ * PLIM_ERR_BUDGET, with the minimum line, when the streams together do not fit. PLIM_ERR_NOMEM,
+ * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED. After an error the loader is as before; if that
+ * fails too, all further calls report the error.
  */
 PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
                                           plim_stream_t **stream_out);
@@ -224,7 +231,8 @@ PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int ind
  */
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash);
 
-/* Counts since the loader was created. */
+/* Counts since the loader was created; those of windows, lists and rows since it was remade
+ * (plim_loader_stream). */
 typedef struct plim_load_stats {
     int64_t batches; /* delivered, parts counted as one batch */
     int64_t parts;

@@ -332,6 +332,8 @@ void plim__load_sources_close(plim__load_context_t *context)
     plim__topology_destroy(context->sources.topology);
     plim__access_free(&context->access);
     plim__offsets_destroy(context->offsets);
+    context->offsets = NULL;
+    context->sources = (plim__load_sources_t){0};
 }
 
 enum {

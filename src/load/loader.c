@@ -310,7 +310,7 @@ static void save_position(plim_loader_t *loader)
 }
 
 /* Ends the run: waits for the builders, and frees the batches that were not delivered. */
-static void drain(plim_loader_t *loader)
+void plim__loader_drain(plim_loader_t *loader)
 {
     const waiting_t waiting = {.ready_only = true, .deadline = DEADLINE_NONE};
     save_position(loader);
@@ -372,8 +372,22 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream)
 
 static void serve(plim_loader_t *loader, plim_stream_t *stream)
 {
-    drain(loader);
+    plim__loader_drain(loader);
     begin(loader, stream);
+}
+
+plim_status_t plim__loader_check(const plim_loader_t *loader)
+{
+    return loader->slots != NULL
+               ? PLIM_OK
+               : plim__fail_restore(loader->tickets.status, loader->tickets.message);
+}
+
+bool plim__loader_is_held(const plim_loader_t *loader)
+{
+    /* The loader holds one reference, and another while a batch has parts to come. */
+    const bool own = loader->partial != NULL && atomic_load(&loader->partial->references) == 1;
+    return atomic_load(&loader->slots->references) > (own ? 2 : 1);
 }
 
 static bool is_served(const plim_stream_t *stream)
@@ -395,6 +409,7 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
     PLIM_TRY(plim__process_check(stream->process));
     plim_loader_t *loader = stream->loader;
     PLIM_ENTER(loader->context.asked);
+    PLIM_TRY(plim__loader_check(loader));
     const int64_t steps = plim_stream_steps(stream);
     if (epoch < 0 || step < 0 || step > steps)
         return plim__fail(PLIM_ERR_USAGE,
@@ -404,7 +419,7 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
         !loader->tickets.run.started ||
         (loader->deliver == loader->tickets.run.end_ticket && loader->partial == NULL);
     if (over || is_served(stream))
-        drain(loader);
+        plim__loader_drain(loader);
     stream->started = true;
     stream->epoch = epoch;
     stream->step = step;
@@ -420,6 +435,7 @@ PLIM_API plim_status_t plim_stream_next(plim_stream_t *stream, double timeout,
     PLIM_TRY(plim__process_check(stream->process));
     plim_loader_t *loader = stream->loader;
     PLIM_ENTER(loader->context.asked);
+    PLIM_TRY(plim__loader_check(loader));
     const int64_t deadline = deadline_of(timeout);
     govern(loader);
     PLIM_TRY(plim__job_check(loader->context.asked));
@@ -452,7 +468,7 @@ void plim__loader_stop(plim_stream_t *stream)
 {
     plim_loader_t *loader = stream->loader;
     if (is_served(stream))
-        drain(loader);
+        plim__loader_drain(loader);
     if (loader->builder != NULL)
         plim__window_builder_forget(loader->builder, stream);
 }
@@ -480,9 +496,15 @@ void plim__loader_resize(plim_loader_t *loader, int64_t target)
     plim__governor_apply(&loader->governor, &loader->context);
 }
 
+/* False in a forked child, and where remaking failed. */
+static bool is_usable(const plim_loader_t *loader)
+{
+    return plim__process_is(loader->process) && loader->slots != NULL;
+}
+
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash)
 {
-    if (!plim__process_is(loader->process)) /* a forked child has no batches */
+    if (!is_usable(loader))
         return hash;
     return plim__batch_hash(&loader->context, loader->slots, batch, hash);
 }
@@ -495,7 +517,7 @@ PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t 
 
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out)
 {
-    const bool here = plim__process_is(loader->process);
+    const bool here = is_usable(loader);
     *base_out = here ? loader->slots->memory : NULL;
     *bytes_out = here ? (size_t)loader->slots->count * loader->slots->slot_bytes : 0;
 }
@@ -524,7 +546,7 @@ PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *
 {
     plim_load_stats_t stats = loader->stats; /* all 0 in a forked child */
     plim__topology_stats_t lists;
-    if (!plim__process_is(loader->process)) {
+    if (!is_usable(loader)) {
         *stats_out = stats;
         return;
     }

@@ -19,11 +19,12 @@ struct plim_loader {
     atomic_int references;
     plim__arena_t arena;  /* account "loader" */
     plim_job_t made_with; /* retained, as the dataset is */
+    int64_t bytes;        /* on the ledger, without the seeds of added streams */
     plim__load_context_t context;
     int threads_account; /* of the stacks, and their bytes */
     size_t threads_bytes;
 
-    plim__slots_t *slots;
+    plim__slots_t *slots;            /* NULL: remaking failed, with tickets.status */
     plim__window_builder_t *builder; /* NULL unless params.windowed */
     int num_workers;                 /* the caller and the threads that could be started */
     plim__load_worker_t *workers;    /* (plan.workers) */
@@ -52,6 +53,23 @@ size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim__load_plan_t *plan, plim_loader_t **loader_out);
 
+/*
+ * Makes caches, windows, workers and slots again, as planned; streams, their cuts of batches and
+ * their positions stay. The caller holds no batch. After an error the loader is as before, or, when
+ * that fails too, all calls report the error.
+ */
+plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan);
+
+/* plim_loader_stream as the loader is: PLIM_ERR_BUDGET when it is too small. */
+plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
+                                  plim_stream_t **stream_out);
+
+/* The error of a loader that could not be remade. */
+plim_status_t plim__loader_check(const plim_loader_t *loader);
+
+/* Whether the caller holds a batch. */
+bool plim__loader_is_held(const plim_loader_t *loader);
+
 /* The loader's own stream over a split, as the recipe says. It is not released. */
 plim_stream_t *plim__loader_split(plim_loader_t *loader, plim_split_t split);
 
@@ -74,10 +92,11 @@ void plim__loader_settle(plim_loader_t *loader);
 /* Gives the caches so many bytes from now on, for tests. */
 void plim__loader_resize(plim_loader_t *loader, int64_t target);
 
-/* For loader_create.c: starts a worker's thread; wakes workers after a slot was released; and stops
- * serving a stream that ends. */
+/* For loader_create.c: starts a worker's thread; wakes workers after a slot was released; ends the
+ * run, whose stream continues later; and stops serving a stream that ends. */
 plim_status_t plim__loader_worker_start(plim__load_worker_t *worker);
 void plim__loader_slot_freed(void *loader);
+void plim__loader_drain(plim_loader_t *loader);
 void plim__loader_stop(plim_stream_t *stream);
 
 #endif

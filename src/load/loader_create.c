@@ -80,6 +80,15 @@ static plim_status_t read_graphs(plim_loader_t *loader)
     return PLIM_OK;
 }
 
+/* Takes the plan's choices, with a merge distance that is measured. */
+static void take_plan(plim__load_context_t *context, const plim__load_plan_t *plan)
+{
+    context->plan = *plan;
+    context->plan.merge_distance =
+        plim__merge_distance_measure(context->asked, context->dataset, plan);
+    plim__loader_params_find(context->asked, context->dataset, &context->plan, &context->params);
+}
+
 /* Creates the loader without its parts. From here on it can be released. */
 static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *dataset,
                                  const plim__load_plan_t *plan, plim_loader_t **loader_out)
@@ -97,8 +106,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
     plim_dataset_retain(dataset);
     context->asked = &loader->made_with;
     context->job.stop = &context->stop;
-    context->plan.merge_distance = plim__merge_distance_measure(job, dataset, plan);
-    plim__loader_params_find(job, dataset, &context->plan, &context->params);
+    take_plan(context, plan);
     for (int i = 0; i < plan->workers; i++) {
         plim__load_worker_t *worker = &loader->workers[i];
         worker->loader = loader;
@@ -164,15 +172,10 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
     atomic_init(&stream->references, 1);
 }
 
+/* Creates all that follows from the plan's choices. */
 static plim_status_t fill(plim_loader_t *loader)
 {
     const plim_job_t *job = &loader->context.job;
-    PLIM_TRY(plim__seeds_create(loader->context.asked, loader->context.dataset,
-                                loader->context.plan.recipe.seed, &loader->context.seeds));
-    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
-        set_stream(loader, &loader->streams[split], &loader->context.plan.recipe, NULL,
-                   (plim_split_t)split, split == PLIM_TRAIN);
-    PLIM_TRY(read_graphs(loader));
     PLIM_TRY(plim__load_sources_open(&loader->context));
     plim__governor_open(&loader->governor, &loader->context);
     PLIM_TRY(plim__slots_create(job, &loader->context.plan, &loader->context.params,
@@ -183,6 +186,46 @@ static plim_status_t fill(plim_loader_t *loader)
     return start_workers(loader);
 }
 
+/* Ends the threads and releases what fill created, also after an error of it. */
+static void empty(plim_loader_t *loader)
+{
+    plim__load_context_t *context = &loader->context;
+    __atomic_store_n(&context->stop, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&loader->tickets.lock);
+    atomic_store(&loader->tickets.ending, true);
+    pthread_cond_broadcast(&loader->tickets.work);
+    pthread_mutex_unlock(&loader->tickets.lock);
+    for (int i = 1; i < loader->num_workers; i++)
+        (void)plim__thread_join(&loader->workers[i].thread);
+    loader->num_workers = 0;
+    plim__window_builder_destroy(loader->builder);
+    loader->builder = NULL;
+    for (int i = 0; i < context->plan.workers; i++) {
+        plim__blocks_destroy(loader->workers[i].blocks);
+        loader->workers[i].blocks = NULL;
+    }
+    plim__slots_release(loader->slots);
+    loader->slots = NULL;
+    plim__governor_close(&loader->governor);
+    plim__load_sources_close(context);
+    if (loader->threads_bytes > 0)
+        plim__ledger_release(context->job.ledger, loader->threads_account, loader->threads_bytes);
+    loader->threads_bytes = 0;
+    atomic_store(&loader->tickets.ending, false);
+    __atomic_store_n(&context->stop, 0, __ATOMIC_RELAXED);
+}
+
+static plim_status_t read_and_fill(plim_loader_t *loader)
+{
+    PLIM_TRY(plim__seeds_create(loader->context.asked, loader->context.dataset,
+                                loader->context.plan.recipe.seed, &loader->context.seeds));
+    for (int split = PLIM_TRAIN; split <= PLIM_TEST; split++)
+        set_stream(loader, &loader->streams[split], &loader->context.plan.recipe, NULL,
+                   (plim_split_t)split, split == PLIM_TRAIN);
+    PLIM_TRY(read_graphs(loader));
+    return fill(loader);
+}
+
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
@@ -190,14 +233,42 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
     PLIM_TRY(check_plan(plan));
     PLIM_TRY(plim__load_cut_check(&plan->recipe, plan->part_seeds));
+    const int64_t before = plim__ledger_reserved(job->ledger);
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
-    plim_status_t status = fill(loader);
+    plim_status_t status = read_and_fill(loader);
     if (status != PLIM_OK) {
         plim_loader_release(loader);
         return status;
     }
+    loader->bytes = plim__ledger_reserved(job->ledger) - before;
     *loader_out = loader;
     return PLIM_OK;
+}
+
+plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan)
+{
+    const plim__load_plan_t old = loader->context.plan;
+    const int64_t before = plim__ledger_reserved(loader->context.job.ledger);
+    plim__load_plan_t taken = *plan;
+    /* The workers' array, and their buffers for graphs, stay as they are. */
+    taken.workers = (int)plim__min_i64(plan->workers, old.workers);
+    if (loader->graph_nodes != NULL)
+        taken.slot_nodes = old.slot_nodes;
+    plim__loader_drain(loader);
+    empty(loader);
+    take_plan(&loader->context, &taken);
+    plim_status_t status = fill(loader);
+    if (status != PLIM_OK) { /* the message of a failure that follows would replace this one */
+        loader->tickets.status = status;
+        plim__fail_save(loader->tickets.message, sizeof loader->tickets.message);
+        empty(loader);
+        take_plan(&loader->context, &old);
+        if (fill(loader) != PLIM_OK)
+            empty(loader);
+        status = plim__fail_restore(status, loader->tickets.message);
+    }
+    loader->bytes += plim__ledger_reserved(loader->context.job.ledger) - before;
+    return status;
 }
 
 PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -277,32 +348,27 @@ static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t
     return PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *given,
-                                          plim_stream_t **stream_out)
+plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
+                                  plim_stream_t **stream_out)
 {
-    plim_stream_params_t params;
+    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, params);
     plim__seeds_t *own;
     int place = PLIM_TEST + 1;
-    PLIM_TRY(plim__process_check(loader->process));
-    PLIM_ENTER(loader->context.asked);
-    PLIM_TRY(plim__load_stream_params(given, &params));
-    const plim_recipe_t recipe = plim__load_stream_recipe(&loader->context.plan.recipe, &params);
-    PLIM_TRY(check_stream(loader, &params, &recipe));
+    PLIM_TRY(check_stream(loader, params, &recipe));
     while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
         place++;
     if (place == PLIM_STREAMS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
                           PLIM_STREAMS_MAX - PLIM_TEST - 1);
-    const int64_t seeds = params.nodes != NULL
-                              ? params.num_nodes
-                              : plim__seeds_count(loader->context.seeds, params.split);
+    const int64_t seeds = params->nodes != NULL
+                              ? params->num_nodes
+                              : plim__seeds_count(loader->context.seeds, params->split);
     if (!has_room(loader, &recipe, seeds))
-        return plim__fail(PLIM_ERR_USAGE, "the stream draws more than the loader was planned for: "
-                                          "give it to the plan");
-    PLIM_TRY(make_seeds(loader, &params, &own));
+        return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");
+    PLIM_TRY(make_seeds(loader, params, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
-               own != NULL ? PLIM_TRAIN : params.split, params.shuffle);
-    const plim_status_t status = set_share(&loader->streams[place], &params);
+               own != NULL ? PLIM_TRAIN : params->split, params->shuffle);
+    const plim_status_t status = set_share(&loader->streams[place], params);
     if (status != PLIM_OK) {
         plim__seeds_destroy(own);
         atomic_store(&loader->streams[place].references, 0);
@@ -324,23 +390,8 @@ PLIM_API void plim_loader_release(plim_loader_t *loader)
     if (loader == NULL || !plim__process_is(loader->process) ||
         atomic_fetch_sub_explicit(&loader->references, 1, memory_order_acq_rel) != 1)
         return;
-    __atomic_store_n(&loader->context.stop, 1, __ATOMIC_RELAXED);
-    pthread_mutex_lock(&loader->tickets.lock);
-    atomic_store(&loader->tickets.ending, true);
-    pthread_cond_broadcast(&loader->tickets.work);
-    pthread_mutex_unlock(&loader->tickets.lock);
-    for (int i = 1; i < loader->num_workers; i++)
-        (void)plim__thread_join(&loader->workers[i].thread);
-    plim__window_builder_destroy(loader->builder);
-    for (int i = 0; i < loader->context.plan.workers; i++)
-        plim__blocks_destroy(loader->workers[i].blocks);
-    plim__slots_release(loader->slots);
-    plim__governor_close(&loader->governor);
-    plim__load_sources_close(&loader->context);
+    empty(loader);
     plim__seeds_destroy(loader->context.seeds);
-    if (loader->threads_bytes > 0)
-        plim__ledger_release(loader->context.job.ledger, loader->threads_account,
-                             loader->threads_bytes);
     plim__tickets_destroy(&loader->tickets);
     const plim_job_t job = loader->made_with;
     const plim_dataset_t *dataset = loader->context.dataset;

@@ -84,7 +84,7 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
                                plim__min_i64(size.edges, most.edges)};
 }
 
-int64_t plim__plan_fixed(plim_ledger_t *ledger)
+int64_t plim__plan_fixed(plim_ledger_t *ledger, int64_t released)
 {
     plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
     const int64_t all = plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger);
@@ -93,7 +93,7 @@ int64_t plim__plan_fixed(plim_ledger_t *ledger)
     for (int i = 0; i < count && i < PLIM__PLAN_ACCOUNTS; i++)
         if (strcmp(infos[i].name, "other processes") == 0)
             others = infos[i].reserved;
-    const int64_t own = (int64_t)plim__round_up((size_t)(all - others), FIXED_STEP);
+    const int64_t own = (int64_t)plim__round_up((size_t)(all - others - released), FIXED_STEP);
     return plim__max_i64(own, PLIM__NOMINAL_PROCESS) + others;
 }
 
@@ -191,15 +191,21 @@ static plim_status_t stream_at(const plim_plan_params_t *params, int index,
     return plim__load_stream_params((const plim_stream_params_t *)(const void *)at, stream_out);
 }
 
-/* The three splits as the recipe says, and params->streams. */
+/* The three splits as the recipe says, or the streams of the loader that is remade, and
+ * params->streams. */
 static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_recipe_t *recipe, const plim_plan_params_t *params,
-                                  plim__load_streams_t *streams)
+                                  const plim__load_remade_t *remade, plim__load_streams_t *streams)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     size_t bytes = 0, work = 0;
     *streams = (plim__load_streams_t){
         .envelope = *recipe, .largest = *recipe, .most_seeds = plim__load_largest_split(info)};
+    if (remade != NULL) {
+        streams->envelope = streams->largest = *plim__load_envelope(remade->plan);
+        streams->most_seeds = plim__load_most_seeds(info, remade->plan);
+        bytes = (size_t)remade->list_bytes;
+    }
     for (int i = 0; i < params->num_streams; i++) {
         plim_stream_params_t stream;
         PLIM_TRY(stream_at(params, i, &stream));
@@ -244,6 +250,11 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
         facts->one.nodes = plim__max_i64(facts->one.nodes, size.nodes);
         facts->one.edges = plim__max_i64(facts->one.edges, size.edges);
     }
+    if (facts->client->remade != NULL) {
+        const plim__load_plan_t *plan = facts->client->remade->plan;
+        facts->one.nodes = plim__max_i64(facts->one.nodes, plan->slot_nodes);
+        facts->one.edges = plim__max_i64(facts->one.edges, plan->slot_edges);
+    }
     return PLIM_OK;
 }
 
@@ -256,7 +267,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
     PLIM_TRY(check_recipe(dataset, recipe, params));
     PLIM_TRY(check_params(params));
     PLIM_TRY(plim__load_cut_check(recipe, params->part_seeds));
-    PLIM_TRY(find_streams(job, dataset, recipe, params, streams_out));
+    PLIM_TRY(find_streams(job, dataset, recipe, params, client->remade, streams_out));
     const int64_t batch = plim__min_i64(streams_out->largest.batch_size, streams_out->most_seeds);
     *facts_out = (plim__load_facts_t){
         .job = job,
@@ -266,7 +277,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
         .params = params,
         .client = client,
         .line = plim__load_line(job, params),
-        .fixed = plim__plan_fixed(job->ledger),
+        .fixed = plim__plan_fixed(job->ledger, client->remade != NULL ? client->remade->bytes : 0),
         .epoch_seeds = streams_out->most_seeds,
         .batch_seeds = batch,
         .part_seeds = params->part_seeds > 0 ? plim__min_i64(batch, params->part_seeds) : batch};

@@ -8,6 +8,13 @@
 #include "load/plan_data.h"
 #include "plan/statistics.h"
 
+/* A loader that is planned again, and remade, for one more stream. */
+typedef struct plim__load_remade {
+    const plim__load_plan_t *plan; /* its envelope and slots are the minimum */
+    int64_t bytes;                 /* on the ledger, released before it is remade */
+    int64_t list_bytes;            /* planned for seeds of streams that were not added yet */
+} plim__load_remade_t;
+
 /* The model that uses the batches: what it holds beside the loader, and how it takes batches. */
 typedef struct plim__load_client {
     /* Bytes that it holds beside a loader of these choices; no less for larger slots. Pure. */
@@ -21,6 +28,7 @@ typedef struct plim__load_client {
                      whether it fits whole */
     bool bits;    /* a cut changes the last bits of the result */
     bool quiet;   /* read nothing and log nothing */
+    const plim__load_remade_t *remade; /* NULL: a new loader */
     const plim__probe_t *known; /* with quiet: sizes of batches; NULL: as dataset.json says */
     const char *what;           /* for messages: "batches", "training on batches" */
     const char *remedies;       /* besides --memory: ", or …" */
@@ -70,10 +78,11 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
 int64_t plim__cost_pages(size_t bytes);
 
 /*
- * Bytes of the ledger's accounts without the reserve. The process counts as at least the nominal
- * one, a larger one in steps of 8 MiB, so that a plan is the same from run to run.
+ * Bytes of the ledger's accounts without the reserve and `released` bytes. The process counts as at
+ * least the nominal one, a larger one in steps of 8 MiB, so that a plan is the same from run to
+ * run.
  */
-int64_t plim__plan_fixed(plim_ledger_t *ledger);
+int64_t plim__plan_fixed(plim_ledger_t *ledger, int64_t released);
 
 /* The line that a plan is made for: the ledger's, or params->memory if that is less. */
 int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params);

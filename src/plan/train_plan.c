@@ -382,7 +382,7 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                                   const plim_training_t *training)
 {
     const int64_t line = plim__ledger_line(job->ledger);
-    const int64_t available = line - plim__plan_fixed(job->ledger) -
+    const int64_t available = line - plim__plan_fixed(job->ledger, 0) -
                               plim__footprint_reserve(line, plim__job_threads(job)) -
                               before_exact(dataset, training);
     const plim_dataset_info_t *info = plim_dataset_info(dataset);

@@ -126,8 +126,14 @@ static void graphs_come_whole(void **state)
             if (batch == NULL)
                 break;
             check_graphs(&fixture, &recipe, batch, first);
+            const bool remake = first == 0;
             first += batch->num_seeds;
             plim_batch_release(batch);
+            if (remake) { /* remade after the first one, it continues */
+                plan.slot_nodes *= 2;
+                plan.num_slots = 2;
+                assert_ok(plim__loader_remake(loader, &plan));
+            }
         }
         plim_loader_release(loader);
     }

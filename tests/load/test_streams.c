@@ -7,8 +7,10 @@
 #include "support/loader.h"
 
 #include <plimsoll/plimsoll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static test_loader_t fixture;
 
@@ -29,11 +31,11 @@ static int end(void **state)
  * parts. */
 #define WAYS 4
 
-static plim__load_plan_t plan_of(int way)
+static plim__load_plan_t plan_as(const plim_recipe_t *recipe, int way)
 {
-    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 3);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, recipe, 3);
     if (way == 1 || way == 2)
-        plan = test_plan_disk(fixture.info, &test_two_hops, 3, way == 1 ? 1000 : 3);
+        plan = test_plan_disk(fixture.info, recipe, 3, way == 1 ? 1000 : 3);
     if (way == 3) { /* halved by what fits, and cut by number */
         plan.slot_nodes = 200;
         plan.slot_edges = 700;
@@ -42,12 +44,17 @@ static plim__load_plan_t plan_of(int way)
     return plan;
 }
 
+static plim_loader_t *open_planned(const plim__load_plan_t *plan)
+{
+    plim_loader_t *loader;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, plan, &loader));
+    return loader;
+}
+
 static plim_loader_t *open_loader(int way)
 {
-    const plim__load_plan_t plan = plan_of(way);
-    plim_loader_t *loader;
-    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
-    return loader;
+    const plim__load_plan_t plan = plan_as(&test_two_hops, way);
+    return open_planned(&plan);
 }
 
 static plim_stream_t *open_stream(plim_loader_t *loader, const plim_stream_params_t *params)
@@ -433,6 +440,195 @@ static void test_streams_are_planned_together(void **state)
     }
 }
 
+/* A stream with more hops and larger batches than test_two_hops. */
+static plim_stream_params_t larger_stream(void)
+{
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    params.nodes = fixture.splits[PLIM_TEST];
+    params.num_nodes = fixture.info->num_split[PLIM_TEST];
+    params.batch_size = 130;
+    params.num_hops = 3;
+    params.fanout[0] = params.fanout[1] = params.fanout[2] = 6;
+    return params;
+}
+
+/* Hashes of a training epoch and of the larger stream's, of a loader that was planned for both. */
+static void hash_planned(const plim_recipe_t *recipe, uint64_t *train_out, uint64_t *larger_out)
+{
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT, larger = larger_stream();
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
+    plim__load_plan_t plan;
+    params.streams = &larger;
+    params.num_streams = 1;
+    assert_ok(plim__load_plan(&fixture.job, fixture.dataset, recipe, &params, &plan));
+    plim_loader_t *loader = open_planned(&plan);
+    plim_stream_t *train = open_stream(loader, &usual), *other = open_stream(loader, &larger);
+    *train_out = whole(loader, train, 1);
+    *larger_out = whole(loader, other, 0);
+    plim_stream_release(train);
+    plim_stream_release(other);
+    plim_loader_release(loader);
+}
+
+/* A stream that is larger than planned is added in the middle of an epoch: both give the batches of
+ * a loader that was planned for both. */
+static void test_a_larger_stream_is_added(void **state)
+{
+    const int64_t before = plim__ledger_reserved(fixture.job.ledger);
+    (void)state;
+    for (int way = 0; way < 2 * WAYS - 1; way++) { /* PyG's form does not come in parts */
+        const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT, larger = larger_stream();
+        plim_recipe_t recipe = test_two_hops;
+        uint64_t expected_train, expected, hash = 0, larger_hash = 0;
+        int64_t epoch, step, old_epoch, old_step;
+        plim_batch_t *batch;
+        plim_stream_t *other;
+        recipe.form = way < WAYS ? PLIM_NATIVE : PLIM_PYG;
+        hash_planned(&recipe, &expected_train, &expected);
+        const plim__load_plan_t plan = plan_as(&recipe, way % WAYS);
+        plim_loader_t *loader = open_planned(&plan);
+        plim_stream_t *train = open_stream(loader, &usual);
+        assert_ok(plim_stream_start(train, 1, 0));
+        assert_true(take(loader, train, 3, &hash));
+        assert_ok(plim_stream_next(train, -1, &batch));
+        assert_int_equal(plim_loader_stream(loader, &larger, &other), PLIM_ERR_USAGE);
+        hash = plim_loader_hash(loader, batch, hash);
+        plim_batch_release(batch);
+        assert_true(take(loader, train, 1, &hash));
+        plim_stream_position(train, &old_epoch, &old_step);
+        other = open_stream(loader, &larger);
+        assert_int_equal(loader->context.plan.num_slots, plan.num_slots);
+        assert_int_equal(loader->context.plan.part_seeds, plan.part_seeds);
+        plim_stream_position(train, &epoch, &step);
+        assert_true(epoch == old_epoch && step == old_step);
+        assert_ok(plim_stream_start(other, 0, 0));
+        assert_true(take(loader, other, 1, &larger_hash));
+        assert_true(take(loader, train, 1, &hash));
+        assert_false(take(loader, other, INT64_MAX, &larger_hash));
+        assert_false(take(loader, train, INT64_MAX, &hash));
+        assert_true(hash == expected_train && larger_hash == expected);
+        plim_stream_release(other);
+        other = open_stream(loader, &larger); /* fits now */
+        assert_true(whole(loader, other, 0) == expected);
+        plim_stream_release(train);
+        plim_stream_release(other);
+        plim_loader_release(loader);
+        assert_int_equal(plim__ledger_reserved(fixture.job.ledger), before);
+    }
+}
+
+/* When remaking fails, the loader is as before. */
+static void test_a_loader_survives_a_failure_to_remake_it(void **state)
+{
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT, larger = larger_stream();
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *train = open_stream(loader, &usual), *other;
+        const uint64_t expected = whole(loader, train, 2);
+        plim_status_t status = PLIM_ERR_NOMEM;
+        int failures = 0;
+        while (status == PLIM_ERR_NOMEM) {
+            uint64_t hash = 0;
+            assert_ok(plim_stream_start(train, 2, 0));
+            assert_true(take(loader, train, 2, &hash));
+            plim__arena_fail_at(failures + 1);
+            status = plim_loader_stream(loader, &larger, &other);
+            plim__arena_fail_at(0);
+            failures += status == PLIM_ERR_NOMEM;
+            assert_false(take(loader, train, INT64_MAX, &hash));
+            assert_true(hash == expected);
+        }
+        assert_ok(status);
+        assert_true(failures > 5);
+        plim_stream_release(train);
+        plim_stream_release(other);
+        plim_loader_release(loader);
+    }
+}
+
+/* Under a line that is too low for it the stream is refused, and the others continue. */
+static void test_a_stream_too_large_for_the_line_is_refused(void **state)
+{
+    const int64_t num_many = (int64_t)4 << 20;
+    int64_t *many = calloc((size_t)num_many, sizeof *many);
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_params_t larger = PLIM_STREAM_PARAMS_INIT;
+    plim_recipe_t recipe = test_two_hops;
+    plim__load_plan_t plan;
+    plim_loader_t *loader;
+    plim_stream_t *other;
+    uint64_t hash = 0;
+    (void)state;
+    plim_job_t job = test_job_make((int64_t)96 << 20, 2, PLIM_IO_AUTO);
+    recipe.replace = true;
+    larger.num_hops = 2;
+    larger.fanout[0] = larger.fanout[1] = 4096;
+    assert_ok(plim__load_plan(&job, fixture.dataset, &recipe, NULL, &plan));
+    assert_ok(plim__loader_create(&job, fixture.dataset, &plan, &loader));
+    plim_stream_t *train = open_stream(loader, &usual);
+    const uint64_t expected = whole(loader, train, 0);
+    assert_ok(plim_stream_start(train, 0, 0));
+    assert_true(take(loader, train, 2, &hash));
+    const int64_t reserved = plim__ledger_reserved(job.ledger);
+    assert_int_equal(plim_loader_stream(loader, &larger, &other), PLIM_ERR_BUDGET);
+    assert_int_equal(plim__ledger_reserved(job.ledger), reserved);
+    assert_false(take(loader, train, INT64_MAX, &hash));
+    assert_true(hash == expected);
+    larger.fanout[0] = larger.fanout[1] = 40;
+    larger.nodes = many; /* there is no memory for such a list, wherever it would be taken from */
+    larger.num_nodes = num_many;
+    assert_int_equal(plim_loader_stream(loader, &larger, &other), PLIM_ERR_BUDGET);
+    assert_true(whole(loader, train, 0) == expected);
+    free(many);
+    larger.nodes = NULL;
+    larger.num_nodes = 0;
+    other = open_stream(loader, &larger);
+    assert_true(whole(loader, other, 0) != expected);
+    assert_true(whole(loader, train, 0) == expected);
+    assert_true(plim__ledger_reserved(job.ledger) > reserved);
+    plim_stream_release(train);
+    plim_stream_release(other);
+    plim_loader_release(loader);
+    test_job_end(&job);
+}
+
+/* A loader that cannot be made again says so in every call, and can be released. */
+static void test_a_loader_whose_files_are_gone(void **state)
+{
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT, larger = larger_stream();
+    test_loader_t other = test_loader_open("gone", &test_plain_graph, 2, PLIM_IO_AUTO);
+    const plim__load_plan_t plan = test_plan_disk(other.info, &test_two_hops, 2, 3);
+    const int64_t before = plim__ledger_reserved(other.job.ledger);
+    plim_loader_t *loader;
+    plim_stream_t *stream;
+    plim_batch_t *batch;
+    plim_load_stats_t stats;
+    void *base;
+    size_t bytes;
+    char path[600];
+    (void)state;
+    assert_ok(plim__loader_create(&other.job, other.dataset, &plan, &loader));
+    plim_stream_t *train = open_stream(loader, &usual);
+    assert_ok(plim_stream_start(train, 0, 0));
+    assert_ok(plim_stream_next(train, -1, &batch));
+    plim_batch_release(batch);
+    (void)snprintf(path, sizeof path, "%s/gone/features.npy", test_loader_directory);
+    assert_int_equal(unlink(path), 0);
+    const plim_status_t status = plim_loader_stream(loader, &larger, &stream);
+    assert_true(status != PLIM_OK);
+    assert_int_equal(plim_loader_stream(loader, &usual, &stream), status);
+    assert_int_equal(plim_stream_start(train, 0, 0), status);
+    assert_int_equal(plim_stream_next(train, -1, &batch), status);
+    plim_loader_memory(loader, &base, &bytes);
+    plim_loader_stats(loader, &stats);
+    assert_true(base == NULL && bytes == 0 && stats.batches == 1);
+    plim_stream_release(train);
+    plim_loader_release(loader);
+    assert_int_equal(plim__ledger_reserved(other.job.ledger), before);
+    test_loader_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -445,6 +641,10 @@ int main(void)
         cmocka_unit_test(test_a_batch_outlives_its_loader),
         cmocka_unit_test(test_streams_that_cannot_be),
         cmocka_unit_test(test_streams_are_planned_together),
+        cmocka_unit_test(test_a_larger_stream_is_added),
+        cmocka_unit_test(test_a_loader_survives_a_failure_to_remake_it),
+        cmocka_unit_test(test_a_stream_too_large_for_the_line_is_refused),
+        cmocka_unit_test(test_a_loader_whose_files_are_gone),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

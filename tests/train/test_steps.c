@@ -197,6 +197,40 @@ static void test_gradients_of_shares_sum_up_to_the_batch(void **state)
     check_shares(&disk);
 }
 
+/* A loader that was remade for a larger stream cuts the batches of a trainer as before. */
+static void test_a_larger_stream_changes_no_gradient(void **state)
+{
+    static const int64_t microbatches[] = {0, 30};
+    (void)state;
+    for (size_t i = 0; i < sizeof microbatches / sizeof microbatches[0]; i++) {
+        plim_training_t training = test_training_small();
+        plim_stream_params_t larger = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *stream;
+        double loss, after;
+        int parts, parts_after;
+        void *base, *base_after;
+        size_t bytes, bytes_after;
+        bed_t bed;
+        training.microbatch = microbatches[i];
+        open_bed(&training, &bed);
+        float *expected = gradient_of(&bed, 2, &loss, &parts);
+        larger.num_hops = PLIM_HOPS_MAX;
+        for (int hop = 0; hop < PLIM_HOPS_MAX; hop++)
+            larger.fanout[hop] = 30;
+        plim_loader_memory(bed.loader, &base, &bytes);
+        assert_ok(plim_loader_stream(bed.loader, &larger, &stream));
+        plim_loader_memory(bed.loader, &base_after, &bytes_after);
+        assert_true(bytes_after > bytes);
+        float *gradient = gradient_of(&bed, 2, &after, &parts_after);
+        assert_true(parts_after == parts && after == loss);
+        assert_memory_equal(gradient, expected, (size_t)bed.count * sizeof(float));
+        plim_stream_release(stream);
+        free(expected);
+        free(gradient);
+        close_bed(&bed);
+    }
+}
+
 static void test_a_gradient_changes_nothing_until_the_update(void **state)
 {
     plim_training_t training = test_training_small();
@@ -377,6 +411,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_of_parts_sum_up_to_the_batch),
         cmocka_unit_test(test_gradients_of_shares_sum_up_to_the_batch),
+        cmocka_unit_test(test_a_larger_stream_changes_no_gradient),
         cmocka_unit_test(test_a_gradient_changes_nothing_until_the_update),
         cmocka_unit_test(test_weights_are_one_array),
         cmocka_unit_test(test_own_loop_saved_and_resumed_ends_as_plim_train),
