@@ -131,9 +131,10 @@ typedef struct plim_stream_params {
     int num_hops;       /* -1: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
     /* Processes can divide batches: each batch is cut by position into equal shares (the first ones
-     * have one more seed if the division has a remainder), and only this share is delivered. */
+     * have one more seed if the division has a remainder), and only this share is delivered. A
+     * share without seeds is delivered with num_seeds 0. */
     int share;      /* from 0 */
-    int num_shares; /* 1: whole batches; no batch may have fewer seeds */
+    int num_shares; /* 1: whole batches */
 } plim_stream_params_t;
 
 /* The training split, shuffled, as the recipe says. */

@@ -149,7 +149,8 @@ static int64_t ticket_seeds(const plim__load_context_t *context, const plim_stre
     int64_t part = stream->batch_size;
     if (context->plan.part_seeds > 0)
         part = plim__min_i64(part, context->plan.part_seeds);
-    return plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;
+    part = plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;
+    return plim__max_i64(part, 1); /* also of empty shares */
 }
 
 /* Sets up a stream over a split of seeds. */
@@ -329,18 +330,13 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     return plim__load_recipe_check(loader->context.dataset, recipe);
 }
 
-/* Restricts a stream to its share of each batch. Every batch must have a seed for each share. */
+/* Restricts a stream to its share of each batch, which is empty where a batch has fewer seeds. */
 static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t *params)
 {
     const int64_t size = stream->whole_size;
-    const int64_t last = plim__seeds_count(stream->seeds, stream->split) % size;
-    const int64_t smallest = last > 0 ? last : size;
-    if (params->share < 0 || params->share >= params->num_shares ||
-        (params->num_shares > 1 && params->num_shares > smallest))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "share %d of %d of batches of %lld seeds, the last of %lld: shares are "
-                          "numbered from 0, and each batch needs a seed for each",
-                          params->share, params->num_shares, (long long)size, (long long)smallest);
+    if (params->share < 0 || params->share >= params->num_shares)
+        return plim__fail(PLIM_ERR_USAGE, "share %d of %d: shares are numbered from 0",
+                          params->share, params->num_shares);
     stream->share = params->share;
     stream->num_shares = params->num_shares;
     stream->batch_size = size / stream->num_shares + (stream->share < size % stream->num_shares);

@@ -36,8 +36,9 @@ PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream)
 
 PLIM_API int64_t plim_stream_steps(const plim_stream_t *stream)
 {
-    const int64_t seeds = plim_stream_seeds(stream);
-    return seeds == 0 ? 0 : (seeds - 1) / stream->batch_size + 1;
+    const int64_t seeds =
+        plim__process_is(stream->process) ? plim__seeds_count(stream->seeds, stream->split) : 0;
+    return seeds == 0 ? 0 : (seeds - 1) / stream->whole_size + 1;
 }
 
 void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first, int64_t count,
@@ -61,11 +62,21 @@ void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first
     }
 }
 
+/* The number of tickets of a share of so many seeds; an empty one has one too. */
+static int64_t tickets_of(const plim_stream_t *stream, int64_t seeds)
+{
+    return seeds > 0 ? (seeds - 1) / stream->ticket_seeds + 1 : 1;
+}
+
 int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step)
 {
-    const int64_t size = stream->batch_size, part = stream->ticket_seeds;
-    const int64_t seeds = plim__min_i64(step * size, plim__stream_count(stream));
-    return seeds / size * ((size - 1) / part + 1) + (seeds % size + part - 1) / part;
+    const int64_t seeds = plim__seeds_count(stream->seeds, stream->split);
+    const int64_t full = seeds / stream->whole_size;
+    int64_t first;
+    int64_t tickets = plim__min_i64(step, full) * tickets_of(stream, stream->batch_size);
+    if (step > full)
+        tickets += tickets_of(stream, share_of(stream, seeds % stream->whole_size, &first));
+    return tickets;
 }
 
 plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
@@ -73,7 +84,7 @@ plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
     const plim_stream_t *stream = run->of;
     const int64_t size = stream->batch_size, part = stream->ticket_seeds;
     const int64_t number = ticket - run->first_ticket + run->first_number;
-    const int64_t each = (size - 1) / part + 1;
+    const int64_t each = tickets_of(stream, size);
     plim__load_cut_t cut = {.step = number / each};
     cut.batch_first = cut.step * size;
     cut.batch_seeds = plim__min_i64(size, plim__stream_count(stream) - cut.batch_first);

@@ -126,6 +126,8 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     const int64_t size = stream->batch_size;
     const int64_t first = target->step * size;
     const int64_t left = plim_stream_seeds(stream) - first;
+    if (left == 0) /* a share without seeds is built without a window */
+        return PLIM_ERR_BUDGET;
     const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
     const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
     const int64_t count = plim__min_i64(room, wanted * size);

@@ -440,6 +440,37 @@ static void test_streams_are_planned_together(void **state)
     }
 }
 
+/* Of 60 shares of batches of 48 seeds the last 12 are always empty, others in the last batch. */
+static void test_shares_may_be_empty(void **state)
+{
+    static const int shares[] = {0, 47, 48, 59};
+    const int64_t all = fixture.info->num_split[PLIM_TRAIN];
+    (void)state;
+    for (int i = 0; i < 4 * WAYS; i++) {
+        plim_loader_t *loader = open_loader(i / 4);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_batch_t *batch;
+        int64_t step = 0;
+        params.share = shares[i % 4];
+        params.num_shares = 60;
+        plim_stream_t *stream = open_stream(loader, &params);
+        assert_int_equal(plim_stream_steps(stream), (all - 1) / 48 + 1);
+        assert_ok(plim_stream_start(stream, 0, 0));
+        for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
+             assert_ok(plim_stream_next(stream, -1, &batch)), step++) {
+            const int64_t seeds = step < all / 48 ? 48 : all % 48;
+            assert_true(batch->step == step && batch->last_part && batch->batch_seeds == seeds);
+            assert_int_equal(batch->num_seeds, params.share < seeds ? 1 : 0);
+            assert_true(batch->num_seeds > 0 || batch->num_nodes == 0);
+            assert_int_equal(batch->num_blocks, 2);
+            plim_batch_release(batch);
+        }
+        assert_int_equal(step, plim_stream_steps(stream));
+        plim_stream_release(stream);
+        plim_loader_release(loader);
+    }
+}
+
 /* A stream with more hops and larger batches than test_two_hops. */
 static plim_stream_params_t larger_stream(void)
 {
@@ -641,6 +672,7 @@ int main(void)
         cmocka_unit_test(test_a_batch_outlives_its_loader),
         cmocka_unit_test(test_streams_that_cannot_be),
         cmocka_unit_test(test_streams_are_planned_together),
+        cmocka_unit_test(test_shares_may_be_empty),
         cmocka_unit_test(test_a_larger_stream_is_added),
         cmocka_unit_test(test_a_loader_survives_a_failure_to_remake_it),
         cmocka_unit_test(test_a_stream_too_large_for_the_line_is_refused),

@@ -132,6 +132,9 @@ static void add_share(bed_t *bed, int share, int num_shares, int64_t step, float
     assert_ok(plim_stream_next(stream, -1, &batch));
     assert_true(batch->last_part && batch->num_seeds < batch->batch_seeds);
     assert_int_equal(batch->step, step);
+    assert_true(batch->batch_labels > 0);
+    assert_true((batch->num_seeds == 0) == (share >= batch->batch_seeds));
+    assert_true((batch->num_nodes == 0) == (batch->num_seeds == 0));
     *seeds += batch->num_seeds;
     assert_ok(plim_trainer_backward(bed->trainer, batch, 1, &part));
     plim_batch_release(batch);
@@ -144,7 +147,7 @@ static void add_share(bed_t *bed, int share, int num_shares, int64_t step, float
 
 static void check_shares(const plim_plan_params_t *how)
 {
-    static const int shares[] = {2, 3, 7};
+    static const int shares[] = {2, 3, 7, 101}; /* of 101 some are empty */
     const plim_training_t training = test_training_small();
     bed_t bed;
     double loss, away;
@@ -179,9 +182,6 @@ static void check_shares(const plim_plan_params_t *how)
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim_stream_t *stream;
     params.share = params.num_shares = 4;
-    assert_int_equal(plim_loader_stream(bed.loader, &params, &stream), PLIM_ERR_USAGE);
-    params.share = 0;
-    params.num_shares = 101; /* more than a batch has seeds */
     assert_int_equal(plim_loader_stream(bed.loader, &params, &stream), PLIM_ERR_USAGE);
     close_bed(&bed);
 }
