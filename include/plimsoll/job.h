@@ -1,13 +1,13 @@
 /*
- * The job: what a piece of work runs with. It has a memory line and a ledger of what is reserved
- * under it, threads, an I/O engine, a stop flag, and callbacks for log lines and progress.
+ * The job: the memory line and the ledger of reservations under it, threads, the I/O engine, the
+ * stop flag, and callbacks for log lines and progress.
  *
  *     line ├──────────────────────────────────────────────┤
  *          │ process │ csc build │ writer │ …   available │
  *
- * Everything of size that the library allocates is reserved in the ledger before it exists, under a
- * name, and so is memory that libraries take for it. A reservation past the line fails with
- * PLIM_ERR_BUDGET and changes nothing.
+ * The library reserves every large allocation in the ledger under a name before it maps it. One
+ * account, the reserve, covers memory that other libraries and the kernel take. A reservation past
+ * the line fails with PLIM_ERR_BUDGET and changes nothing.
  *
  * The library changes nothing else of its process: no signal handlers or masks, limits, locale,
  * environment or allocator settings. Its threads block all signals. Objects are
@@ -49,12 +49,12 @@ typedef struct plim_progress {
 /*
  * Callbacks are called only on threads that are inside a library call, one at a time for a job, and
  * with no lock of the library held: they may take locks of their own, and may call the library,
- * except for the object whose call they were called from. A call delivers what it has to say
- * itself; what another thread's call has to say only when that one has returned. So a thread may
- * hold a lock that callbacks of another thread's call take, while it calls the library. What
- * library threads have to say is queued until such a call; when the queue is full, progress keeps
- * its newest state and the oldest log lines are dropped, which is logged. They must return (no
- * longjmp, no C++ exception).
+ * except for the object whose call they were called from. A call delivers its own messages, and
+ * those of another thread's call only after that call has returned. So a thread may hold a lock
+ * that callbacks of another thread's call take, while it calls the library. Messages of library
+ * threads are queued until such a call; when the queue is full, progress keeps its newest state and
+ * the oldest log lines are dropped, which is logged. Callbacks must return (no longjmp, no C++
+ * exception).
  */
 typedef void (*plim_log_fn)(void *user, plim_log_level_t level, const char *message);
 typedef void (*plim_progress_fn)(void *user, const plim_progress_t *progress);
@@ -67,10 +67,9 @@ typedef struct plim_job_params {
     int64_t line; /* bytes that this process may hold; PLIM_LINE_NONE: no limit */
     int threads;  /* at least 1 */
     plim_io_engine_t io_engine;
-    bool plan_only;  /* nothing is refused for the line, which is PLIM_LINE_NONE then; only
-                        what other processes hold is judged by it: for plans of what does
-                        not fit */
-    plim_log_fn log; /* NULL: silent */
+    bool plan_only;            /* the ledger refuses nothing; only the account of other
+                                  processes uses the line: to plan what does not fit */
+    plim_log_fn log;           /* NULL: silent */
     plim_progress_fn progress; /* NULL: silent */
     void *user;                /* handed to both */
 } plim_job_params_t;
@@ -83,13 +82,13 @@ typedef struct plim_job_params {
 typedef struct plim_job plim_job_t;
 
 /*
- * Makes a job. Its first accounts are "process", what this process has in memory already;
- * "reserve", for all that the library does not allocate itself (heaps and code of other libraries,
- * page tables, other kernel charges): 3 % of the line, at least 32 MiB and 1 MiB for each thread,
- * at most 2 GiB; and, where other processes of the same control group hold so much that the line
- * cannot be reached, "other processes", as it stands now. Where these alone are past the line,
- * whatever is asked of the job is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for
- * params of no size. Memory: 52 KiB, not counted.
+ * Creates a job. Its first accounts are "process", the memory of this process;
+ * "reserve", for memory that the library does not allocate itself (heaps and code of other
+ * libraries, page tables, other kernel charges): 3 % of the line, at least 32 MiB and 1 MiB for
+ * each thread, at most 2 GiB; and, where other processes of the same control group hold so much
+ * that the line cannot be reached, "other processes", as it stands now. If these alone exceed the
+ * line, every reservation is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params
+ * of no size. Memory: 52 KiB, not counted.
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
 

@@ -78,7 +78,7 @@ size_t plim__arena_piece(size_t count, size_t size, size_t align);
  * else has them. */
 void plim__arena_want_huge(void *base, size_t size);
 
-/* Touches every page, so that what the arena holds is resident from now on and never grows. */
+/* Touches every page: the arena is resident from now on and does not grow. */
 void plim__arena_touch(const plim__arena_t *arena);
 
 /* The same of whole pages of one, [base, base + size). */
@@ -109,7 +109,7 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
                                    int *account_out);
 void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size);
 
-/* The account "reserve": what stands under the line for all that is not ours. */
+/* The account "reserve": memory that the library does not allocate itself. */
 int64_t plim__ledger_reserve_bytes(const plim_ledger_t *ledger);
 
 /* PLIM_ERR_BUDGET that names the minimum line: `what` (of `source`) needs `bytes` more than is

@@ -11,7 +11,7 @@
 
 #define CHUNK ((int64_t)PLIM__DROPPABLE_CHUNK)
 #define MARGIN_BYTES ((int64_t)32 << 20) /* of memory that a refresh leaves to others */
-#define ROOM_CHUNKS 8                    /* filled before room is asked for again */
+#define CHECK_CHUNKS 8                   /* filled between two checks of the headroom */
 
 static int64_t chunks_in(size_t bytes)
 {
@@ -71,9 +71,9 @@ static void look_whether_whole(plim__droppable_t *memory)
 }
 
 /*
- * All is let go once more, not only what was filled last. A page that another processor has just
- * brought in is passed over by the kernel as long as it waits in that processor's own list, some
- * tens of pages long; and ranges that were ready one by one may share a page.
+ * Marks all filled chunks MADV_FREE again, not only the last one. The kernel skips a page that
+ * another processor has just brought in while it waits in that processor's own list, some tens of
+ * pages long; and ranges that became ready one by one may share a page.
  */
 static void let_all_go(plim__droppable_t *memory)
 {
@@ -114,7 +114,7 @@ static plim_status_t fill_chunks(void *context, int worker)
             status =
                 filling->fill(filling->context, worker, chunk * CHUNK, chunk_bytes(memory, chunk));
         if (status != PLIM_OK) {
-            atomic_store(&filling->next, memory->num_chunks); /* nobody takes more */
+            atomic_store(&filling->next, memory->num_chunks); /* no thread takes more */
             return status;
         }
         plim__droppable_filled(memory, chunk * CHUNK, chunk_bytes(memory, chunk));
@@ -150,9 +150,8 @@ static bool is_page_lost(const char *page)
 }
 
 /*
- * Whether the chunk must be filled. Of one that nobody has found zeros in only the first page and
- * the last are looked at: a glance counts as use, which would keep from the kernel which pages are
- * really used.
+ * Whether the chunk must be filled. Reads only the first and the last page unless a reader has
+ * found zeros: a read counts as use and would hide from the kernel which pages are really used.
  */
 static bool is_missing(plim__droppable_t *memory, int64_t chunk)
 {
@@ -179,7 +178,7 @@ static void wait_for_readers(plim__droppable_t *memory)
     }
 }
 
-/* From now on nobody expects anything in the chunk, and its pages are given back. Lock held. */
+/* Marks the chunk empty and releases its pages. Lock held. */
 static void empty(plim__droppable_t *memory, int64_t chunk)
 {
     atomic_store(&memory->whole, false);
@@ -218,8 +217,8 @@ static void obey(plim__droppable_t *memory)
     atomic_store(&memory->end, target);
 }
 
-/* For whoever finds nobody at it. The target is looked at again once the lock is free: somebody may
- * have lowered it and gone away. */
+/* Applies the target unless another thread does. Checks again after the unlock: the target may have
+ * been lowered meanwhile. */
 static void obey_unless_busy(plim__droppable_t *memory)
 {
     while (atomic_load(&memory->target) < atomic_load(&memory->end) &&
@@ -229,26 +228,26 @@ static void obey_unless_busy(plim__droppable_t *memory)
     }
 }
 
-/* What there is no room or no time for stays empty. Lock held. */
+/* Fills missing chunks while memory and time allow. Lock held. */
 static plim_status_t fill_missing(plim__droppable_t *memory, int worker, int64_t nanoseconds,
                                   plim__droppable_fill_fn fill, void *context)
 {
     const int64_t until = plim__clock_ns() + nanoseconds;
-    int64_t room = 0, filled = 0;
+    int64_t allowed = 0, filled = 0;
     bool may_fill = true;
     plim_status_t status = PLIM_OK;
     for (int64_t i = 0; i < atomic_load(&memory->end) && status == PLIM_OK; i++) {
         if (!is_missing(memory, i))
             continue;
-        if (may_fill && room == 0 && plim__headroom("") > MARGIN_BYTES + ROOM_CHUNKS * CHUNK)
-            room = ROOM_CHUNKS;
-        may_fill = may_fill && room > 0 && plim__clock_ns() < until;
+        if (may_fill && allowed == 0 && plim__headroom("") > MARGIN_BYTES + CHECK_CHUNKS * CHUNK)
+            allowed = CHECK_CHUNKS;
+        may_fill = may_fill && allowed > 0 && plim__clock_ns() < until;
         if (!may_fill) {
             empty(memory, i);
             continue;
         }
         status = fill_again(memory, i, worker, fill, context);
-        room--;
+        allowed--;
         filled++;
         obey(memory);
     }

@@ -1,19 +1,19 @@
 /*
- * Memory whose content can be read again, and that is therefore given back when others need it: by
- * the kernel, which takes pages under MADV_FREE the moment it is short, or by whoever lowers the
- * target. It is filled and given back in chunks of a huge page's size.
+ * The droppable cache: memory whose content can be read again. It is released when other processes
+ * need memory: by the kernel, which takes pages under MADV_FREE, or by lowering the target. It is
+ * filled and released in chunks of a huge page's size.
  *
  *     chunks   | filled | filled | lost | filled | empty, as long as the target is below |
  *              0                                 target                         num_chunks
  *
- * A page that the kernel has taken reads as zeros. So the owner stores its items such that none of
- * them reads as zeros (the first 8 bytes of each page never do), and looks at an item after it has
- * copied it: an item that is not zero then was there all the time.
+ * A page that the kernel has taken reads as zeros. The owner therefore stores items that are never
+ * zero (nor are the first 8 bytes of a page), and checks an item after copying it: if it is not
+ * zero, the copy is good.
  *
- * That holds because nobody fills a chunk while somebody reads it. A reader reads between
- * plim__droppable_enter and plim__droppable_leave; who fills a chunk first says that it is empty,
- * then waits until every reader has left who may not have seen that. Giving back needs no waiting:
- * its readers find zeros.
+ * This requires that no thread fills a chunk while another reads it. A reader reads between
+ * plim__droppable_enter and plim__droppable_leave. Filling first marks the chunk empty, then waits
+ * for all readers that may not have seen the mark to leave. Releasing waits for nobody: readers
+ * find zeros.
  */
 #ifndef PLIM_MEM_DROPPABLE_H
 #define PLIM_MEM_DROPPABLE_H
@@ -69,8 +69,8 @@ void plim__droppable_filled(plim__droppable_t *memory, int64_t at, size_t size);
 void plim__droppable_fill_end(plim__droppable_t *memory);
 
 /*
- * Fills again what was lost or what the target allows again, lowest first, while there is room in
- * memory and for at most `nanoseconds`. One thread at a time, outside of sections; others may read.
+ * Fills lost chunks and chunks that the target allows again, lowest first, while memory allows and
+ * for at most `nanoseconds`. One thread at a time, outside of sections; others may read.
  */
 plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int64_t nanoseconds,
                                       plim__droppable_fill_fn fill, void *context);

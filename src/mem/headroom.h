@@ -23,17 +23,18 @@ int64_t plim__footprint_process(void);
 
 /*
  * The reserve under a line: 3 % of it, at least 32 MiB and 1 MiB for each thread, at most 2 GiB
- * unless the threads alone need more. Without a line (PLIM_LINE_NONE) it is the least.
+ * unless the threads alone need more. Without a line (PLIM_LINE_NONE) it is the minimum.
  */
 int64_t plim__footprint_reserve(int64_t line_bytes, int threads);
 
-/* The smallest line under which so many bytes fit beside its reserve. */
+/* The minimum line for so many bytes and its reserve. */
 int64_t plim__footprint_minimum(int64_t bytes, int threads);
 
 /*
  * Bytes by which other processes keep this one from reaching the line: for each control group above
- * it, what the limit less the unreclaimable memory of others is below the line. 0 when the line is
- * above a limit: then the job is planned for another machine. `root` as for plim__kernel_read.
+ * it, the limit less the unreclaimable memory of others, as far as that is below the line. 0 when
+ * the line is above a limit: then the job is planned for another machine. `root` as for
+ * plim__kernel_read.
  */
 int64_t plim__footprint_neighbours(const char *root, int64_t line_bytes);
 
@@ -55,7 +56,7 @@ typedef struct plim__headroom {
     bool failed; /* a file could be read no longer: all are opened again */
 } plim__headroom_t;
 
-/* The bound that leaves least, and what the process holds. */
+/* The tightest bound, and the memory of the process. */
 typedef struct plim__headroom_bound {
     int64_t bytes;    /* that this process may hold; INT64_MAX: nothing limits it */
     int64_t limit;    /* the limit that it follows from … */
@@ -76,8 +77,8 @@ void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out);
 
 /*
- * How many bytes more this process could touch now: the least, over the control groups from its own
- * to the top of what it can see, of limit less usage, and what the host has available. Half of a
+ * Bytes that this process can still touch: the minimum of limit less usage over its visible control
+ * groups, and of the host's available memory. Half of a
  * group's clean page cache counts as free: the kernel gives it up when asked, but part of it is in
  * use. INT64_MAX when nothing limits it. Allocates nothing.
  */

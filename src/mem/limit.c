@@ -106,8 +106,8 @@ __attribute__((format(printf, 4, 5))) static void add_threads(discovery_t *disco
 
 /*
  * The soft limit in a line "Max address space  4294967296  unlimited  bytes". These limits count
- * what is mapped, touched or not: what is mapped and not resident now is not there to be used. What
- * is mapped later and is no arena comes out of the reserve that every line has.
+ * mapped memory, touched or not, so mapped memory that is not resident is subtracted. Later
+ * mappings other than arenas come out of the reserve.
  */
 static void add_resource_limit(discovery_t *discovery, const char *limits_text, const char *title,
                                const char *name, int64_t idle)
@@ -323,7 +323,7 @@ static void add_group_threads(discovery_t *discovery, int version)
         int64_t quota, period;
         if (!read_quota(&group, &quota, &period) || quota < 1 || period < 1)
             continue;
-        /* Rounded up: threads wait for the disk now and then, and half a CPU is worth using. */
+        /* Rounded up: threads wait for the disk now and then, and half a CPU is useful. */
         add_threads(discovery, (quota - 1) / period + 1, shared_by_ranks(&group),
                     "cgroup v%d %s %s", version, shown(&group, name),
                     version == 1 ? "cpu.cfs_quota_us" : "cpu.max");
@@ -451,7 +451,7 @@ static bool slurm_client(const discovery_t *discovery, char where_out[128])
     return false;
 }
 
-/* True for login3, hpc-login, cluster-head-1, uan02 … : one of the name's words says it. */
+/* True for names such as login3, hpc-login, cluster-head-1, uan02. */
 static bool named_login(const char *name)
 {
     static const char *const words[] = {"login",  "lgn",      "head", "headnode",

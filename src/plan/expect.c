@@ -10,8 +10,8 @@
 #include <string.h>
 
 /*
- * Measured on two cores of a Xeon at 2.1 GHz with AVX-512 and a virtual disk, by what
- * bench/results/ has of them. Work of a core a second; the disk's are of all threads together.
+ * Rates measured on two cores of a Xeon at 2.1 GHz with AVX-512 and a virtual disk
+ * (bench/results/). Work of one core in a second; disk rates are those of all threads together.
  */
 static const struct {
     double edges;  /* drawn, deduplicated and renumbered */
@@ -27,9 +27,9 @@ static const struct {
 #define SECTOR_BYTES 512.0
 
 /*
- * The share of what an epoch needs that is kept, where so much is. Another epoch needs others: what
- * any of them may is more than one does, and some of it is needed much more often. Both figures
- * are those of papers100M's shape under lines from 1 to 8 GiB.
+ * Hit rate of a cache of `kept` bytes when an epoch needs `needed` of `all`. Epochs need different
+ * bytes, some of them much more often. Both figures were fitted to papers100M's shape under lines
+ * from 1 to 8 GiB; they decide only expected times.
  */
 static double hit_share(double kept, double needed, double all)
 {

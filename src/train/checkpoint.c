@@ -270,7 +270,7 @@ static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *fil
                                  const plim_optimiser_t *optimiser, plim__parameter_t *parameters,
                                  int count)
 {
-    /* Weights of other programs carry no checksums either: only a file of ours is worth a word. */
+    /* Weights of other programs carry no checksums: warn only about our own files. */
     if (!plim__safetensors_sealed(file) && plim__safetensors_note(file, "plimsoll") != NULL)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s carries no checksums (an older plimsoll wrote it, or another program saved "

@@ -160,7 +160,7 @@ static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int
 
 static const char *const split_names[] = {"training", "validation", "test"};
 
-/* A split without any label has no score, which is said; none of them having one is an error. */
+/* Warns about splits without labels, which have no score. An error if no split has labels. */
 static plim_status_t check_labels(const plim__session_t *session, unsigned splits)
 {
     int64_t labelled = 0;

@@ -62,7 +62,7 @@ static plim_status_t refuse_busy(int fd, const char *directory)
                       directory, holder[0] != '\0' ? ": " : "", holder);
 }
 
-/* What a lock file of ours says; it is empty while its maker has not written yet. */
+/* Content of a lock file. Empty until its owner has written it. */
 static bool has_our_words(int fd, int64_t size)
 {
     static const char words[] = "process ";
@@ -212,7 +212,7 @@ static plim_status_t make_run(const plim_job_t *job, const char *path,
     return PLIM_OK;
 }
 
-/* What create and open have in common, once run.json and `run` agree. */
+/* Shared by create and open, after run.json and `run` agree. */
 static plim_status_t open_lines(plim__run_t *run, bool fresh)
 {
     PLIM_TRY(plim__run_path(run->path, METRICS, run->metrics.path));
@@ -281,7 +281,7 @@ static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about
     return plim__sync_directory(parent);
 }
 
-/* The directory, once it is known to be nobody else's. */
+/* Opens the directory after the lock is held. */
 static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *about)
 {
     PLIM_TRY(refuse_existing(run->path));
@@ -367,7 +367,7 @@ static plim_status_t refuse_strange(const char *path)
     return PLIM_OK;
 }
 
-/* run.json under the lock, compared; what may change is written down. */
+/* Compares run.json with the settings under the lock and writes the ones that may change. */
 static plim_status_t open_files(plim__run_t *run)
 {
     plim__run_json_t about;
@@ -421,7 +421,7 @@ plim_status_t plim__run_timeline(plim__run_t *run, const char *line)
     run->timeline_lost = status == PLIM_ERR_DISK;
     if (!run->timeline_lost)
         return status;
-    plim__log(run->job, PLIM_LOG_WARNING, "%s; the run goes on without a timeline",
+    plim__log(run->job, PLIM_LOG_WARNING, "%s; the run continues without a timeline",
               plim_last_error());
     return PLIM_OK;
 }

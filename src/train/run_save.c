@@ -28,7 +28,7 @@ static int wanted_drafts(bool found)
     return found ? 1 : 2;
 }
 
-/* The two files of a run that are written anew again and again. */
+/* The two files of a run that every save replaces. */
 static plim__run_drafts_t *drafts_of(plim__run_t *run, bool best)
 {
     return best ? &run->best : &run->last;
@@ -70,7 +70,7 @@ static plim_status_t reserve(plim__run_t *run, const plim__parameter_t *paramete
     return PLIM_OK;
 }
 
-/* Whether saving could open what it needs besides its drafts (ulimit -n). */
+/* Whether saving can open enough files (ulimit -n). */
 static plim_status_t check_descriptors(const plim__run_t *run)
 {
     int fds[4], count = 0, error = 0;

@@ -99,7 +99,7 @@ static const setting_t settings[] = {
     {"memory_steps", COUNT, false, AT(memory_steps), NULL},
 };
 
-/* What the command line calls settings where it has a word of its own. */
+/* Option names of settings that differ from their names in run.json. */
 static const struct {
     const char *key, *option;
 } options[] = {

@@ -27,12 +27,11 @@
 #include <string.h>
 #include <time.h>
 
-/* A run that had to plan anew goes back to its first plan when there has been room for that for so
- * long. */
-#define ROOM_NS ((int64_t)5000000000)
-#define ROOM_LOOK_NS ((int64_t)1000000000)
+/* After replanning, a run returns to its first plan when that has fitted for so long. */
+#define FITS_NS ((int64_t)5000000000)
+#define FITS_CHECK_NS ((int64_t)1000000000)
 
-/* Before a run plans anew, memory must have stopped becoming less by so much in so long. */
+/* Before it plans again, a run waits until free memory falls by less than this in this time. */
 #define FALLING_BYTES ((int64_t)1 << 20)
 #define FALLING_NS 100000000L
 
@@ -61,11 +60,11 @@ typedef struct loop {
     int64_t governed;               /* changes by the loader's governor that were written down */
     const plim__train_plan_t *plan; /* that the run began with */
     int64_t missing;                /* bytes that the plan in use has less than that */
-    int64_t roomy_since;            /* clock: there has been room for the first plan; 0: not so */
-    int64_t next_look;              /* clock: when that is looked at again */
-    bool goes_back;                 /* to the first plan: there is room */
+    int64_t fits_since;             /* clock: since when the first plan fits; 0: it does not */
+    int64_t next_look;              /* clock: time of the next check */
+    bool goes_back;                 /* return to the first plan */
     bool rehearsed; /* since loader and trainer were made; then the caches have their target */
-    bool settled;   /* that target was set once more, after the first epoch */
+    bool settled;   /* the target was set again, after the first epoch */
     bool guessed;   /* the sizes of parts were: the first batch that is cut for that is logged */
 } loop_t;
 
@@ -161,7 +160,7 @@ static void look_at_cut(loop_t *loop, const plim_batch_t *batch)
     if (batch->num_seeds >= seeds || !loop->guessed)
         return;
     plim__log(loop->job, PLIM_LOG_WARNING,
-              "step %lld of epoch %lld has more neighbours than there is room for, and is computed "
+              "step %lld of epoch %lld has more neighbours than fit in memory, and is computed "
               "%lld seeds at a time: losses differ from those under more memory in the last bits, "
               "which training may magnify",
               (long long)batch->step + 1, (long long)batch->epoch + 1, (long long)batch->num_seeds);
@@ -221,21 +220,21 @@ static plim_status_t look_at_governor(loop_t *loop)
     return write_timeline(loop, true);
 }
 
-/* Looks now and then whether there has been room for the first plan for a while. */
-static bool is_roomy(loop_t *loop)
+/* Whether the first plan has fitted for a while. Checks from time to time. */
+static bool fits_again(loop_t *loop)
 {
     const int64_t now = plim__clock_ns();
     if (loop->missing <= 0 || now < loop->next_look)
         return false;
-    loop->next_look = now + ROOM_LOOK_NS;
+    loop->next_look = now + FITS_CHECK_NS;
     if (plim__headroom("") < loop->missing + plim__ledger_reserve_bytes(loop->job->ledger))
-        loop->roomy_since = 0;
-    else if (loop->roomy_since == 0)
-        loop->roomy_since = now;
-    return loop->roomy_since != 0 && now - loop->roomy_since > ROOM_NS;
+        loop->fits_since = 0;
+    else if (loop->fits_since == 0)
+        loop->fits_since = now;
+    return loop->fits_since != 0 && now - loop->fits_since > FITS_NS;
 }
 
-/* What is due between two batches; only an update is followed by what writes the state down. */
+/* Work between two batches. State is written only after an update. */
 static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
 {
     const plim_training_t *training = loop->training;
@@ -246,9 +245,9 @@ static plim_status_t after_batch(loop_t *loop, double loss, bool updated)
     if (!updated)
         return plim__job_check(loop->job);
     PLIM_TRY(look_at_governor(loop));
-    loop->goes_back = is_roomy(loop);
+    loop->goes_back = fits_again(loop);
     if (loop->goes_back)
-        return plim__fail(PLIM_ERR_BUDGET, "there is room for the first plan again");
+        return plim__fail(PLIM_ERR_BUDGET, "the first plan fits again");
     if (training->memory_steps > 0 && position->updates % training->memory_steps == 0)
         PLIM_TRY(log_memory(loop));
     const bool by_steps =
@@ -300,7 +299,7 @@ static int number_text(char *text, size_t size, const char *name, double value)
     return snprintf(text, size, ",\"%s\":%s", name, number);
 }
 
-/* A line of what was reached, without anything that another try would have otherwise. */
+/* Writes the metrics of an epoch. Nothing in them depends on speed or machine. */
 static plim_status_t write_metrics(loop_t *loop, const plim_train_event_t *event)
 {
     const double rate = plim__schedule_rate(&loop->training->optimiser,
@@ -414,7 +413,7 @@ static plim_status_t score_training(loop_t *loop)
                                   &position->best_score[PLIM_TRAIN], &loss);
 }
 
-/* The disk is full: says what of the run is saved, and how it continues. */
+/* Builds the disk-full error: the last saved position and how to continue. */
 static plim_status_t fail_full(const loop_t *loop, const char *message)
 {
     char saved[96] = "not saved yet and starts again";
@@ -427,16 +426,16 @@ static plim_status_t fail_full(const loop_t *loop, const char *message)
                       message, saved, loop->path);
 }
 
-/* Whatever ended the run, what was reached is kept; after a divergence, what was saved before. */
+/* Saves the run, whatever ended it. After a divergence the last checkpoint stays. */
 static plim_status_t keep(loop_t *loop, plim_status_t status)
 {
     char message[PLIM_MESSAGE_MAX];
     const plim__position_t *position = &loop->trainer->position;
-    const bool says_more = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
+    const bool reports_saved = status == PLIM_ERR_STOPPED || status == PLIM_ERR_DISK;
     plim__fail_save(message, sizeof message);
     if (status == PLIM_ERR_DIVERGED)
         return plim__fail(status, "%.800s; %s keeps what it saved last", message, loop->path);
-    if (is_saved(loop) && !says_more)
+    if (is_saved(loop) && !reports_saved)
         return status;
     plim_trainer_discard(loop->trainer); /* a group that was not finished */
     const plim_status_t saved = is_saved(loop) ? PLIM_OK : save(loop);
@@ -509,7 +508,7 @@ static void log_where(const loop_t *loop, bool found)
 {
     const plim__position_t *position = &loop->trainer->position;
     if (!found)
-        plim__log(loop->job, PLIM_LOG_INFO, "%s: nothing was saved yet, so it begins anew",
+        plim__log(loop->job, PLIM_LOG_INFO, "%s: no checkpoint yet; starting from the beginning",
                   loop->path);
     else if (position->ended)
         plim__log(loop->job, PLIM_LOG_INFO, "%s: patience ended it at epoch %lld", loop->path,
@@ -547,7 +546,7 @@ static plim_status_t open_pipeline(loop_t *loop, const plim__train_plan_t *plan,
     PLIM_TRY(plim__loader_create(loop->job, loop->dataset, &plan->load, &loop->loader));
     plim__loader_yield(loop->loader, true);
     loop->missing = loop->plan->total - plan->total;
-    loop->roomy_since = 0;
+    loop->fits_since = 0;
     PLIM_TRY(plim__trainer_create(loop->job, loop->dataset, loop->training, plan, loop->events,
                                   loop->user, &loop->trainer));
     PLIM_TRY(look_at_labels(loop));
@@ -583,16 +582,16 @@ static plim_status_t await_headroom(const loop_t *loop, int64_t *bytes_out)
     return PLIM_OK;
 }
 
-/* Plans for the memory that there is now, with the cut that the run has, or fails with
- * PLIM_ERR_STOPPED. Loader and trainer are closed. */
-static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *position,
-                               plim__train_plan_t *plan_out)
+/* Plans for the memory that is free now, with the same cut; otherwise PLIM_ERR_STOPPED. Loader and
+ * trainer are closed. */
+static plim_status_t plan_again(const loop_t *loop, const plim__position_t *position,
+                                plim__train_plan_t *plan_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(loop->dataset);
     const plim__load_plan_t *first = &loop->plan->load;
     const int64_t part = plim__load_part_seeds(info, &first->recipe, position->part_seeds);
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
-    char room[PLIM__SIZE_TEXT], minimum[PLIM__SIZE_TEXT];
+    char left[PLIM__SIZE_TEXT], minimum[PLIM__SIZE_TEXT];
     int64_t headroom;
     PLIM_TRY(await_headroom(loop, &headroom));
     /* The reserve stays free. */
@@ -610,18 +609,17 @@ static plim_status_t plan_anew(const loop_t *loop, const plim__position_t *posit
         return PLIM_OK;
     if (status != PLIM_OK && status != PLIM_ERR_BUDGET)
         return status;
-    return plim__fail(
-        PLIM_ERR_STOPPED,
-        "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64
-        ": others hold so much memory that only %s are left to this run, and it needs "
-        "%s; saved in %s. Continue with: plimsoll train --resume %s",
-        position->epoch + 1, position->step, loop->steps,
-        plim__size_text(plim__max_i64(wanted.memory, 0), room),
-        plim__size_text(loop->plan->minimum, minimum), loop->path, loop->path);
+    return plim__fail(PLIM_ERR_STOPPED,
+                      "stopped at epoch %" PRId64 ", step %" PRId64 " of %" PRId64
+                      ": other processes leave this run %s of memory; its minimum is %s. "
+                      "Saved in %s. Continue with: plimsoll train --resume %s",
+                      position->epoch + 1, position->step, loop->steps,
+                      plim__size_text(plim__max_i64(wanted.memory, 0), left),
+                      plim__size_text(loop->plan->minimum, minimum), loop->path, loop->path);
 }
 
-/* What cannot be dropped has no room any more, or the first plan has room again: the run saves, and
- * goes on by another plan with the same cut and the same bits. */
+/* Saves the run and continues it under another plan with the same cut and the same bits: memory is
+ * too short even without caches, or the first plan fits again. */
 static plim_status_t replan(loop_t *loop)
 {
     plim__train_plan_t plan = *loop->plan;
@@ -636,10 +634,10 @@ static plim_status_t replan(loop_t *loop)
     const plim__position_t position = loop->trainer->position;
     close_pipeline(loop);
     if (!loop->goes_back)
-        PLIM_TRY(plan_anew(loop, &position, &plan));
+        PLIM_TRY(plan_again(loop, &position, &plan));
     loop->goes_back = false;
     plim__log(loop->job, PLIM_LOG_INFO,
-              "planned anew for %s at epoch %" PRId64 ", step %" PRId64
+              "new plan with a peak of %s at epoch %" PRId64 ", step %" PRId64
               "; the result stays the same",
               plim__size_text(plan.total, total), position.epoch + 1, position.step);
     PLIM_TRY(open_pipeline(loop, &plan, true, &found));
