@@ -254,8 +254,9 @@ static void test_windows_outlast_interruptions(void **state)
         assert_true(whole(loader, valid, 0) == expected);
     }
     (void)take(loader, train, INT64_MAX, &hash);
-    /* The epoch, perhaps half of the next, and five validations: six epochs without the windows. */
-    assert_true(lists_drawn(loader) - first - alone <= 2 * alone + 6 * first);
+    /* The epoch, windows guessed ahead, five validations; without the windows it would be six
+     * epochs. */
+    assert_true(lists_drawn(loader) - first - alone <= 4 * alone + 6 * first);
     plim_stream_release(train);
     plim_stream_release(valid);
     plim_loader_release(loader);
