@@ -89,6 +89,7 @@ static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
 static int run_infer(infer_t *infer, work_fn work, void *context)
 {
     plim_run_info_t info = PLIM_RUN_INFO_INIT;
+    const char *path = infer->dataset != NULL ? infer->dataset : info.dataset;
     plim_dataset_t *dataset;
     plim_job_t *job;
     bool apart = true;
@@ -98,15 +99,13 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
         return cli_failed(&infer->common, status);
     status = plim_run_read(job, infer->run, &info);
     if (status == PLIM_OK) {
-        if (infer->dataset == NULL) {
-            infer->dataset = info.dataset;
-            moved = cli_check_moved(&infer->common, infer->run, info.dataset);
-        }
-        apart = moved == CLI_DONE &&
-                cli_check_scratch(&infer->common, infer->dataset, infer->inference.scratch);
+        if (infer->dataset == NULL)
+            moved = cli_check_moved(&infer->common, infer->run, path);
+        apart =
+            moved == CLI_DONE && cli_check_scratch(&infer->common, path, infer->inference.scratch);
     }
     if (status == PLIM_OK && apart)
-        status = plim_dataset_open(job, infer->dataset, &dataset);
+        status = plim_dataset_open(job, path, &dataset);
     if (status == PLIM_OK && apart) {
         if (infer->verify)
             status = plim_dataset_verify(job, dataset);
