@@ -358,13 +358,13 @@ static void test_a_step_allocates_nothing(void **state)
     (void)state;
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         bed_t bed = bed_make(&settings[i], 2);
-        for (int step = 0; step < 3; step++) {
-            (void)run_step(&bed, &bed.batch.batch, 0);
-            plim__model_gather_gradients(bed.model);
-        }
-        const int64_t reserved = plim__ledger_reserved(bed.job.ledger);
-        const size_t heap = mallinfo2().uordblks;
-        for (int step = 0; step < 20; step++) {
+        int64_t reserved = 0;
+        size_t heap = 0;
+        for (int step = 0; step < 23; step++) {
+            if (step == 3) { /* oneDNN has made what it keeps */
+                reserved = plim__ledger_reserved(bed.job.ledger);
+                heap = mallinfo2().uordblks;
+            }
             (void)run_step(&bed, &bed.batch.batch, 0);
             plim__model_gather_gradients(bed.model);
             plim__model_changed(bed.model);
