@@ -23,8 +23,7 @@ PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job
     plim_job_params_t known = PLIM_JOB_PARAMS_INIT;
     plim_ledger_t *ledger;
     PLIM_TRY(plim__params_take(params, "plim_job_params_t", &known, sizeof known));
-    PLIM_TRY(known.plan_only ? plim__ledger_create_endless(known.line, known.threads, &ledger)
-                             : plim__ledger_create(known.line, known.threads, &ledger));
+    PLIM_TRY(plim__ledger_create(known.line, known.threads, known.plan_only, &ledger));
     whole_job_t *whole = plim__map_own(sizeof *whole);
     if (whole == MAP_FAILED) {
         plim__ledger_destroy(ledger);

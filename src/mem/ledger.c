@@ -39,31 +39,20 @@ static void enter_first(plim_ledger_t *ledger, const char *name, int64_t bytes)
     ledger->peak = ledger->reserved;
 }
 
-static plim_status_t create(int64_t line_bytes, int threads, int64_t neighbours,
-                            plim_ledger_t **ledger_out)
+plim_status_t plim__ledger_create(int64_t line_bytes, int threads, bool plan_only,
+                                  plim_ledger_t **ledger_out)
 {
     plim_ledger_t *ledger = plim__map_own(sizeof *ledger);
     if (ledger == MAP_FAILED)
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the ledger itself");
     pthread_mutex_init(&ledger->lock, NULL);
-    ledger->line = line_bytes;
+    ledger->line = plan_only ? PLIM_LINE_NONE : line_bytes;
     ledger->threads = threads > 0 ? threads : 1;
     enter_first(ledger, "process", plim__footprint_process());
-    enter_first(ledger, "reserve", plim__footprint_reserve(line_bytes, ledger->threads));
-    enter_first(ledger, "other processes", neighbours);
+    enter_first(ledger, "reserve", plim__ledger_reserve_bytes(ledger));
+    enter_first(ledger, "other processes", plim__footprint_neighbours("", line_bytes));
     *ledger_out = ledger;
     return PLIM_OK;
-}
-
-plim_status_t plim__ledger_create(int64_t line_bytes, int threads, plim_ledger_t **ledger_out)
-{
-    return create(line_bytes, threads, plim__footprint_neighbours("", line_bytes), ledger_out);
-}
-
-plim_status_t plim__ledger_create_endless(int64_t line_bytes, int threads,
-                                          plim_ledger_t **ledger_out)
-{
-    return create(PLIM_LINE_NONE, threads, plim__footprint_neighbours("", line_bytes), ledger_out);
 }
 
 void plim__ledger_destroy(plim_ledger_t *ledger)

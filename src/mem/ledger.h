@@ -26,15 +26,12 @@ struct plim_ledger {
 };
 
 /*
- * Opens a ledger with a line of line_bytes (PLIM_LINE_NONE for no line) and its first accounts, as
- * plim_job_create says. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Memory: its own pages.
+ * Creates a ledger with a line of line_bytes (PLIM_LINE_NONE for no line) and its first accounts,
+ * as plim_job_create says. With plan_only it has no line; line_bytes then only decides how much of
+ * the memory of other processes is entered. PLIM_ERR_NOMEM. Memory: its own pages.
  */
-plim_status_t plim__ledger_create(int64_t line_bytes, int threads, plim_ledger_t **ledger_out);
-
-/* The same without a line, for plans of what does not fit under one of line_bytes: what others hold
- * below that stands in it nevertheless. */
-plim_status_t plim__ledger_create_endless(int64_t line_bytes, int threads,
-                                          plim_ledger_t **ledger_out);
+plim_status_t plim__ledger_create(int64_t line_bytes, int threads, bool plan_only,
+                                  plim_ledger_t **ledger_out);
 
 /* Ends a ledger; all that was reserved in it must have been released. NULL is harmless. */
 void plim__ledger_destroy(plim_ledger_t *ledger);

@@ -34,7 +34,7 @@ static int fill(int64_t line, int threads)
     plim_ledger_t *ledger;
     plim__arena_t arenas[PIECES];
     int account;
-    if (plim__ledger_create(line, 1, &ledger) != PLIM_OK)
+    if (plim__ledger_create(line, 1, false, &ledger) != PLIM_OK)
         return 10;
     size_t stacks = (size_t)threads * PLIM__STACK_BYTES;
     if (plim__ledger_reserve(ledger, "stacks", stacks, &account) != PLIM_OK)
@@ -192,7 +192,7 @@ static void a_line_below_the_process_refuses_everything(void **state)
     for (int64_t line = -1; line < 8192; line += 4097) {
         plim_ledger_t *ledger;
         int account;
-        assert_ok(plim__ledger_create(line, 1, &ledger));
+        assert_ok(plim__ledger_create(line, 1, false, &ledger));
         assert_true(plim__ledger_available(ledger) < 0);
         assert_int_equal(plim__ledger_reserve(ledger, "one", 1, &account), PLIM_ERR_BUDGET);
         assert_non_null(strstr(plim_last_error(), "--memory"));
