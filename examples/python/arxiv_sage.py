@@ -1,0 +1,47 @@
+"""GraphSAGE on ogbn-arxiv, each layer trimmed to the nodes that it needs.
+
+    plimsoll import dataset/ogbn_arxiv arxiv --symmetrise
+    python arxiv_sage.py arxiv
+"""
+import argparse
+
+import plimsoll
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GraphSAGE
+
+parser = argparse.ArgumentParser()
+parser.add_argument('path')
+parser.add_argument('--epochs', type=int, default=5)
+parser.add_argument('--seed', type=int, default=0)
+args = parser.parse_args()
+torch.manual_seed(args.seed)
+data = plimsoll.open(args.path)
+
+train_loader = plimsoll.NeighborLoader(data, [10, 5], 'train', batch_size=1024, shuffle=True, memory='1G')
+test_loader = plimsoll.NeighborLoader(data, [20, 20], 'test', batch_size=1024)
+
+model = GraphSAGE(data.num_features, 64, num_layers=2, out_channels=data.num_classes, dropout=0.2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+
+def predict(batch):
+    hops = {'num_sampled_nodes_per_hop': batch.num_sampled_nodes, 'num_sampled_edges_per_hop': batch.num_sampled_edges}
+    return model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
+
+
+for epoch in range(1, args.epochs + 1):
+    model.train()
+    for batch in train_loader:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(predict(batch), batch.y[:batch.batch_size])
+        loss.backward()
+        optimizer.step()
+    print(f'Epoch: {epoch:02d}, Loss: {loss.item():.4f}', flush=True)
+
+model.eval()
+correct = 0
+with torch.no_grad():
+    for batch in test_loader:
+        correct += int((predict(batch).argmax(dim=-1) == batch.y[:batch.batch_size]).sum())
+print(f'Test: {correct / data.num_test:.4f}')

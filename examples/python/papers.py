@@ -1,0 +1,54 @@
+"""GraphSAGE as PyTorch Geometric's own examples train ogbn: three loaders, which share one memory line.
+
+    plimsoll generate papers100M papers --scale 0.01
+    python papers.py papers
+"""
+import argparse
+
+import plimsoll
+import torch
+import torch.nn.functional as F
+from torch_geometric.nn import GraphSAGE
+
+parser = argparse.ArgumentParser()
+parser.add_argument('path')
+parser.add_argument('--epochs', type=int, default=10)
+parser.add_argument('--seed', type=int, default=0)
+args = parser.parse_args()
+torch.manual_seed(args.seed)
+data = plimsoll.open(args.path)
+
+kwargs = dict(num_neighbors=[10, 5], batch_size=256, memory='2G')
+train_loader = plimsoll.NeighborLoader(data, input_nodes='train', shuffle=True, **kwargs)
+val_loader = plimsoll.NeighborLoader(data, input_nodes='valid', **kwargs)
+test_loader = plimsoll.NeighborLoader(data, input_nodes='test', **kwargs)
+
+model = GraphSAGE(data.num_features, 64, num_layers=2, out_channels=data.num_classes, dropout=0.2)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
+
+
+def train():
+    model.train()
+    for batch in train_loader:
+        optimizer.zero_grad()
+        out = model(batch.x, batch.edge_index)[:batch.batch_size]
+        loss = F.cross_entropy(out, batch.y[:batch.batch_size])
+        loss.backward()
+        optimizer.step()
+    return loss.item()
+
+
+@torch.no_grad()
+def test(loader):
+    model.eval()
+    correct = total = 0
+    for batch in loader:
+        out = model(batch.x, batch.edge_index)[:batch.batch_size]
+        correct += int((out.argmax(dim=-1) == batch.y[:batch.batch_size]).sum())
+        total += batch.batch_size
+    return correct / total
+
+
+for epoch in range(1, args.epochs + 1):
+    print(f'Epoch: {epoch:02d}, Loss: {train():.4f}, Val: {test(val_loader):.4f}', flush=True)
+print(f'Test: {test(test_loader):.4f}')

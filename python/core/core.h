@@ -1,0 +1,124 @@
+/*
+ * plimsoll._core: the C API of the library as Python objects, for the package's own modules.
+ *
+ *     Job ◄── Dataset
+ *      ▲         ▲
+ *      └── Loader┴◄── Stream       an arrow is a reference
+ *            Batch ──► hold ◄── Array, DLPack tensors
+ *
+ * Every call of the library that may take time runs without the interpreter's lock. Memory that is
+ * handed out belongs to a hold: its last reference releases the batch, on any thread, with or
+ * without the interpreter's lock. The library's log lines wait in the job until the call is over.
+ * There is one interpreter: objects shared by all calls are static.
+ */
+#ifndef PLIM_PYTHON_CORE_H
+#define PLIM_PYTHON_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <plimsoll/plimsoll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define LOG_BYTES 16384
+
+typedef struct job_object {
+    PyObject_HEAD plim_job_t *job;
+    pid_t process;
+    PyObject *log;         /* callable(level, text), or NULL */
+    pthread_mutex_t lock;  /* guards the queue */
+    size_t queued;         /* bytes in use */
+    char queue[LOG_BYTES]; /* lines: '0' + level, text, NUL */
+} job_object_t;
+
+typedef struct dataset_object {
+    PyObject_HEAD plim_dataset_t *dataset;
+    job_object_t *job;
+} dataset_object_t;
+
+/* Counts the batches that are held. It outlives the loader as long as one is. */
+typedef struct held {
+    atomic_int references;
+    atomic_int batches;
+} held_t;
+
+typedef struct loader_object {
+    PyObject_HEAD plim_loader_t *loader;
+    plim_plan_t *plan;
+    held_t *held;
+    job_object_t *job;
+    pthread_mutex_t lock; /* the loader and its streams belong to one thread at a time */
+} loader_object_t;
+
+typedef struct stream_object {
+    PyObject_HEAD plim_stream_t *stream;
+    loader_object_t *loader;
+} stream_object_t;
+
+/* A delivered batch and the number of objects that need it. */
+typedef struct hold {
+    atomic_int references;
+    plim_batch_t *batch;
+    held_t *held;
+    plim_array_t input_ids; /* of the values below */
+    int64_t ids[];          /* (batch->num_seeds) */
+} hold_t;
+
+/* core_module.c */
+extern PyTypeObject *core_job_type, *core_dataset_type, *core_loader_type, *core_stream_type,
+    *core_batch_type, *core_array_type;
+
+/* Sets the exception for a status, with the library's message. Returns NULL. */
+PyObject *core_fail(plim_status_t status, const char *message);
+
+/* Raises plimsoll.errors' exception of that name. Returns NULL. */
+PyObject *core_raise(const char *name, const char *message);
+
+/* Frees an object of a heap type. */
+void core_free(void *object);
+
+/* False, with an exception set, in a process forked from the job's. */
+bool core_check(const job_object_t *job);
+
+/* Hands queued log lines to the job's callable. */
+void core_log(job_object_t *job);
+
+/*
+ * Calls run(context) on a thread of its own while this one watches for signals: an interrupt sets
+ * the job's stop flag and waits for the call's end. Returns false with an exception set when the
+ * call failed or was interrupted; then the caller undoes what it did.
+ */
+bool core_run(job_object_t *job, plim_status_t (*run)(void *context), void *context);
+
+/* Fills a type from its specification; NULL with an exception. */
+PyTypeObject *core_type(PyObject *module, PyType_Spec *spec);
+
+/* core_dataset.c */
+bool core_add_job(PyObject *module);
+PyObject *core_job(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *core_dataset(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *core_limits(PyObject *module, PyObject *args, PyObject *kwargs);
+PyObject *core_size_parse(PyObject *module, PyObject *text);
+PyObject *core_size_text(PyObject *module, PyObject *bytes);
+PyObject *core_sample(PyObject *module, PyObject *none);
+
+/* core_loader.c */
+bool core_add_loader(PyObject *module);
+PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs);
+
+/* core_batch.c */
+bool core_add_batch(PyObject *module);
+
+/* A hold of a batch that the stream delivered, with one reference. Takes the caller's reference to
+ * the batch, also after an error. Needs no interpreter's lock. */
+plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t *held,
+                        hold_t **hold_out);
+
+/* A Python batch. Takes the reference to the hold, also after an error. */
+PyObject *core_batch(hold_t *hold);
+
+void core_held_release(held_t *held);
+
+#endif

@@ -1,0 +1,423 @@
+/* Loaders and streams. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WAIT_SECONDS 0.05 /* between two looks for signals */
+
+/* Fills fan-outs from a sequence of at most PLIM_HOPS_MAX numbers. */
+static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], int *num_hops_out)
+{
+    const Py_ssize_t count = PySequence_Size(sequence);
+    if (count < 0)
+        return false;
+    if (count > PLIM_HOPS_MAX) {
+        (void)PyErr_Format(PyExc_ValueError, "num_neighbors has %zd hops; at most %d are possible",
+                           count, PLIM_HOPS_MAX);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *number = PySequence_GetItem(sequence, i);
+        if (number == NULL)
+            return false;
+        fanout_out[i] = PyLong_AsLongLong(number);
+        Py_DECREF(number);
+        if (fanout_out[i] == -1 && PyErr_Occurred() != NULL)
+            return false;
+    }
+    *num_hops_out = (int)count;
+    return true;
+}
+
+/*
+ * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
+ * share, num_shares, seed). split is 0 to 2, or -1: count nodes at the address, which the caller
+ * keeps.
+ */
+static bool read_stream(PyObject *tuple, plim_stream_params_t *params)
+{
+    int split, shuffle, share, num_shares, has_seed;
+    unsigned long long address, seed;
+    long long count, batch_size;
+    PyObject *fanout;
+    if (!PyArg_ParseTuple(tuple, "iKLpLOiipK", &split, &address, &count, &shuffle, &batch_size,
+                          &fanout, &share, &num_shares, &has_seed, &seed))
+        return false;
+    if (split >= 0)
+        params->split = (plim_split_t)split;
+    else
+        params->nodes = (const int64_t *)(uintptr_t)address;
+    params->num_nodes = split >= 0 ? 0 : count;
+    params->shuffle = shuffle != 0;
+    params->batch_size = batch_size;
+    params->share = share;
+    params->num_shares = num_shares;
+    params->has_seed = has_seed != 0;
+    params->seed = seed;
+    return read_fanout(fanout, params->fanout, &params->num_hops);
+}
+
+typedef struct creation {
+    const plim_job_t *job;
+    const plim_dataset_t *dataset;
+    plim_recipe_t recipe;
+    plim_plan_params_t params;
+    plim_stream_params_t streams[PLIM_STREAMS_MAX];
+    plim_plan_t *plan;
+    plim_loader_t *loader;
+} creation_t;
+
+/* The number of slots of a plan. */
+static long slots_of(const plim_plan_t *plan)
+{
+    static const char key[] = "\"slots\":";
+    const char *found = strstr(plim_plan_json(plan), key);
+    return found != NULL ? strtol(found + strlen(key), NULL, 10) : 0;
+}
+
+/* A loop holds one batch while it asks for the next, and often a batch of another loader: plans
+ * with fewer slots than that are made again with SLOTS_WANTED of them, if that fits. */
+#define SLOTS_WANTED 4
+
+static plim_status_t create_loader(void *context)
+{
+    creation_t *creation = context;
+    plim_status_t status = plim_load_plan(creation->job, creation->dataset, &creation->recipe,
+                                          &creation->params, &creation->plan);
+    if (status == PLIM_OK && slots_of(creation->plan) < SLOTS_WANTED) {
+        plim_plan_t *other = NULL;
+        creation->params.num_slots = SLOTS_WANTED;
+        status = plim_load_plan(creation->job, creation->dataset, &creation->recipe,
+                                &creation->params, &other);
+        if (status == PLIM_OK) {
+            plim_plan_release(creation->plan);
+            creation->plan = other;
+        } else if (status == PLIM_ERR_BUDGET) {
+            status = PLIM_OK;
+        }
+    }
+    if (status == PLIM_OK)
+        status =
+            plim_loader_create(creation->job, creation->dataset, creation->plan, &creation->loader);
+    return status;
+}
+
+static bool read_streams(PyObject *streams, creation_t *creation)
+{
+    const Py_ssize_t count = PySequence_Size(streams);
+    if (count < 0)
+        return false;
+    /* More than that are planned when they are added, if they can be. */
+    for (Py_ssize_t i = 0; i < count && i < PLIM_STREAMS_MAX; i++) {
+        PyObject *tuple = PySequence_GetItem(streams, i);
+        creation->streams[i] = (plim_stream_params_t)PLIM_STREAM_PARAMS_INIT;
+        const bool read = tuple != NULL && read_stream(tuple, &creation->streams[i]);
+        Py_XDECREF(tuple);
+        if (!read)
+            return false;
+        creation->params.num_streams++;
+    }
+    creation->params.streams = creation->streams;
+    return true;
+}
+
+static loader_object_t *wrap_loader(creation_t *creation, job_object_t *job)
+{
+    held_t *held = malloc(sizeof *held);
+    loader_object_t *self = (loader_object_t *)PyType_GenericAlloc(core_loader_type, 0);
+    if (held == NULL || self == NULL) {
+        free(held);
+        Py_XDECREF(self);
+        (void)PyErr_NoMemory();
+        return NULL;
+    }
+    atomic_init(&held->references, 1);
+    atomic_init(&held->batches, 0);
+    pthread_mutex_init(&self->lock, NULL);
+    self->held = held;
+    Py_INCREF(job);
+    self->job = job;
+    self->loader = creation->loader;
+    self->plan = creation->plan;
+    creation->loader = NULL;
+    creation->plan = NULL;
+    return self;
+}
+
+PyObject *core_loader(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"job",     "dataset",    "row_bits", "replace", "seed",
+                            "streams", "batch_size", "fanout",   NULL};
+    creation_t creation = {.recipe = PLIM_RECIPE_INIT, .params = PLIM_PLAN_PARAMS_INIT};
+    plim_recipe_t *recipe = &creation.recipe;
+    job_object_t *job;
+    dataset_object_t *dataset;
+    PyObject *streams, *fanout;
+    int row_bits, replace;
+    unsigned long long seed;
+    long long batch_size;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ipKOLO", names, core_job_type, &job,
+                                     core_dataset_type, &dataset, &row_bits, &replace, &seed,
+                                     &streams, &batch_size, &fanout) ||
+        !read_fanout(fanout, recipe->fanout, &recipe->num_hops) ||
+        !read_streams(streams, &creation))
+        return NULL;
+    creation.job = job->job;
+    creation.dataset = dataset->dataset;
+    recipe->batch_size = batch_size;
+    recipe->seed = seed;
+    recipe->replace = replace != 0;
+    const plim_dataset_info_t *info = plim_dataset_info(dataset->dataset);
+    recipe->form = info != NULL && info->num_graphs > 0 ? PLIM_NATIVE : PLIM_PYG;
+    recipe->no_features = row_bits == 0;
+    recipe->row_type = row_bits == 16 ? PLIM_F16 : PLIM_F32;
+    recipe->index_type = PLIM_I64;
+    recipe->arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    loader_object_t *self = NULL;
+    if (core_run(job, create_loader, &creation))
+        self = wrap_loader(&creation, job);
+    plim_loader_release(creation.loader);
+    plim_plan_release(creation.plan);
+    return (PyObject *)self;
+}
+
+static bool is_here(const loader_object_t *self)
+{
+    return self->job->process == getpid();
+}
+
+static void loader_destroy(loader_object_t *self)
+{
+    Py_BEGIN_ALLOW_THREADS plim_loader_release(self->loader);
+    plim_plan_release(self->plan);
+    Py_END_ALLOW_THREADS pthread_mutex_destroy(&self->lock);
+    if (self->held != NULL)
+        core_held_release(self->held);
+    Py_XDECREF(self->job);
+    core_free(self);
+}
+
+typedef struct adding {
+    loader_object_t *loader;
+    plim_stream_params_t params;
+    plim_stream_t *stream;
+} adding_t;
+
+static plim_status_t add_stream(void *context)
+{
+    adding_t *adding = context;
+    pthread_mutex_lock(&adding->loader->lock);
+    const plim_status_t status =
+        plim_loader_stream(adding->loader->loader, &adding->params, &adding->stream);
+    pthread_mutex_unlock(&adding->loader->lock);
+    return status;
+}
+
+static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
+{
+    adding_t adding = {.loader = self, .params = PLIM_STREAM_PARAMS_INIT};
+    if (!read_stream(settings, &adding.params))
+        return NULL;
+    stream_object_t *stream = NULL;
+    if (core_run(self->job, add_stream, &adding)) {
+        stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
+        if (stream != NULL) {
+            stream->stream = adding.stream;
+            adding.stream = NULL;
+            Py_INCREF(self);
+            stream->loader = self;
+        }
+    }
+    plim_stream_release(adding.stream);
+    return (PyObject *)stream;
+}
+
+static PyObject *loader_memory(loader_object_t *self, PyObject *none)
+{
+    void *base;
+    size_t bytes;
+    (void)none;
+    if (!core_check(self->job))
+        return NULL;
+    plim_loader_memory(self->loader, &base, &bytes);
+    return Py_BuildValue("(KK)", (unsigned long long)(uintptr_t)base, (unsigned long long)bytes);
+}
+
+static PyObject *loader_stats(loader_object_t *self, PyObject *none)
+{
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
+    (void)none;
+    if (!core_check(self->job))
+        return NULL;
+    plim_status_t status;
+    Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->lock);
+    status = plim_loader_stats(self->loader, &stats);
+    pthread_mutex_unlock(&self->lock);
+    Py_END_ALLOW_THREADS if (status != PLIM_OK) return core_fail(status, plim_last_error());
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:d,s:d}", "batches",
+                         (long long)stats.batches, "edges", (long long)stats.edges, "nodes",
+                         (long long)stats.nodes, "lists", (long long)stats.lists, "lists_cached",
+                         (long long)stats.lists_cached, "list_bytes", (long long)stats.list_bytes,
+                         "rows", (long long)stats.rows, "rows_cached", (long long)stats.rows_cached,
+                         "row_bytes", (long long)stats.row_bytes, "wait_seconds",
+                         stats.wait_seconds, "starved_seconds", stats.starved_seconds);
+}
+
+static PyObject *loader_plan(loader_object_t *self, void *none)
+{
+    (void)none;
+    return PyUnicode_FromString(plim_plan_json(self->plan));
+}
+
+static PyObject *loader_held(loader_object_t *self, void *none)
+{
+    (void)none;
+    return PyLong_FromLong(atomic_load(&self->held->batches));
+}
+
+static PyGetSetDef loader_fields[] = {
+    {"plan", (getter)loader_plan, NULL, "The plan, as JSON.", NULL},
+    {"held", (getter)loader_held, NULL, "The number of batches that are held.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef loader_methods[] = {
+    {"stream", (PyCFunction)loader_stream, METH_O, "Adds a stream."},
+    {"memory", (PyCFunction)loader_memory, METH_NOARGS, "(address, bytes) of the slots."},
+    {"stats", (PyCFunction)loader_stats, METH_NOARGS, "Counts since the loader was created."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot loader_slots[] = {{Py_tp_dealloc, loader_destroy},
+                                     {Py_tp_getset, loader_fields},
+                                     {Py_tp_methods, loader_methods},
+                                     {0, NULL}};
+static PyType_Spec loader_spec = {"plimsoll._core.Loader", sizeof(loader_object_t), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  loader_slots};
+
+/* The lock may be held in a forked child: the library's object stays there, which harms nobody. */
+static void stream_destroy(stream_object_t *self)
+{
+    if (self->loader != NULL && is_here(self->loader)) {
+        Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&self->loader->lock);
+        plim_stream_release(self->stream);
+        pthread_mutex_unlock(&self->loader->lock);
+        Py_END_ALLOW_THREADS
+    }
+    Py_XDECREF(self->loader);
+    core_free(self);
+}
+
+static PyObject *stream_seeds(stream_object_t *self, void *none)
+{
+    (void)none;
+    return PyLong_FromLongLong(plim_stream_seeds(self->stream));
+}
+
+static PyObject *stream_steps(stream_object_t *self, void *none)
+{
+    (void)none;
+    return PyLong_FromLongLong(plim_stream_steps(self->stream));
+}
+
+typedef struct starting {
+    stream_object_t *stream;
+    int64_t epoch, step;
+} starting_t;
+
+static plim_status_t start_stream(void *context)
+{
+    const starting_t *starting = context;
+    pthread_mutex_lock(&starting->stream->loader->lock);
+    const plim_status_t status =
+        plim_stream_start(starting->stream->stream, starting->epoch, starting->step);
+    pthread_mutex_unlock(&starting->stream->loader->lock);
+    return status;
+}
+
+static PyObject *stream_start(stream_object_t *self, PyObject *args)
+{
+    long long epoch, step;
+    if (!PyArg_ParseTuple(args, "LL", &epoch, &step))
+        return NULL;
+    starting_t starting = {.stream = self, .epoch = epoch, .step = step};
+    if (!core_run(self->loader->job, start_stream, &starting))
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Batches in PyG's form come whole: the library refuses the next one as wrong use only when every
+ * slot is held. */
+static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
+{
+    const int held = atomic_load(&loader->held->batches);
+    char text[320];
+    if (status != PLIM_ERR_USAGE || held == 0)
+        return core_fail(status, plim_last_error());
+    (void)PyOS_snprintf(
+        text, sizeof text,
+        "all %d slots of this loader hold batches that are still in use, so there is none for the "
+        "next batch: let go of earlier batches (del batch, or keep batch.clone() instead), or make "
+        "the loader with copy=True",
+        held);
+    return core_raise("held", text);
+}
+
+static PyObject *stream_next(stream_object_t *self, PyObject *none)
+{
+    loader_object_t *loader = self->loader;
+    plim_batch_t *batch = NULL;
+    hold_t *hold = NULL;
+    plim_status_t status = PLIM_ERR_TIMEOUT;
+    (void)none;
+    if (!core_check(loader->job))
+        return NULL;
+    while (status == PLIM_ERR_TIMEOUT) {
+        Py_BEGIN_ALLOW_THREADS pthread_mutex_lock(&loader->lock);
+        status = plim_stream_next(self->stream, WAIT_SECONDS, &batch);
+        if (status == PLIM_OK && batch != NULL)
+            status = core_hold(self->stream, batch, loader->held, &hold);
+        pthread_mutex_unlock(&loader->lock);
+        Py_END_ALLOW_THREADS if (status == PLIM_ERR_TIMEOUT &&
+                                 PyErr_CheckSignals() != 0) return NULL;
+    }
+    core_log(loader->job);
+    if (status != PLIM_OK)
+        return fail_next(loader, status);
+    if (batch == NULL)
+        Py_RETURN_NONE;
+    return core_batch(hold);
+}
+
+static PyGetSetDef stream_fields[] = {
+    {"seeds", (getter)stream_seeds, NULL, "Seeds in an epoch.", NULL},
+    {"steps", (getter)stream_steps, NULL, "Batches in an epoch.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyMethodDef stream_methods[] = {
+    {"start", (PyCFunction)stream_start, METH_VARARGS, "Moves to (epoch, step)."},
+    {"next", (PyCFunction)stream_next, METH_NOARGS, "The next batch; None after the last."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot stream_slots[] = {{Py_tp_dealloc, stream_destroy},
+                                     {Py_tp_getset, stream_fields},
+                                     {Py_tp_methods, stream_methods},
+                                     {0, NULL}};
+static PyType_Spec stream_spec = {"plimsoll._core.Stream", sizeof(stream_object_t), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                                  stream_slots};
+
+bool core_add_loader(PyObject *module)
+{
+    core_loader_type = core_type(module, &loader_spec);
+    core_stream_type = core_type(module, &stream_spec);
+    return core_loader_type != NULL && core_stream_type != NULL &&
+           PyModule_AddType(module, core_loader_type) == 0 &&
+           PyModule_AddType(module, core_stream_type) == 0;
+}

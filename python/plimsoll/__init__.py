@@ -1,0 +1,106 @@
+"""Plimsoll: graph neural networks of any size under a memory line.
+
+    import plimsoll
+
+    ds = plimsoll.open('papers100M')
+    loader = plimsoll.NeighborLoader(ds, num_neighbors=[15, 10], batch_size=1024, input_nodes='train', shuffle=True, memory='4G')
+    for batch in loader:
+        out = model(batch.x, batch.edge_index)[:batch.batch_size]
+
+Importing the package imports neither torch nor NumPy: what needs them imports them when it is used.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from . import _core
+from .dataset import Dataset, open
+from .errors import (
+    BatchesHeldError,
+    DataError,
+    DiskSpaceError,
+    DivergedError,
+    Error,
+    MemoryLineError,
+    OutOfMemoryError,
+    StoppedError,
+    StorageError,
+    UnsupportedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from .building import Builder, from_parquet, from_pt_files, from_pyg
+    from .layerwise import inference
+    from .limits import Limits, limit
+    from .loader import GraphLoader, NeighborLoader
+    from .monitor import MemoryMonitor, memory_efficient_training_wrapper, print_gpu_memory
+    from .training import generate, import_, plan, train
+
+__version__: str = _core.version()
+
+# Public names that are imported when they are first used, and the module of each.
+_LAZY = {
+    'Builder': 'building',
+    'from_parquet': 'building',
+    'from_pt_files': 'building',
+    'from_pyg': 'building',
+    'inference': 'layerwise',
+    'Limits': 'limits',
+    'limit': 'limits',
+    'GraphLoader': 'loader',
+    'NeighborLoader': 'loader',
+    'MemoryMonitor': 'monitor',
+    'memory_efficient_training_wrapper': 'monitor',
+    'print_gpu_memory': 'monitor',
+    'generate': 'training',
+    'import_': 'training',
+    'plan': 'training',
+    'train': 'training',
+}
+
+__all__ = [
+    'BatchesHeldError',
+    'Builder',
+    'DataError',
+    'Dataset',
+    'DiskSpaceError',
+    'DivergedError',
+    'Error',
+    'GraphLoader',
+    'Limits',
+    'MemoryLineError',
+    'MemoryMonitor',
+    'NeighborLoader',
+    'OutOfMemoryError',
+    'StoppedError',
+    'StorageError',
+    'UnsupportedError',
+    'UsageError',
+    'from_parquet',
+    'from_pt_files',
+    'from_pyg',
+    'generate',
+    'import_',
+    'inference',
+    'limit',
+    'memory_efficient_training_wrapper',
+    'open',
+    'plan',
+    'print_gpu_memory',
+    'train',
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    value = getattr(importlib.import_module(f'.{module}', __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_LAZY))

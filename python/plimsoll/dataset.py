@@ -1,0 +1,114 @@
+"""Datasets: directories of plain .npy files and a dataset.json, which are read and never changed."""
+from __future__ import annotations
+
+import html
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _core
+
+if TYPE_CHECKING:
+    import numpy
+
+__all__ = ['Dataset', 'open']
+
+_logger = logging.getLogger('plimsoll')
+_SPLITS = {'train': 'train', 'valid': 'valid', 'val': 'valid', 'validation': 'valid', 'test': 'test'}
+
+
+def log(level: int, text: str) -> None:
+    """Hands a line of the library to the logger 'plimsoll'."""
+    _logger.log(logging.WARNING if level > 0 else logging.INFO, '%s', text)
+
+
+def split_name(name: str) -> str:
+    """The dataset's name of a split: 'val' and 'validation' are 'valid'."""
+    if name not in _SPLITS:
+        raise ValueError(f'there is no split {name!r}; use "train", "valid", "test", a tensor of nodes, a mask, or None for all nodes')
+    return _SPLITS[name]
+
+
+class Dataset:
+    """A dataset on disk. Opening it reads only its description; `plimsoll.open` makes it."""
+
+    path: str
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    num_targets: int
+    num_graphs: int
+    num_labels: int
+    num_train: int
+    num_valid: int
+    num_test: int
+    max_degree: int
+    bytes: int
+    format: int
+    index_type: str
+    feature_type: str
+    label_kind: str
+    multi_label: bool
+    feature_error: float
+    fingerprint: str
+    source: str
+    options: str
+    version: str
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(os.fspath(path))
+        self._core = _core.dataset(_core.job(line=0, threads=1, log=log), self.path)
+        self._shared: Any = None  # a weak reference to what its loaders share
+        for name, value in self._core.info().items():
+            setattr(self, name, value)
+
+    def files(self) -> list[tuple[str, str, tuple[int, ...], int]]:
+        """Name, NumPy type, shape and bytes of each file."""
+        return self._core.files()
+
+    def array(self, name: str) -> numpy.ndarray[Any, Any]:
+        """One array of the dataset, such as 'indptr', 'labels' or 'train', mapped and not read. Needs NumPy."""
+        import numpy
+
+        array: numpy.ndarray[Any, Any] = numpy.load(os.path.join(self.path, f'{name}.npy'), mmap_mode='r')
+        return array
+
+    def num_split(self, split: str) -> int:
+        """The number of nodes (graphs, in a dataset of many graphs) of a split."""
+        return int(getattr(self, 'num_' + split_name(split)))
+
+    def __reduce__(self) -> tuple[type[Dataset], tuple[str]]:
+        return (Dataset, (self.path,))
+
+    def __repr__(self) -> str:
+        graphs = f'num_graphs={self.num_graphs}, ' if self.num_graphs else ''
+        labels = f'num_targets={self.num_targets}' if self.label_kind == 'values' else f'num_classes={self.num_classes}'
+        counts = f'num_nodes={self.num_nodes}, num_edges={self.num_edges}, num_features={self.num_features}'
+        return f'Dataset({self.path!r}, {graphs}{counts}, {labels})'
+
+    def _repr_html_(self) -> str:
+        counted = 'graphs', 'nodes', 'edges', 'features', 'classes', 'targets', 'train', 'valid', 'test'
+        shown = ['path', *('num_' + name for name in counted)]
+        rows = [(name, getattr(self, name)) for name in shown if getattr(self, name)]
+        cells = ''.join(f'<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>' for name, value in rows)
+        return f'<table>{cells}</table>'
+
+
+def open(path: str | os.PathLike[str]) -> Dataset:
+    """Opens a dataset directory, as `plimsoll import`, `plimsoll generate`, `plimsoll.Builder` and `plimsoll.from_pyg` write it.
+
+    >>> plimsoll.open('cora').num_nodes
+    2708
+    """
+    return Dataset(path)
+
+
+def checked(dataset: Any) -> Dataset:
+    """The argument, which must be a dataset."""
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f'data is {type(dataset).__name__}; it must be a dataset on disk: plimsoll.open(path). '
+            'plimsoll.from_pyg(data, path) writes a Data object as one'
+        )
+    return dataset

@@ -1,0 +1,116 @@
+"""The exceptions of the package. Each carries the library's own message, and its name for the error as `status`."""
+from __future__ import annotations
+
+__all__ = [
+    'BatchesHeldError',
+    'DataError',
+    'DiskSpaceError',
+    'DivergedError',
+    'Error',
+    'MemoryLineError',
+    'OutOfMemoryError',
+    'StoppedError',
+    'StorageError',
+    'UnsupportedError',
+    'UsageError',
+    'make',
+    'of_status',
+]
+
+
+class Error(RuntimeError):
+    """Any error of the library."""
+
+    status = 'error'
+
+
+class MemoryLineError(Error, MemoryError):
+    """The memory line would be exceeded; no work was started. The message says the minimum."""
+
+    status = 'budget'
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """The system has no memory, although the line allows it."""
+
+    status = 'no memory'
+
+
+class DiskSpaceError(Error, OSError):
+    """There is too little disk space, or a quota was reached."""
+
+    status = 'disk space'
+
+
+class StorageError(Error, OSError):
+    """The operating system refused to open, read or write."""
+
+    status = 'i/o'
+
+
+class DataError(Error, ValueError):
+    """A file is damaged or inconsistent."""
+
+    status = 'data'
+
+
+class UsageError(Error, ValueError):
+    """The request is invalid; the message says what is possible."""
+
+    status = 'usage'
+
+
+class BatchesHeldError(UsageError):
+    """Every slot of a loader holds a batch that is still in use, so there is no memory for the next one."""
+
+    status = 'held'
+
+
+class UnsupportedError(Error):
+    """A valid request that this machine or this version cannot serve."""
+
+    status = 'unsupported'
+
+
+class StoppedError(Error):
+    """The work was stopped."""
+
+    status = 'stopped'
+
+
+class DivergedError(Error, ArithmeticError):
+    """A loss, a weight or a prediction is not finite."""
+
+    status = 'diverged'
+
+
+_CLASSES: dict[str, type[Error]] = {
+    'disk full': DiskSpaceError,
+    **{
+        kind.status: kind
+        for kind in (
+            MemoryLineError,
+            OutOfMemoryError,
+            DiskSpaceError,
+            StorageError,
+            DataError,
+            UsageError,
+            BatchesHeldError,
+            UnsupportedError,
+            StoppedError,
+            DivergedError,
+        )
+    },
+}
+
+
+def of_status(status: str) -> type[Error]:
+    """The class for the library's name of an error, such as 'budget'."""
+    return _CLASSES.get(status, Error)
+
+
+def make(status: str, message: str) -> Error:
+    """The exception for the library's name of an error, with its message."""
+    error = of_status(status)(message)
+    error.status = status
+    return error

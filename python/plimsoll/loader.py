@@ -1,0 +1,808 @@
+"""Loaders: batches of drawn neighbourhoods, or of whole graphs, as PyTorch Geometric's loaders yield them.
+
+All loaders of a dataset share one loader of the library, with one memory line, one cache and one set of slots. A batch is
+a slot: its tensors are that memory, not a copy of it, and the slot is free again when the last of them is gone.
+"""
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import logging
+import math
+import os
+import sys
+import threading
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from . import _core
+from .dataset import Dataset, checked, log, split_name
+from .errors import BatchesHeldError, UsageError
+from .gpu import Pinning, Transfer
+from .limits import size_of
+
+__all__ = ['GraphLoader', 'NeighborLoader', 'PlainBatch']
+
+_logger = logging.getLogger('plimsoll')
+_SPLIT_NUMBERS = {'train': 0, 'valid': 1, 'test': 2}
+_DATA_OFFSET = 4096  # where the values begin in every file of a dataset
+
+# Arguments of torch's DataLoader that speed up loading there, and their defaults.
+_NOT_NEEDED = {
+    'num_workers': 0,
+    'persistent_workers': False,
+    'prefetch_factor': None,
+    'pin_memory': False,
+    'pin_memory_device': '',
+    'filter_per_worker': None,
+    'worker_init_fn': None,
+    'multiprocessing_context': None,
+    'timeout': 0,
+    'in_order': True,
+}
+
+
+class PlainBatch:
+    """A batch where torch_geometric is not installed: the same attributes, without its methods."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def to(self, device: Any, non_blocking: bool = False) -> PlainBatch:
+        """The batch with its tensors on a device."""
+        return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def clone(self) -> PlainBatch:
+        """A copy in memory of its own."""
+        return self._with(lambda tensor: tensor.clone())
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(list(self.__dict__.items()))
+
+    def _with(self, change: Callable[[Any], Any]) -> PlainBatch:
+        return PlainBatch(**{key: change(value) if hasattr(value, 'shape') else value for key, value in self.__dict__.items()})
+
+    def __repr__(self) -> str:
+        parts = (f'{key}={list(value.shape) if hasattr(value, "shape") else value!r}' for key, value in self.__dict__.items())
+        return f'PlainBatch({", ".join(parts)})'
+
+
+class _Tools:
+    """The array library that batches come in: torch where it is installed, else NumPy."""
+
+    def __init__(self) -> None:
+        self.torch: Any = None
+        self.library: Any = None
+        self.data: Any = PlainBatch
+        self.graphs: Any = PlainBatch
+        try:
+            import torch
+        except ImportError:
+            self._take_numpy()
+            return
+        from torch.utils.dlpack import from_dlpack
+
+        self.torch = self.library = torch
+        self.convert: Callable[[Any], Any] = from_dlpack
+        self.capsules = True
+        try:
+            from torch_geometric.data import Batch, Data
+        except ImportError:
+            return
+        self.data, self.graphs = Data, Batch
+
+    def _take_numpy(self) -> None:
+        try:
+            import numpy
+        except ImportError:
+            raise ImportError('a loader needs torch (pip install torch torch_geometric), or at least numpy, for its batches') from None
+        self.library = numpy
+        self.convert = numpy.from_dlpack
+        self.capsules = False
+
+    def arrays(self, batch: _core.Batch, copy: bool) -> dict[str, Any]:
+        """The batch's arrays by the library's names."""
+        if self.capsules:
+            found = batch.arrays(self.convert)
+            return {name: tensor.clone() for name, tensor in found.items()} if copy else found
+        found = {name: self.convert(value) for name, value in batch.arrays(None).items()}
+        return {name: value.copy() for name, value in found.items()} if copy else found
+
+
+class _Nodes:
+    """A list of seeds: its memory, address and length."""
+
+    def __init__(self, owner: Any, address: int, count: int, by_id: bool = False) -> None:
+        self.owner, self.address, self.count = owner, address, count
+        self.by_id = by_id  # input_id is the node itself
+
+    @classmethod
+    def of(cls, nodes: Any, num_nodes: int) -> _Nodes:
+        """From a tensor or an array of indices or a mask, a sequence of integers, or None: all nodes."""
+        by_id = nodes is None
+        if nodes is None:
+            nodes = range(num_nodes)
+        torch, numpy = sys.modules.get('torch'), sys.modules.get('numpy')
+        if torch is not None and isinstance(nodes, torch.Tensor):
+            if nodes.dtype == torch.bool:
+                nodes, by_id = _mask(nodes.view(-1), num_nodes).nonzero().view(-1), True
+            elif nodes.is_floating_point():
+                raise TypeError(f'input_nodes is a tensor of {nodes.dtype}; it must be of integers or a mask')
+            nodes = nodes.detach().reshape(-1).to(device='cpu', dtype=torch.int64).contiguous()
+            return cls(nodes, nodes.data_ptr(), nodes.numel(), by_id)
+        if numpy is not None and isinstance(nodes, numpy.ndarray):
+            if nodes.dtype == bool:
+                nodes, by_id = numpy.flatnonzero(_mask(nodes.reshape(-1), num_nodes)), True
+            elif not numpy.issubdtype(nodes.dtype, numpy.integer):
+                raise TypeError(f'input_nodes is an array of {nodes.dtype}; it must be of integers or a mask')
+            nodes = numpy.ascontiguousarray(nodes.reshape(-1), dtype=numpy.int64)
+            return cls(nodes, nodes.ctypes.data, nodes.size, by_id)
+        if isinstance(nodes, tuple) and nodes and isinstance(nodes[0], str):
+            raise UsageError('input_nodes=(type, nodes) is for heterogeneous graphs, which Plimsoll does not have: give the nodes alone')
+        if not isinstance(nodes, Sequence) or (len(nodes) > 0 and isinstance(nodes[0], bool)):
+            raise TypeError(f'input_nodes is {type(nodes).__name__}; use "train", "valid", "test", a tensor of nodes, a mask, or None')
+        listed = array.array('q', nodes)
+        return cls(listed, listed.buffer_info()[0], len(listed), by_id)
+
+    @classmethod
+    def padded(cls, dataset: Dataset, split: str, count: int) -> _Nodes:
+        """The nodes of a split, and again from its first on, `count` in all."""
+        listed = array.array('q')
+        with open(os.path.join(dataset.path, f'{split}.npy'), 'rb') as file:
+            file.seek(_DATA_OFFSET)
+            listed.fromfile(file, dataset.num_split(split))
+        whole = listed
+        while len(listed) < count:
+            listed = listed + whole[: count - len(listed)]
+        return cls(listed, listed.buffer_info()[0], len(listed))
+
+    def check(self, num_nodes: int) -> None:
+        """Refuses a list with a node that the dataset does not have."""
+        whole = self.owner
+        smallest, largest = (int(whole.min()), int(whole.max())) if hasattr(whole, 'min') else (min(whole), max(whole))
+        if smallest < 0 or largest >= num_nodes:
+            raise UsageError(f'input_nodes names node {smallest if smallest < 0 else largest}; the dataset has nodes 0 to {num_nodes - 1}')
+
+    def checksum(self) -> int:
+        return zlib.crc32((ctypes.c_char * (8 * self.count)).from_address(self.address)) if self.count else 0
+
+
+def _mask(mask: Any, num_nodes: int) -> Any:
+    if mask.shape[0] != num_nodes:
+        raise UsageError(f'the mask has {mask.shape[0]} entries, and the dataset {num_nodes} nodes')
+    return mask
+
+
+class _Shared:
+    """What all loaders of a dataset share: the job with the memory line, and one loader of the library.
+
+    It is made when the first of them is iterated, for the streams of all of them.
+    """
+
+    def __init__(self, dataset: Dataset, settings: dict[str, Any]) -> None:
+        self.dataset = dataset
+        self.settings = settings
+        self.loaders: weakref.WeakSet[_StreamLoader] = weakref.WeakSet()
+        self.core: _core.Loader | None = None
+        self.job: _core.Job | None = None
+        self.seed = 0
+        self.lock = threading.RLock()
+        self.pinning: Pinning | None = None
+
+    def __del__(self) -> None:
+        if self.pinning is not None:
+            self.pinning.drop()
+
+    @staticmethod
+    def of(dataset: Dataset, settings: dict[str, Any]) -> _Shared:
+        """The dataset's; a new one when it has none."""
+        shared: _Shared | None = dataset._shared() if dataset._shared is not None else None
+        if shared is None:
+            shared = _Shared(dataset, settings)
+            dataset._shared = weakref.ref(shared)
+            return shared
+        for name, value in settings.items():
+            if value is None:  # nothing was asked for
+                continue
+            if shared.settings[name] is None and shared.core is None:
+                shared.settings[name] = value
+            elif shared.settings[name] != value:
+                raise UsageError(
+                    f'{name}={value!r}, but another loader of this dataset has {name}={shared.settings[name]!r}: all loaders of a '
+                    f'dataset share one memory line, one cache and one kind of batch; give all of them the same {name}, or '
+                    'plimsoll.open() the dataset once more'
+                )
+        return shared
+
+    def connect(self, loader: _StreamLoader) -> _core.Stream:
+        """A stream of the library for a loader."""
+        with self.lock:
+            if self.core is None:
+                self._create(loader)
+            assert self.core is not None
+            settings, nodes = loader._settings(self.seed)
+            self._unpin()
+            try:
+                stream = self.core.stream(settings)
+            except UsageError as error:
+                if self.core.held == 0:
+                    raise
+                raise BatchesHeldError(
+                    f'{error}. {self.core.held} batches are still in use: let go of them (del batch) before a loader that was made '
+                    'after the first iteration is iterated, or make all loaders before'
+                ) from None
+            del nodes  # which the library has copied
+            return stream
+
+    def start(self, loader: _StreamLoader, epoch: int, step: int) -> _core.Stream:
+        """Moves a loader's stream. The library may make its slots larger for it."""
+        with self.lock:
+            stream = loader._connect()
+            self._unpin()
+            stream.start(epoch, step)
+            if loader.device is not None and self.pinning is None and loader._is_cuda():
+                self.pinning = Pinning(loader._tools.torch.cuda)
+            self.pin()
+            return stream
+
+    def let_go(self) -> None:
+        """Gives the memory back. Each loader takes it up again at its next batch, and continues where it was."""
+        with self.lock:
+            self._unpin()
+            for loader in list(self.loaders):
+                loader._stream = loader._serving = None
+            self.core = self.job = None
+
+    def pin(self) -> None:
+        """Pins the slots where they are now, if they are to be pinned."""
+        if self.pinning is not None and self.core is not None:
+            self.pinning.take(*self.core.memory())
+
+    def _unpin(self) -> None:
+        if self.pinning is not None:
+            self.pinning.drop()
+
+    def _create(self, first: _StreamLoader) -> None:
+        found = _core.limits(memory=self.settings['memory'] or 0, threads=self.settings['threads'] or 0)
+        # One thread more: the caller waits for batches, so that Ctrl-C ends its waiting, and builds none.
+        self.job = _core.job(line=found['line_bytes'], threads=found['threads'] + 1, log=log)
+        self.seed = first._seed
+        kept = [loader._settings(self.seed) for loader in self.loaders]
+        self.core = _core.loader(
+            job=self.job,
+            dataset=self.dataset._core,
+            row_bits=self.settings['row_bits'],
+            replace=self.settings['replace'],
+            seed=self.seed,
+            streams=[settings for settings, nodes in kept],
+            batch_size=first.batch_size,
+            fanout=first._fanout,
+        )
+        for loader in list(self.loaders):
+            if loader is not first:
+                loader._stream = self.connect(loader)
+
+
+class _StreamLoader:
+    """The part that is the same for nodes and for graphs: seeds, epochs, and the state."""
+
+    data: Dataset
+    batch_size: int
+    shuffle: bool | None
+    drop_last: bool
+    transform: Callable[[Any], Any] | None
+    copy: bool
+    device: Any
+    memory: str | int | None
+    threads: int | None
+    x_dtype: Any
+    _fanout: tuple[int, ...]
+
+    def _shared_settings(self, dataset: Any, replace: bool) -> dict[str, Any]:
+        """What the loaders of a dataset must agree on to share one loader of the library."""
+        return {
+            'memory': size_of(self.memory) or None,
+            'threads': self.threads,
+            'row_bits': _row_bits(dataset, self.x_dtype),
+            'replace': bool(replace),
+        }
+
+    def _begin(self, data: Any, input_nodes: Any, settings: dict[str, Any], seed: int | None, generator: Any) -> None:
+        """Checks what all loaders take, and joins the dataset's loaders."""
+        dataset = checked(data)
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
+            raise ValueError(f'batch_size is {self.batch_size!r}; it must be at least 1')
+        self._split = split_name(input_nodes) if isinstance(input_nodes, str) else None
+        self._input_nodes = input_nodes
+        self._total = dataset.num_graphs or dataset.num_nodes
+        if self._split is not None:
+            self._count = dataset.num_split(self._split)
+            self._by_id = False
+        else:
+            nodes = _Nodes.of(input_nodes, self._total)
+            self._count, self._by_id = nodes.count, nodes.by_id
+        if self._count == 0:
+            raise UsageError('input_nodes names no node' if self._split is None else f'split {self._split!r} is empty')
+        if self._split is None and input_nodes is not None:
+            nodes.check(self._total)
+        self._tools = _Tools()
+        self._given_seed = seed
+        self._drawn_seed = self._draw_seed(generator) if seed is None else seed
+        self._stream: _core.Stream | None = None
+        self._serving: object = None  # the token of the iteration that the stream serves
+        self._padded = False
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._position: tuple[int, int] | None = None  # of the batch after the last one
+        self._resumes = False
+        self._shared = _Shared.of(dataset, settings)
+        self._shared.loaders.add(self)
+
+    def _draw_seed(self, generator: Any) -> int:
+        torch = self._tools.torch
+        if torch is None:
+            return int.from_bytes(os.urandom(7), 'little')
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+    @property
+    def _seed(self) -> int:
+        """Ranks that share a split must draw the same order, whatever their generators: as DistributedSampler, from 0."""
+        return 0 if self._given_seed is None and self._world()[1] > 1 else self._drawn_seed
+
+    def _world(self) -> tuple[int, int]:
+        """This process's rank and the number of ranks among which the split is divided; a tensor is taken as given."""
+        torch = self._tools.torch
+        if torch is None or self._split is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            return 0, 1
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+    def _settings(self, seed: int) -> tuple[Any, _Nodes | None]:
+        """The stream's settings for the library, and the memory they point to."""
+        rank, ranks = self._world()
+        nodes = None
+        if self._split is None:
+            nodes = self._nodes()
+        elif self._count % ranks != 0:
+            nodes = _Nodes.padded(self.data, self._split, math.ceil(self._count / ranks) * ranks)
+        split = _SPLIT_NUMBERS[self._split] if nodes is None and self._split is not None else -1
+        address, count = (nodes.address, nodes.count) if nodes is not None else (0, 0)
+        own = self._seed != seed
+        settings = (split, address, count, bool(self.shuffle), self.batch_size * ranks, self._fanout, rank, ranks, own, self._seed)
+        return settings, nodes
+
+    def _connect(self) -> _core.Stream:
+        if self._stream is None:
+            rank, ranks = self._world()
+            if ranks > 1:
+                _logger.info('rank %d of %d: split %r is divided among the ranks, %d batches each', rank, ranks, self._split, len(self))
+            elif self._split is None and self._tools.torch is not None and self._ranks() > 1:
+                _logger.info('input_nodes is a list of nodes: this rank loads all %d of them', self._count)
+            self._padded = self._count % ranks != 0
+            self._stream = self._shared.connect(self)
+        return self._stream
+
+    def _ranks(self) -> int:
+        distributed = self._tools.torch.distributed
+        return int(distributed.get_world_size()) if distributed.is_available() and distributed.is_initialized() else 1
+
+    def __len__(self) -> int:
+        seeds = math.ceil(self._count / self._world()[1])
+        return seeds // self.batch_size if self.drop_last else math.ceil(seeds / self.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, step = (self._epoch, 0)
+        if self._resumes and self._position is not None:
+            epoch, step = self._position
+            self._resumes = False
+        if step >= len(self) > 0:
+            epoch, step = epoch + 1, 0
+        self._epoch = epoch + 1
+        batches = _Epoch(self, epoch, step)
+        return batches if self.device is None else self._on_device(batches)
+
+    def _on_device(self, batches: _Epoch) -> Iterator[Any]:
+        """The batches on the loader's device; on a GPU, each is copied while the model computes the one before."""
+        if not self._is_cuda():
+            for batch in batches:
+                yield batch.to(self.device)
+            return
+        transfer = Transfer(self.device, self._tools.torch.cuda)
+        marked = ((self._position, batch) for batch in batches.with_room(lambda: transfer.release(wait=True)))
+        for position, moved in transfer.ahead(marked):
+            self._position = position  # a batch that was copied ahead was not yielded
+            yield moved
+
+    def _is_cuda(self) -> bool:
+        return self._tools.torch is not None and bool(self._tools.torch.device(self.device).type == 'cuda')
+
+    def _receive(self, stream: _core.Stream) -> Any:
+        """The next batch of the stream as the loader yields it; None after the last."""
+        raise NotImplementedError
+
+    def _input_id(self, arrays: dict[str, Any], size: int) -> Any:
+        """Positions of the seeds in input_nodes; of a mask, or of all nodes, the nodes themselves."""
+        if self._by_id:
+            return arrays['nodes'][:size]
+        return arrays['input_ids'] % self._count if self._padded else arrays['input_ids']
+
+    def _nodes(self) -> _Nodes:
+        return _Nodes.of(self._input_nodes, self._total)
+
+    def _description(self) -> dict[str, Any]:
+        """What must be equal for two loaders to yield the same batches."""
+        nodes = None if self._split is not None else self._nodes().checksum()
+        return {
+            'fingerprint': self.data.fingerprint,
+            'num_neighbors': list(self._fanout),
+            'batch_size': self.batch_size,
+            'shuffle': bool(self.shuffle),
+            'drop_last': bool(self.drop_last),
+            'replace': bool(self._shared.settings['replace']),
+            'input_nodes': self._split if self._split is not None else nodes,
+            'ranks': self._world()[1],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position: a loader made with the same arguments continues behind the batch that was yielded last."""
+        epoch, step = self._position if self._position is not None else (self._epoch, 0)
+        return {'version': 1, 'seed': self._seed, 'epoch': epoch, 'step': step, **self._description()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continues at a position of state_dict(): the next iteration yields the batches that were left of that epoch."""
+        if state.get('version') != 1:
+            raise UsageError(f'a state of version {state.get("version")!r}; this version of plimsoll reads version 1')
+        for name, value in self._description().items():
+            if state.get(name) != value:
+                raise UsageError(f'the state was saved by a loader with {name}={state.get(name)!r}, and this one has {name}={value!r}')
+        if state['seed'] != self._seed:
+            self._given_seed = self._drawn_seed = state['seed']
+            self._stream = None
+        self._serving = None
+        self._position = (state['epoch'], state['step'])
+        self._epoch = state['epoch']
+        self._resumes = True
+
+    @property
+    def memory_plan(self) -> dict[str, Any]:
+        """The plan of the shared loader: its accounts and choices, in bytes."""
+        self._connect()
+        assert self._shared.core is not None
+        plan: dict[str, Any] = json.loads(self._shared.core.plan)
+        return plan
+
+    def stats(self) -> dict[str, Any]:
+        """Counts since the shared loader was made: batches, rows read and cached, seconds of waiting."""
+        self._connect()
+        assert self._shared.core is not None
+        return self._shared.core.stats()
+
+
+class _Epoch:
+    """An iteration over one epoch. Several may be under way: each continues at its own position."""
+
+    def __init__(self, loader: _StreamLoader, epoch: int, step: int) -> None:
+        self._loader = loader
+        self._token = object()
+        self._epoch, self._step = epoch, step
+        self._steps = len(loader)
+        loader._position = (epoch, step)
+        if step < self._steps:
+            with loader._lock:
+                self._start()
+
+    def _start(self) -> _core.Stream:
+        loader = self._loader
+        if loader._serving is self._token and loader._stream is not None:
+            return loader._stream
+        stream = loader._shared.start(loader, self._epoch, self._step)
+        loader._serving = self._token
+        return stream
+
+    def with_room(self, make_room: Callable[[], None]) -> Iterator[Any]:
+        """The batches; calls make_room once where all slots are held."""
+        while True:
+            try:
+                batch = next(self, None)
+            except BatchesHeldError:
+                make_room()
+                batch = next(self, None)
+            if batch is None:
+                return
+            yield batch
+            del batch
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __len__(self) -> int:
+        return self._steps - self._step
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        if self._step >= self._steps:
+            raise StopIteration
+        with loader._lock:
+            stream = self._start()
+            try:
+                batch = loader._receive(stream)
+            except BatchesHeldError:
+                raise
+            except BaseException:
+                loader._serving = None  # the stream must be started again
+                raise
+            if batch is None:
+                raise StopIteration
+            self._step += 1
+            loader._position = (self._epoch, self._step)
+        if loader._shared.pinning is not None:
+            loader._shared.pin()  # the library may have made its slots larger
+        return batch if loader.transform is None else loader.transform(batch)
+
+
+def _warn_not_needed(given: dict[str, Any]) -> None:
+    names = [name for name, default in _NOT_NEEDED.items() if given[name] != default]
+    if names:
+        warnings.warn(
+            f'{", ".join(names)}: not needed and without effect; threads of this process load the batches, and no worker processes run',
+            stacklevel=3,
+        )
+
+
+def _refuse(**given: tuple[Any, Any, str]) -> None:
+    """Refuses arguments that would change the meaning, each (value, its default, what to use instead)."""
+    for name, (value, default, instead) in given.items():
+        if value is not default and value != default:
+            raise UsageError(f'{name}={value!r} is not supported: {instead}')
+
+
+def _row_bits(dataset: Any, x_dtype: Any) -> int:
+    """Bits of a value of x; 0 without features."""
+    if not isinstance(dataset, Dataset) or dataset.num_features == 0:
+        return 0
+    name = str(x_dtype).rpartition('.')[2]
+    if name not in ('float32', 'float16', 'half', 'float'):
+        raise UsageError(f'x_dtype={x_dtype!r}: use "float32" or "float16"')
+    return 16 if name in ('float16', 'half') else 32
+
+
+class NeighborLoader(_StreamLoader):
+    """PyTorch Geometric's NeighborLoader over a dataset on disk, under a memory line.
+
+    Arguments have PyG's names and meaning, and are kept under their names. Of its own it has:
+
+    memory:   the line of the whole process, such as "4G"; default: the job's limit. All loaders of a dataset share it.
+    threads:  threads that build batches; default: the processors that this process may use.
+    x_dtype:  "float32", or "float16" to save half of the memory.
+    y:        "seeds": labels of the seeds, `batch.y[:batch.batch_size]`; "all": of all nodes of the batch.
+    device:   where batches go, such as "cuda": each is copied there while the model computes the one before.
+    copy:     copies each batch, so that any number of them can be kept.
+    seed:     of order and draws; default: drawn from `generator`, or from torch's own.
+
+    Batches are torch_geometric `Data` with x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes and
+    num_sampled_edges. Their tensors are memory of the loader: a batch that is kept stays valid, and holds a slot. When all slots are held,
+    BatchesHeldError says so.
+
+        loader = plimsoll.NeighborLoader(plimsoll.open('cora'), num_neighbors=[3, 2], batch_size=128, input_nodes='train', shuffle=True)
+        for batch in loader:
+            out = model(batch.x, batch.edge_index)[:batch.batch_size]
+            loss = F.cross_entropy(out, batch.y[:batch.batch_size])
+    """
+
+    y: str
+
+    def __init__(
+        self,
+        data: Dataset,
+        num_neighbors: Sequence[int],
+        input_nodes: Any = None,
+        input_time: None = None,
+        replace: bool = False,
+        subgraph_type: str = 'directional',
+        disjoint: bool = False,
+        temporal_strategy: str = 'uniform',
+        time_attr: None = None,
+        weight_attr: None = None,
+        transform: Callable[[Any], Any] | None = None,
+        transform_sampler_output: None = None,
+        is_sorted: bool = False,
+        filter_per_worker: bool | None = None,
+        neighbor_sampler: None = None,
+        directed: bool = True,
+        *,
+        batch_size: int = 1,
+        shuffle: bool | None = None,
+        drop_last: bool = False,
+        generator: Any = None,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        x_dtype: Any = 'float32',
+        y: str = 'seeds',
+        copy: bool = False,
+        device: Any = None,
+        seed: int | None = None,
+        sampler: None = None,
+        batch_sampler: None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = '',
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        timeout: float = 0,
+        in_order: bool = True,
+        dataset: Any = None,
+        collate_fn: Any = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
+        kind = str(getattr(subgraph_type, 'value', subgraph_type))
+        # Lightning makes a loader again from the attributes that have the names of its arguments.
+        self.__dict__.update(given)
+        _refuse(
+            input_time=(input_time, None, 'times of nodes are not drawn by; use torch_geometric.loader.NeighborLoader'),
+            time_attr=(time_attr, None, 'times of nodes are not drawn by; use torch_geometric.loader.NeighborLoader'),
+            weight_attr=(weight_attr, None, 'neighbours are drawn uniformly; use torch_geometric.loader.NeighborLoader'),
+            disjoint=(disjoint, False, 'the seeds of a batch share one subgraph; batch_size=1 gives each its own'),
+            directed=(directed, True, 'use torch_geometric.loader.NeighborLoader for induced subgraphs'),
+            subgraph_type=(kind, 'directional', 'only "directional" is; make batches bidirectional in a transform'),
+            temporal_strategy=(temporal_strategy, 'uniform', 'times of nodes are not drawn by'),
+            transform_sampler_output=(transform_sampler_output, None, 'use transform, which gets the whole batch'),
+            neighbor_sampler=(neighbor_sampler, None, 'the library draws by itself'),
+            sampler=(sampler, None, 'give the nodes as input_nodes, with shuffle'),
+            batch_sampler=(batch_sampler, None, 'give the nodes as input_nodes, with shuffle and batch_size'),
+            y=(y if y != 'all' else 'seeds', 'seeds', 'use "seeds" or "all"'),
+        )
+        if isinstance(num_neighbors, dict):
+            raise UsageError('num_neighbors by edge type is for heterogeneous graphs, which Plimsoll does not have: give a list of numbers')
+        self._fanout = tuple(int(number) for number in num_neighbors)
+        if isinstance(data, Dataset) and data.num_graphs:
+            raise UsageError(f'{data.path} holds {data.num_graphs} graphs: use plimsoll.GraphLoader')
+        settings = self._shared_settings(data, replace)
+        _warn_not_needed(given)
+        self._begin(data, input_nodes, settings, seed, generator)
+
+    def _receive(self, stream: _core.Stream) -> Any:
+        batch = stream.next()
+        if batch is None:
+            return None
+        arrays = self._tools.arrays(batch, self.copy)
+        n_id, size = arrays['nodes'], batch.num_seeds
+        nodes, edges = batch.sampled()
+        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'n_id': n_id, 'e_id': arrays['edge_ids']}
+        if 'rows' in arrays:
+            fields['x'] = arrays['rows']
+        else:
+            fields['num_nodes'] = batch.num_nodes
+        if 'labels' in arrays:
+            fields['y'] = arrays['labels'] if self.y == 'seeds' else self._labels(n_id)
+        fields.update(
+            num_sampled_nodes=nodes,
+            num_sampled_edges=edges,
+            input_id=self._input_id(arrays, size),
+            batch_size=size,
+        )
+        return self._tools.data(**fields)
+
+    def _labels(self, n_id: Any) -> Any:
+        """The labels of all nodes of a batch, from the mapped file."""
+        labels = self.data.array('labels')[n_id.numpy() if self._tools.torch is not None else n_id]
+        return self._tools.torch.from_numpy(labels) if self._tools.torch is not None else labels
+
+    def __repr__(self) -> str:
+        return f'NeighborLoader({self.data!r}, num_neighbors={list(self._fanout)}, batch_size={self.batch_size}, batches={len(self)})'
+
+
+class GraphLoader(_StreamLoader):
+    """Batches of whole graphs, from a dataset of many graphs: PyTorch Geometric's DataLoader for graph-level tasks.
+
+    input_graphs: "train", "valid", "test", a tensor of graphs, a mask, or None: all graphs. The other arguments are those
+    of NeighborLoader.
+    Batches are torch_geometric `Batch` with x, edge_index, y (a row for each graph), batch and ptr.
+
+        loader = plimsoll.GraphLoader(plimsoll.open('PROTEINS'), input_graphs='train', batch_size=32, shuffle=True)
+        for batch in loader:
+            out = model(batch.x, batch.edge_index, batch.batch)
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        input_graphs: Any = None,
+        batch_size: int = 1,
+        shuffle: bool | None = None,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+        generator: Any = None,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        x_dtype: Any = 'float32',
+        copy: bool = False,
+        device: Any = None,
+        seed: int | None = None,
+        follow_batch: None = None,
+        exclude_keys: None = None,
+        sampler: None = None,
+        batch_sampler: None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        prefetch_factor: int | None = None,
+        pin_memory: bool = False,
+        pin_memory_device: str = '',
+        filter_per_worker: bool | None = None,
+        worker_init_fn: Any = None,
+        multiprocessing_context: Any = None,
+        timeout: float = 0,
+        in_order: bool = True,
+        dataset: Any = None,
+        collate_fn: Any = None,
+    ) -> None:
+        given = {name: value for name, value in locals().items() if name not in ('self', 'dataset', 'collate_fn', '__class__')}
+        self.__dict__.update(given)
+        _refuse(
+            follow_batch=(follow_batch or None, None, 'batches have `batch` and `ptr` only'),
+            exclude_keys=(exclude_keys or None, None, 'drop attributes in a transform'),
+            sampler=(sampler, None, 'give the graphs as input_graphs, with shuffle'),
+            batch_sampler=(batch_sampler, None, 'give the graphs as input_graphs, with shuffle and batch_size'),
+        )
+        if isinstance(data, Dataset) and not data.num_graphs:
+            raise UsageError(f'{data.path} holds one graph: use plimsoll.NeighborLoader')
+        self._fanout = ()
+        settings = self._shared_settings(data, False)
+        _warn_not_needed(given)
+        self._begin(data, input_graphs, settings, seed, generator)
+
+    def _receive(self, stream: _core.Stream) -> Any:
+        batch = stream.next()
+        if batch is None:
+            return None
+        if batch.last_part:
+            return self._make(self._tools.arrays(batch, self.copy))
+        # A slot is too small for the batch: its parts are copied one after the other.
+        parts = [self._tools.arrays(batch, True)]
+        last = False
+        while not last:
+            batch = None  # so that its slot is free for the next part
+            batch = stream.next()
+            assert batch is not None
+            parts.append(self._tools.arrays(batch, True))
+            last = batch.last_part
+        return self._make(self._join(parts))
+
+    def _join(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """One batch from the parts of it."""
+        joined: dict[str, list[Any]] = {name: [] for name in parts[0]}
+        first = 0
+        for part in parts:
+            for name, value in part.items():
+                if name == 'graph_indptr':
+                    value = value[(1 if first else 0) :] + first
+                elif name == 'edge_index':
+                    value = value + first
+                joined[name].append(value)
+            first += len(part['nodes'])
+        concatenate = self._tools.library.concatenate
+        return {name: concatenate(values, -1 if name == 'edge_index' else 0) for name, values in joined.items()}
+
+    def _make(self, arrays: dict[str, Any]) -> Any:
+        ptr = arrays['graph_indptr']
+        torch = self._tools.torch
+        if torch is not None:
+            graphs = torch.repeat_interleave(ptr[1:] - ptr[:-1], output_size=len(arrays['nodes']))
+        else:
+            graphs = self._tools.library.repeat(self._tools.library.arange(len(ptr) - 1), ptr[1:] - ptr[:-1])
+        fields: dict[str, Any] = {'edge_index': arrays['edge_index'], 'batch': graphs, 'ptr': ptr}
+        if 'rows' in arrays:
+            fields['x'] = arrays['rows']
+        else:
+            fields['num_nodes'] = len(arrays['nodes'])
+        if 'labels' in arrays:
+            fields['y'] = arrays['labels']
+        return self._tools.graphs(**fields)
+
+    def __repr__(self) -> str:
+        return f'GraphLoader({self.data!r}, batch_size={self.batch_size}, batches={len(self)})'

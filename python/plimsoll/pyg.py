@@ -1,0 +1,215 @@
+"""For code that is built on PyTorch Geometric's own loaders: a feature store, a graph store and a sampler.
+
+    from plimsoll.pyg import NeighborSampler, stores
+    from torch_geometric.loader import NodeLoader
+
+    ds = plimsoll.open('papers100M')
+    sampler = NeighborSampler(ds, num_neighbors=[15, 10], memory='4G')
+    loader = NodeLoader(stores(ds), node_sampler=sampler, input_nodes=torch.tensor(ds.array('train')), batch_size=1024, shuffle=True)
+
+It draws the batches that plimsoll.NeighborLoader draws for the same seeds. That one is faster: it knows the order of the seeds and builds
+batches ahead, while PyG's loaders ask for one batch at a time and copy it.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch_geometric import data as pyg_data
+from torch_geometric.data import EdgeAttr, TensorAttr
+from torch_geometric.sampler import BaseSampler, SamplerOutput
+
+from .dataset import Dataset, checked
+from .errors import UsageError
+from .loader import NeighborLoader
+from .mapped import Mapped
+
+__all__ = ['FeatureStore', 'GraphStore', 'NeighborSampler', 'stores']
+
+_ARRAYS = {'x': 'features', 'y': 'labels'}
+_READ_ONLY = 'a dataset is read and never changed: plimsoll.Builder and plimsoll.from_pyg write a new one'
+
+
+def _check(data: Any) -> Dataset:
+    dataset = checked(data)
+    if dataset.num_graphs:
+        raise UsageError(f'{dataset.path} holds {dataset.num_graphs} graphs: use plimsoll.GraphLoader')
+    return dataset
+
+
+class FeatureStore(pyg_data.FeatureStore):  # type: ignore[misc]
+    """The features `x` and the labels `y` of a dataset, on disk.
+
+    For the nodes that plimsoll.pyg.NeighborSampler has drawn, `x` is there already; any other rows are read from the mapped file.
+    """
+
+    def __init__(self, dataset: Dataset, x_dtype: Any = torch.float32) -> None:
+        super().__init__()
+        self._dataset = _check(dataset)
+        self._x_dtype = getattr(torch, x_dtype) if isinstance(x_dtype, str) else x_dtype
+        files = {name for name, _, _, _ in dataset.files()}
+        self._names = [name for name, file in _ARRAYS.items() if f'{file}.npy' in files]
+        self._mapped: dict[str, Mapped] = {}
+
+    def get_all_tensor_attrs(self) -> list[Any]:
+        return [TensorAttr(None, name) for name in self._names]
+
+    def _get_tensor(self, attr: Any) -> Any:
+        name, index = attr.attr_name, attr.index
+        if attr.group_name is not None or name not in self._names:
+            return None
+        if index is None or isinstance(index, slice):
+            return self._whole(name)[index if index is not None else slice(None)]
+        drawn = getattr(index, '_plimsoll_x', None) if name == 'x' else None
+        if drawn is None:
+            if name not in self._mapped:
+                self._mapped[name] = Mapped.of(self._dataset, _ARRAYS[name])
+            drawn = self._mapped[name].gather(torch.as_tensor(index).reshape(-1).long())
+        return drawn.to(self._x_dtype) if name == 'x' else drawn
+
+    def _whole(self, name: str) -> Any:
+        """The mapped file: nothing is read before it is used."""
+        whole = Mapped.of(self._dataset, _ARRAYS[name], writable=True).tensor
+        if name == 'x' and whole.dtype != self._x_dtype:
+            raise UsageError(
+                f'all of x as {self._x_dtype} would be a copy in memory of features stored as {whole.dtype}: ask for rows by their '
+                f'index, or use stores(dataset, x_dtype={whole.dtype})'
+            )
+        return whole
+
+    def _get_tensor_size(self, attr: Any) -> tuple[int, ...] | None:
+        if attr.group_name is not None or attr.attr_name not in self._names:
+            return None
+        if attr.index is not None:
+            return tuple(self._get_tensor(attr).shape)
+        return next(shape for name, _, shape, _ in self._dataset.files() if name == f'{_ARRAYS[attr.attr_name]}.npy')
+
+    def _put_tensor(self, tensor: Any, attr: Any) -> bool:
+        raise UsageError(_READ_ONLY)
+
+    def _remove_tensor(self, attr: Any) -> bool:
+        raise UsageError(_READ_ONLY)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, '_mapped': {}}
+
+    def __repr__(self) -> str:
+        return f'FeatureStore({self._dataset!r})'
+
+
+class GraphStore(pyg_data.GraphStore):  # type: ignore[misc]
+    """The graph of a dataset. Its edges stay on disk: plimsoll.pyg.NeighborSampler draws from them there."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        super().__init__()
+        self._dataset = _check(dataset)
+
+    def get_all_edge_attrs(self) -> list[Any]:
+        nodes = self._dataset.num_nodes
+        return [EdgeAttr(edge_type=None, layout='csc', is_sorted=True, size=(nodes, nodes))]
+
+    def _get_edge_index(self, edge_attr: Any) -> Any:
+        raise UsageError(
+            "the edges stay on disk: give PyG's loader a sampler that draws there, plimsoll.pyg.NeighborSampler(dataset, …), as "
+            'node_sampler of NodeLoader or neighbor_sampler of NeighborLoader'
+        )
+
+    def _put_edge_index(self, edge_index: Any, edge_attr: Any) -> bool:
+        raise UsageError(_READ_ONLY)
+
+    def _remove_edge_index(self, edge_attr: Any) -> bool:
+        raise UsageError(_READ_ONLY)
+
+    def __repr__(self) -> str:
+        return f'GraphStore({self._dataset!r})'
+
+
+def stores(dataset: Dataset, x_dtype: Any = torch.float32) -> tuple[FeatureStore, GraphStore]:
+    """What PyG's loaders take as `data`: the dataset's features and labels, and its graph."""
+    return FeatureStore(dataset, x_dtype), GraphStore(dataset)
+
+
+class NeighborSampler(BaseSampler):  # type: ignore[misc]
+    """Draws neighbourhoods for torch_geometric's NodeLoader(node_sampler=…) and NeighborLoader(neighbor_sampler=…).
+
+    Arguments mean what they mean in plimsoll.NeighborLoader, and all loaders and samplers of a dataset share one memory line. The draws
+    of a node depend on (seed, epoch, hop, node). `epoch` counts up when a seed comes for the second time.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        num_neighbors: Sequence[int],
+        replace: bool = False,
+        *,
+        memory: str | int | None = None,
+        threads: int | None = None,
+        x_dtype: Any = 'float32',
+        seed: int | None = None,
+    ) -> None:
+        self.data = _check(data)
+        self.num_neighbors = num_neighbors
+        self.replace = replace
+        self.memory = memory
+        self.threads = threads
+        self.x_dtype = x_dtype
+        self.seed = int(torch.empty((), dtype=torch.int64).random_().item()) if seed is None else seed
+        self.epoch = 0
+        self._seen = torch.zeros(0, dtype=torch.bool)  # by input_id, in this epoch
+        self._loader: NeighborLoader | None = None  # the last one: it keeps what the dataset's loaders share
+
+    def sample_from_nodes(self, index: Any, **kwargs: Any) -> Any:
+        if torch.utils.data.get_worker_info() is not None:
+            raise UsageError('num_workers must be 0: threads of the library draw, in this process and under one memory line')
+        if index.time is not None or index.input_type is not None:
+            raise UsageError("times and types of nodes are not drawn by: use torch_geometric's own stores and sampler")
+        self._count_epoch(index.node if index.input_id is None else index.input_id)
+        loader = NeighborLoader(
+            self.data,
+            self.num_neighbors,
+            input_nodes=index.node,
+            replace=self.replace,
+            batch_size=max(1, len(index.node)),
+            memory=self.memory,
+            threads=self.threads,
+            x_dtype=self.x_dtype,
+            copy=True,  # so that no slot is held when a later batch is larger than those before
+            seed=self.seed,
+        )
+        loader._epoch = self.epoch
+        batch = next(iter(loader))
+        self._loader = loader
+        node = batch.n_id
+        if 'x' in batch:
+            node._plimsoll_x = batch.x  # for FeatureStore, which gets this very tensor as index
+        row, col = batch.edge_index
+        return SamplerOutput(
+            node=node,
+            row=row,
+            col=col,
+            edge=batch.e_id,
+            num_sampled_nodes=batch.num_sampled_nodes,
+            num_sampled_edges=batch.num_sampled_edges,
+            metadata=(index.input_id, index.time),
+        )
+
+    def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> Any:
+        raise UsageError("links are not sampled: draw for their end nodes (NodeLoader), or use torch_geometric's own sampler")
+
+    def _count_epoch(self, ids: Any) -> None:
+        if len(ids) == 0:
+            return
+        missing = int(ids.max()) + 1 - len(self._seen)
+        if missing > 0:
+            self._seen = torch.cat([self._seen, torch.zeros(missing, dtype=torch.bool)])
+        if self._seen[ids].any():
+            self.epoch += 1
+            self._seen.zero_()
+        self._seen[ids] = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, '_loader': None}
+
+    def __repr__(self) -> str:
+        return f'NeighborSampler({self.data!r}, num_neighbors={list(self.num_neighbors)})'

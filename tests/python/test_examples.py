@@ -1,0 +1,74 @@
+"""The examples: each runs, learns, and differs from its plain PyTorch Geometric script by some lines."""
+import difflib
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip('plimsoll')
+pytest.importorskip('torch')
+pytest.importorskip('torch_geometric')
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'support'))
+from importing import SOURCE, real_data  # noqa: E402
+
+PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
+EXAMPLES = pathlib.Path(SOURCE) / 'examples' / 'python'
+# Lines that are not in the other script, and a score that guessing does not reach.
+CHANGED = {'papers': 9, 'arxiv_sage': 7, 'proteins_gin': 9}
+LEAST = {'papers': 0.03, 'arxiv_sage': 0.4, 'proteins_gin': 0.55}
+EPOCHS = {'papers': 3, 'arxiv_sage': 1, 'proteins_gin': 5}
+
+
+@pytest.fixture(scope='module')
+def datasets(tmp_path_factory):
+    """Makes a dataset when it is first asked for."""
+    directory = tmp_path_factory.mktemp('data')
+
+    def make(name):
+        words = {
+            'papers': ['generate', 'papers100M', directory / name, '--scale', '0.0005'],
+            'arxiv_sage': ['import', real_data() / 'ogbn_arxiv', directory / name, '--symmetrise'],
+            'proteins_gin': ['import', real_data() / 'graphs' / 'PROTEINS', directory / name, '--symmetrise'],
+        }[name]
+        if not (directory / name).exists():
+            subprocess.run([PLIMSOLL, *map(str, words), '--quiet'], check=True, timeout=120)
+        return directory / name
+
+    return make
+
+
+def score(script, dataset, epochs):
+    words = [sys.executable, EXAMPLES / script, dataset, '--epochs', epochs]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300, cwd=dataset.parent)
+    assert done.returncode == 0, done.stderr
+    return float(re.search(r'^Test: (\S+)$', done.stdout, re.MULTILINE).group(1))
+
+
+@pytest.mark.parametrize('name', CHANGED)
+def test_the_example_learns(datasets, name):
+    assert score(f'{name}.py', datasets(name), EPOCHS[name]) > LEAST[name]
+
+
+@pytest.mark.parametrize('name', CHANGED)
+def test_the_plain_script_learns(datasets, name):
+    if name != 'proteins_gin' and not any(importlib.util.find_spec(sampler) for sampler in ('pyg_lib', 'torch_sparse')):
+        pytest.skip("PyTorch Geometric's NeighborLoader needs pyg-lib or torch-sparse, which are not on PyPI for every torch")
+    assert score(f'{name}_pyg.py', datasets(name), EPOCHS[name]) > LEAST[name]
+
+
+def code(script):
+    """The lines without the first docstring."""
+    return (EXAMPLES / script).read_text().split('"""', 2)[2].splitlines()
+
+
+@pytest.mark.parametrize('name', CHANGED)
+def test_the_difference_is_small(name):
+    plain, ours = code(f'{name}_pyg.py'), code(f'{name}.py')
+    added = [line for line in difflib.ndiff(plain, ours) if line.startswith('+ ')]
+    assert 0 < len(added) <= CHANGED[name], added
+    assert len(ours) <= len(plain)
