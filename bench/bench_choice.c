@@ -212,7 +212,7 @@ static plim_status_t run(const plim_job_t *job, const plim_dataset_t *dataset, e
     say("known", epoch, &kept, row_bytes, true);
     plim__access_free(&worth);
     plim__arena_destroy(&arena);
-    plim__topology_destroy(epoch->source);
+    plim__topology_disk_destroy(epoch->source);
     plim__offsets_destroy(offsets);
     return PLIM_OK;
 }

@@ -27,7 +27,7 @@ static plim_status_t gather(plim__rows_t *source, const plim__permute_t *order, 
     for (int64_t call = 0; call < calls; call++) {
         for (int64_t i = 0; i < batch; i++)
             nodes[i] = (call * batch + i) % (int64_t)order->count;
-        plim__permute_forward_many(order, nodes, batch);
+        plim__permute_many(order, nodes, batch, false);
         const int64_t start = plim__clock_ns();
         PLIM_TRY(plim__rows_gather(source, 0, nodes, batch, type, rows));
         *seconds += plim__clock_seconds_since(start);
@@ -55,7 +55,7 @@ static plim_status_t run(const plim_job_t *job, const char *path, int64_t batch,
     PLIM_TRY(plim__rows_disk_create(job, dataset, &params, &source));
     PLIM_TRY(gather(source, &order, batch, calls, form.type, nodes, rows, &seconds));
     plim__rows_stats_t stats;
-    plim__rows_stats(source, &stats);
+    plim__rows_disk_stats(source, &stats);
     printf("{\"rows\": %" PRId64 ", \"seconds\": %.6f, \"transfers\": %" PRId64
            ", \"bytes_read\": %" PRId64 "}\n",
            stats.rows, seconds, stats.transfers, stats.bytes_read);

@@ -75,7 +75,7 @@ static plim_status_t train(const bench_t *bench, int64_t epoch, int validations)
 
 static int64_t bytes_read(const bench_t *bench)
 {
-    plim_load_stats_t stats;
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     plim_loader_stats(bench->loader, &stats);
     return stats.list_bytes + stats.row_bytes;
 }

@@ -62,33 +62,44 @@ enum { CLI_OPTION_COMMON = 0x100, CLI_OPTION_OWN = 0x200 };
     }
 
 /*
- * The next option of a verb's command line, the common ones taken care of. Returns a verb's own
- * code, -1 at the end, or -2 when the verb must return *exit_out (after --help or an error
- * message).
+ * The next option of a verb's command line; handles the common ones. Returns a verb's own code, -1
+ * at the end, or -2 if the verb must return *exit_out (after --help or an error message).
  */
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
                     int *exit_out);
 
 /*
- * Parses an option's whole number, plain or as people write large ones (100M, 1.6G: thousands, not
- * 1024s). False after an error message.
+ * Parses an option's whole number, plain or with a suffix (100M, 1.6G: powers of 1000). False after
+ * an error message.
  */
 bool cli_parse_int(const cli_common_t *common, const char *option, const char *text,
                    int64_t minimum, int64_t most, int64_t *value_out);
 
-/* The same for a number with a point, from `minimum` on and below `below`. */
-bool cli_parse_real(const cli_common_t *common, const char *option, const char *text,
-                    double minimum, double below, double *value_out);
+/* The same for a number with a point, from 0 on and below `below`. */
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double below,
+                    double *value_out);
 
 /* The index of optarg in `words` (ended by NULL); -1 after an error message. */
 int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words);
 
-/* Parses optarg: "15,10,5", or numbers in the words that follow, as in PyG's scripts ("15 10 5").
- */
-bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_recipe_t *recipe);
+/* The nearest of the words tried so far; begin with {NULL, 0}. */
+typedef struct cli_nearest {
+    const char *word; /* NULL: none is near */
+    int distance;
+} cli_nearest_t;
 
-/* Options of a shape, shared by generate and plan: --scale, --spread, --dtype, and the four counts
- * of the free shape. `code` is one of these. False after an error message. */
+/* Keeps `word` if it is near `given`, and nearer than the words before it. */
+void cli_nearest_try(cli_nearest_t *nearest, const char *given, const char *word);
+
+/* "; did you mean --hidden?", or "" if no word is near. */
+const char *cli_nearest_text(const cli_nearest_t *nearest, const char *prefix, char text_out[96]);
+
+/* Parses optarg and the words that belong to it: 15,10,5 or "15 10 5" or 15 10 5 or [15, 10, 5]. */
+bool cli_parse_fanout(const cli_common_t *common, const char *option, int argc, char **argv,
+                      plim_recipe_t *recipe);
+
+/* Options of a shape, for generate and plan: --scale, --spread, --dtype, and the four counts of the
+ * free shape. `code` is one of these. False after an error message. */
 enum {
     CLI_SHAPE_SCALE = 0x300,
     CLI_SHAPE_SPREAD,
@@ -114,20 +125,27 @@ enum {
 bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_options_t *shape,
                            unsigned *given);
 
+/* The shape of this name: "papers100m", "ogbn-papers100M" and "ogbn_papers100M" are papers100M.
+ * NULL: no shape; text_out then begins with "; " and lists the shapes. */
+const char *cli_shape_named(const char *name, char text_out[192]);
+
 /* Whether all counts of the free shape are in `given`. False after an error message. */
 bool cli_check_free_shape(const cli_common_t *common, unsigned given);
 
 /* Parses the value of the option just read. */
 bool cli_parse_seed(const cli_common_t *common, uint64_t *seed_out);
 
-/* Parses optarg: a size, or "none", which is -1. */
+/* A size above 0, with its unit unless it is a million bytes or more; and optarg as a size, or
+ * "none", which is -1. False after an error message. */
+bool cli_parse_size(const cli_common_t *common, const char *option, const char *text,
+                    int64_t *bytes_out);
 bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out);
 
-/* CLI_DONE if a run's dataset is still there, or the exit code after an error message. */
+/* CLI_DONE if a run's dataset still exists, or the exit code after an error message. */
 int cli_check_moved(const cli_common_t *common, const char *run, const char *dataset);
 
-/* False after an error message when `scratch` (NULL: none) lies in the dataset, which is read-only.
- */
+/* False after an error message if `scratch` (NULL: none) is inside the dataset, which is
+ * read-only. */
 bool cli_check_scratch(const cli_common_t *common, const char *dataset, const char *scratch);
 
 /* Prints "plimsoll VERB: message" and "Try …". Returns CLI_WRONG_USE. */
@@ -142,28 +160,27 @@ int cli_failed_with(const cli_common_t *common, plim_status_t status, const char
                     json_t *object);
 
 /*
- * Prints a text that may come from a file or be a file's name: control characters (C0, DEL, C1) and
- * bytes that are not UTF-8 become '?', so that no file can steer the terminal.
+ * Prints a text from a file, or a file's name: control characters (C0, DEL, C1) and bytes that are
+ * not UTF-8 become '?', so that no file can control the terminal.
  */
 void cli_print_text(FILE *out, const char *text);
 
-/* Text as JSON; bytes that are not UTF-8 (a file may be called anything) become '?'. */
+/* Text as JSON; bytes that are not UTF-8 become '?'. */
 json_t *cli_json_text(const char *text);
 
-/* A plan as the JSON object it prints as. */
 json_t *cli_json_plan(const plim_plan_t *plan);
 
-/* A whole number of an object, 0 when there is none; whether one of its words is `word`. */
+/* An integer of an object, 0 if missing; whether one of its words is `word`. */
 int64_t cli_json_int(const json_t *object, const char *name);
 bool cli_json_is(const json_t *object, const char *name, const char *word);
 
-/* Flushes standard output and remembers the first error. */
+/* Flushes standard output and stores the first error. */
 void cli_flush(void);
 
 /* CLI_DONE, or the exit code after an error message when standard output could not be written. */
 int cli_check_output(void);
 
-/* Whether errno says that the disk, a quota or ulimit -f is used up. */
+/* Whether errno means that the disk is full, or a quota or ulimit -f is reached. */
 bool cli_disk_full(int error);
 
 /* Prints the object on one line of standard output and drops it. */
@@ -173,14 +190,14 @@ void cli_print_json(json_t *object);
 plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_out);
 
 /*
- * Finds the line and the threads and says which limit it is, opens the ledger and the meter,
+ * Finds the line and the threads and prints the limit, creates the ledger and the meter, and
  * catches SIGINT, SIGTERM and SIGUSR1 for the stop flag. One job at a time.
  */
 plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out);
 void cli_job_end(plim_job_t *job);
 
-/* The same for plans of what is not run here: under a line of its own, or (plan_only) where nothing
- * is refused for the line; `silent`: without messages. The limit is not reported. */
+/* The same for plans that are not run here: under a given line, or (plan_only) without a line;
+ * `silent`: without messages. Does not print the limit. */
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
                                   int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
 
@@ -190,28 +207,46 @@ const char *cli_limit_hint(const char *source);
 /* Prints the source of the line and how to raise it, unless it is --memory. */
 void cli_print_line_hint(void);
 
-/* "1.62M": counts as people read them. */
+/* "1.62M": a count with a suffix. */
 const char *cli_count_text(double count, char text_out[24]);
 
 /* Prints a remark on standard error, unless --quiet. */
 void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Prints a warning there, also with --quiet. */
+/* Prints a warning on standard error, also with --quiet. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/*
- * Progress of a phase that comes back again and again: on a terminal its bar goes when it is done,
- * elsewhere there is a line only when it takes long. `extra` stands behind the rate.
- */
-void cli_show_passing(const plim_progress_t *progress, const char *extra);
+/* Starts the clock of the job and looks whether standard error is a terminal. */
+void cli_progress_begin(bool quiet);
 
-/* Before a line on standard output: wipes such a bar off, and ends its phase. */
+/* A plim_log_fn and a plim_progress_fn. */
+void cli_log(void *user, plim_log_level_t level, const char *message);
+void cli_progress(void *user, const plim_progress_t *progress);
+
+/* Progress of steps: their phase began with the last event before it. NAN: no loss. */
+void cli_show_steps(const plim_progress_t *progress, double loss);
+
+/* Ends the phase; its last line stays. */
 void cli_leave_phase(void);
 
+/* Adds the time since the last event to the phase `name`, which has no line, instead of the present
+ * phase. */
+void cli_pass_time(const char *name);
+
+/* Clears the bar before a line on standard output; its phase goes on. */
+void cli_clear_bar(void);
+
+/* The index-th phase that has ended; false if there is none. Seconds since the job began. */
+bool cli_phase(int index, const char **name_out, double *seconds_out);
+double cli_job_seconds(void);
+
+/* "01:02" or "1:02:03". */
+const char *cli_time_text(double seconds, char text_out[24]);
+
 /*
- * What the job has cost so far: says it in one line, and adds it to `object` unless that is NULL
- * (seconds, phases with theirs, line_bytes, reserved_peak_bytes, peak_bytes, rss_peak_bytes, and
- * where the kernel tells group_peak_bytes, group_cache_bytes, group_dirty_bytes).
+ * Prints the job's time and memory in one line, and adds them to `object` unless that is NULL
+ * (seconds, phases with theirs, line_bytes, reserved_peak_bytes, peak_bytes, rss_peak_bytes, and if
+ * the kernel provides them group_peak_bytes, group_cache_bytes, group_dirty_bytes).
  */
 void cli_job_report(plim_job_t *job, json_t *object);
 

@@ -1,48 +1,23 @@
-/* The job of a verb: limits, signals, progress, and the report at the end. */
+/* The job of a verb: limits, signals, and the report at the end. */
 #include "cli.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: none runs */
-static volatile bool stopped;       /* a signal came */
+static plim_job_t *_Atomic current; /* the job that a signal stops; NULL: no job */
+static volatile bool stopped;       /* a signal has arrived */
 
-/* The progress line and log on standard error. */
-static struct {
-    char phase[64];
-    struct timespec phase_began;
-    struct timespec last_shown;
-    int64_t most_done;
-    bool finished; /* the phase has shown its last line */
-    bool terminal;
-    bool passing;   /* the phase's bar is wiped off the terminal when it is done */
-    char extra[48]; /* what else stands at the end of the line */
-    bool line_open; /* a progress line without its newline stands on the terminal */
-    bool quiet;
-} display;
-
-/* Where the time went: phases in the order of their first appearance. */
-enum { PHASES_MOST = 16 };
-static struct {
-    char name[64];
-    double seconds;
-} phases[PHASES_MOST];
-static int num_phases;
-
-static struct timespec job_began;
-static plim_meter_t *meter; /* NULL where even it did not fit */
+static plim_meter_t *meter; /* NULL if it did not fit */
 static bool own_group;      /* the control group was made for this job */
 
-/* Launchers send a signal twice (to the process, then to its group): only who presses ^C again
- * after a while does not want to wait. */
+/* Launchers send a signal twice (to the process, then to its group). Only a second ^C after a while
+ * ends the process at once. */
 static void raise_stop_flag(int signal_number)
 {
-    static _Atomic int64_t first; /* when ^C was pressed */
+    static _Atomic int64_t first; /* time of the first ^C */
     const int64_t patience = 2000000000;
     struct timespec now;
     plim_job_t *job = atomic_load(&current);
@@ -59,184 +34,9 @@ static void raise_stop_flag(int signal_number)
     }
 }
 
-static void close_line(void)
-{
-    if (display.line_open)
-        (void)fprintf(stderr, "\n");
-    display.line_open = false;
-}
-
-/* Ends an open line, or wipes it off. */
-static void leave_line(void)
-{
-    if (display.line_open && display.terminal && display.passing) {
-        (void)fprintf(stderr, "\r\033[K");
-        display.line_open = false;
-    }
-    close_line();
-}
-
-static void print_log(void *user, plim_log_level_t level, const char *message)
-{
-    (void)user;
-    if (display.quiet && level == PLIM_LOG_INFO)
-        return;
-    leave_line();
-    (void)fputs(level == PLIM_LOG_WARNING ? "warning: " : "", stderr);
-    cli_print_text(stderr, message);
-    (void)fputc('\n', stderr);
-}
-
-static double seconds_between(const struct timespec *from, const struct timespec *to)
-{
-    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
-}
-
-/* "1.62G" edges, "512 MiB" for bytes. */
-static const char *amount_text(double amount, const char *unit, char text_out[24])
-{
-    return strcmp(unit, "bytes") == 0 ? plim_size_text((int64_t)amount, text_out)
-                                      : cli_count_text(amount, text_out);
-}
-
-/* "01:02" or "1:02:03". */
-static const char *time_text(double seconds, char text_out[24])
-{
-    long long whole = seconds < 1e9 ? (long long)(seconds + 0.5) : 999999999;
-    if (whole >= 3600)
-        (void)snprintf(text_out, 24, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                       whole % 60);
-    else
-        (void)snprintf(text_out, 24, "%02lld:%02lld", whole / 60, whole % 60);
-    return text_out;
-}
-
-static void draw(const plim_progress_t *progress, double seconds)
-{
-    char done[24], total[24], rate[24], elapsed[24], left[24];
-    char bar[21] = "                    ";
-    const char *unit = strcmp(progress->unit, "bytes") == 0 ? "" : progress->unit;
-    double speed = seconds > 0 ? (double)progress->done / seconds : 0;
-    (void)amount_text((double)progress->done, progress->unit, done);
-    (void)amount_text(speed, progress->unit, rate);
-    if (speed < 100 && unit[0] != '\0')
-        (void)snprintf(rate, sizeof rate, "%.2f", speed);
-    (void)time_text(seconds, elapsed);
-    (void)fprintf(stderr, "%s%s: ", display.terminal ? "\r\033[K" : "", progress->phase);
-    if (progress->total > 0) {
-        double share = (double)progress->done / (double)progress->total;
-        for (int i = 0; i < (int)(share * 20 + 0.5) && i < 20; i++)
-            bar[i] = '#';
-        double rest = (double)(progress->total - progress->done);
-        (void)fprintf(stderr, "%3.0f%%|%s| %s/%s %s%s[%s<%s, ", share * 100, bar, done,
-                      amount_text((double)progress->total, progress->unit, total), unit,
-                      unit[0] != '\0' ? " " : "", elapsed,
-                      speed > 0 ? time_text(rest / speed, left) : "?");
-    } else {
-        (void)fprintf(stderr, "%s %s%s[%s, ", done, unit, unit[0] != '\0' ? " " : "", elapsed);
-    }
-    (void)fprintf(stderr, "%s%s%s/s%s]", rate, unit[0] != '\0' ? " " : "", unit, display.extra);
-}
-
-/* Charges the time since the phase began to it; a phase that comes back goes on. */
-static void end_phase(const struct timespec *now)
-{
-    int i = 0;
-    while (i < num_phases && strcmp(phases[i].name, display.phase) != 0)
-        i++;
-    if (display.phase[0] == '\0' || i == PHASES_MOST)
-        return;
-    if (i == num_phases) {
-        (void)snprintf(phases[i].name, sizeof phases[i].name, "%s", display.phase);
-        phases[i].seconds = 0;
-        num_phases++;
-    }
-    phases[i].seconds += seconds_between(&display.phase_began, now);
-}
-
-static void show(void *user, const plim_progress_t *progress)
-{
-    struct timespec now;
-    (void)user;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    const bool again = display.finished && progress->done == 0;
-    if (again || strcmp(display.phase, progress->phase) != 0) {
-        leave_line();
-        end_phase(&now);
-        display.passing = false;
-        display.extra[0] = '\0';
-        (void)snprintf(display.phase, sizeof display.phase, "%s", progress->phase);
-        display.phase_began = now;
-        display.last_shown = now;
-        display.finished = false;
-        display.most_done = 0;
-    }
-    /* Threads may speak out of order; the farthest one is right. */
-    if (progress->done < display.most_done)
-        return;
-    display.most_done = progress->done;
-    bool finished = progress->total > 0 && progress->done >= progress->total;
-    double since = seconds_between(&display.last_shown, &now);
-    if (display.quiet || display.finished || (display.passing && finished) ||
-        (!finished && since < (display.terminal ? 0.2 : 15)))
-        return;
-    display.last_shown = now;
-    draw(progress, seconds_between(&display.phase_began, &now));
-    display.finished = finished;
-    display.line_open = true;
-    if (!display.terminal || finished)
-        close_line();
-}
-
-void cli_show_passing(const plim_progress_t *progress, const char *extra)
-{
-    if (strcmp(display.phase, progress->phase) != 0 || progress->done < display.most_done) {
-        const plim_progress_t start = {progress->phase, progress->unit, 0, progress->total};
-        cli_leave_phase();
-        show(NULL, &start);
-    }
-    display.passing = true;
-    (void)snprintf(display.extra, sizeof display.extra, "%s", extra);
-    show(NULL, progress);
-    if (progress->done >= progress->total)
-        leave_line();
-}
-
-void cli_leave_phase(void)
-{
-    struct timespec now;
-    leave_line();
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    end_phase(&now);
-    display.phase[0] = '\0';
-}
-
-static void print_formatted(plim_log_level_t level, const char *format, va_list arguments)
-{
-    char message[1280];
-    (void)vsnprintf(message, sizeof message, format, arguments);
-    print_log(NULL, level, message);
-}
-
-void cli_remark(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_formatted(PLIM_LOG_INFO, format, arguments);
-    va_end(arguments);
-}
-
-void cli_warn(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    print_formatted(PLIM_LOG_WARNING, format, arguments);
-    va_end(arguments);
-}
-
 /*
- * A group's peak is that of all its processes since it was made. It tells of this job when nothing
- * of size ran there before; in the group of a login session it would blame the job for the browser.
+ * A group's peak counts all its processes since it was made. It describes this job only if little
+ * memory was used there before; in the group of a login session it would include the browser.
  */
 #define OWN_GROUP_BYTES ((int64_t)64 << 20)
 
@@ -253,7 +53,7 @@ static void start_meter(const plim_job_t *job)
                 sample.group_peak_bytes - sample.rss_bytes <= OWN_GROUP_BYTES;
 }
 
-static char line_source[sizeof((plim_limit_t *)0)->source]; /* which limit the line follows from */
+static char line_source[sizeof((plim_limit_t *)0)->source]; /* source of the line */
 
 void cli_print_line_hint(void)
 {
@@ -261,7 +61,7 @@ void cli_print_line_hint(void)
     if (hint == NULL || strcmp(line_source, "--memory") == 0)
         return;
     (void)fputs("plimsoll: the line comes from ", stderr);
-    cli_print_text(stderr, line_source); /* a control group may be called anything */
+    cli_print_text(stderr, line_source); /* a control group may have any name */
     (void)fprintf(stderr, "; %s\n", hint);
 }
 
@@ -289,22 +89,20 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     params.threads = (int)limits->threads[limits->threads_line].value;
     params.io_engine = common->io_engine;
     params.plan_only = plan_only;
-    params.log = silent ? NULL : print_log;
-    params.progress = show;
+    params.log = silent ? NULL : cli_log;
+    params.progress = cli_progress;
     plim_status_t status = plim_job_create(&params, &job);
     if (status != PLIM_OK)
         return status;
     start_meter(job);
-    (void)clock_gettime(CLOCK_MONOTONIC, &job_began);
-    display.terminal = isatty(STDERR_FILENO) == 1;
-    display.quiet = common->quiet;
+    cli_progress_begin(common->quiet);
     atomic_store(&current, job);
-    if (stopped) /* while a job before this one ran */
+    if (stopped) /* arrived during an earlier job */
         plim_job_stop(job, true);
     struct sigaction action = {.sa_handler = raise_stop_flag};
     (void)sigaction(SIGINT, &action, NULL);
     (void)sigaction(SIGTERM, &action, NULL);
-    (void)sigaction(SIGUSR1, &action, NULL); /* what Slurm is often told to send before the end */
+    (void)sigaction(SIGUSR1, &action, NULL); /* Slurm can send it before the end */
     *job_out = job;
     return PLIM_OK;
 }
@@ -326,13 +124,13 @@ plim_status_t cli_job_start(const cli_common_t *common, plim_job_t **job_out)
         return status;
     status = cli_job_start_under(common, &limits, limits.memory[limits.line].value, false, false,
                                  job_out);
-    print_line(common, &limits); /* also where the process alone does not fit */
+    print_line(common, &limits); /* also if the process alone does not fit */
     return status;
 }
 
 void cli_job_end(plim_job_t *job)
 {
-    leave_line();
+    cli_leave_phase();
     plim_meter_close(meter);
     meter = NULL;
     atomic_store(&current, NULL);
@@ -345,18 +143,18 @@ static void add_bytes(json_t *object, const char *name, int64_t bytes)
         (void)json_object_set_new(object, name, json_integer(bytes));
 }
 
-static void add_phases(json_t *object, const struct timespec *now)
+static void add_phases(json_t *object)
 {
     json_t *array = json_array();
-    end_phase(now);
-    display.phase[0] = '\0';
-    for (int i = 0; i < num_phases; i++)
-        (void)json_array_append_new(
-            array, json_pack("{s:s, s:f}", "phase", phases[i].name, "seconds", phases[i].seconds));
+    const char *name;
+    double seconds;
+    for (int i = 0; cli_phase(i, &name, &seconds); i++)
+        (void)json_array_append_new(array,
+                                    json_pack("{s:s, s:f}", "phase", name, "seconds", seconds));
     (void)json_object_set_new(object, "phases", array);
 }
 
-/* What each account had reserved at most, and what of it was really in memory. */
+/* Adds the reserved peak and the resident bytes of each account. */
 static void add_accounts(json_t *object, const plim_job_t *job)
 {
     plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
@@ -370,29 +168,28 @@ static void add_accounts(json_t *object, const plim_job_t *job)
 
 void cli_job_report(plim_job_t *job, json_t *object)
 {
-    struct timespec now;
     plim_sample_t sample = PLIM_SAMPLE_INIT;
     char peak[24], line[24], cache[24], dirty[24], elapsed[24];
     char message[256];
     if (meter == NULL)
         return;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    double seconds = seconds_between(&job_began, &now);
+    cli_leave_phase();
+    const double seconds = cli_job_seconds();
     (void)plim_meter_read(meter, &sample);
     int64_t peak_bytes = own_group ? sample.group_peak_bytes : sample.rss_peak_bytes;
-    int used =
-        snprintf(message, sizeof message, "took %s; peak %s of %s (%s", time_text(seconds, elapsed),
-                 plim_size_text(peak_bytes, peak), plim_size_text(plim_job_line(job), line),
-                 own_group ? "the control group's" : "resident");
+    int used = snprintf(message, sizeof message, "took %s; peak %s of %s (%s",
+                        cli_time_text(seconds, elapsed), plim_size_text(peak_bytes, peak),
+                        plim_size_text(plim_job_line(job), line),
+                        own_group ? "the control group's" : "resident");
     if (own_group && sample.group_cache_bytes >= 0 && sample.group_dirty_bytes >= 0)
         used += snprintf(message + used, sizeof message - (size_t)used, "; page cache %s, dirty %s",
                          plim_size_text(sample.group_cache_bytes, cache),
                          plim_size_text(sample.group_dirty_bytes, dirty));
     (void)snprintf(message + used, sizeof message - (size_t)used, ")");
-    print_log(NULL, PLIM_LOG_INFO, message);
+    cli_log(NULL, PLIM_LOG_INFO, message);
     if (object != NULL) {
         (void)json_object_set_new(object, "seconds", json_real(seconds));
-        add_phases(object, &now);
+        add_phases(object);
         add_accounts(object, job);
     }
     add_bytes(object, "line_bytes", plim_job_line(job));

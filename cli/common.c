@@ -34,10 +34,8 @@ static bool take_common(int code, cli_common_t *common, int *exit_out)
     int word;
     switch (code) {
     case CLI_OPTION_COMMON + 0:
-        if (plim_size_parse(optarg, &common->memory) == PLIM_OK && common->memory > 0)
-            return true;
-        *exit_out = cli_wrong_use(common, "--memory: '%s' is not a size like 4G or 300M", optarg);
-        return false;
+        *exit_out = CLI_WRONG_USE;
+        return cli_parse_size(common, "--memory", optarg, &common->memory);
     case CLI_OPTION_COMMON + 1:
         *exit_out = CLI_WRONG_USE;
         if (!cli_parse_int(common, "--threads", optarg, 1, 1024, &value))
@@ -56,6 +54,22 @@ static bool take_common(int code, cli_common_t *common, int *exit_out)
         common->quiet = true;
         return true;
     }
+}
+
+/* Reports the option that getopt_long did not take. Returns the exit code. */
+static int refuse_option(const cli_common_t *common, const struct option *options, const char *word)
+{
+    cli_nearest_t nearest = {NULL, 0};
+    char name[64], hint[96];
+    if (optopt > 0 && optopt < CLI_OPTION_COMMON && optopt != 'h')
+        return cli_wrong_use(common, "there is no option -%c", optopt);
+    if (optopt != 0)
+        return cli_wrong_use(common, "an option that takes no value: %s", word);
+    (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
+    for (; options->name != NULL; options++)
+        cli_nearest_try(&nearest, name + strspn(name, "-"), options->name);
+    return cli_wrong_use(common, "there is no option %s%s", name,
+                         cli_nearest_text(&nearest, "--", hint));
 }
 
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
@@ -80,12 +94,7 @@ int cli_next_option(int argc, char **argv, const struct option *options, cli_com
             return -2;
         }
         if (code == '?') {
-            /* A single letter may stand within a cluster; a long option is the last word read. */
-            char letter[3] = {'-', (char)optopt, '\0'};
-            bool single = optopt > 0 && optopt < CLI_OPTION_COMMON && optopt != 'h';
-            *exit_out =
-                cli_wrong_use(common, "unknown option, or an option that takes no value: %s",
-                              single ? letter : argv[optind - 1]);
+            *exit_out = refuse_option(common, options, argv[optind - 1]);
             return -2;
         }
         if (code < CLI_OPTION_COMMON || code >= CLI_OPTION_OWN)
@@ -133,7 +142,7 @@ static void print_json_error(json_t *object, const char *message, plim_status_t 
     cli_print_json(object);
 }
 
-/* Bytes of the character at `text` when it is valid UTF-8 and no control character, else 0. */
+/* Bytes of the character at `text` if it is valid UTF-8 and not a control character, else 0. */
 static size_t printable(const unsigned char *text)
 {
     if (text[0] < 0x80)
@@ -281,7 +290,7 @@ bool cli_disk_full(int error)
     return error == ENOSPC || error == EDQUOT || error == EFBIG;
 }
 
-/* jansson escapes every control character but DEL, which occurs within texts only. */
+/* jansson escapes every control character except DEL, which occurs only in strings. */
 static int print_piece(const char *piece, size_t size, void *out)
 {
     for (size_t i = 0; i < size; i++)

@@ -1,4 +1,4 @@
-/* The front door: finds the verb. */
+/* Finds the verb and runs it. */
 #include "cli.h"
 
 #include <malloc.h>
@@ -21,26 +21,33 @@ static void print_help(FILE *out)
              "the memory line: the smallest memory limit of the job, or --memory.\n\nVerbs:\n");
     for (size_t i = 0; i < NUM_VERBS; i++)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
-    (void)fprintf(out,
-                  "\nOptions:\n"
-                  "  --version    the version\n"
-                  "  -h, --help   this text\n"
-                  "\nplimsoll VERB --help and man plimsoll-VERB explain a verb.\n"
-                  "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
-                  "the disk (nothing was started); 4 damaged or inconsistent data;\n"
-                  "5 training diverged (a loss, weight or prediction is not finite);\n"
-                  "6 the disk filled up (saved work stays, a run can be resumed);\n"
-                  "75 stopped by a signal (no partial output stays, a run can be resumed).\n");
+    (void)fprintf(
+        out, "\nOptions:\n"
+             "  --version    the version\n"
+             "  -h, --help   this text\n"
+             "\nplimsoll VERB --help and man plimsoll-VERB explain a verb.\n"
+             "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
+             "the disk (nothing was started); 4 damaged or inconsistent data;\n"
+             "5 training diverged (a loss, weight or prediction is not finite);\n"
+             "6 the disk filled up (saved work stays, a run can be resumed);\n"
+             "75 stopped, by a signal or because others took the memory (no partial output stays,\n"
+             "a run can be resumed).\n");
 }
 
 static int run_verb(int argc, char **argv)
 {
-    for (size_t i = 0; i < NUM_VERBS; i++)
+    cli_nearest_t nearest = {NULL, 0};
+    char hint[96];
+    for (size_t i = 0; i < NUM_VERBS; i++) {
         if (strcmp(argv[0], verbs[i]->name) == 0)
             return verbs[i]->run(argc, argv);
-    (void)fputs("plimsoll: unknown verb '", stderr);
+        cli_nearest_try(&nearest, argv[0], verbs[i]->name);
+    }
+    (void)fputs("plimsoll: there is no verb '", stderr);
     cli_print_text(stderr, argv[0]);
-    (void)fputs("'; plimsoll --help lists them (options come after the verb)\n", stderr);
+    (void)fprintf(stderr, "'%s%s plimsoll --help lists them%s\n",
+                  cli_nearest_text(&nearest, "", hint), nearest.word == NULL ? ";" : "",
+                  argv[0][0] == '-' ? " (options come after the verb)" : "");
     return CLI_WRONG_USE;
 }
 
@@ -85,11 +92,11 @@ static bool stack_suffices(void)
 int main(int argc, char **argv)
 {
 #ifdef M_ARENA_MAX
-    /* glibc gives threads heaps of their own, 64 MiB of address space each. Only libraries allocate
-     * here, and little: one heap does, and is easier to account for. */
+    /* glibc gives each thread a heap with 64 MiB of address space. Only libraries allocate here,
+     * and little, so one heap is enough. */
     (void)mallopt(M_ARENA_MAX, 1);
 #endif
-    /* A file that grows past ulimit -f is then an error of the write, EFBIG, like a full disk. */
+    /* A write past ulimit -f then fails with EFBIG, like a full disk. */
     (void)signal(SIGXFSZ, SIG_IGN);
     if (!stack_suffices())
         return CLI_DOES_NOT_FIT;

@@ -10,38 +10,47 @@
 #include <string.h>
 #include <sys/stat.h>
 
-bool cli_parse_real(const cli_common_t *common, const char *option, const char *text,
-                    double minimum, double below, double *value_out)
+bool cli_parse_real(const cli_common_t *common, const char *option, const char *text, double below,
+                    double *value_out)
 {
     char *end;
     errno = 0;
     double value = strtod(text, &end);
-    if (errno != 0 || end == text || *end != '\0' || !isfinite(value) || value < minimum ||
+    if (errno != 0 || end == text || *end != '\0' || !isfinite(value) || value < 0 ||
         value >= below) {
         char bound[32] = "";
         if (isfinite(below))
             (void)snprintf(bound, sizeof bound, " and below %g", below);
-        (void)cli_wrong_use(common, "%s: '%s' is not a number from %g on%s", option, text, minimum,
-                            bound);
+        (void)cli_wrong_use(common, "%s: '%s' is not a number from 0 on%s", option, text, bound);
         return false;
     }
     *value_out = value;
     return true;
 }
 
-/* Words that people know from elsewhere. */
+/* Synonyms from other tools. */
 static const struct {
     const char *given, *meant;
 } aliases[] = {
-    {"val", "valid"},     {"validation", "valid"}, {"graphsage", "sage"},
-    {"bfloat16", "bf16"}, {"float32", "f32"},      {"float16", "f16"},
+    {"val", "valid"},        {"validation", "valid"},  {"graphsage", "sage"},
+    {"sageconv", "sage"},    {"gcnconv", "gcn"},       {"gatconv", "gat"},
+    {"ginconv", "gin"},      {"batch_norm", "batch"},  {"batchnorm", "batch"},
+    {"layer_norm", "layer"}, {"layernorm", "layer"},   {"sum", "add"},
+    {"add", "sum"},          {"bfloat16", "bf16"},     {"float32", "f32"},
+    {"fp32", "f32"},         {"float16", "f16"},       {"fp16", "f16"},
+    {"ce", "cross_entropy"}, {"nll", "cross_entropy"}, {"acc", "accuracy"},
+    {"rocauc", "roc_auc"},   {"auc", "roc_auc"},
 };
 
-/* "cross_entropy" is "cross-entropy", and "SAGE" is "sage". */
+static int folded(char letter)
+{
+    return letter == '-' ? '_' : tolower((unsigned char)letter);
+}
+
+/* "cross-entropy" is "cross_entropy", and "SAGE" is "sage". */
 static bool same_word(const char *given, const char *word)
 {
-    while (*word != '\0' && (tolower((unsigned char)*given) == tolower((unsigned char)*word) ||
-                             (*given == '_' && *word == '-'))) {
+    while (*word != '\0' && folded(*given) == folded(*word)) {
         given++;
         word++;
     }
@@ -56,9 +65,85 @@ static bool means_word(const char *given, const char *word)
     return same_word(given, word);
 }
 
+#define WORD_MAX 40
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters to insert, drop, replace or swap with their neighbour that make one word the other. */
+static int edit_distance(const char *a, const char *b)
+{
+    int rows[3][WORD_MAX + 1]; /* row i % 3: from the first i letters of `a` to those of `b` */
+    const int height = (int)strlen(a), width = (int)strlen(b);
+    for (int j = 0; j <= width; j++)
+        rows[0][j] = j;
+    for (int i = 1; i <= height; i++) {
+        int *row = rows[i % 3];
+        const int *above = rows[(i + 2) % 3], *above_that = rows[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= width; j++) {
+            const bool same = folded(a[i - 1]) == folded(b[j - 1]);
+            row[j] = smaller(above[j - 1] + !same, smaller(above[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && folded(a[i - 1]) == folded(b[j - 2]) &&
+                folded(a[i - 2]) == folded(b[j - 1]))
+                row[j] = smaller(row[j], above_that[j - 2] + 1);
+        }
+    }
+    return rows[height % 3][width];
+}
+
+/* Whether `word` begins with the letters of `part`. */
+static bool begins_with(const char *word, const char *part)
+{
+    while (*part != '\0' && folded(*word) == folded(*part)) {
+        word++;
+        part++;
+    }
+    return *part == '\0';
+}
+
+void cli_nearest_try(cli_nearest_t *nearest, const char *given, const char *word)
+{
+    const size_t length = strlen(given), width = strlen(word);
+    if (length > WORD_MAX || width > WORD_MAX)
+        return;
+    const int most = smaller(3, length < 6 ? 1 : (int)length / 3);
+    int distance = edit_distance(given, word);
+    /* "num" is near "num-layers", and "hidden-size" is near "hidden". */
+    if ((length >= 3 && begins_with(word, given)) ||
+        (width >= 3 && begins_with(given, word) && folded(given[width]) == '_'))
+        distance = smaller(distance, most);
+    if (distance > most || (nearest->word != NULL && distance >= nearest->distance))
+        return;
+    *nearest = (cli_nearest_t){word, distance};
+}
+
+const char *cli_nearest_text(const cli_nearest_t *nearest, const char *prefix, char text_out[96])
+{
+    text_out[0] = '\0';
+    if (nearest->word != NULL)
+        (void)snprintf(text_out, 96, "; did you mean %s%s?", prefix, nearest->word);
+    return text_out;
+}
+
+/* The hint for a mistyped word: one of `words`, or a synonym of one. */
+static const char *hint_of(const char *given, const char *const *words, char text_out[96])
+{
+    cli_nearest_t nearest = {NULL, 0};
+    for (int i = 0; words[i] != NULL; i++) {
+        cli_nearest_try(&nearest, given, words[i]);
+        for (size_t k = 0; k < sizeof aliases / sizeof aliases[0]; k++)
+            if (strcmp(aliases[k].meant, words[i]) == 0)
+                cli_nearest_try(&nearest, given, aliases[k].given);
+    }
+    return cli_nearest_text(&nearest, "", text_out);
+}
+
 int cli_parse_word(const cli_common_t *common, const char *option, const char *const *words)
 {
-    char list[128] = "";
+    char list[128] = "", hint[96];
     size_t used = 0;
     for (int i = 0; words[i] != NULL; i++) {
         if (means_word(optarg, words[i]))
@@ -67,7 +152,8 @@ int cli_parse_word(const cli_common_t *common, const char *option, const char *c
         int wrote = snprintf(list + used, sizeof list - used, "%s%s", joint, words[i]);
         used += wrote > 0 && (size_t)wrote < sizeof list - used ? (size_t)wrote : 0;
     }
-    (void)cli_wrong_use(common, "%s is %s, not '%s'", option, list, optarg);
+    (void)cli_wrong_use(common, "%s is %s, not '%s'%s", option, list, optarg,
+                        hint_of(optarg, words, hint));
     return -1;
 }
 
@@ -78,37 +164,52 @@ static bool is_number(const char *text)
     return end != text && *end == '\0';
 }
 
-/* Appends the numbers of one word, "15,10,5" or "15". */
-static bool add_fanout(const char *word, plim_recipe_t *recipe)
+/* Reads "15,10,5", "15 10 5" or "[15, 10, 5]". */
+static bool read_fanout(const char *text, plim_recipe_t *recipe)
 {
-    for (const char *at = word;;) {
+    const char closing = *text == '[' ? ']' : *text == '(' ? ')' : '\0';
+    const char *at = text + (closing != '\0');
+    for (recipe->num_hops = 0; recipe->num_hops < PLIM_HOPS_MAX;) {
         char *end;
         errno = 0;
         long long value = strtoll(at, &end, 10);
-        bool valid = errno == 0 && end != at && (*end == ',' || *end == '\0');
-        if (!valid || recipe->num_hops == PLIM_HOPS_MAX)
+        if (errno != 0 || end == at)
             return false;
         recipe->fanout[recipe->num_hops++] = value;
-        if (*end == '\0')
-            return true;
-        at = end + 1;
+        at = end + strspn(end, " ");
+        if (*at == closing)
+            return closing == '\0' || at[1] == '\0';
+        if (*at == ',')
+            at++;
+        else if (at == end)
+            return false;
     }
+    return false;
 }
 
-bool cli_parse_fanout(const cli_common_t *common, int argc, char **argv, plim_recipe_t *recipe)
+/* Whether the next word of the command line belongs to a fan-out. */
+static bool fanout_goes_on(const char *text, const char *next)
 {
-    const char *word = optarg;
-    recipe->num_hops = 0;
-    bool valid = add_fanout(word, recipe);
-    while (valid && strchr(optarg, ',') == NULL && optind < argc && is_number(argv[optind])) {
-        word = argv[optind++];
-        valid = add_fanout(word, recipe);
-    }
+    const size_t length = strlen(text);
+    const bool open = (text[0] == '[' || text[0] == '(') && strpbrk(text, "])") == NULL;
+    if (open || (length > 0 && text[length - 1] == ','))
+        return true;
+    return strpbrk(text, ",[(") == NULL && is_number(next);
+}
+
+bool cli_parse_fanout(const cli_common_t *common, const char *option, int argc, char **argv,
+                      plim_recipe_t *recipe)
+{
+    char text[256];
+    int used = snprintf(text, sizeof text, "%s", optarg);
+    while (used < (int)sizeof text && optind < argc && fanout_goes_on(text, argv[optind]))
+        used += snprintf(text + used, sizeof text - (size_t)used, " %s", argv[optind++]);
+    const bool valid = used < (int)sizeof text && read_fanout(text, recipe);
     if (!valid)
         (void)cli_wrong_use(common,
-                            "--fanout: '%s' is not one number a hop, like 15,10,5 (at most %d "
-                            "hops; -1: all neighbours)",
-                            word, PLIM_HOPS_MAX);
+                            "%s: '%s' is not one number a hop, like 15,10,5 (at most %d hops; "
+                            "-1: all neighbours)",
+                            option, text, PLIM_HOPS_MAX);
     return valid;
 }
 
@@ -134,9 +235,9 @@ bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_o
     *given |= 1U << (code - CLI_SHAPE_SCALE);
     switch (code) {
     case CLI_SHAPE_SCALE:
-        return cli_parse_real(common, "--scale", optarg, 0, 1e6, &shape->scale);
+        return cli_parse_real(common, "--scale", optarg, 1e6, &shape->scale);
     case CLI_SHAPE_SPREAD:
-        return cli_parse_real(common, "--spread", optarg, 0, 2, &shape->spread);
+        return cli_parse_real(common, "--spread", optarg, 2, &shape->spread);
     case CLI_SHAPE_DTYPE:
         type = cli_parse_word(common, "--dtype", types);
         shape->features = type == 0 ? PLIM_F16 : PLIM_F32;
@@ -152,6 +253,19 @@ bool cli_take_shape_option(const cli_common_t *common, int code, plim_generate_o
     }
 }
 
+const char *cli_shape_named(const char *name, char text_out[192])
+{
+    static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
+    char hint[96];
+    const bool ogb = begins_with(name, "ogbn-");
+    for (int i = 0; shapes[i] != NULL; i++)
+        if (same_word(name + (ogb ? 5 : 0), shapes[i]))
+            return shapes[i];
+    (void)snprintf(text_out, 192, "; the shapes are papers100M, products, arxiv, reddit and free%s",
+                   hint_of(name + (ogb ? 5 : 0), shapes, hint));
+    return NULL;
+}
+
 bool cli_check_free_shape(const cli_common_t *common, unsigned given)
 {
     const unsigned counts = 0xfU << (CLI_SHAPE_NODES - CLI_SHAPE_SCALE);
@@ -161,16 +275,31 @@ bool cli_check_free_shape(const cli_common_t *common, unsigned given)
     return false;
 }
 
+bool cli_parse_size(const cli_common_t *common, const char *option, const char *text,
+                    int64_t *bytes_out)
+{
+    const size_t length = strlen(text);
+    int64_t bytes;
+    if (plim_size_parse(text, &bytes) != PLIM_OK || bytes <= 0) {
+        (void)cli_wrong_use(common, "%s: '%s' is not a size like 4G or 300M", option, text);
+        return false;
+    }
+    if (bytes < 1000000 && !isalpha((unsigned char)text[length - 1])) {
+        (void)cli_wrong_use(common, "%s: in which unit is %s? Write %sG, %sM, %sK or %sB", option,
+                            text, text, text, text, text);
+        return false;
+    }
+    *bytes_out = bytes;
+    return true;
+}
+
 bool cli_parse_cache(const cli_common_t *common, const char *option, int64_t *bytes_out)
 {
     if (same_word(optarg, "none")) {
         *bytes_out = -1;
         return true;
     }
-    if (plim_size_parse(optarg, bytes_out) == PLIM_OK && *bytes_out > 0)
-        return true;
-    (void)cli_wrong_use(common, "%s: '%s' is not a size like 500M, nor 'none'", option, optarg);
-    return false;
+    return cli_parse_size(common, option, optarg, bytes_out);
 }
 
 /* The real path of `path`, or of its nearest parent that exists. */

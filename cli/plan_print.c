@@ -1,4 +1,5 @@
-/* The plan as a table that fits a terminal of 80 columns, and as JSON. */
+/* The plan as text: a summary, a table that fits a terminal of 80 columns, the lines for a batch
+ * script; and as JSON. */
 #include "verb_plan.h"
 
 #include <inttypes.h>
@@ -7,21 +8,14 @@
 
 #define MIB ((double)(1 << 20))
 
-static const char *fanout_text(const plim_recipe_t *recipe, char *text_out, size_t size)
-{
-    size_t used = 0;
-    text_out[0] = '\0';
-    for (int i = 0; i < recipe->num_hops && used < size; i++)
-        used += (size_t)snprintf(text_out + used, size - used, "%s%" PRId64, i > 0 ? "," : "",
-                                 recipe->fanout[i]);
-    return text_out;
-}
+/* --time is this many times what is expected, and a minute for the scheduler's own work. */
+#define TIME_MARGIN 2
+#define TIME_SPARE 60
 
 static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    const plim_training_t *training = &train->training;
     const plim_dataset_info_t *info = &found->info;
-    char nodes[24], edges[24], fanout[128];
+    char nodes[24], edges[24], recipe[256];
     cli_print_text(stdout, train->dataset);
     (void)printf("%s: %s nodes, %s edges",
                  plan->shape.shape != NULL ? " (a shape; no dataset is read)" : "",
@@ -31,13 +25,7 @@ static void print_heading(const plan_t *plan, const train_t *train, const plan_f
         (void)printf(", %s graphs", cli_count_text((double)info->num_graphs, nodes));
     (void)printf(", %" PRId64 " features (%s)\n", info->num_features,
                  info->feature_type == PLIM_F16 ? "f16" : "f32");
-    (void)printf("%s, %d layer%s, hidden %" PRId64, train_model_name(training->model.kind),
-                 training->model.num_layers, training->model.num_layers == 1 ? "" : "s",
-                 training->model.hidden);
-    if (training->recipe.num_hops > 0)
-        (void)printf(", fan-out %s", fanout_text(&training->recipe, fanout, sizeof fanout));
-    (void)printf(", batch %" PRId64 ", %s\n\n", training->recipe.batch_size,
-                 plim_words(PLIM_WORDS_PRECISION)[training->model.precision]);
+    (void)printf("%s\n\n", train_recipe_text(&train->training, recipe));
 }
 
 static void print_bytes(int64_t bytes)
@@ -96,46 +84,126 @@ static const char *peak_text(const json_t *plan)
     return train_phase_text(phase);
 }
 
+static double seconds_of(const json_t *plan, const char *name)
+{
+    return json_number_value(json_object_get(json_object_get(plan, "expect"), name));
+}
+
+/* "about 12 s an epoch (783 it/s)". */
+static const char *speed_text(const json_t *plan, char *text_out, size_t size)
+{
+    const double seconds = seconds_of(plan, "epoch_seconds");
+    const double rate = seconds_of(plan, "epoch_steps") / (seconds > 0 ? seconds : 1);
+    char took[24];
+    (void)snprintf(text_out, size, "about %s an epoch (%.*f it/s)",
+                   train_seconds_text(seconds, took), rate < 10 ? 2 : 0, rate);
+    return text_out;
+}
+
 static void print_line(const plan_t *plan, const plan_found_t *found)
 {
     const json_t *made = found->plan;
-    char total[24], line[24], minimum[24];
+    const json_t *smallest = found->smallest != NULL ? found->smallest : made;
+    char total[24], line[24], minimum[24], speed[96];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
     else
-        (void)printf("%-10s %s, from %s%s\n", "line", plim_size_text(found->line, line),
-                     plan->line_source, found->fits ? "" : ": the training does not fit");
+        (void)printf("%-10s %s, from %s: the training %s\n", "line",
+                     plim_size_text(found->line, line), plan->line_source,
+                     found->fits ? "fits" : "does not fit");
     (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
     if (found->fits)
-        (void)printf("%-10s peak %s (%s); minimum %s\n", "memory", total, peak_text(made),
-                     plim_size_text(cli_json_int(made, "minimum_bytes"), minimum));
-    else
-        (void)printf("%-10s minimum %s; the table shows the plan for it\n", "memory",
-                     plim_size_text(cli_json_int(made, "line_bytes"), line));
+        (void)printf("%-10s peak %s (%s)\n", "memory", total, peak_text(made));
+    (void)plim_size_text(found->fits ? cli_json_int(made, "minimum_bytes")
+                                     : cli_json_int(made, "line_bytes"),
+                         minimum);
+    (void)printf("%-10s %s: %s%s\n", "minimum", minimum, speed_text(smallest, speed, sizeof speed),
+                 found->fits ? "" : "; what follows is the plan for it");
 }
 
-/* Where the data lies, how batches are computed, what to expect. */
+/* Whose rates the times are by. */
+static const char *rates_text(const json_t *plan, bool shape)
+{
+    const json_t *expect = json_object_get(plan, "expect");
+    const bool disk =
+        json_object_get(expect, "epoch_reads") != NULL && cli_json_int(expect, "epoch_reads") > 0;
+    if (cli_json_is(expect, "rates", "default"))
+        return "times are by default rates, not this machine's";
+    if (disk && cli_json_is(expect, "disk_rates", "default"))
+        return shape
+                   ? "times are by measured rates, but the disk's are defaults: a shape has no file"
+                   : "times are by measured rates, but the disk's are defaults";
+    return cli_json_is(expect, "rates", "file") ? "times are by the rates of --rates"
+                                                : "times are by rates measured on this machine";
+}
+
+static void print_run(const train_t *train, const json_t *plan)
+{
+    const int64_t epochs = train->training.epochs;
+    const double all = seconds_of(plan, "run_seconds"), start = seconds_of(plan, "start_seconds");
+    const double steps = (double)epochs * seconds_of(plan, "epoch_seconds");
+    char whole[24], first[24], each[24], rest[24];
+    (void)printf("%-10s about %s: start %s, %" PRId64
+                 " epoch%s %s, evaluations and checkpoints %s\n",
+                 "run", train_seconds_text(all, whole), train_seconds_text(start, first), epochs,
+                 epochs == 1 ? "" : "s", train_seconds_text(steps, each),
+                 train_seconds_text(all - start - steps, rest));
+}
+
+/* Prints the places of data, the computation of batches, and the expectations. */
 static void print_rest(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
-    const int64_t disk = cli_json_int(json_object_get(found->plan, "expect"), "disk_bytes");
+    const json_t *expect = json_object_get(found->plan, "expect");
     train_plan_texts_t texts;
-    char text[24];
-    train_plan_texts(found->plan, &train->training, &texts);
+    char run[24], predict[24];
+    train_plan_texts(found->plan, &train->training, true, &texts);
     print_item("graph", texts.graph);
     print_item("features", texts.features);
     print_item("batch", texts.batch);
     print_item("parts", texts.parts);
     print_item("recompute", texts.recompute);
     print_item("epoch", texts.epoch);
+    print_run(train, found->plan);
+    (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
+                 plim_size_text(cli_json_int(expect, "disk_bytes"), run),
+                 plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
+    print_item("rates", rates_text(found->plan, plan->shape.shape != NULL));
     if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
         print_item(
             "note",
             found->info.num_graphs > 0
                 ? "the size of the largest graph is estimated from the mean; --measure reads it"
                 : "batch sizes are estimated from degrees; --measure draws some batches");
-    if (disk > 0)
-        (void)printf("%-10s up to %s for the run and its predictions\n", "disk",
-                     plim_size_text(disk, text));
+    (void)putchar('\n');
+}
+
+/* What to ask a scheduler for. */
+typedef struct ask {
+    int64_t mebibytes;
+    int64_t minutes;
+    int64_t cpus;
+} ask_t;
+
+static ask_t ask_of(const plan_t *plan, const plan_found_t *found)
+{
+    const double bytes = (double)cli_json_int(found->plan, "total_bytes");
+    const double seconds = TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
+    const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
+    return (ask_t){.mebibytes = (int64_t)(bytes / MIB) + 1,
+                   .minutes = (int64_t)minutes + 1,
+                   .cpus = plan->limits.threads[plan->limits.threads_line].value};
+}
+
+static void print_ask(const plan_t *plan, const plan_found_t *found)
+{
+    const ask_t ask = ask_of(plan, found);
+    (void)printf("For the whole run; --time is twice what is expected:\n"
+                 "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=",
+                 ask.mebibytes);
+    if (ask.minutes >= 1440)
+        (void)printf("%" PRId64 "-", ask.minutes / 1440);
+    (void)printf("%02" PRId64 ":%02" PRId64 ":00\n#SBATCH --cpus-per-task=%" PRId64 "\n",
+                 ask.minutes / 60 % 24, ask.minutes % 60, ask.cpus);
 }
 
 static void print_advice(const plan_t *plan, const plan_found_t *found)
@@ -159,9 +227,10 @@ static void print_advice(const plan_t *plan, const plan_found_t *found)
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found)
 {
     print_heading(plan, train, found);
-    print_table(found->plan);
     print_line(plan, found);
     print_rest(plan, train, found);
+    print_table(found->plan);
+    print_ask(plan, found);
     print_advice(plan, found);
     cli_flush();
 }
@@ -169,6 +238,8 @@ void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *fo
 json_t *plan_json(const plan_t *plan, const plan_found_t *found)
 {
     json_t *object = json_copy(found->plan), *advice = json_array();
+    const ask_t ask = ask_of(plan, found);
+    const json_int_t memory = ask.mebibytes << 20, seconds = ask.minutes * 60;
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
         (void)json_array_append_new(
@@ -183,5 +254,14 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
     if (plan->sweep.num_keys == 0)
         (void)json_object_set_new(object, "line_source", cli_json_text(plan->line_source));
     (void)json_object_set_new(object, "advice", advice);
+    (void)json_object_set_new(object, "ask",
+                              json_pack("{s:I, s:I, s:I, s:i}", "memory_bytes", memory, "seconds",
+                                        seconds, "cpus", (json_int_t)ask.cpus, "time_margin",
+                                        TIME_MARGIN));
+    if (plan->sweep.num_keys == 0)
+        (void)json_object_set_new(
+            object, "minimum_epoch_seconds",
+            json_real(seconds_of(found->smallest != NULL ? found->smallest : found->plan,
+                                 "epoch_seconds")));
     return object;
 }

@@ -8,22 +8,14 @@
 #define GIB ((int64_t)1 << 30)
 #define NUM_PHASES 5
 
-static bool take_count(const cli_common_t *common, const char *option, int64_t min, int64_t max,
-                       int *count_out)
+static bool take_count(const cli_common_t *common, const char *option, const char *text,
+                       int64_t min, int64_t max, int *count_out)
 {
     int64_t value;
-    if (!cli_parse_int(common, option, optarg, min, max, &value))
+    if (!cli_parse_int(common, option, text, min, max, &value))
         return false;
     *count_out = (int)value;
     return true;
-}
-
-static bool take_gpu(const cli_common_t *common, plim_pyg_params_t *pyg)
-{
-    if (plim_size_parse(optarg, &pyg->gpu_memory) == PLIM_OK && pyg->gpu_memory > 0)
-        return true;
-    (void)cli_wrong_use(common, "--gpu-memory: '%s' is not a size, like 8G", optarg);
-    return false;
 }
 
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options)
@@ -39,18 +31,38 @@ bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options
     case PLAN_PYG_MAPPED:
         return pyg->mapped_features = true;
     case PLAN_PYG_LOADERS:
-        return take_count(common, "--loaders", 1, 3, &pyg->num_loaders);
+        return take_count(common, "--loaders", optarg, 1, 3, &pyg->num_loaders);
     case PLAN_PYG_WORKERS:
-        return take_count(common, "--workers", 0, 1024, &pyg->num_workers);
+        return take_count(common, "--workers", optarg, 0, 1024, &pyg->num_workers);
     case PLAN_PYG_PREFETCH:
-        return take_count(common, "--prefetch", 1, 1024, &pyg->prefetch);
+        return take_count(common, "--prefetch", optarg, 1, 1024, &pyg->prefetch);
     case PLAN_PYG_PERSISTENT:
         return pyg->persistent_workers = true;
     case PLAN_PYG_PIN:
         return pyg->pin_memory = true;
+    case PLAN_PYG_LATE:
+        return pyg->late_loaders = true;
     default:
-        return take_gpu(common, pyg);
+        return cli_parse_size(common, "--gpu-memory", optarg, &pyg->gpu_memory);
     }
+}
+
+bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
+                  plan_pyg_options_t *options)
+{
+    plim_pyg_params_t *pyg = &options->pyg;
+    if (strcmp(name, "workers") == 0)
+        return take_count(common, "--sweep: workers", value, 0, 1024, &pyg->num_workers);
+    if (strcmp(name, "loaders") == 0)
+        return take_count(common, "--sweep: loaders", value, 1, 3, &pyg->num_loaders);
+    if (strcmp(name, "gpu-memory") == 0)
+        return cli_parse_size(common, "--sweep: gpu-memory", value, &pyg->gpu_memory);
+    pyg->late_loaders = strcmp(value, "yes") == 0;
+    if (!pyg->late_loaders && strcmp(value, "no") != 0) {
+        (void)cli_wrong_use(common, "--sweep: late-loaders is '%s'; give yes or no", value);
+        return false;
+    }
+    return true;
 }
 
 static const char *const phase_names[NUM_PHASES] = {"start", "load", "sort", "train", "evaluate"};
@@ -65,7 +77,6 @@ static bool is(const json_t *object, const char *key)
     return json_is_true(json_object_get(object, key));
 }
 
-/* What the job does in that phase. */
 static const char *doing(const json_t *estimate, const char *phase)
 {
     static const char *const words[NUM_PHASES] = {
@@ -77,9 +88,12 @@ static const char *doing(const json_t *estimate, const char *phase)
     json_array_foreach(json_object_get(estimate, "accounts"), i, account)
     {
         const json_t *phases = json_object_get(account, "phases");
-        if (strcmp(phase, "sort") == 0 &&
-            cli_json_int(phases, "sort") > cli_json_int(phases, "train"))
-            return "while edge_index is sorted for a loader";
+        if (cli_json_int(phases, phase) <= cli_json_int(phases, "train") ||
+            !cli_json_is(account, "name", "sort of the edges"))
+            continue;
+        return strcmp(phase, "sort") == 0
+                   ? "while edge_index is sorted for a loader"
+                   : "after the first epoch, while edge_index is sorted for a late loader";
     }
     while (strcmp(phase_names[index], phase) != 0)
         index++;
@@ -183,25 +197,39 @@ static void print_text(const json_t *estimate, const plim_training_t *training,
     print_remedies(estimate, options);
 }
 
-int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,
-                 const plim_training_t *training, const plan_pyg_options_t *options)
+void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
+                    const plan_pyg_options_t *options, json_t *estimate)
 {
-    char text[PLIM_PYG_JSON_MAX];
-    plim_status_t status =
-        plim_pyg_estimate(job, dataset, training, &options->pyg, text, sizeof text);
-    if (status != PLIM_OK)
-        return cli_failed(common, status);
-    json_t *estimate = json_loads(text, 0, NULL);
-    if (common->json) {
-        json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
-        (void)json_object_update(object, estimate);
-        if (options->ours > 0)
-            (void)json_object_set_new(object, "plimsoll_minimum_bytes",
-                                      json_integer(options->ours));
-        cli_print_json(object);
-    } else {
+    if (!common->json) {
         print_text(estimate, training, options);
+        return;
     }
-    json_decref(estimate);
-    return CLI_DONE;
+    json_t *object = json_pack("{s:s, s:s}", "event", "plan", "for", "pyg");
+    (void)json_object_update(object, estimate);
+    if (options->ours > 0)
+        (void)json_object_set_new(object, "plimsoll_minimum_bytes", json_integer(options->ours));
+    cli_print_json(object);
+}
+
+void plan_pyg_print_head(void)
+{
+    (void)printf("%10s %6s  %-4s %10s %10s  %s\n", "peak", "--mem", "fits", "GPU", "microbatch",
+                 "peak in");
+}
+
+void plan_pyg_print_row(const json_t *estimate)
+{
+    const json_t *gpu = json_object_get(estimate, "gpu");
+    const json_t *fits = json_object_get(estimate, "fits");
+    char peak[24], needed[24], seeds[24] = "-";
+    if (gpu != NULL)
+        (void)snprintf(seeds, sizeof seeds, "%" PRId64, cli_json_int(gpu, "microbatch"));
+    (void)printf("%10s %5" PRId64 "G  %-4s %10s %10s  %s\n",
+                 plim_size_text(cli_json_int(estimate, "total_bytes"), peak),
+                 cli_json_int(estimate, "ask_bytes") / GIB,
+                 fits == NULL         ? "-"
+                 : json_is_true(fits) ? "yes"
+                                      : "no",
+                 gpu == NULL ? "-" : plim_size_text(cli_json_int(gpu, "total_bytes"), needed),
+                 seeds, word(estimate, "peak_phase"));
 }

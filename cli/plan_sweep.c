@@ -4,9 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Settings that can be swept. */
-static const char *const names[] = {"batch",     "fanout", "hidden", "layers",     "heads", "model",
-                                    "precision", "norm",   "memory", "microbatch", NULL};
+/* Settings that can be swept; the last ones are of --for pyg. */
+static const char *const names[] = {"batch",   "fanout",  "hidden",       "layers",     "heads",
+                                    "model",   "norm",    "memory",       "microbatch", "precision",
+                                    "workers", "loaders", "late-loaders", "gpu-memory"};
+
+#define NUM_NAMES (int)(sizeof names / sizeof names[0])
+#define FIRST_PYG (NUM_NAMES - 4)
 
 /* One combination and its plan. */
 typedef struct row {
@@ -15,24 +19,42 @@ typedef struct row {
     const plan_found_t *found;
 } row_t;
 
-/* "batch=128,256"; fan-outs hold commas themselves, and a colon may stand between any values. */
+/* The index of a setting; -1 if there is none of that name. */
+static int find_name(const char *word)
+{
+    for (int i = 0; i < NUM_NAMES; i++)
+        if (strcmp(names[i], word) == 0)
+            return i;
+    return -1;
+}
+
+/* The hint for a word that is no setting. */
+static const char *nearest_name(const char *word, char text_out[96])
+{
+    cli_nearest_t nearest = {NULL, 0};
+    for (int i = 0; i < NUM_NAMES && find_name(word) < 0; i++)
+        cli_nearest_try(&nearest, word, names[i]);
+    return cli_nearest_text(&nearest, "", text_out);
+}
+
+/* "batch=128,256". Fan-outs contain commas, so a colon may separate any values. */
 static bool take_key(plan_t *plan, char *word)
 {
     const cli_common_t *common = &plan->train.common;
     plan_sweep_t *sweep = &plan->sweep;
     char *equals = strchr(word, '=');
-    int known = 0;
     if (equals != NULL)
         *equals = '\0';
-    while (names[known] != NULL && strcmp(names[known], word) != 0)
-        known++;
-    if (equals == NULL || names[known] == NULL || sweep->num_keys == PLAN_SWEEP_KEYS) {
+    const int known = find_name(word);
+    if (equals == NULL || known < 0 || sweep->num_keys == PLAN_SWEEP_KEYS) {
+        char hint[96];
         (void)cli_wrong_use(
             common,
             "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; the keys are "
             "batch, fanout, hidden, layers, heads, model, precision, norm, "
-            "microbatch and memory, at most %d of them",
-            word, PLAN_SWEEP_KEYS);
+            "microbatch and memory, with --for pyg also workers, loaders, late-loaders and "
+            "gpu-memory, at most %d of them%s",
+            word, PLAN_SWEEP_KEYS, nearest_name(word, hint));
         return false;
     }
     const char *between = strcmp(word, "fanout") == 0 ? ":" : ":,";
@@ -51,7 +73,8 @@ static bool take_key(plan_t *plan, char *word)
         (void)cli_wrong_use(common, "--sweep: %s has no values", word);
         return false;
     }
-    sweep->keys[sweep->num_keys].name = names[known];
+    plan->pyg_given |= known >= FIRST_PYG;
+    sweep->keys[sweep->num_keys].name = word;
     sweep->keys[sweep->num_keys++].num_values = count;
     return true;
 }
@@ -66,7 +89,7 @@ bool plan_take_sweep(plan_t *plan, int argc, char **argv)
     return true;
 }
 
-/* The values of choice number `index`, the last key changing first. */
+/* The values of combination `index`; the last key changes first. */
 static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PLAN_SWEEP_KEYS])
 {
     for (int key = sweep->num_keys - 1; key >= 0; key--) {
@@ -77,22 +100,19 @@ static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PL
 
 /* False after an error message. */
 static bool apply(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
-                  int64_t *line)
+                  plan_pyg_options_t *pyg, int64_t *line)
 {
-    for (int key = 0; key < plan->sweep.num_keys; key++) {
+    bool taken = true;
+    for (int key = 0; key < plan->sweep.num_keys && taken; key++) {
         const char *name = plan->sweep.keys[key].name;
-        if (strcmp(name, "memory") != 0) {
-            if (!train_set_option(train, name, values[key]))
-                return false;
-        } else if (plim_size_parse(values[key], line) != PLIM_OK || *line <= 0) {
-            (void)cli_wrong_use(&train->common,
-                                "--sweep: memory: '%s' is not a size; write it "
-                                "like 4G",
-                                values[key]);
-            return false;
-        }
+        if (strcmp(name, "memory") == 0)
+            taken = cli_parse_size(&train->common, "--sweep: memory", values[key], line);
+        else if (find_name(name) >= FIRST_PYG)
+            taken = plan_pyg_set(&train->common, name, values[key], pyg);
+        else
+            taken = train_set_option(train, name, values[key]);
     }
-    return true;
+    return taken;
 }
 
 static int column_width(const plan_sweep_t *sweep, int key)
@@ -118,21 +138,42 @@ static void print_head(const plan_t *plan)
     (void)printf("\n\n");
     for (int key = 0; key < plan->sweep.num_keys; key++)
         (void)printf("%*s  ", column_width(&plan->sweep, key), plan->sweep.keys[key].name);
-    (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "minimum", "fits", "it/s", "epoch",
-                 "to fit");
+    if (plan->for_pyg)
+        plan_pyg_print_head();
+    else
+        (void)printf("%10s %10s  %-4s %8s %8s  %s\n", "total", "minimum", "fits", "it/s", "epoch",
+                     "steps down");
 }
 
 /* Choices of the planner that save memory and keep the result. */
 static void say_steps_down(const json_t *made, const train_t *train)
 {
     const int64_t seeds = cli_json_int(made, "part_seeds");
-    const bool parts = seeds > 0 && train->training.microbatch == 0;
+    const bool rows = cli_json_is(made, "features", "disk");
+    const bool lists = cli_json_is(made, "topology", "disk");
     const bool again =
         json_is_true(json_object_get(made, "recompute")) && !train->training.model.recompute;
-    if (parts)
-        (void)printf("%lld seeds at a time", (long long)seeds);
-    if (again)
-        (void)printf("%srecompute", parts ? ", " : "");
+    char parts[48] = "";
+    if (seeds > 0 && train->training.microbatch == 0)
+        (void)snprintf(parts, sizeof parts, "%lld seeds at a time", (long long)seeds);
+    const char *const steps[] = {rows && lists ? "features, graph on disk"
+                                 : rows        ? "features on disk"
+                                 : lists       ? "graph on disk"
+                                               : "",
+                                 again ? "recompute" : "", parts};
+    const char *between = "";
+    for (int i = 0; i < 3; i++) {
+        if (steps[i][0] == '\0')
+            continue;
+        (void)printf("%s%s", between, steps[i]);
+        between = "; ";
+    }
+}
+
+static void print_values(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS])
+{
+    for (int key = 0; key < plan->sweep.num_keys; key++)
+        (void)printf("%*s  ", column_width(&plan->sweep, key), values[key]);
 }
 
 static void print_row(const plan_t *plan, const row_t *row, const train_t *train)
@@ -140,8 +181,7 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
     const json_t *expect = json_object_get(row->found->plan, "expect");
     const double seconds = json_number_value(json_object_get(expect, "epoch_seconds"));
     char total[24], minimum[24], took[24] = "-";
-    for (int key = 0; key < plan->sweep.num_keys; key++)
-        (void)printf("%*s  ", column_width(&plan->sweep, key), row->values[key]);
+    print_values(plan, row->values);
     if (!row->sensible) {
         (void)printf("%10s %10s  %-4s\n", "-", "-", "none");
         return;
@@ -163,17 +203,43 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
     cli_flush();
 }
 
-static json_t *json_row(const plan_t *plan, const row_t *row)
+static json_t *json_choice(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS])
 {
     json_t *choice = json_object();
     for (int key = 0; key < plan->sweep.num_keys; key++)
-        (void)json_object_set_new(choice, plan->sweep.keys[key].name,
-                                  cli_json_text(row->values[key]));
+        (void)json_object_set_new(choice, plan->sweep.keys[key].name, cli_json_text(values[key]));
+    return choice;
+}
+
+static json_t *json_row(const plan_t *plan, const row_t *row)
+{
     json_t *object = row->sensible ? plan_json(plan, row->found) : json_object();
-    (void)json_object_set_new(object, "choice", choice);
+    (void)json_object_set_new(object, "choice", json_choice(plan, row->values));
     if (!row->sensible)
         (void)json_object_set_new(object, "error", cli_json_text(plim_last_error()));
     return object;
+}
+
+/* The combination in PyTorch Geometric. */
+static plim_status_t sweep_pyg(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS],
+                               train_t *train, plan_pyg_options_t *pyg, json_t *rows,
+                               bool *fits_out, bool *said_out)
+{
+    json_t *estimate = NULL;
+    const plim_status_t status = plan_pyg_find(plan, train, pyg, &estimate, said_out);
+    if (*said_out || status != PLIM_OK)
+        return status;
+    *fits_out = !json_is_false(json_object_get(estimate, "fits"));
+    if (rows != NULL) {
+        (void)json_object_set_new(estimate, "choice", json_choice(plan, values));
+        (void)json_array_append(rows, estimate);
+    } else {
+        print_values(plan, values);
+        plan_pyg_print_row(estimate);
+        cli_flush();
+    }
+    json_decref(estimate);
+    return PLIM_OK;
 }
 
 /* Plans one combination and prints it or adds it to `rows`. *said_out as in plan_find. */
@@ -183,11 +249,15 @@ static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, 
     static plan_found_t found;
     char *values[PLAN_SWEEP_KEYS];
     train_t train = plan->train;
+    plan_pyg_options_t pyg = plan->pyg;
     int64_t line = plan->line;
     choose(&plan->sweep, index, values);
-    *said_out = !apply(plan, values, &train, &line);
+    *said_out = !apply(plan, values, &train, &pyg, &line);
     if (*said_out)
         return PLIM_OK;
+    pyg.pyg.line = line == PLIM_LINE_NONE ? 0 : line;
+    if (plan->for_pyg)
+        return sweep_pyg(plan, values, &train, &pyg, rows, fits_out, said_out);
     plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
     if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
         return status;
@@ -230,5 +300,5 @@ int plan_run_sweep(plan_t *plan)
                                  cli_json_text(plan->train.dataset), "line_bytes",
                                  (json_int_t)plan->line, "line_source",
                                  cli_json_text(plan->line_source), "fits", (int)any, "rows", rows));
-    return any ? CLI_DONE : CLI_DOES_NOT_FIT;
+    return any || plan->for_pyg ? CLI_DONE : CLI_DOES_NOT_FIT;
 }

@@ -64,13 +64,12 @@ static void place_text(bool in_memory, int64_t kept, const char *of, char *text_
         (void)snprintf(text_out, size, "on disk, %s of %s cached", plim_size_text(kept, bytes), of);
 }
 
-/* Optimiser updates in an epoch. */
 static int64_t train_updates(int64_t steps, const plim_training_t *training)
 {
     return (steps + training->accumulation - 1) / training->accumulation;
 }
 
-void train_plan_texts(const json_t *plan, const plim_training_t *training,
+void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,
                       train_plan_texts_t *texts_out)
 {
     const json_t *expect = json_object_get(plan, "expect");
@@ -112,7 +111,7 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
         used += snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                          "; the caches hold nearly everything");
     const double rate = seconds > 0 ? (double)steps / seconds : 0;
-    if (rate > 0)
+    if (timed && rate > 0)
         (void)snprintf(texts.epoch + used, sizeof texts.epoch - (size_t)used,
                        ", about %s (%.*f it/s)", train_seconds_text(seconds, took),
                        rate < 10    ? 2
@@ -122,7 +121,77 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training,
     *texts_out = texts;
 }
 
-/* The event "plan". */
+const char *train_recipe_text(const plim_training_t *training, char text_out[256])
+{
+    const plim_recipe_t *recipe = &training->recipe;
+    const plim_model_t *model = &training->model;
+    int used = snprintf(text_out, 256, "%s, %d layer%s, hidden %" PRId64,
+                        plim_words(PLIM_WORDS_MODEL)[model->kind], model->num_layers,
+                        model->num_layers == 1 ? "" : "s", model->hidden);
+    for (int i = 0; i < recipe->num_hops && used < 256; i++)
+        used += snprintf(text_out + used, 256 - (size_t)used, "%s%" PRId64,
+                         i == 0 ? ", fan-out " : ",", recipe->fanout[i]);
+    if (used < 256)
+        (void)snprintf(text_out + used, 256 - (size_t)used, ", batch %" PRId64 ", %s",
+                       recipe->batch_size, plim_words(PLIM_WORDS_PRECISION)[model->precision]);
+    return text_out;
+}
+
+void train_print_recipe(const train_t *train, const plim_dataset_info_t *info)
+{
+    char recipe[256], nodes[24], edges[24];
+    cli_remark("training: %s; %" PRId64 " epoch%s of %s: %s nodes, %s edges",
+               train_recipe_text(&train->training, recipe), train->training.epochs,
+               train->training.epochs == 1 ? "" : "s", train->dataset,
+               cli_count_text((double)info->num_nodes, nodes),
+               cli_count_text((double)info->num_edges, edges));
+}
+
+/* A row of the table at the end: "" or a phase, and "" or an account. */
+#define WHERE_ROWS 24
+typedef struct where {
+    int phases, accounts;
+    char phase[WHERE_ROWS][48], account[WHERE_ROWS][48];
+} where_t;
+
+static void add_phase(where_t *where, const char *name, double seconds, double all)
+{
+    char text[24];
+    if (where->phases < WHERE_ROWS)
+        (void)snprintf(where->phase[where->phases++], sizeof where->phase[0],
+                       "%-23.23s %7s %3.0f %%", name, train_seconds_text(seconds, text),
+                       100 * seconds / all);
+}
+
+static void add_account(where_t *where, const plim_account_info_t *info)
+{
+    char reserved[24], used[24];
+    if (where->accounts < WHERE_ROWS && info->peak >= 1 << 20)
+        (void)snprintf(where->account[where->accounts++], sizeof where->account[0],
+                       "%-21.21s %8s %8s", info->name, plim_size_text(info->peak, reserved),
+                       info->touched > 0 ? plim_size_text(info->touched, used) : "-");
+}
+
+void train_print_where(const plim_job_t *job)
+{
+    plim_account_info_t info = PLIM_ACCOUNT_INFO_INIT;
+    where_t where = {.phases = 0};
+    const double all = cli_job_seconds();
+    double rest = all, seconds;
+    const char *name;
+    for (int i = 0; cli_phase(i, &name, &seconds); i++)
+        if (seconds >= 0.01 * all) {
+            add_phase(&where, name, seconds, all);
+            rest -= seconds;
+        }
+    add_phase(&where, "other", rest > 0 ? rest : 0, all);
+    for (int i = 0; plim_job_account(job, i, &info); i++)
+        add_account(&where, &info);
+    cli_remark("%-37s  %-21s %8s %8s", "where time went", "where memory went", "reserved", "used");
+    for (int i = 0; i < where.phases || i < where.accounts; i++)
+        cli_remark("%-37s  %s", where.phase[i], where.account[i]);
+}
+
 static void print_plan_event(const train_t *train, const plim_dataset_info_t *info,
                              const json_t *plan, const char *run)
 {
@@ -146,6 +215,16 @@ static void print_plan_event(const train_t *train, const plim_dataset_info_t *in
     cli_print_json(object);
 }
 
+/* Whether the time of an epoch is by rates that were measured: default ones are those of another
+ * machine. */
+static bool is_measured(const json_t *plan)
+{
+    const json_t *expect = json_object_get(plan, "expect");
+    return !cli_json_is(expect, "rates", "default") &&
+           (cli_json_int(expect, "epoch_reads") == 0 ||
+            !cli_json_is(expect, "disk_rates", "default"));
+}
+
 void train_print_plan(const train_t *train, const plim_dataset_info_t *info, const json_t *plan,
                       const char *run)
 {
@@ -161,7 +240,7 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
             peak = phase;
     if (train->common.json)
         print_plan_event(train, info, plan, run);
-    train_plan_texts(plan, &train->training, &texts);
+    train_plan_texts(plan, &train->training, is_measured(plan), &texts);
     (void)plim_size_text(limit, line);
     cli_remark("plan: peak %s%s%s (%s); minimum %s",
                plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
@@ -188,24 +267,27 @@ static void show_steps(const plim_train_event_t *event)
     const bool training = event->kind == PLIM_EVENT_STEP;
     const plim_progress_t progress = {training ? "Training" : evaluations[event->split], "it",
                                       event->step, event->steps};
-    char loss[48] = "";
-    if (training && !isnan(event->loss))
-        (void)snprintf(loss, sizeof loss, ", loss %.4f", event->loss);
-    cli_show_passing(&progress, loss);
+    cli_show_steps(&progress, training ? event->loss : (double)NAN);
 }
 
-static void print_score(const char *name, double score)
+/* Scores of drawn neighbourhoods are marked. */
+static void print_scores(const double scores[3], bool sampled)
 {
-    if (!isnan(score))
-        (void)printf(" | %s: %.4f", name, score);
+    static const char *const names[] = {"Train", "Val", "Test"};
+    bool any = false;
+    for (int split = 0; split < 3; split++)
+        if (!isnan(scores[split])) {
+            (void)printf(" | %s: %.4f", names[split], scores[split]);
+            any = true;
+        }
+    if (any && sampled)
+        (void)printf(" (sampled)");
 }
 
 static void print_epoch(const plim_train_event_t *event)
 {
     (void)printf("Epoch %03" PRId64 " | Loss: %.4f", event->epoch, event->loss);
-    print_score("Train", event->score[PLIM_TRAIN]);
-    print_score("Val", event->score[PLIM_VALID]);
-    print_score("Test", event->score[PLIM_TEST]);
+    print_scores(event->score, event->sampled);
     (void)printf(" | Time: %.*fs\n", event->seconds < 10 ? 2 : 0, event->seconds);
 }
 
@@ -218,6 +300,11 @@ static json_t *json_epoch(const plim_train_event_t *event)
         if (!isnan(event->score[split]))
             (void)json_object_set_new(object, train_split_name(split),
                                       train_json_score(event->score[split]));
+    if (!isnan(event->score[PLIM_VALID]))
+        (void)json_object_set_new(object, "valid_loss",
+                                  train_json_score(event->split_loss[PLIM_VALID]));
+    (void)json_object_set_new(object, "sampled", json_boolean(event->sampled));
+    (void)json_object_set_new(object, "evaluation_seconds", json_real(event->evaluation_seconds));
     (void)json_object_set_new(object, "best", json_boolean(event->best));
     (void)json_object_set_new(object, "seconds", json_real(event->seconds));
     return object;
@@ -258,13 +345,14 @@ void train_print_event(void *user, const plim_train_event_t *event)
             print_epoch(event);
         break;
     case PLIM_EVENT_MEMORY:
-        cli_leave_phase();
+        cli_clear_bar();
         if (common->json)
             cli_print_json(json_memory(event));
         else
             print_memory(event);
         break;
     case PLIM_EVENT_CHECKPOINT:
+        cli_pass_time("checkpoints");
         return;
     }
     cli_flush();
@@ -281,6 +369,7 @@ void train_print_result(const train_t *train, const plim_train_result_t *result,
             if (!isnan(result->score[split]))
                 (void)json_object_set_new(object, train_split_name(split),
                                           train_json_score(result->score[split]));
+        (void)json_object_set_new(object, "sampled", json_boolean(result->sampled));
         (void)json_object_set_new(object, "early", json_boolean(result->early));
         return;
     }
@@ -288,12 +377,16 @@ void train_print_result(const train_t *train, const plim_train_result_t *result,
     if (result->early)
         cli_remark("stopped early: no better score in %" PRId64 " evaluations",
                    train->training.patience);
-    if (result->best_epoch == 0)
+    bool any = false;
+    for (int split = 0; split < 3; split++)
+        any = any || !isnan(result->score[split]);
+    if (!any)
         return;
-    (void)printf("Best epoch %03" PRId64, result->best_epoch);
-    print_score("Train", result->score[PLIM_TRAIN]);
-    print_score("Val", result->score[PLIM_VALID]);
-    print_score("Test", result->score[PLIM_TEST]);
+    if (result->best_epoch > 0)
+        (void)printf("Best epoch %03" PRId64, result->best_epoch);
+    else
+        (void)printf("Last epoch %03" PRId64, result->epochs);
+    print_scores(result->score, result->sampled);
     (void)printf("\n");
     cli_flush();
 }

@@ -24,7 +24,7 @@ typedef struct bench {
     bool stage;
 } bench_t;
 
-/* One epoch's share of the loader's counts. */
+/* The loader's counters for one epoch. */
 typedef struct bench_epoch {
     int64_t epoch;
     double seconds;
@@ -131,7 +131,7 @@ static bool take_option(int code, bench_t *bench, int argc, char **argv)
         return cli_parse_int(common, "--batch", optarg, 1, INT32_MAX, &bench->recipe.batch_size);
     case OPTION_FANOUT:
         bench->fanout_given = true;
-        return cli_parse_fanout(common, argc, argv, &bench->recipe);
+        return cli_parse_fanout(common, "--fanout", argc, argv, &bench->recipe);
     case OPTION_REPLACE:
         bench->recipe.replace = true;
         return true;
@@ -177,10 +177,9 @@ static double seconds_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* The counts between two readings. */
 static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_load_stats_t *to)
 {
-    plim_load_stats_t stats = *to; /* window_steps stays that of the last window */
+    plim_load_stats_t stats = *to; /* window_steps is that of the last window */
     stats.batches -= from->batches;
     stats.parts -= from->parts;
     stats.edges -= from->edges;
@@ -203,7 +202,7 @@ static plim_load_stats_t difference(const plim_load_stats_t *from, const plim_lo
 static plim_status_t run_epoch(const bench_t *bench, plim_loader_t *loader, plim_stream_t *stream,
                                int64_t number, bench_epoch_t *epoch_out)
 {
-    plim_load_stats_t before, after;
+    plim_load_stats_t before = PLIM_LOAD_STATS_INIT, after = PLIM_LOAD_STATS_INIT;
     plim_batch_t *batch;
     int64_t done = 0;
     uint64_t hash = 0;
@@ -313,11 +312,6 @@ static void print_epoch(const bench_t *bench, const json_t *plan, const bench_ep
     cli_flush();
 }
 
-static void add_count(json_t *object, const char *name, int64_t value)
-{
-    (void)json_object_set_new(object, name, json_integer(value));
-}
-
 static void add_real(json_t *object, const char *name, double value)
 {
     (void)json_object_set_new(object, name, json_real(value));
@@ -349,7 +343,7 @@ static json_t *describe_epoch(const bench_epoch_t *epoch)
         {"window_steps", stats->window_steps},
     };
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        add_count(object, counts[i].name, counts[i].value);
+        (void)json_object_set_new(object, counts[i].name, json_integer(counts[i].value));
     add_real(object, "seconds", epoch->seconds);
     add_real(object, "batches_per_second", per_second((double)stats->batches, epoch->seconds));
     add_real(object, "edges_per_second", per_second((double)stats->edges, epoch->seconds));
@@ -399,7 +393,7 @@ static plim_status_t run_epochs(bench_t *bench, const plim_job_t *job,
     return status;
 }
 
-/* Fills in what the options left open from the dataset. */
+/* Fills in missing options from the dataset. */
 static void settle_recipe(bench_t *bench, const plim_dataset_info_t *info)
 {
     plim_recipe_t *recipe = &bench->recipe;
@@ -487,8 +481,14 @@ static int run(int argc, char **argv)
         return cli_wrong_use(&bench.common, "bench needs two words: sample or load, and a dataset "
                                             "directory");
     bench.what = argv[optind];
-    if (strcmp(bench.what, "sample") != 0 && strcmp(bench.what, "load") != 0)
-        return cli_wrong_use(&bench.common, "bench measures sample or load, not '%s'", bench.what);
+    if (strcmp(bench.what, "sample") != 0 && strcmp(bench.what, "load") != 0) {
+        cli_nearest_t nearest = {NULL, 0};
+        char hint[96];
+        cli_nearest_try(&nearest, bench.what, "sample");
+        cli_nearest_try(&nearest, bench.what, "load");
+        return cli_wrong_use(&bench.common, "bench measures sample or load, not '%s'%s", bench.what,
+                             cli_nearest_text(&nearest, "", hint));
+    }
     bench.path = argv[optind + 1];
     if (bench.stage && bench.params.scratch == NULL)
         return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");

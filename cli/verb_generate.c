@@ -16,6 +16,7 @@ static int run(int argc, char **argv)
     cli_common_t common = {.verb = &cli_verb_generate};
     plim_job_t *job;
     unsigned given = 0;
+    char hint[192];
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, long_options, &common, &exit_code)) != -1) {
         if (code == -2)
@@ -28,7 +29,9 @@ static int run(int argc, char **argv)
     }
     if (argc - optind != 2)
         return cli_wrong_use(&common, "a shape and a target directory are needed");
-    options.shape = argv[optind];
+    options.shape = cli_shape_named(argv[optind], hint);
+    if (options.shape == NULL)
+        return cli_wrong_use(&common, "there is no shape '%s'%s", argv[optind], hint);
     options.target = argv[optind + 1];
     if (strcmp(options.shape, "free") == 0 && !cli_check_free_shape(&common, given))
         return CLI_WRONG_USE;

@@ -1,6 +1,8 @@
 /* `plimsoll import`: writes a dataset from files of other formats. */
 #include "cli.h"
 
+#include <stdlib.h>
+
 enum {
     OPTION_SYMMETRISE = CLI_OPTION_OWN,
     OPTION_REMOVE_DUPLICATES,
@@ -9,8 +11,29 @@ enum {
     OPTION_FEATURES,
     OPTION_NORMALISE_FEATURES,
     OPTION_NODES,
+    OPTION_SPLIT,
+    OPTION_SEED,
     OPTION_TMP
 };
+
+/* Parses "0.6,0.2,0.2". The library checks the values. */
+static bool parse_split(const cli_common_t *common, double split[3])
+{
+    char *at = optarg;
+    for (int i = 0; i < 3; i++) {
+        char *end;
+        split[i] = strtod(at, &end);
+        if (end == at || *end != (i < 2 ? ',' : '\0')) {
+            (void)cli_wrong_use(common,
+                                "--split: '%s' is not three shares of train, valid and test, such "
+                                "as 0.6,0.2,0.2",
+                                optarg);
+            return false;
+        }
+        at = end + 1;
+    }
+    return true;
+}
 
 /* False after an error message. */
 static bool take_option(const cli_common_t *common, int code, plim_import_options_t *options)
@@ -43,6 +66,10 @@ static bool take_option(const cli_common_t *common, int code, plim_import_option
         return true;
     case OPTION_NODES:
         return cli_parse_int(common, "--nodes", optarg, 1, INT64_MAX - 1, &options->num_nodes);
+    case OPTION_SPLIT:
+        return parse_split(common, options->split);
+    case OPTION_SEED:
+        return cli_parse_seed(common, &options->seed);
     default:
         options->tmp = optarg;
         return true;
@@ -61,6 +88,8 @@ static int run(int argc, char **argv)
         {"normalise-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
         {"normalize-features", no_argument, NULL, OPTION_NORMALISE_FEATURES},
         {"nodes", required_argument, NULL, OPTION_NODES},
+        {"split", required_argument, NULL, OPTION_SPLIT},
+        {"seed", required_argument, NULL, OPTION_SEED},
         {"tmp", required_argument, NULL, OPTION_TMP},
         CLI_COMMON_OPTIONS};
     cli_common_t common = {.verb = &cli_verb_import};
@@ -90,18 +119,25 @@ static int run(int argc, char **argv)
 const cli_verb_t cli_verb_import = {
     .name = "import",
     .summary = "make a dataset from files of other formats",
-    .help = "usage: plimsoll import SOURCE DIR [options]\n\n"
-            "Makes the dataset directory DIR from SOURCE, whose kind is recognised: OGB's zip or\n"
-            "directory (binary or csv), .npy files, GraphBolt's metadata.yaml, graphs with\n"
-            "node_ptr.npy, or a text of edges (csv, tsv, spaces; gz, zst).\n\n"
-            "  --symmetrise          add the reverse of each edge; duplicates go\n"
-            "  --remove-duplicates   keep one of equal edges\n"
-            "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
-            "  --relabel             text edges: ids are any 64-bit integers; ids.npy keeps them\n"
-            "  --features TYPE       f16 or f32; default: as the source has them\n"
-            "  --normalise-features  divide each row of features by its sum, as PyG's\n"
-            "                        NormalizeFeatures does\n"
-            "  --nodes N             number of nodes, for sources that do not tell it\n"
-            "  --tmp DIR             directory of temporary files; default: next to the target\n",
+    .help =
+        "usage: plimsoll import SOURCE DIR [options]\n\n"
+        "Makes the dataset directory DIR from SOURCE, whose kind is recognised: a directory\n"
+        "with edge_index.npy, edges.csv or adj.npz (a SciPy matrix), x.npy or features.csv,\n"
+        "y.npy or labels.csv (numbers or words), or nodes.csv (id, features, label), and train,\n"
+        "valid and test as ids or masks; an .npz of these arrays, or of a SciPy matrix; OGB's\n"
+        "zip or directory (binary or csv); GraphBolt's metadata.yaml; graphs with node_ptr.npy;\n"
+        "or a text of edges (csv, tsv, spaces; gz, zst).\n\n"
+        "  --symmetrise          add the reverse of each edge; duplicates go\n"
+        "  --remove-duplicates   keep one of equal edges\n"
+        "  --self-loops WHAT     keep (default), add (exactly one a node) or remove\n"
+        "  --relabel             texts: ids are any integers or names; the dataset keeps them\n"
+        "  --features TYPE       f16 or f32; default: as the source has them\n"
+        "  --normalise-features  divide each row of features by its sum, as PyG's\n"
+        "                        NormalizeFeatures does\n"
+        "  --nodes N             number of nodes, for sources that do not tell it\n"
+        "  --split A,B,C         draw train, valid and test: shares of the labelled nodes, such\n"
+        "                        as 0.6,0.2,0.2\n"
+        "  --seed N              seed of that draw; default: 0\n"
+        "  --tmp DIR             directory of temporary files; default: next to the target\n",
     .run = run,
 };

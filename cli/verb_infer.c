@@ -7,11 +7,11 @@
 typedef struct infer {
     cli_common_t common;
     const char *run;
-    const char *dataset; /* NULL: where run.json says */
+    const char *dataset; /* NULL: the path in run.json */
     plim_inference_t inference;
     int split;   /* 0 … 2; 3: all; -1: not given */
     bool chosen; /* --exact or --sampled was given */
-    bool verify; /* the whole dataset, before anything else */
+    bool verify; /* verify the whole dataset first */
 } infer_t;
 
 enum {
@@ -20,6 +20,8 @@ enum {
     OPTION_SCRATCH,
     OPTION_VERIFY,
     OPTION_EXACT,
+    OPTION_HITS,
+    OPTION_TABLE,
     OPTION_OUT,
     OPTION_KIND,
     OPTION_SAMPLED
@@ -70,7 +72,6 @@ static bool take_words(infer_t *infer, int argc, char **argv)
     return true;
 }
 
-/* Warns about options that change nothing here. */
 static void warn_idle(const infer_t *infer, const plim_dataset_info_t *info,
                       const plim_model_t *model)
 {
@@ -122,10 +123,13 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
     return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
 }
 
-static const struct option evaluate_options[] = {
-    SHARED_OPTIONS, {"exact", no_argument, NULL, OPTION_EXACT}, CLI_COMMON_OPTIONS};
+static const struct option evaluate_options[] = {SHARED_OPTIONS,
+                                                 {"exact", no_argument, NULL, OPTION_EXACT},
+                                                 {"hits", required_argument, NULL, OPTION_HITS},
+                                                 {"table", required_argument, NULL, OPTION_TABLE},
+                                                 CLI_COMMON_OPTIONS};
 
-/* A NaN, which some sums give a sign, prints as "nan". */
+/* Removes the sign of a NaN, so that it prints as "nan". */
 static double without_sign(double value)
 {
     return isnan(value) ? (double)NAN : value;
@@ -166,6 +170,11 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
         return status;
     cli_leave_phase();
     const char *metric = plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &run->training)];
+    char hits[32];
+    if (infer->inference.table != NULL) {
+        (void)snprintf(hits, sizeof hits, "hits@%lld", (long long)infer->inference.hits);
+        metric = hits;
+    }
     json_t *object = NULL;
     if (infer->common.json)
         object = scores_json(infer, metric, splits, score, loss);
@@ -190,11 +199,21 @@ static int run_evaluate(int argc, char **argv)
            -1) {
         if (code == -2)
             return exit_code;
+        bool taken = true;
         if (code == OPTION_EXACT)
             infer.inference.exact = infer.chosen = true;
-        else if (!take_option(&infer, code))
+        else if (code == OPTION_HITS)
+            taken =
+                cli_parse_int(&infer.common, "--hits", optarg, 1, INT32_MAX, &infer.inference.hits);
+        else if (code == OPTION_TABLE)
+            infer.inference.table = optarg;
+        else
+            taken = take_option(&infer, code);
+        if (!taken)
             return CLI_WRONG_USE;
     }
+    if ((infer.inference.hits > 0) != (infer.inference.table != NULL))
+        return cli_wrong_use(&infer.common, "--hits K and --table FILE go together");
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
     return run_infer(&infer, evaluate, NULL);
@@ -205,12 +224,14 @@ const cli_verb_t cli_verb_evaluate = {
     .summary = "score a run's weights, sampled or exact",
     .help =
         "usage: plimsoll evaluate RUN [DIR] [options]\n\n"
-        "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods "
-        "(as\n"
-        "training does) or exactly. DIR is the dataset, if it has moved.\n\n"
+        "Computes the metric and the loss of a run's best weights, with sampled neighbourhoods\n"
+        "(as the training's evaluations do) or exactly. DIR is the dataset, if it has moved.\n\n"
         "Options:\n"
         "  --split NAME     train, valid, test or all; default: valid and test\n"
         "  --exact          whole neighbourhoods, layer by layer\n"
+        "  --hits K         the share of seeds for which the row of the table nearest to their\n"
+        "                   values is among the K nearest to their output\n"
+        "  --table FILE     the table of --hits: embeddings as .npy\n"
         "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
         "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
         "  --verify         verify the whole dataset first, as inspect --verify does\n",
@@ -224,7 +245,7 @@ static const struct option predict_options[] = {SHARED_OPTIONS,
                                                 CLI_COMMON_OPTIONS};
 
 /* In the order of plim_predict_kind_t. */
-static const char *const kinds[] = {"logits", "classes", "embeddings", NULL};
+static const char *const kinds[] = {"logits", "classes", "embeddings", "probabilities", NULL};
 
 typedef struct predict {
     const char *out;
@@ -286,24 +307,29 @@ static int run_predict(int argc, char **argv)
     if (!take_words(&infer, argc, argv))
         return CLI_WRONG_USE;
     if (request.out == NULL)
-        return cli_wrong_use(&infer.common, "--out FILE.npy is needed: where predictions go");
+        return cli_wrong_use(&infer.common,
+                             "--out FILE.npy or FILE.csv is needed: where predictions go");
     return run_infer(&infer, predict, &request);
 }
 
 const cli_verb_t cli_verb_predict = {
     .name = "predict",
-    .summary = "write a run's predictions of nodes or graphs as .npy",
+    .summary = "write a run's predictions of nodes or graphs as .npy or .csv",
     .help =
-        "usage: plimsoll predict RUN [DIR] --out FILE.npy [options]\n\n"
+        "usage: plimsoll predict RUN [DIR] --out FILE [options]\n\n"
         "Writes the predictions of a run's best weights for the nodes (or graphs) of a split, in\n"
         "the order of the split's file, or for all nodes. DIR is the dataset, if it has moved.\n\n"
         "Options:\n"
-        "  --out FILE       the .npy file, written whole or not at all; replaces an .npy file,\n"
-        "                   but never one of a dataset or a run\n"
+        "  --out FILE       a name ending in .npy (the ids of out.npy are in out.ids.npy) or .csv\n"
+        "                   (ids in the first column; classes as the words that were imported),\n"
+        "                   written whole or not at all; replaces earlier predictions, but no\n"
+        "                   file of a dataset or a run\n"
         "  --split NAME     train, valid, test (default) or all\n"
         "  --kind KIND      logits (default): float32 (n, outputs); classes: int64 (n);\n"
-        "                   embeddings: float32 (n, hidden), the input of the last layer\n"
-        "  --sampled        sampled neighbourhoods, as in training; default: whole ones\n"
+        "                   probabilities: float32 (n, outputs); embeddings: float32\n"
+        "                   (n, hidden), the input of the last layer\n"
+        "  --sampled        sampled neighbourhoods, as in the training's evaluations; default:\n"
+        "                   whole ones\n"
         "  --weights FILE   a safetensors file; default: the run's best, else its last\n"
         "  --scratch DIR    directory of hidden states that do not fit in memory; default: RUN\n"
         "  --verify         verify the whole dataset first, as inspect --verify does\n",

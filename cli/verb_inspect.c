@@ -13,7 +13,7 @@ static const char help[] =
     "  --verify         read every byte: compare all checksums, check every offset, id, label and\n"
     "                   split, take the statistics over all rows\n";
 
-/* What is shown, gathered once for both forms. */
+/* The data to show, collected once for text and JSON. */
 typedef struct view {
     const char *path;
     const plim_dataset_t *dataset;
@@ -145,9 +145,9 @@ static number_t grouped(int64_t value)
     return number;
 }
 
-static void print_stats(const char *title, const plim_value_stats_t *stats, bool whole, int64_t all)
+static void print_stats(const plim_value_stats_t *stats, bool whole, int64_t all)
 {
-    (void)printf("%-13smin %.4g, max %.4g, mean %.4g, deviation %.4g", title, stats->min,
+    (void)printf("             min %.4g, max %.4g, mean %.4g, deviation %.4g", stats->min,
                  stats->max, stats->mean, stats->deviation);
     if (stats->num_nan > 0 || !whole)
         (void)printf(", %s NaN", grouped(stats->num_nan).text);
@@ -183,7 +183,7 @@ static void print_labels(const view_t *view)
                      grouped(info->num_targets).text, info->num_targets == 1 ? "" : "s",
                      grouped(info->num_labels).text, rows,
                      info->multi_label ? ", 0 and 1: multi-label" : "");
-        print_stats("", &report->targets, report->whole, info->num_labels * info->num_targets);
+        print_stats(&report->targets, report->whole, info->num_labels * info->num_targets);
         break;
     }
     (void)printf("splits       ");
@@ -219,7 +219,7 @@ static void print_graph(const view_t *view)
     if (info->feature_error > 0)
         (void)printf(", at most %.2g of a value off the source's", info->feature_error);
     (void)printf("\n");
-    print_stats("", &report->features, report->whole, info->num_nodes * info->num_features);
+    print_stats(&report->features, report->whole, info->num_nodes * info->num_features);
 }
 
 static void print_view(const view_t *view)

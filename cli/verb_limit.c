@@ -13,7 +13,7 @@ static const char help[] =
 
 /* How to raise a limit. The first entry that matches is printed. */
 static const struct {
-    const char *part; /* of the source */
+    const char *part; /* substring of the source */
     const char *hint;
 } hints[] = {
     {"--memory", "raise --memory, up to the next smallest limit above"},

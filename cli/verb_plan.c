@@ -3,21 +3,27 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #define MIB ((int64_t)1 << 20)
 
-enum { OPTION_SWEEP = TRAIN_OPTION_MORE, OPTION_FOR, OPTION_MEASURE };
+enum {
+    OPTION_SWEEP = TRAIN_OPTION_MORE,
+    OPTION_FOR,
+    OPTION_MEASURE,
+    OPTION_RATES,
+    OPTION_WRITE_RATES
+};
 
-static const struct option own_options[] = {{"sweep", required_argument, NULL, OPTION_SWEEP},
-                                            {"for", required_argument, NULL, OPTION_FOR},
-                                            {"measure", no_argument, NULL, OPTION_MEASURE},
-                                            CLI_SHAPE_OPTIONS,
-                                            PLAN_PYG_OPTIONS,
-                                            {NULL, 0, NULL, 0}};
-
-static const char *const shapes[] = {"papers100M", "products", "arxiv", "reddit", "free", NULL};
+static const struct option own_options[] = {
+    {"sweep", required_argument, NULL, OPTION_SWEEP},
+    {"for", required_argument, NULL, OPTION_FOR},
+    {"measure", no_argument, NULL, OPTION_MEASURE},
+    {"rates", required_argument, NULL, OPTION_RATES},
+    {"write-rates", required_argument, NULL, OPTION_WRITE_RATES},
+    CLI_SHAPE_OPTIONS,
+    PLAN_PYG_OPTIONS,
+    {NULL, 0, NULL, 0}};
 
 static bool take_option(train_t *train, int code, int argc, char **argv)
 {
@@ -26,7 +32,10 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
     if (code >= (int)CLI_SHAPE_SCALE)
         return cli_take_shape_option(&train->common, code, &plan->shape, &plan->shape_given);
     if (code >= (int)PLAN_PYG_GRAPH) {
-        plan->pyg_given = true;
+        /* Without --for pyg, train's remark tells that the loader's options change nothing. */
+        const bool loader = code >= (int)PLAN_PYG_WORKERS && code <= (int)PLAN_PYG_PIN;
+        train->loader_words |= loader;
+        plan->pyg_given |= !loader;
         return plan_pyg_take_option(&train->common, code, &plan->pyg);
     }
     switch (code) {
@@ -35,21 +44,16 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
     case OPTION_FOR:
         plan->for_pyg = cli_parse_word(&train->common, "--for", others) == 0;
         return plan->for_pyg;
+    case OPTION_RATES:
+        train->params.rates = optarg;
+        return true;
+    case OPTION_WRITE_RATES:
+        plan->write_rates = optarg;
+        return true;
     default:
         train->params.no_reading = false;
         return true;
     }
-}
-
-/* "papers100m", "ogbn-papers100M" and "ogbn_papers100M" are papers100M; NULL: no shape. */
-static const char *shape_named(const char *name)
-{
-    if (strncasecmp(name, "ogbn-", 5) == 0 || strncasecmp(name, "ogbn_", 5) == 0)
-        name += 5;
-    for (int i = 0; shapes[i] != NULL; i++)
-        if (strcasecmp(name, shapes[i]) == 0)
-            return shapes[i];
-    return NULL;
 }
 
 /* The dataset directory or the shape. False after an error message. */
@@ -58,12 +62,14 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     const cli_common_t *common = &plan->train.common;
     const int words = argc - optind;
     struct stat status;
+    char hint[192] = "";
     if (plan->pyg_given && !plan->for_pyg)
-        (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --workers, --prefetch, "
-                                    "--persistent-workers, --pin-memory and --gpu-memory are for "
+        (void)cli_wrong_use(common, "--graph, --mapped-features, --loaders, --late-loaders, "
+                                    "--gpu-memory and sweeps over them or over workers are for "
                                     "--for pyg");
-    else if (plan->for_pyg && plan->sweep.num_keys > 0)
-        (void)cli_wrong_use(common, "--sweep is for plimsoll's own plan, not --for pyg");
+    else if (plan->write_rates != NULL && (plan->for_pyg || plan->train.params.rates != NULL))
+        (void)cli_wrong_use(common, "--write-rates writes the rates of this machine: leave out %s",
+                            plan->for_pyg ? "--for pyg" : "--rates");
     else if (plan->train.resume != NULL)
         (void)cli_wrong_use(common, "--resume: plan takes the options of a run, not the run");
     else if (words != 1)
@@ -74,7 +80,7 @@ static bool take_words(plan_t *plan, int argc, char **argv)
     if (plan->train.dataset == NULL)
         return false;
     if (stat(plan->train.dataset, &status) != 0)
-        plan->shape.shape = shape_named(plan->train.dataset);
+        plan->shape.shape = cli_shape_named(plan->train.dataset, hint);
     if (plan->shape.shape == NULL && plan->shape_given != 0)
         (void)cli_wrong_use(common,
                             "--scale, --spread, --dtype, --nodes, --edges, --features and "
@@ -82,10 +88,8 @@ static bool take_words(plan_t *plan, int argc, char **argv)
                             "%s is a directory or unknown",
                             plan->train.dataset);
     else if (plan->shape.shape == NULL && stat(plan->train.dataset, &status) != 0)
-        (void)cli_wrong_use(common,
-                            "%s is neither a dataset directory nor a shape (papers100M, products, "
-                            "arxiv, reddit, free)",
-                            plan->train.dataset);
+        (void)cli_wrong_use(common, "%s is neither a dataset directory nor a shape%s",
+                            plan->train.dataset, hint);
     else
         return plan->shape.shape == NULL || strcmp(plan->shape.shape, "free") != 0 ||
                cli_check_free_shape(common, plan->shape_given);
@@ -117,7 +121,7 @@ static void end(plim_job_t *job, plim_dataset_t *dataset)
     cli_job_end(job);
 }
 
-/* Plans under `line`. Keeps the refusal where the training does not fit. */
+/* Plans under `line`. Stores the refusal if the training does not fit. */
 static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const train_t *train, int64_t line, plan_found_t *found)
 {
@@ -139,7 +143,8 @@ static plim_status_t plan_under(const plim_job_t *job, const plim_dataset_t *dat
 void plan_found_end(plan_found_t *found)
 {
     json_decref(found->plan);
-    found->plan = NULL;
+    json_decref(found->smallest);
+    found->plan = found->smallest = NULL;
 }
 
 static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -179,6 +184,25 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
                       found);
 }
 
+/* The plan under the minimum line, for its speed. It is not run: no messages, and it reads no data.
+ */
+static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, plan_found_t *found)
+{
+    const int64_t line = rounded(cli_json_int(found->plan, "minimum_bytes"));
+    plan_found_t smallest = {.line = line};
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    if (line >= cli_json_int(found->plan, "total_bytes"))
+        return PLIM_OK;
+    plim_status_t status = begin(plan, found->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return status;
+    status = plan_under(job, dataset, train, line, &smallest);
+    found->smallest = smallest.plan;
+    end(job, dataset);
+    return status == PLIM_ERR_BUDGET ? PLIM_OK : status;
+}
+
 /* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
 static plim_status_t advise_on_parts(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
@@ -199,8 +223,8 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     plim_status_t status = PLIM_ERR_BUDGET;
     *found_out = (plan_found_t){.line = line};
     *said_out = false;
-    /* A training that does not fit is planned again without a line, to find its minimum. It reads
-     * nothing then: the memory for reading is not bounded. */
+    /* A training that does not fit is planned again without a line, to find its minimum. This plan
+     * reads no data, since the memory for reading would be unbounded. */
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++) {
         plim_dataset_t *dataset;
         plim_job_t *job;
@@ -221,6 +245,8 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     train->params.no_reading = true;
     if (found_out->fits && advised && cli_json_int(found_out->plan, "part_seeds") > 0)
         status = advise_on_parts(plan, train, found_out);
+    if (found_out->fits && advised && status == PLIM_OK)
+        status = plan_smallest(plan, train, found_out);
     train->params.no_reading = no_reading;
     return status;
 }
@@ -248,22 +274,83 @@ static plim_status_t find_line(plan_t *plan)
     return PLIM_OK;
 }
 
-/* Prints the estimate for PyTorch Geometric next to our minimum. Returns the exit code. */
-static int run_for_pyg(plan_t *plan, const plan_found_t *found)
+/* With --rates the plan is for the threads of the machine that wrote them, or for --threads; both
+ * may exceed what this machine has. */
+static plim_status_t find_threads(plan_t *plan)
 {
+    const char *file = plan->train.params.rates;
+    const int asked = plan->train.common.threads;
+    plim_limit_t *limit = &plan->limits.threads[plan->limits.threads_line];
+    int threads;
+    if (file == NULL)
+        return PLIM_OK;
+    const plim_status_t status = plim_rates_threads(file, &threads);
+    if (status != PLIM_OK)
+        return status;
+    if (asked > 0 && asked != threads)
+        cli_warn("planning for --threads %d; the rates of %s are those of %d threads", asked, file,
+                 threads);
+    else if (asked == 0 && threads != limit->value && !plan->train.common.quiet)
+        cli_remark("planning for the %d threads of %s; this machine has %lld", threads, file,
+                   (long long)limit->value);
+    limit->value = asked > 0 ? asked : threads;
+    return PLIM_OK;
+}
+
+/* Measures this machine's rates, unless they are kept or given. A plan needs them for times only,
+ * so without memory for it, or a disk that can be read, defaults do. */
+static plim_status_t measure_rates(const plan_t *plan)
+{
+    plim_dataset_t *dataset;
+    plim_job_t *job;
+    if (plan->for_pyg || plan->train.params.rates != NULL)
+        return PLIM_OK;
+    plim_status_t status = begin(plan, plan->line, true, &job, &dataset);
+    if (status != PLIM_OK)
+        return PLIM_OK; /* the plan finds out why */
+    status = plim_rates_measure(job, dataset, plan->write_rates);
+    end(job, dataset);
+    return plan->write_rates != NULL || status == PLIM_ERR_STOPPED ? status : PLIM_OK;
+}
+
+plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
+                            json_t **estimate_out, bool *said_out)
+{
+    char text[PLIM_PYG_JSON_MAX];
     plim_status_t status = PLIM_ERR_BUDGET;
     plim_dataset_t *dataset;
     plim_job_t *job;
-    plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = cli_json_int(found->plan, "minimum_bytes");
+    *said_out = false;
     for (int endless = 0; endless < 2 && status == PLIM_ERR_BUDGET; endless++)
         status = begin(plan, plan->line, endless == 1, &job, &dataset);
     if (status != PLIM_OK)
-        return cli_failed(&plan->train.common, status);
-    const int exit_code =
-        plan_for_pyg(&plan->train.common, job, dataset, &plan->train.training, &plan->pyg);
+        return status;
+    *said_out = !train_settle(train, plim_dataset_info(dataset));
+    if (!*said_out)
+        status =
+            plim_pyg_estimate(job, dataset, &train->training, &options->pyg, text, sizeof text);
+    if (!*said_out && status == PLIM_OK)
+        *estimate_out = json_loads(text, 0, NULL);
     end(job, dataset);
-    return exit_code;
+    return status;
+}
+
+/* Prints the estimate for PyTorch Geometric next to our minimum. Returns the exit code. */
+static int run_for_pyg(plan_t *plan, const plan_found_t *found)
+{
+    const cli_common_t *common = &plan->train.common;
+    json_t *estimate = NULL;
+    bool said;
+    plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
+    plan->pyg.ours = cli_json_int(found->plan, "minimum_bytes");
+    const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &said);
+    if (said)
+        return CLI_WRONG_USE;
+    if (status != PLIM_OK)
+        return cli_failed(common, status);
+    plan_pyg_print(common, &plan->train.training, &plan->pyg, estimate);
+    json_decref(estimate);
+    return CLI_DONE;
 }
 
 static int run(int argc, char **argv)
@@ -285,6 +372,10 @@ static int run(int argc, char **argv)
     if (!take_words(&plan, argc, argv))
         return CLI_WRONG_USE;
     plim_status_t status = find_line(&plan);
+    if (status == PLIM_OK)
+        status = find_threads(&plan);
+    if (status == PLIM_OK)
+        status = measure_rates(&plan);
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);
     if (plan.sweep.num_keys > 0)
@@ -315,17 +406,29 @@ const cli_verb_t cli_verb_plan = {
         "       plimsoll plan SHAPE [--scale X] [train's options]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --sweep KEY=A,B,.. [KEY=..]\n"
         "       plimsoll plan DIR|SHAPE [train's options] --for pyg [--gpu-memory SIZE]\n\n"
-        "Plans plimsoll train with the same options and prints the memory of each account in each\n"
-        "phase, the peak, the minimum, the size of a batch and the time of an epoch. Starts and\n"
-        "writes nothing. If the training does not fit, prints the changes that would make it fit\n"
-        "and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit (also as\n"
+        "Plans plimsoll train with the same options and prints the peak, the minimum, the time of "
+        "an\n"
+        "epoch and of the whole run, the memory of each account in each phase, and what to write "
+        "in\n"
+        "a batch script. Starts nothing. If the training does not fit, prints the changes that "
+        "would\n"
+        "make it fit and exits with 3. SHAPE needs no dataset: papers100M, products, arxiv, reddit "
+        "(also as\n"
         "ogbn-NAME), or free with counts of its own.\n\n"
         "  --sweep KEY=A,B,.. [KEY=..]\n"
         "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
         "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
-        "                   layers, heads, norm, microbatch\n"
+        "                   layers, heads, norm, microbatch; with --for pyg also workers=0,4\n"
+        "                   loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
         "  --measure        draw some batches to measure their size, as train does; takes a few\n"
         "                   seconds once, then the user's cache has the result\n"
+        "  --write-rates FILE\n"
+        "                   write the rates of this machine, for plans on another one; times are "
+        "by\n"
+        "                   rates measured here once, which takes a second\n"
+        "  --rates FILE     plan for the machine that wrote FILE: its rates, and its threads "
+        "unless\n"
+        "                   --threads is given\n"
         "  --scale X        of a shape: nodes, edges and splits times X\n"
         "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
         "  --dtype TYPE     of a shape: features as f16 or f32\n"
@@ -343,6 +446,7 @@ const cli_verb_t cli_verb_plan = {
         "  --prefetch N     prefetch_factor; default 2\n"
         "  --persistent-workers\n"
         "  --pin-memory\n"
+        "  --late-loaders   all loaders but the first are made after the first epoch\n"
         "  --gpu-memory SIZE\n"
         "                   the batch, micro-batch and precision that fit a GPU of this size\n\n"
         "All of train's options are accepted; these change the plan (plimsoll train --help):\n"
@@ -357,6 +461,13 @@ const cli_verb_t cli_verb_plan = {
         "  --microbatch K   compute a batch K seeds at a time\n"
         "  --recompute      compute activations again instead of keeping them\n"
         "  --row-cache SIZE size of the cache for rows on disk, or none\n"
-        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n",
+        "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
+        "  --epochs N       epochs of the whole run; default 10\n"
+        "  --eval-every N   epochs between evaluations; default 1; 0: none\n"
+        "  --eval-fanout A,B,..\n"
+        "                   neighbours drawn at each hop of an evaluation; default: --fanout\n"
+        "  --eval-exact N   evaluate every N epochs with all neighbours\n"
+        "  --eval-splits S,..\n"
+        "                   splits evaluated between epochs; default valid,test\n",
     .run = run,
 };

@@ -19,7 +19,7 @@ typedef struct plan_sweep {
     } keys[PLAN_SWEEP_KEYS];
 } plan_sweep_t;
 
-/* `plan --for pyg`: how the script is written, and what its peak is compared with. */
+/* `plan --for pyg`: the form of the script, and the numbers that its peak is compared with. */
 typedef struct plan_pyg_options {
     plim_pyg_params_t pyg;
     int64_t ours; /* plimsoll's minimum for the same training; 0: unknown */
@@ -33,18 +33,22 @@ enum {
     PLAN_PYG_PREFETCH,
     PLAN_PYG_PERSISTENT,
     PLAN_PYG_PIN,
-    PLAN_PYG_GPU
+    PLAN_PYG_GPU,
+    PLAN_PYG_LATE
 };
 
-/* The options that only --for pyg has, for the verb's table of options. */
+/* Options of --for pyg alone, for the verb's table of options. */
 #define PLAN_PYG_OPTIONS                                                                           \
     {"graph", required_argument, NULL, PLAN_PYG_GRAPH},                                            \
         {"mapped-features", no_argument, NULL, PLAN_PYG_MAPPED},                                   \
         {"loaders", required_argument, NULL, PLAN_PYG_LOADERS},                                    \
         {"workers", required_argument, NULL, PLAN_PYG_WORKERS},                                    \
+        {"num-workers", required_argument, NULL, PLAN_PYG_WORKERS},                                \
         {"prefetch", required_argument, NULL, PLAN_PYG_PREFETCH},                                  \
+        {"prefetch-factor", required_argument, NULL, PLAN_PYG_PREFETCH},                           \
         {"persistent-workers", no_argument, NULL, PLAN_PYG_PERSISTENT},                            \
         {"pin-memory", no_argument, NULL, PLAN_PYG_PIN},                                           \
+        {"late-loaders", no_argument, NULL, PLAN_PYG_LATE},                                        \
     {                                                                                              \
         "gpu-memory", required_argument, NULL, PLAN_PYG_GPU                                        \
     }
@@ -52,18 +56,28 @@ enum {
 /* Takes one of these options. False after an error message. */
 bool plan_pyg_take_option(const cli_common_t *common, int code, plan_pyg_options_t *options);
 
-/* Prints the estimate for PyTorch Geometric. Returns the exit code. */
-int plan_for_pyg(const cli_common_t *common, const plim_job_t *job, const plim_dataset_t *dataset,
-                 const plim_training_t *training, const plan_pyg_options_t *options);
+/* Takes a value of --sweep: workers, loaders, late-loaders or gpu-memory. False after an error
+ * message. */
+bool plan_pyg_set(const cli_common_t *common, const char *name, char *value,
+                  plan_pyg_options_t *options);
+
+/* Prints an estimate for PyTorch Geometric (plim_pyg_estimate's object). */
+void plan_pyg_print(const cli_common_t *common, const plim_training_t *training,
+                    const plan_pyg_options_t *options, json_t *estimate);
+
+/* The columns of a sweep, and an estimate as their row. */
+void plan_pyg_print_head(void);
+void plan_pyg_print_row(const json_t *estimate);
 
 typedef struct plan {
-    train_t train;                 /* first: its options are read with the others */
+    train_t train;                 /* first: its options are parsed with the others */
     plim_generate_options_t shape; /* shape.shape is NULL: a dataset directory */
     unsigned shape_given;          /* a bit for each CLI_SHAPE_ option that was given */
     plan_sweep_t sweep;
     bool for_pyg;
-    bool pyg_given; /* options that only --for pyg has */
+    bool pyg_given; /* an option of --for pyg alone was given */
     plan_pyg_options_t pyg;
+    const char *write_rates; /* NULL: only the user's cache keeps them */
     plim_limits_t limits;
     int64_t line;
     const char *line_source;
@@ -73,22 +87,28 @@ typedef struct plan {
 typedef struct plan_found {
     bool fits;
     int64_t line;
-    json_t *plan; /* under the line, or under the minimum line where it does not fit */
+    json_t *plan;     /* under the line, or under the minimum if it does not fit */
+    json_t *smallest; /* under the minimum line, if that is lower; else NULL */
     plim_dataset_info_t info;
-    char refusal[1024]; /* where it does not fit */
+    char refusal[1024]; /* if it does not fit */
     int num_advice;
     plim_advice_t advice[PLAN_ADVICE];
 } plan_found_t;
 
-/* Settles and plans `train` under `line`. Returns PLIM_OK also where it does not fit. *said_out:
- * the settings are wrong, and an error message was printed. */
+/* Settles and plans `train` under `line`. Returns PLIM_OK also if it does not fit. *said_out: the
+ * settings are wrong, and an error message was printed. */
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
                         plan_found_t *found_out, bool *said_out);
 
-/* Releases the plan. */
 void plan_found_end(plan_found_t *found);
 
-/* The plan as a table with what to expect, or as one JSON object. */
+/* Settles `train` and estimates it for PyTorch Geometric; the caller releases the object. *said_out
+ * as above. */
+plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
+                            json_t **estimate_out, bool *said_out);
+
+/* Prints the plan: a summary, the table, and the lines for a batch script; or as one JSON object.
+ */
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
 

@@ -44,8 +44,8 @@ static int make_parents(const train_t *train, const char *path)
     return CLI_DONE;
 }
 
-/* Creates runs/DATASET-MODEL-N with the first free N: mkdir decides between jobs that start
- * together. Returns the same codes. */
+/* Creates runs/DATASET-MODEL-N with the first free N; mkdir resolves races between jobs. Returns
+ * the same codes. */
 static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
 {
     char name[256];
@@ -62,7 +62,7 @@ static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
     if (mkdir("runs", 0777) == 0 || errno == EEXIST)
         for (int number = 1; number < 1000000; number++) {
             (void)snprintf(run_out, PLIM_PATH_MAX, "runs/%s-%s-%d", name,
-                           train_model_name(train->training.model.kind), number);
+                           plim_words(PLIM_WORDS_MODEL)[train->training.model.kind], number);
             if (mkdir(run_out, 0777) == 0)
                 return CLI_DONE;
             if (errno != EEXIST)
@@ -71,7 +71,7 @@ static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
     return refuse_directory(train, "a directory in runs/", errno);
 }
 
-/* The run's own settings, with the command line read once more on top of them. */
+/* Reads the run's settings and applies the command line to them. */
 static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, char **argv,
                               plim_run_info_t *info, int *said_out)
 {
@@ -92,7 +92,8 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     train->params.part_edges = info->part_edges;
     if (train->more_epochs > 0) {
         train->training.epochs = info->training.epochs + train->more_epochs;
-    } else if (train->epochs_given && train->training.epochs <= info->epochs_done) {
+    } else if (train->epochs_given && !train->requeued &&
+               train->training.epochs < info->epochs_done) {
         *said_out = cli_wrong_use(&train->common,
                                   "--epochs: the run has %" PRId64 " epochs already; use --epochs "
                                   "+%" PRId64 " to train as many more",
@@ -101,15 +102,51 @@ static plim_status_t take_run(train_t *train, const plim_job_t *job, int argc, c
     return PLIM_OK;
 }
 
-/* With --log_steps the epochs between are not printed, except the last one and those with scores.
+/* Whether the run has nothing left to do: its epochs, or its patience, and the scores at the end.
  */
+static bool is_done(const train_t *train, const plim_run_info_t *info)
+{
+    const bool over = info->epochs_done >= train->training.epochs ||
+                      (info->early && train->training.patience == info->training.patience);
+    return over && (info->scored || train->training.eval_every == 0);
+}
+
+/* Prints the result of a run that is done already, if it is the run that the command line means. */
+static plim_status_t report_done(train_t *train, const plim_job_t *job,
+                                 const plim_dataset_t *dataset, const plim_run_info_t *info,
+                                 int *said_out)
+{
+    if (!train_settle(train, plim_dataset_info(dataset))) {
+        *said_out = CLI_WRONG_USE;
+        return PLIM_OK;
+    }
+    train->training.epochs = info->training.epochs; /* enough for this command, perhaps more */
+    const plim_status_t status = plim_run_compare(job, train->run, dataset, &train->training);
+    if (status != PLIM_OK)
+        return status;
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    json_t *object = train->common.json
+                         ? json_pack("{s:s, s:o}", "event", "end", "run", cli_json_text(train->run))
+                         : NULL;
+    result.epochs = info->epochs_done;
+    result.best_epoch = info->best_epoch;
+    result.loss = NAN;
+    result.early = info->early;
+    result.sampled = info->sampled;
+    memcpy(result.score, info->score, sizeof result.score);
+    cli_remark("%s: already trained for %" PRId64 " epochs; nothing to do", train->run,
+               info->epochs_done);
+    train_print_result(train, &result, object);
+    if (object != NULL)
+        cli_print_json(object);
+    return PLIM_OK;
+}
+
+/* With --log_steps, prints only every N-th epoch, and the last one. */
 static void print_event(void *user, const plim_train_event_t *event)
 {
     const train_t *train = user;
-    bool scored = false;
-    for (int split = 0; split < 3; split++)
-        scored = scored || !isnan(event->score[split]);
-    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 && !scored &&
+    if (event->kind == PLIM_EVENT_EPOCH && train->print_every > 0 &&
         event->epoch % train->print_every != 0 && event->epoch != train->training.epochs)
         return;
     train_print_event((void *)&train->common, event);
@@ -126,14 +163,14 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
     train_print_plan(train, plim_dataset_info(dataset), said, run);
     json_decref(said);
     if (chosen && train->common.quiet && !train->common.json)
-        (void)printf("Run: %s\n", run); /* the only place that names it */
+        (void)printf("Run: %s\n", run); /* no other output names it */
     cli_flush();
     plim_status_t status = (train->resume != NULL ? plim_train_resume : plim_train)(
         job, dataset, &train->training, plan, run, print_event, train, &result);
     cli_leave_phase();
     if (status != PLIM_OK) {
         if (chosen)
-            (void)rmdir(run); /* succeeds only where it is empty */
+            (void)rmdir(run); /* succeeds only if it is empty */
         return status;
     }
     json_t *object = train->common.json
@@ -143,6 +180,8 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
     cli_job_report(job, object);
     if (object != NULL)
         cli_print_json(object);
+    else
+        train_print_where(job);
     return PLIM_OK;
 }
 
@@ -156,6 +195,7 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
         *said_out = CLI_WRONG_USE;
         return PLIM_OK;
     }
+    train_print_recipe(train, plim_dataset_info(dataset));
     plim_status_t status = plim_train_plan(job, dataset, &train->training, &train->params, &plan);
     if (status != PLIM_OK)
         return status;
@@ -172,13 +212,24 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     return status;
 }
 
+static bool holds_run(const char *directory)
+{
+    char path[PLIM_PATH_MAX + 16];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/run.json", directory);
+    return stat(path, &about) == 0;
+}
+
 /* Checks the words of the command line. False after an error message. */
 static bool check_words(const train_t *train, int argc)
 {
     const int words = argc - optind;
-    if (train->run != NULL && train->resume != NULL)
+    if ((train->run != NULL && train->resume != NULL) || (train->requeued && words > 1))
         (void)cli_wrong_use(&train->common, "--run begins a new run, --resume continues one; "
-                                            "give only one of them");
+                                            "give only one of them, or --resume without a value");
+    else if (train->requeued && train->more_epochs > 0)
+        (void)cli_wrong_use(&train->common, "--epochs +N would train N more each time; with --run "
+                                            "and --resume give the total");
     else if (train->resume == NULL && words != 1)
         (void)cli_wrong_use(&train->common,
                             words == 0 ? "a dataset directory is needed"
@@ -208,6 +259,8 @@ static int run(int argc, char **argv)
     if (!check_words(&train, argc))
         return CLI_WRONG_USE;
     train.dataset = optind < argc ? argv[optind] : NULL;
+    if (train.requeued && holds_run(train.run))
+        train.resume = train.run;
     plim_status_t status = cli_job_start(&train.common, &job);
     if (status != PLIM_OK)
         return cli_failed(&train.common, status);
@@ -221,7 +274,9 @@ static int run(int argc, char **argv)
     if (status == PLIM_OK && said == CLI_DONE) {
         if (train.verify)
             status = plim_dataset_verify(job, dataset);
-        if (status == PLIM_OK)
+        if (status == PLIM_OK && train.requeued && train.resume != NULL && is_done(&train, &info))
+            status = report_done(&train, job, dataset, &info, &said);
+        else if (status == PLIM_OK)
             status = train_on(&train, job, dataset, &said);
         plim_dataset_release(dataset);
     }
@@ -236,16 +291,18 @@ const cli_verb_t cli_verb_train = {
     .summary = "train a model, or continue a run",
     .help =
         "usage: plimsoll train DIR [options]\n"
-        "       plimsoll train --resume RUN [--epochs N] [DIR]\n\n"
+        "       plimsoll train --resume RUN [--epochs N] [DIR]\n"
+        "       plimsoll train DIR --run RUN --resume [options]\n\n"
         "Trains a model on the dataset DIR. Prints one line an epoch and writes weights, metrics\n"
         "and memory to a run directory, from which a stopped or killed run continues bit for bit.\n"
-        "SIGTERM, SIGINT and SIGUSR1 save the run and end with exit code 75.\n\n"
+        "SIGTERM, SIGINT and SIGUSR1 save the run and end with exit code 75.\n"
+        "The words of PyG's, OGB's and DGL's examples work too: man plimsoll-train lists them.\n\n"
         "Model:\n"
         "  --model KIND     gcn (default), sage, gat, gin or mlp\n"
         "  --layers N       number of layers (also --num_layers); default: one for each fan-out\n"
         "  --hidden N       hidden channels (also --hidden_channels); default 64\n"
         "  --heads N        attention heads of gat, which share --hidden; default 1\n"
-        "  --aggr HOW       aggregation of sage: mean (default) or max\n"
+        "  --aggr HOW       aggregation of sage: mean (default), max or sum\n"
         "  --norm KIND      none (default), layer or batch\n"
         "  --act KIND       relu (default), elu or none\n"
         "  --dropout P      default 0\n"
@@ -268,9 +325,18 @@ const cli_verb_t cli_verb_train = {
         "  --step-size N    epochs between steps of the schedule\n"
         "  --gamma F        factor of each step; default 0.1\n"
         "  --loss KIND      auto (default), cross-entropy, bce, mse or mae\n"
-        "  --metric KIND    auto (default), accuracy, roc-auc, mae or rmse\n"
-        "  --eval-every N   epochs between evaluations (also --eval_steps), 0: none; default 1\n"
+        "  --metric KIND    auto (default), accuracy, roc-auc, mae, rmse or cosine\n"
+        "  --eval-every N   epochs between evaluations (also --eval_steps); default 1;\n"
+        "                   0: none, also no scores at the end\n"
         "  --log-steps N    evaluate and print every N epochs\n"
+        "  --eval-fanout A,B,..\n"
+        "                   neighbours drawn at each hop of an evaluation, -1: all; default: "
+        "those\n"
+        "                   of --fanout; the same draws after every epoch\n"
+        "  --eval-exact N   evaluate every N epochs, with all neighbours, layer by layer\n"
+        "  --eval-splits S,..\n"
+        "                   splits evaluated between epochs: train, valid, test or all; default\n"
+        "                   valid,test; at the end all three are scored\n"
         "  --eval-train     evaluate the training split too\n"
         "  --gradient-accumulation-steps N\n"
         "                   average the gradients of N batches for each update; default 1\n"
@@ -282,6 +348,12 @@ const cli_verb_t cli_verb_train = {
         "Run:\n"
         "  --run DIR        directory of the new run; default runs/DATASET-MODEL-N\n"
         "  --resume RUN     continue this run, up to its epochs or --epochs\n"
+        "  --run DIR --resume\n"
+        "                   for a batch script that is queued again: begin the run, continue it,\n"
+        "                   or do nothing if it is done\n"
+        "  --init FILE      begin with the weights of a safetensors file: a run's, or PyG's of "
+        "the\n"
+        "                   same names and shapes\n"
         "  --checkpoint-every STEPS\n"
         "                   save every so many updates, besides after epochs (not after all short\n"
         "                   ones: saving takes at most a twentieth of the time)\n"

@@ -34,9 +34,9 @@ _plimsoll() {
         words='train valid test'
         [[ $verb != bench ]] && words+=' all'
         ;;
-    --kind) words='logits classes embeddings' ;;
+    --kind) words='logits classes embeddings probabilities' ;;
     --model) words='gcn sage gat gin mlp' ;;
-    --aggr) words='mean max' ;;
+    --aggr) words='mean max sum' ;;
     --norm) words='none layer batch' ;;
     --act) words='relu elu none' ;;
     --pool) words='mean add max' ;;
@@ -44,14 +44,15 @@ _plimsoll() {
     --optimizer) words='adam adamw sgd' ;;
     --schedule) words='none cosine step' ;;
     --loss) words='auto cross-entropy bce mse mae' ;;
-    --metric) words='auto accuracy roc-auc mae rmse' ;;
+    --metric) words='auto accuracy roc-auc mae rmse cosine' ;;
+    --eval-splits) words='valid valid,test all' ;;
     --for) words='pyg' ;;
     --graph) words='edge_index csc' ;;
     --gpu-memory) words='8G 16G 24G 40G 80G' ;;
-    --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory=' ;;
+    --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory= workers= loaders= late-loaders= gpu-memory=' ;;
     --row-cache | --list-cache) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
-    --weights | --out)
+    --weights | --out | --init | --table | --rates | --write-rates)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
         return
@@ -68,8 +69,8 @@ _plimsoll() {
         --epoch | --step | --epochs | --batches | --slots | --window | \
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
-        --metric | --eval-every | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
-        --memory-every | --kind | --sweep | --for | \
+        --metric | --eval-every | --eval-fanout | --eval-exact | --eval-splits | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
+        --memory-every | --hits | --kind | --sweep | --for | \
         --graph | --loaders | --workers | --prefetch | --gpu-memory)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
@@ -80,7 +81,7 @@ _plimsoll() {
     limit) words=$common ;;
     inspect) words="--verify $common" ;;
     import)
-        words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --nodes --tmp $common"
+        words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --nodes --split --seed --tmp $common"
         ;;
     generate)
         words="--scale --spread --seed --nodes --edges --features --classes --dtype --tmp $common"
@@ -90,18 +91,19 @@ _plimsoll() {
         words+=" --slots --window --topology --features --list-cache --row-cache --scratch --stage $common"
         ;;
     plan)
-        words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --gpu-memory"
-        words+=" --sweep --measure --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
-        words+=" --norm --precision --batch --fanout --microbatch --recompute --row-cache --scratch $common"
+        words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --late-loaders --gpu-memory"
+        words+=" --sweep --measure --rates --write-rates --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --norm --precision --batch --fanout --microbatch --recompute --row-cache --scratch"
+        words+=" --epochs --eval-every --eval-fanout --eval-exact --eval-splits $common"
         ;;
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
-        words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --patience --microbatch --recompute"
-        words+=" --run --resume --checkpoint-every --checkpoint-minutes --memory-every --row-cache --scratch --verify $common"
+        words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --eval-fanout --eval-exact --eval-splits --patience --microbatch --recompute"
+        words+=" --run --resume --init --checkpoint-every --checkpoint-minutes --memory-every --row-cache --scratch --verify $common"
         ;;
     evaluate)
-        words="--split --weights --scratch --verify --exact $common"
+        words="--split --weights --scratch --verify --exact --hits --table $common"
         ;;
     predict)
         words="--split --weights --scratch --verify --out --kind --sampled $common"

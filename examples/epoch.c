@@ -32,8 +32,10 @@ int main(int argc, char **argv)
     const plim_stream_params_t training = PLIM_STREAM_PARAMS_INIT;
     plim_loader_t *loader = NULL;
     plim_stream_t *stream = NULL;
-    if (argc != 2)
+    if (argc != 2) {
+        (void)fprintf(stderr, "usage: %s DATASET\n", argv[0]);
         return 2;
+    }
     plim_status_t status = plim_limits_discover(NULL, &limits);
     params.line = limits.memory[limits.line].value;
     if (status == PLIM_OK)

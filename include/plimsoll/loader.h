@@ -29,9 +29,13 @@ extern "C" {
 typedef enum plim_split { PLIM_TRAIN = 0, PLIM_VALID, PLIM_TEST } plim_split_t;
 
 typedef enum plim_form {
-    PLIM_NATIVE = 0, /* every node met so far draws at each hop; a batch may come in parts */
-    PLIM_PYG         /* a node draws once, at the hop after it was met; never in parts */
+    PLIM_NATIVE = 0, /* every node drawn so far draws at each hop; a batch may come in parts */
+    PLIM_PYG         /* a node draws once, at the hop after it was drawn; never in parts */
 } plim_form_t;
+
+/* Arrays that a recipe can ask for, as PyTorch Geometric's models take them. */
+#define PLIM_EDGE_INDEX 1u /* the edges of all hops as one array: sources, targets */
+#define PLIM_EDGE_IDS 2u   /* the position of each edge in the dataset's indices.npy */
 
 /* How batches are drawn. The same recipe gives the same batches. */
 typedef struct plim_recipe {
@@ -47,6 +51,9 @@ typedef struct plim_recipe {
     bool degrees;            /* batches carry the nodes' degrees in the whole graph */
     plim_dtype_t row_type;   /* rows as PLIM_F16 or PLIM_F32 */
     plim_dtype_t index_type; /* ids, indptr and indices as PLIM_I32 or PLIM_I64 */
+    uint64_t arrays; /* PLIM_EDGE_INDEX, PLIM_EDGE_IDS or both; 0: neither. In native form only with
+                        at most one hop, or in a dataset of many graphs */
+    int64_t reserved[3]; /* 0; for later versions: plim_training_t contains a recipe */
 } plim_recipe_t;
 
 /* Delivers rows as PLIM_F32; the stored type (info's feature_type) saves the conversion. For a
@@ -54,7 +61,10 @@ typedef struct plim_recipe {
 #define PLIM_RECIPE_INIT                                                                           \
     {                                                                                              \
         sizeof(plim_recipe_t), 1024, 2, {10, 10, 0, 0, 0, 0, 0, 0}, false, PLIM_NATIVE, 0, false,  \
-            false, PLIM_F32, PLIM_I32                                                              \
+            false, PLIM_F32, PLIM_I32, 0,                                                          \
+        {                                                                                          \
+            0, 0, 0                                                                                \
+        }                                                                                          \
     }
 
 /* One hop of a batch: destination first_dst + i draws from indices[indptr[i]] … [indptr[i+1]-1]. */
@@ -72,9 +82,9 @@ typedef struct plim_block {
  * contiguous and lives as long as the batch.
  */
 typedef struct plim_array {
-    const char
-        *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "indptr", "indices" */
-    int hop;   /* of indptr and indices: the block; else -1 */
+    const char *name; /* "nodes", "rows", "labels", "degrees", "graph_indptr", "edge_index",
+                         "edge_ids", "indptr", "indices" */
+    int hop;          /* of indptr and indices: the block; otherwise -1 */
     const void *data; /* on a boundary of 64 bytes, except for indptr and indices */
     plim_dtype_t type;
     int ndim;         /* 1 or 2 */
@@ -99,11 +109,10 @@ typedef struct plim_batch {
     size_t size; /* of this struct in the library; later versions append fields */
     int64_t epoch;
     int64_t step;         /* the batch's number in its epoch */
-    int64_t first_seed;   /* where this part's seeds begin in the batch, or in the stream's share
-                             of it; 0 when that came whole */
+    int64_t first_seed;   /* index of this part's first seed in the batch or share */
     bool last_part;       /* the batch, or the stream's share of it, ends with this part */
     int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
-    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or values known */
+    int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known values */
     int64_t num_seeds;    /* of this part */
     int64_t num_nodes;
     int num_blocks;
@@ -113,6 +122,10 @@ typedef struct plim_batch {
     const void *labels;     /* (num_seeds) int64, or (num_seeds, num_targets) float; NULL without */
     const int32_t *degrees; /* (num_nodes) edges into each in the dataset; NULL without */
     const void *graph_indptr; /* (num_seeds + 1) first nodes of the graphs, index type; or NULL */
+    /* Hop by hop, with the targets ascending over the whole batch. The first row is the indices of
+     * all blocks. */
+    const void *edge_index;  /* (2, edges of all blocks) sources, targets, index type; or NULL */
+    const int64_t *edge_ids; /* (edges of all blocks) positions in indices.npy; NULL without */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -122,11 +135,11 @@ typedef struct plim_stream plim_stream_t;
 /* Seeds, and how their batches are drawn. */
 typedef struct plim_stream_params {
     size_t size;
-    plim_split_t split;   /* whose seeds, unless nodes are given */
+    plim_split_t split;   /* split that seeds come from, unless nodes are given */
     const int64_t *nodes; /* (num_nodes) any nodes (graphs, in a dataset of many graphs), in any
                              order, also more than once; copied */
     int64_t num_nodes;
-    bool shuffle;       /* a new order each epoch, by the recipe's seed; else as they are listed */
+    bool shuffle;       /* a new order each epoch, by the seed; else as listed */
     int64_t batch_size; /* 0: the recipe's */
     int num_hops;       /* -1: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
@@ -135,22 +148,24 @@ typedef struct plim_stream_params {
      * share without seeds is delivered with num_seeds 0. */
     int share;      /* from 0 */
     int num_shares; /* 1: whole batches */
+    bool has_seed;  /* the stream has its own seed; false: the recipe's */
+    uint64_t seed;
 } plim_stream_params_t;
 
-/* The training split, shuffled, as the recipe says. */
+/* The training split, shuffled, with the recipe's settings. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1, {0, 0, 0, 0, 0, 0, 0, 0},  \
-            0, 1                                                                                   \
+            0, 1, false, 0                                                                         \
     }
 
-/* Streams that a loader has at once, at most. */
+/* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */
 #define PLIM_STREAMS_MAX 16
 
 /*
  * Creates a loader as planned: reads offsets, splits and labels, fills the caches. It keeps the
- * dataset and the job alive. Peak memory: the plan's. PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO,
- * PLIM_ERR_DATA, PLIM_ERR_STOPPED.
+ * dataset and the job alive. Peak memory: the plan's. PLIM_ERR_USAGE for a plan of another dataset;
+ * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                           const plim_plan_t *plan, plim_loader_t **loader_out);
@@ -198,6 +213,14 @@ PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_o
                                    int64_t *step_out);
 
 /*
+ * Writes, for each seed of a batch, its position in the stream's list or split to ids_out
+ * (batch->num_seeds): PyTorch Geometric's input_id. PLIM_ERR_USAGE for a batch that is not of this
+ * stream, or of an epoch whose order is no longer known: ask when the batch is delivered.
+ */
+PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,
+                                             int64_t *ids_out);
+
+/*
  * Moves to a step of an epoch, or to the end of the epoch (step = plim_stream_steps). Batches not
  * yet released stay valid; an error of the stream is cleared. PLIM_ERR_USAGE when there is no such
  * epoch or step; then the stream continues as before.
@@ -209,7 +232,10 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
  * seconds: negative waits without limit, and the calling thread builds batches too; 0 returns a
  * batch only if it is ready; else waits at most that long. PLIM_ERR_TIMEOUT when it was not ready
  * in time: call again. With a timeout the calling thread builds only where the job has a single
- * thread, and the call then takes as long as building.
+ * thread, and the later parts of a batch that comes in parts; the call then takes as long as
+ * building. It may also take longer than the timeout where it interrupts another stream or other
+ * processes have taken memory, since it waits for the batches being built then; and by some tens of
+ * milliseconds, up to four times a second, where it fills a cache again.
  *
  * PLIM_ERR_USAGE when the stream was not started, or when the caller holds every slot or the
  * previous part: release it and call again. PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET (a batch
@@ -223,33 +249,42 @@ PLIM_API void plim_batch_retain(plim_batch_t *batch);
 PLIM_API void plim_batch_release(plim_batch_t *batch);
 
 /* The index-th array of a batch; NULL after the last. The order is nodes, rows, labels, degrees,
- * graph_indptr, as far as the batch has them, then indptr and indices of each block. Any thread. */
+ * graph_indptr, edge_index, edge_ids, as far as the batch has them, then indptr and indices of each
+ * block. Any thread. */
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index);
 
 /*
  * Adds a batch to a hash of the stream: seeds, neighbourhoods, rows and labels as a model sees
- * them. It is the same whether a native batch comes whole or in parts. Start with 0.
+ * them. It is the same whether a native batch comes whole or in parts. Start with 0. A batch of
+ * another loader adds nothing.
  */
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash);
 
 /* Counts since the loader was created; those of windows, lists and rows since it was remade
  * (plim_loader_stream). */
 typedef struct plim_load_stats {
-    int64_t batches; /* delivered, parts counted as one batch */
+    size_t size;     /* of this struct */
+    int64_t batches; /* delivered batches; parts count as one batch */
     int64_t parts;
     int64_t edges;
     int64_t nodes; /* rows gathered */
     int64_t windows;
-    int64_t window_steps; /* of the last one */
+    int64_t window_steps; /* steps of the last window */
     int64_t lists, lists_cached, list_transfers, list_bytes;
     /* distinct rows of each window, or of a part of a batch that is too large for a window */
     int64_t rows, rows_cached, row_transfers, row_bytes;
-    int64_t rows_lost;      /* cached rows that the kernel had taken back */
-    double wait_seconds;    /* for I/O, summed over threads */
-    double starved_seconds; /* the caller, in plim_stream_next */
+    int64_t rows_lost;      /* cached rows that the kernel had reclaimed */
+    double wait_seconds;    /* waiting for I/O, summed over threads */
+    double starved_seconds; /* waiting of the caller in plim_stream_next */
 } plim_load_stats_t;
 
-PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out);
+#define PLIM_LOAD_STATS_INIT                                                                       \
+    {                                                                                              \
+        .size = sizeof(plim_load_stats_t)                                                          \
+    }
+
+/* PLIM_ERR_USAGE for stats without a size. */
+PLIM_API plim_status_t plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /*
- * The plan: what a loader or a training will hold in memory, account by account. It fits under the
- * line, or planning fails before anything is started.
+ * The plan: the memory of a loader or a training, account by account. It fits under the line, or
+ * planning fails before any work starts.
  */
 #ifndef PLIMSOLL_PLAN_H
 #define PLIMSOLL_PLAN_H
@@ -12,31 +12,34 @@
 extern "C" {
 #endif
 
-/* What the caller fixes; 0 leaves the choice to the plan. */
+/* Choices that the caller fixes; 0: the planner chooses. */
 typedef struct plim_plan_params {
     size_t size;        /* of this struct, as PLIM_PLAN_PARAMS_INIT sets it */
     int64_t memory;     /* a line below the job's; 0: the job's line */
     int num_slots;      /* batches in flight */
-    int64_t window;     /* steps that are sampled together, at most */
+    int64_t window;     /* maximum number of steps that are sampled together */
     int topology;       /* 1: in memory, 2: on disk */
     int rows;           /* 1: in memory, 2: on disk */
-    int64_t part_seeds; /* seeds at a time, at most: batches come in parts */
-    int64_t part_nodes; /* sizes of such a part, from plim_run_read: a resumed run keeps its bits */
+    int64_t part_seeds; /* maximum seeds in a part: batches come in parts */
+    int64_t part_nodes; /* its sizes, from plim_run_read: keeps the bits of a resumed run */
     int64_t part_edges;
-    int64_t row_cache;   /* bytes of rows kept in memory, -1: none */
-    int64_t list_cache;  /* bytes of lists kept in memory, -1: none */
-    const char *scratch; /* a directory on a local disk for packed cached rows; NULL: none */
-    bool no_reading;     /* read nothing but dataset.json and the statistics cache */
-    bool no_advice;      /* do not search for other settings that would fit */
+    int64_t row_cache;   /* bytes of the row cache; -1: none */
+    int64_t list_cache;  /* bytes of the list cache; -1: none */
+    const char *scratch; /* directory on a local disk for packed cached rows; NULL: none */
+    bool no_reading;     /* read only dataset.json and the statistics cache */
+    bool no_advice;      /* do not search for other settings that fit */
     /* Streams besides those over the three splits with the recipe's own settings; slots and windows
      * are made for the largest. Only the length of a list of nodes counts. */
     const plim_stream_params_t *streams; /* (num_streams) all of the first one's size */
     int num_streams;
+    int reserved;      /* 0 */
+    const char *rates; /* a file of rates for expected times; NULL: those of this machine */
 } plim_plan_params_t;
 
 #define PLIM_PLAN_PARAMS_INIT                                                                      \
     {                                                                                              \
-        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0      \
+        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0, 0,  \
+            NULL                                                                                   \
     }
 
 /*
@@ -50,45 +53,60 @@ typedef struct plim_plan plim_plan_t;
 PLIM_API void plim_plan_retain(plim_plan_t *plan);
 PLIM_API void plim_plan_release(plim_plan_t *plan);
 
-/* Bytes: the line that it was made for (PLIM_LINE_NONE: none); the peak, process and reserve
- * included; and the minimum, the lowest line under which the recipe runs, which is at most the
- * peak.
- */
+/* Bytes: the line of the plan (PLIM_LINE_NONE: none); the peak, including process and reserve; and
+ * the minimum, the lowest line under which the recipe runs, which is at most the peak. */
 PLIM_API int64_t plim_plan_line(const plim_plan_t *plan);
 PLIM_API int64_t plim_plan_peak(const plim_plan_t *plan);
 PLIM_API int64_t plim_plan_minimum(const plim_plan_t *plan);
 
-/* Batches come in parts of at most so many seeds; 0: as many as fit a slot. */
+/* Maximum seeds in a part of a batch; 0: as many as fit a slot. */
 PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan);
 
 /*
- * All of the plan as one JSON object: accounts, total_bytes, line_bytes (none: left out),
- * minimum_bytes (the minimum), the choices (topology and features: "memory" or "disk", workers,
- * list_cache_bytes, row_cache_bytes, window_steps, window_draws, window_rows, slots, slot_nodes,
- * slot_edges, part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes),
- * guessed, and what to expect of an epoch; of a training also phases, peak_phase and recompute. The
- * text belongs to the plan.
+ * The whole plan as one JSON object: accounts, total_bytes, line_bytes (missing without a line),
+ * minimum_bytes, the choices (topology and features: "memory" or "disk", workers, list_cache_bytes,
+ * row_cache_bytes, window_steps, window_draws, window_rows, slots, slot_nodes, slot_edges,
+ * part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes), guessed, and the
+ * expectations for an epoch; for a training also phases, peak_phase and recompute. The text belongs
+ * to the plan.
  */
 PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
 
 /*
- * Fits a loader for the recipe under the job's line; params may be NULL. The plan steps down
- * through choices that keep the batches: rows from disk, lists from disk, smaller windows and
- * caches, fewer and smaller slots. Where batch sizes would have to be guessed, the neighbourhoods
- * of some seeds are drawn: a second or two of reading, once for a dataset and a recipe, since the
- * result is kept in the user's cache ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll). Whether
- * the loader fits, and the minimum, do not depend on that; they follow from dataset.json and, with
- * many graphs, from the largest one. The process counts as at least 24 MiB, so that plans do not
- * differ by some pages.
+ * Fits a loader for the recipe under the job's line; params may be NULL. The planner takes steps
+ * that keep the batches: rows from disk, lists from disk, smaller windows and caches, fewer and
+ * smaller slots. If batch sizes are unknown, it draws the neighbourhoods of some seeds: a second or
+ * two of reading, once for a dataset and a recipe, since the result is kept in the user's cache
+ * ($XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll). Whether the loader fits, and the minimum, do
+ * not depend on that; they follow from dataset.json and, with many graphs, from the largest one.
+ * The process counts as at least 24 MiB, so that plans do not differ by some pages.
  *
  * The caller releases the plan. Any thread. Peak memory: below the line; the plan itself 20 KiB.
- * PLIM_ERR_BUDGET, with the minimum line, when nothing fits; PLIM_ERR_USAGE for params or a recipe
+ * PLIM_ERR_BUDGET, with the minimum line, if nothing fits; PLIM_ERR_USAGE for params or a recipe
  * without a size, or a recipe that the dataset cannot serve; PLIM_ERR_IO, PLIM_ERR_DATA,
  * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim_recipe_t *recipe, const plim_plan_params_t *params,
                                       plim_plan_t **plan_out);
+
+/*
+ * Measures the rates by which plans expect times, unless the user's cache has them: those of
+ * computing for this processor and the job's threads, those of the disk for the dataset's file
+ * system, by reading one of its files (a dataset without files, or with small ones, has none).
+ * Takes about a second. Keeps the result in the user's cache; plans without it use defaults and
+ * say so (expect.rates and expect.disk_rates: "measured", "file" or "default"). `file`, unless
+ * NULL, is written, for plans on another machine (plim_plan_params_t.rates); an existing file is
+ * replaced only if it is empty or a file of rates, else PLIM_ERR_USAGE. Any thread, while nothing
+ * else computes. Peak memory: 50 MiB in the account "rates". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * PLIM_ERR_IO, PLIM_ERR_DISK, PLIM_ERR_DATA, PLIM_ERR_UNSUPPORTED, PLIM_ERR_STOPPED.
+ */
+PLIM_API plim_status_t plim_rates_measure(const plim_job_t *job, const plim_dataset_t *dataset,
+                                          const char *file);
+
+/* The threads of the machine that wrote a file of rates: to plan for that machine, give the job as
+ * many. Any thread. PLIM_ERR_USAGE when the file cannot be read or is no file of rates. */
+PLIM_API plim_status_t plim_rates_threads(const char *file, int *threads_out);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Everything that Plimsoll offers to C programs. */
+/* Includes the whole C API of Plimsoll. */
 #ifndef PLIMSOLL_PLIMSOLL_H
 #define PLIMSOLL_PLIMSOLL_H
 

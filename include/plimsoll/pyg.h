@@ -30,11 +30,16 @@ typedef struct plim_pyg_params {
     bool pin_memory;
     int64_t gpu_memory; /* bytes of the GPU that computes; 0: the CPU computes */
     int64_t line;       /* the job's memory limit, which the peak is compared with; 0: unknown */
+    /* The loaders but the first are made after the first epoch: the sort of their edges then comes
+     * on top of what training holds, in phase `evaluate`. */
+    bool late_loaders;
+    char reserved[7]; /* 0 */
 } plim_pyg_params_t;
 
 #define PLIM_PYG_PARAMS_INIT                                                                       \
     {                                                                                              \
-        sizeof(plim_pyg_params_t), PLIM_PYG_EDGE_INDEX, false, 3, 0, 2, false, false, 0, 0         \
+        sizeof(plim_pyg_params_t), PLIM_PYG_EDGE_INDEX, false, 3, 0, 2, false, false, 0, 0, false, \
+            ""                                                                                     \
     }
 
 #define PLIM_PYG_JSON_MAX 8192 /* bytes of the longest answer, its NUL included */

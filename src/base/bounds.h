@@ -1,7 +1,7 @@
 /*
- * Upper bounds of numbers that come from a file or a caller. They lie above any real dataset, and
- * are small enough that sums and products of a few of them fit 64 bits. oneDNN truncates sizes to
- * 32 bits in places and would divide by the 0 that 2^32 becomes: PLIM__WIDTH_MAX prevents that.
+ * Upper bounds of numbers from a file or a caller. They are above any real dataset, and small
+ * enough that sums and products of a few of them fit 64 bits. oneDNN truncates some sizes to 32
+ * bits and would divide by 0 for 2^32: PLIM__WIDTH_MAX prevents that.
  */
 #ifndef PLIM_BASE_BOUNDS_H
 #define PLIM_BASE_BOUNDS_H
@@ -14,13 +14,13 @@
 /* Columns of an array of a dataset: features and targets. */
 #define PLIM__COLUMNS_MAX ((int64_t)1 << 24)
 
-/* Classes: an id or a measurement taken for a label is found by it. */
+/* Classes: detects ids or measurements used as labels. */
 #define PLIM__NUM_CLASSES_MAX ((int64_t)1 << 31)
 
 /* Nodes, edges, graphs: an array of eight bytes for each fits a file. */
 #define PLIM__ITEMS_MAX ((int64_t)1 << 56)
 
-/* Epochs, steps of one, evaluations, seeds: what the options take. */
+/* Epochs, steps of one, evaluations, seeds: the range of options. */
 #define PLIM__TURNS_MAX INT32_MAX
 
 /* Updates of the weights, seeds of an epoch, bytes of a text file. */

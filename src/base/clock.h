@@ -1,4 +1,4 @@
-/* Time that passes, whatever the calendar does. */
+/* Monotonic time. */
 #ifndef PLIM_BASE_CLOCK_H
 #define PLIM_BASE_CLOCK_H
 

@@ -1,4 +1,4 @@
-/* What this processor can do, where the compilers' own question does not know the word. */
+/* Processor features that __builtin_cpu_supports does not know in every compiler. */
 #ifndef PLIM_BASE_CPU_H
 #define PLIM_BASE_CPU_H
 
@@ -7,8 +7,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* AVX2 (with the system's consent to its registers) and F16C, of which clang 14 knows the first
- * only. */
+/* AVX2 (enabled by the system) and F16C; clang 14 only knows the former. */
 static inline bool plim__cpu_avx2_f16c(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -1,6 +1,6 @@
 /*
- * Exponentials and logarithms of additions, multiplications and divisions alone, so that tables
- * made with them have the same bits on every machine; libm's may differ in the last one.
+ * Exponentials and logarithms from additions, multiplications and divisions alone, so that tables
+ * made with them have the same bits on every machine; libm may differ in the last bit.
  */
 #ifndef PLIM_BASE_EXACT_MATH_H
 #define PLIM_BASE_EXACT_MATH_H

@@ -7,9 +7,7 @@
 
 plim__half_path_t plim__half_best(void)
 {
-    if (!plim__cpu_avx2_f16c())
-        return PLIM__HALF_SCALAR;
-    return __builtin_cpu_supports("avx512f") ? PLIM__HALF_AVX512 : PLIM__HALF_AVX2;
+    return plim__cpu_avx2_f16c() ? PLIM__HALF_AVX2 : PLIM__HALF_SCALAR;
 }
 
 uint16_t plim__f16_from_f32(float value)
@@ -69,61 +67,37 @@ static void widen_scalar(const uint16_t *from, float *to, int64_t begin, int64_t
 }
 
 __attribute__((target("avx2,f16c"))) static int64_t widen_avx2(const uint16_t *from, float *to,
-                                                               int64_t begin, int64_t count)
-{
-    int64_t i = begin;
-    for (; i + 8 <= count; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
-    return i;
-}
-
-__attribute__((target("avx512f"))) static int64_t widen_avx512(const uint16_t *from, float *to,
                                                                int64_t count)
 {
     int64_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(from + i))));
+    for (; i + 8 <= count; i += 8)
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
     return i;
 }
 
 void plim__half_widen(plim__half_path_t path, const uint16_t *from, float *to, int64_t count)
 {
     int64_t done = 0;
-    if (path == PLIM__HALF_AVX512)
-        done = widen_avx512(from, to, count);
-    if (path != PLIM__HALF_SCALAR)
-        done = widen_avx2(from, to, done, count);
+    if (path == PLIM__HALF_AVX2)
+        done = widen_avx2(from, to, count);
     widen_scalar(from, to, done, count);
 }
 
 __attribute__((target("avx2,f16c"))) static int64_t narrow_avx2(const float *from, uint16_t *to,
-                                                                int64_t begin, int64_t count)
+                                                                int64_t count)
 {
-    int64_t i = begin;
+    int64_t i = 0;
     for (; i + 8 <= count; i += 8)
         _mm_storeu_si128((__m128i *)(to + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
     return i;
 }
 
-__attribute__((target("avx512f"))) static int64_t narrow_avx512(const float *from, uint16_t *to,
-                                                                int64_t count)
-{
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16)
-        _mm256_storeu_si256((__m256i *)(to + i),
-                            _mm512_cvtps_ph(_mm512_loadu_ps(from + i),
-                                            _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    return i;
-}
-
 void plim__half_narrow(plim__half_path_t path, const float *from, uint16_t *to, int64_t count)
 {
     int64_t done = 0;
-    if (path == PLIM__HALF_AVX512)
-        done = narrow_avx512(from, to, count);
-    if (path != PLIM__HALF_SCALAR)
-        done = narrow_avx2(from, to, done, count);
+    if (path == PLIM__HALF_AVX2)
+        done = narrow_avx2(from, to, count);
     for (; done < count; done++)
         to[done] = plim__f16_from_f32(from[done]);
 }

@@ -1,20 +1,15 @@
 /*
  * Binary16 and binary32 into each other, rounding to nearest, ties to even; a NaN stays one, made
- * quiet, and what is too large becomes infinite. All paths (scalar, AVX2 with F16C, AVX-512) give
- * the same bits.
+ * quiet, and what is too large becomes infinite. Both paths (scalar, AVX2 with F16C) give the
+ * same bits.
  */
 #ifndef PLIM_BASE_HALF_H
 #define PLIM_BASE_HALF_H
 
 #include <stdint.h>
 
-typedef enum plim__half_path {
-    PLIM__HALF_SCALAR,
-    PLIM__HALF_AVX2,
-    PLIM__HALF_AVX512
-} plim__half_path_t;
+typedef enum plim__half_path { PLIM__HALF_SCALAR, PLIM__HALF_AVX2 } plim__half_path_t;
 
-/* The best path this processor has. */
 plim__half_path_t plim__half_best(void);
 
 /* One value, as the vector instructions do it. */

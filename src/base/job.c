@@ -8,6 +8,7 @@
 #include <string.h>
 
 static _Thread_local const plim__job_core_t *inside; /* whose call this thread is in */
+static _Thread_local locale_t host_locale;           /* of the thread outside of that call */
 
 /* The place for one more event; the queue's oldest gives way when it is full. Lock held. */
 static plim__job_event_t *add_event(plim__job_core_t *core)
@@ -76,8 +77,14 @@ void plim__progress(const plim_job_t *job, const char *phase, const char *unit, 
     plim__job_deliver(job);
 }
 
+locale_t plim__host_locale(void)
+{
+    return uselocale(inside != NULL ? host_locale : (locale_t)0);
+}
+
 static void call_back(const plim_job_t *job, const plim__job_event_t *event, int dropped)
 {
+    const locale_t ours = plim__host_locale();
     if (dropped > 0 && job->log != NULL) {
         char text[96];
         (void)snprintf(text, sizeof text,
@@ -89,6 +96,7 @@ static void call_back(const plim_job_t *job, const plim__job_event_t *event, int
     const plim_progress_t progress = {event->text, event->unit, event->done, event->total};
     if (!event->is_log && job->progress != NULL)
         job->progress(job->user, &progress);
+    (void)uselocale(ours);
 }
 
 /* Takes the oldest event that this thread may deliver out of the queue. Lock held. */
@@ -147,15 +155,24 @@ int plim__job_threads(const plim_job_t *job)
 plim_status_t plim__job_check(const plim_job_t *job)
 {
     plim__job_deliver(job);
+    return plim__job_stopped(job);
+}
+
+plim_status_t plim__job_stopped(const plim_job_t *job)
+{
     if (job->stop != NULL && __atomic_load_n(job->stop, __ATOMIC_RELAXED) != 0)
-        return plim__fail(PLIM_ERR_STOPPED, "stopped on request; nothing was left behind");
+        return plim__fail(PLIM_ERR_STOPPED, "stopped on request");
     return PLIM_OK;
 }
 
 plim_status_t plim__job_enter(const plim_job_t *job, plim__job_call_t *call_out)
 {
     PLIM_TRY(plim__process_check(job->core != NULL ? job->core->process : 0));
-    *call_out = (plim__job_call_t){job, inside};
+    /* The C locale always exists, and takes no memory. */
+    *call_out =
+        (plim__job_call_t){job, inside, uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0))};
+    if (inside == NULL)
+        host_locale = call_out->locale;
     if (inside != job->core) /* else a call inside of another */
         atomic_fetch_add(&job->core->calls, 1);
     inside = job->core;
@@ -170,4 +187,5 @@ void plim__job_leave(const plim__job_call_t *call)
     if (call->outer != inside)
         atomic_fetch_sub(&call->job->core->calls, 1);
     inside = call->outer;
+    (void)uselocale(call->locale);
 }

@@ -18,6 +18,7 @@
 
 #include "base/fail.h"
 
+#include <locale.h>
 #include <plimsoll/job.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,17 +28,17 @@ typedef struct plim_ledger plim_ledger_t;
 
 #define PLIM__JOB_EVENTS 32
 
-/* Something to tell the host: a log line, or progress. */
+/* A message to the host: a log line, or progress. */
 typedef struct plim__job_event {
     bool is_log;
-    const void *owner;           /* plim__thread_owner of who logged */
+    const void *owner;           /* plim__thread_owner of the logging thread */
     plim_log_level_t level;      /* of a log line */
-    char text[PLIM_MESSAGE_MAX]; /* the line; of progress, its phase */
-    char unit[32];               /* of progress, and below */
+    char text[PLIM_MESSAGE_MAX]; /* the line; for progress, its phase */
+    char unit[32];               /* this and the fields below: for progress */
     int64_t done, total;
 } plim__job_event_t;
 
-/* What all copies of a job share. */
+/* State that all copies of a job share. */
 typedef struct plim__job_core {
     pid_t process;        /* the owner; 0 in a forked child */
     atomic_int count;     /* references */
@@ -47,7 +48,7 @@ typedef struct plim__job_core {
     atomic_int calls;     /* host threads that are inside a call */
     atomic_int num_events;
     int first;   /* the oldest event */
-    int dropped; /* log lines that found the queue full */
+    int dropped; /* log lines dropped since the queue was full */
     plim__job_event_t events[PLIM__JOB_EVENTS];
 } plim__job_core_t;
 
@@ -59,40 +60,49 @@ struct plim_job {
     plim_log_fn log;           /* NULL: silent */
     plim_progress_fn progress; /* NULL: silent */
     void *user;                /* handed to both */
-    const volatile int *stop;  /* the core's, or that of a part of the work */
+    const volatile int *stop;  /* the core's flag, or that of a part of the work */
 };
 
-/* Puts a line into the queue. */
+/* Appends a line to the queue. */
 void plim__log(const plim_job_t *job, plim_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts progress into the queue and delivers. */
+/* Appends progress to the queue and delivers. */
 void plim__progress(const plim_job_t *job, const char *phase, const char *unit, int64_t done,
                     int64_t total);
 
-/* On a host thread, calls the callbacks for what is queued; keeps this thread's error message. */
+/* On a host thread, calls the callbacks for queued messages; keeps this thread's error message. */
 void plim__job_deliver(const plim_job_t *job);
 
-/* The job's threads, as far as they can be used: from 1 to PLIM__THREADS_MAX. */
+/* The job's threads, limited to 1 … PLIM__THREADS_MAX. */
 int plim__job_threads(const plim_job_t *job);
 
-/* PLIM_ERR_STOPPED once the stop flag is up; asked between pieces of long work. Delivers. */
+/* PLIM_ERR_STOPPED if the stop flag is set; called between pieces of long work. Delivers. */
 plim_status_t plim__job_check(const plim_job_t *job);
 
-/* A public call under way. */
+/* The same without delivering: for code that may run while a lock is held. */
+plim_status_t plim__job_stopped(const plim_job_t *job);
+
+/* A public call in progress. */
 typedef struct plim__job_call {
-    const plim_job_t *job;         /* NULL: it was refused */
-    const plim__job_core_t *outer; /* the job of the call around it; NULL: none */
+    const plim_job_t *job;         /* NULL: the call was refused */
+    const plim__job_core_t *outer; /* job of the enclosing call; NULL: none */
+    locale_t locale;               /* the thread's before the call */
 } plim__job_call_t;
 
-/* PLIM_ERR_USAGE in a forked child. */
+/* PLIM_ERR_USAGE in a forked child. Until plim__job_leave the thread has the C locale, in which
+ * numbers are written to files and read from them. */
 plim_status_t plim__job_enter(const plim_job_t *job, plim__job_call_t *call_out);
 void plim__job_leave(const plim__job_call_t *call);
 
-/* First in a public call: refuses a forked child, and delivers what is queued when the call
- * returns. */
+/* For a callback: gives the thread the host's locale again, and returns the one for uselocale
+ * afterwards. */
+locale_t plim__host_locale(void);
+
+/* First statement of a public call: refuses a forked child, and delivers queued messages when the
+ * call returns. */
 #define PLIM_ENTER(job)                                                                            \
-    plim__job_call_t call_ __attribute__((cleanup(plim__job_leave))) = {NULL, NULL};               \
+    plim__job_call_t call_ __attribute__((cleanup(plim__job_leave))) = {NULL, NULL, (locale_t)0};  \
     PLIM_TRY(plim__job_enter((job), &call_))
 
 #endif

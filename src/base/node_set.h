@@ -39,13 +39,13 @@ plim__node_set_t plim__node_set_make(void *lines, int64_t universe);
 
 void plim__node_set_clear(plim__node_set_t *set);
 
-/* Counts; after it ranks and `count` are right. */
+/* Computes ranks and `count`. */
 void plim__node_set_seal(plim__node_set_t *set);
 
 /* The smallest member that is `from` or larger, or -1. */
 int64_t plim__node_set_next(const plim__node_set_t *set, int64_t from);
 
-/* Up to `capacity` members from `from` on, ascending; returns how many. */
+/* Writes up to `capacity` members from `from` on, ascending; returns their number. */
 int64_t plim__node_set_list(const plim__node_set_t *set, int64_t from, int64_t capacity,
                             int64_t *nodes_out);
 
@@ -57,7 +57,7 @@ static inline void plim__node_set_prefetch(const plim__node_set_t *set, int64_t 
     __builtin_prefetch(&set->lines[(uint64_t)node / PLIM__NODE_SET_BITS]);
 }
 
-/* Adds a node; any number of threads at once. True when it was not a member before. */
+/* Adds a node; thread-safe. True if it was not a member before. */
 static inline bool plim__node_set_add(plim__node_set_t *set, int64_t node)
 {
     uint64_t bit = (uint64_t)node % PLIM__NODE_SET_BITS;
@@ -74,8 +74,7 @@ static inline bool plim__node_set_has(const plim__node_set_t *set, int64_t node)
     return set->lines[(uint64_t)node / PLIM__NODE_SET_BITS].bits[bit / 64] >> bit % 64 & 1;
 }
 
-/* How many members are smaller than `node`, when it is a member itself; else -1. Sealed sets only.
- */
+/* Number of members below `node` if it is a member; otherwise -1. Sealed sets only. */
 static inline int64_t plim__node_set_rank(const plim__node_set_t *set, int64_t node)
 {
     const plim__node_set_line_t *line = &set->lines[(uint64_t)node / PLIM__NODE_SET_BITS];

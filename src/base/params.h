@@ -8,6 +8,7 @@
 
 #include <plimsoll/status.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /*
  * Copies a caller's params over *known_out, which holds the defaults (PLIM_X_INIT): fields that the
@@ -17,10 +18,16 @@
 plim_status_t plim__params_take(const void *params, const char *type, void *known_out,
                                 size_t known_size);
 
-/* Whether an output struct's size is set; asked before any work is done. PLIM_ERR_USAGE. */
+/* The size to take of a struct that ends in reserved bytes, which callers leave 0. */
+#define PLIM__SIZE_USED(type) offsetof(type, reserved)
+
+/* PLIM_ERR_USAGE when one of `count` reserved words of a struct inside of another one is set. */
+plim_status_t plim__reserved_check(const int64_t *reserved, size_t count, const char *type);
+
+/* Whether an output struct's size is set; called before any work. PLIM_ERR_USAGE. */
 plim_status_t plim__output_check(const void *output, const char *type);
 
-/* Copies *known to the caller's output struct as far as that reaches; its size stays. */
+/* Copies *known to the caller's output struct, up to its size, which stays. */
 void plim__output_give(void *output, const void *known, size_t known_size);
 
 #endif

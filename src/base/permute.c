@@ -1,7 +1,6 @@
 #include "base/permute.h"
 
 #include <immintrin.h>
-#include <stdbool.h>
 
 /* One pass of the network, without the walk; for vectors `count` is a multiple of sixteen. */
 typedef void (*pass_fn)(const plim__permute_t *permute, int64_t *indices, int64_t count,
@@ -97,9 +96,9 @@ AVX2 static void pass_avx2(const plim__permute_t *permute, int64_t *indices, int
 #define WALK_CHUNK 256 /* a multiple of sixteen */
 #define WALK_FEW 2     /* up to this many are passed one by one */
 
-/* Passes until all have landed; those that have not are gathered, so that each pass is dense. */
-static void permute_many(const plim__permute_t *permute, int64_t *indices, int64_t count,
-                         bool inverse)
+/* Repeats passes until all indices are inside; gathers the others, so that each pass is dense. */
+void plim__permute_many(const plim__permute_t *permute, int64_t *indices, int64_t count,
+                        bool inverse)
 {
     pass_fn wide = __builtin_cpu_supports("avx2") ? pass_avx2 : pass_scalar;
     int64_t walking[WALK_CHUNK] = {0};
@@ -116,7 +115,7 @@ static void permute_many(const plim__permute_t *permute, int64_t *indices, int64
             if (size <= WALK_FEW)
                 pass_scalar(permute, walking, size, inverse);
             else
-                wide(permute, walking, (size + 15) & ~15, inverse); /* past the end is scrap */
+                wide(permute, walking, (size + 15) & ~15, inverse); /* past the end is garbage */
             left = 0;
             for (int32_t i = 0; i < size; i++) {
                 chunk[positions[i]] = walking[i];
@@ -125,14 +124,4 @@ static void permute_many(const plim__permute_t *permute, int64_t *indices, int64
             }
         }
     }
-}
-
-void plim__permute_forward_many(const plim__permute_t *permute, int64_t *indices, int64_t count)
-{
-    permute_many(permute, indices, count, false);
-}
-
-void plim__permute_inverse_many(const plim__permute_t *permute, int64_t *indices, int64_t count)
-{
-    permute_many(permute, indices, count, true);
 }

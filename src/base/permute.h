@@ -1,13 +1,14 @@
 /*
- * A keyed permutation of 0 … count-1 that is computed, not stored: a Feistel network on the least
- * number of bits that holds the count, walked until it lands inside. Both ways cost a few
- * nanoseconds and no memory, in any order and from any thread.
+ * A keyed permutation of 0 … count-1 that is computed, not stored: a Feistel network on the
+ * smallest sufficient number of bits, repeated until the result is below count. Both directions
+ * cost a few nanoseconds and no memory, in any order and from any thread.
  */
 #ifndef PLIM_BASE_PERMUTE_H
 #define PLIM_BASE_PERMUTE_H
 
 #include "base/rng.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define PLIM__PERMUTE_ROUNDS 6
@@ -20,7 +21,7 @@ typedef struct plim__permute {
     uint32_t keys[PLIM__PERMUTE_ROUNDS];
 } plim__permute_t;
 
-/* The permutation of 0 … count-1 that belongs to `key`; count 0 is taken as 1. */
+/* The permutation of 0 … count-1 for `key`; count 0 means 1. */
 static inline plim__permute_t plim__permute_make(uint64_t count, uint64_t key)
 {
     plim__permute_t permute = {.count = count == 0 ? 1 : count};
@@ -38,7 +39,7 @@ static inline plim__permute_t plim__permute_make(uint64_t count, uint64_t key)
 #define PLIM__PERMUTE_FIRST 0x9e3779b1u
 #define PLIM__PERMUTE_SECOND 0xc2b2ae3du
 
-/* Two multiplications of 32 bits by 32: what vector units of every age can do. `half` < 2^31. */
+/* Two multiplications of 32 by 32 bits, which all vector units have. `half` < 2^31. */
 static inline uint64_t plim__permute_round(uint64_t half, uint32_t key)
 {
     uint64_t x = (uint64_t)((uint32_t)half ^ key) * PLIM__PERMUTE_FIRST;
@@ -46,7 +47,7 @@ static inline uint64_t plim__permute_round(uint64_t half, uint32_t key)
     return ((uint64_t)(uint32_t)x * PLIM__PERMUTE_SECOND) >> 32;
 }
 
-/* Where `index` < count goes. */
+/* The image of `index` < count. */
 static inline uint64_t plim__permute_forward(const plim__permute_t *permute, uint64_t index)
 {
     do {
@@ -61,9 +62,9 @@ static inline uint64_t plim__permute_forward(const plim__permute_t *permute, uin
     return index;
 }
 
-/* The same for many at once, in place, on the widest vectors there are, and back again; equal on
- * every CPU. */
-void plim__permute_forward_many(const plim__permute_t *permute, int64_t *indices, int64_t count);
-void plim__permute_inverse_many(const plim__permute_t *permute, int64_t *indices, int64_t count);
+/* The same for many indices in place, with the widest vectors, and the inverse; equal on every
+ * CPU. */
+void plim__permute_many(const plim__permute_t *permute, int64_t *indices, int64_t count,
+                        bool inverse);
 
 #endif

@@ -9,10 +9,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Whether this is the process `owner`. */
 bool plim__process_is(pid_t owner);
 
-/* PLIM_ERR_USAGE in a forked child; the first thing that a public call does with an object. */
+/* PLIM_ERR_USAGE in a forked child; the first check of a public call on an object. */
 plim_status_t plim__process_check(pid_t owner);
 
 #endif

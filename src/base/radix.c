@@ -1,10 +1,10 @@
 /*
  * Radix sort, from the top while a run is larger than the cache, then from the bottom.
  *
- * A run of more than RUN_MAX keys is scattered once by its highest digit, so that the parts come to
- * about RUN_AIM keys, and each part is sorted by itself: a key crosses memory once a level, and all
- * other passes stay in the second-level cache. A part is sorted digit by digit from the lowest, the
- * histograms of up to four made in one reading, digits in which all keys agree left out.
+ * A run of more than RUN_MAX keys is scattered once by its highest digit into parts of about
+ * RUN_AIM keys, and each part is sorted by itself: a key crosses memory once a level, and all other
+ * passes stay in the second-level cache. A part is sorted digit by digit from the lowest. One
+ * reading makes up to four histograms; digits that are equal in all keys are skipped.
  */
 #include "base/radix.h"
 
@@ -13,7 +13,7 @@
 
 enum {
     RUN_MAX = 64 << 10, /* keys; two buffers of them are one megabyte */
-    RUN_AIM = 16 << 10, /* far below, so that few parts of skewed keys are scattered once more */
+    RUN_AIM = 16 << 10, /* far below, so that few parts of skewed keys are scattered again */
     RUN_FEW = 24,       /* sorted by insertion */
     TOP_BITS = 8,       /* at most in one scatter from the top */
     LOW_BITS = 9,       /* at most in one pass from the bottom */
@@ -31,8 +31,8 @@ static void sort_few(uint64_t *keys, int64_t count)
     }
 }
 
-/* Turns counts into first positions; false when one digit has all keys, so that no pass is needed.
- */
+/* Converts counts to first positions; false if one digit has all keys, so that no pass is
+ * needed. */
 static bool count_to_first(uint32_t *counts, int digits, uint32_t total)
 {
     uint32_t first = 0;
@@ -46,7 +46,7 @@ static bool count_to_first(uint32_t *counts, int digits, uint32_t total)
     return true;
 }
 
-/* Counts four digits in one reading: the increments do not wait for each other. */
+/* Counts four digits in one reading, so that the increments are independent. */
 static void count_four(const uint64_t *keys, int64_t count, int shift, int width,
                        uint32_t counts[4][1 << LOW_BITS])
 {
@@ -67,7 +67,8 @@ static void count_one(const uint64_t *keys, int64_t count, int shift, int width,
         counts[keys[i] >> shift & mask]++;
 }
 
-/* At most RUN_MAX keys and LOW_PASSES x LOW_BITS bits, from the bottom; where the result is. */
+/* Sorts at most RUN_MAX keys and LOW_PASSES x LOW_BITS bits, from the bottom; returns the
+ * result. */
 static uint64_t *sort_low(uint64_t *from, uint64_t *to, int64_t count, int bits)
 {
     uint32_t counts[LOW_PASSES][1 << LOW_BITS];
@@ -149,7 +150,7 @@ uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int b
 {
     if (count <= RUN_MAX && count > RUN_FEW)
         return sort_low(keys, spare, count, bits);
-    /* Where parts of about RUN_AIM keys come out when no digit is left out. */
+    /* Low bit of the digit that gives parts of about RUN_AIM keys. */
     int low = bits;
     bool swapped = false;
     for (int64_t part = count; part > RUN_MAX && low > 0; swapped = !swapped)

@@ -1,13 +1,13 @@
-/* Sorting 64-bit keys in memory. */
+/* Sorts 64-bit keys in memory. */
 #ifndef PLIM_BASE_RADIX_H
 #define PLIM_BASE_RADIX_H
 
 #include <stdint.h>
 
 /*
- * Sorts `count` keys ascending by their lowest `bits` bits (0 … 64); above those all keys must
- * agree. `spare` holds as many keys and is overwritten; the result is in the returned one of the
- * two. No memory but some 20 KiB of stack. Thread-safe.
+ * Sorts `count` keys ascending by their lowest `bits` bits (0 … 64); the bits above must be equal
+ * in all keys. `spare` holds as many keys and is overwritten; returns the array with the result.
+ * Memory: about 20 KiB of stack. Thread-safe.
  */
 uint64_t *plim__radix_sort(uint64_t *keys, uint64_t *spare, int64_t count, int bits);
 

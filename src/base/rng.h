@@ -16,7 +16,7 @@ static inline uint64_t plim__mix64(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* What plim__rng_key makes of all but the last coordinate, and the key from it. */
+/* The hash of all coordinates but the last, and the key from it. */
 static inline uint64_t plim__rng_prefix(uint64_t seed, uint64_t a, uint64_t b)
 {
     uint64_t key = plim__mix64(seed + 0x9e3779b97f4a7c15u);
@@ -29,7 +29,7 @@ static inline uint64_t plim__rng_key_of(uint64_t prefix, uint64_t c)
     return plim__mix64(prefix ^ (c + 0xaef17502108ef2d9u));
 }
 
-/* A key from a seed and up to three coordinates; no two orders of the coordinates agree. */
+/* A key from a seed and up to three coordinates; it depends on their order. */
 static inline uint64_t plim__rng_key(uint64_t seed, uint64_t a, uint64_t b, uint64_t c)
 {
     return plim__rng_key_of(plim__rng_prefix(seed, a, b), c);
@@ -48,8 +48,8 @@ static inline double plim__rng_double(uint64_t key, uint64_t counter)
 }
 
 /*
- * In [0, bound), exactly uniform, bound > 0 (Lemire's multiplication with rejection). *counter is
- * moved past the numbers used.
+ * In [0, bound), exactly uniform, bound > 0 (Lemire's multiplication with rejection). Advances
+ * *counter past the numbers used.
  */
 static inline uint64_t plim__rng_below(uint64_t key, uint64_t *counter, uint64_t bound)
 {

@@ -1,15 +1,16 @@
 #include "base/threads.h"
 
+#include "base/condition.h"
 #include "base/delay.h"
 #include "base/fail.h"
 
 #include <signal.h>
 
 static _Thread_local bool is_ours;
-static _Thread_local const void *owner; /* of a thread of ours */
+static _Thread_local const void *owner; /* host thread of a library thread */
 
-/* Stacks are reserved whole; of each, this much is touched at its start. So what a process holds
- * does not grow when a thread first gets work to do, which may be much later. */
+/* Bytes of each stack that are touched at its start, so that the process does not grow when a
+ * thread first gets work, which may be much later. */
 #define TOUCHED_BYTES ((size_t)48 << 10)
 
 static __attribute__((noinline)) void touch_stack(void)
@@ -47,22 +48,17 @@ static void *thread_main(void *argument)
     owner = thread->owner;
     touch_stack();
     plim__delay();
-    thread->status = thread->body(thread->context);
-    if (thread->status != PLIM_OK && thread->message != NULL)
-        plim__fail_save(thread->message, PLIM_MESSAGE_MAX);
+    thread->body(thread->context);
     return NULL;
 }
 
-plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(void *),
-                                 void *context, char *message)
+plim_status_t plim__thread_start(plim__thread_t *thread, void (*body)(void *), void *context)
 {
     pthread_attr_t attributes;
     thread->handle = (pthread_t){0};
     thread->body = body;
     thread->context = context;
     thread->owner = plim__thread_owner();
-    thread->status = PLIM_OK;
-    thread->message = message;
     int error = pthread_attr_init(&attributes);
     if (error != 0)
         return plim__fail_errno(error, "cannot prepare a thread");
@@ -74,15 +70,12 @@ plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(v
     return PLIM_OK;
 }
 
-plim_status_t plim__thread_join(plim__thread_t *thread)
+void plim__thread_join(plim__thread_t *thread)
 {
     (void)pthread_join(thread->handle, NULL);
-    if (thread->status == PLIM_OK || thread->message == NULL)
-        return thread->status;
-    return plim__fail_restore(thread->status, thread->message);
 }
 
-/* What the workers of one parallel call share; the lock guards status and message. */
+/* State of one parallel call; the lock guards status and message. */
 typedef struct group {
     plim_status_t (*work)(void *context, int worker);
     void *context;
@@ -110,11 +103,10 @@ static void group_work(group_t *group, int number)
     pthread_mutex_unlock(&group->lock);
 }
 
-static plim_status_t member_body(void *argument)
+static void member_body(void *argument)
 {
     member_t *member = argument;
     group_work(member->group, member->number);
-    return PLIM_OK;
 }
 
 plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
@@ -129,24 +121,24 @@ plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, i
         member_t *member = &members[started];
         member->group = &group;
         member->number = started;
-        if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
+        if (plim__thread_start(&member->thread, member_body, member) != PLIM_OK)
             break;
     }
     group_work(&group, 0);
     for (int i = 1; i < started; i++)
-        (void)plim__thread_join(&members[i].thread);
+        plim__thread_join(&members[i].thread);
     pthread_mutex_destroy(&group.lock);
     return group.status == PLIM_OK ? PLIM_OK : plim__fail_restore(group.status, group.message);
 }
 
-/* Pieces are handed out by `next`, taken when `turn` reaches them; `ended` stops everybody. */
+/* `next` hands out pieces; a piece is taken when `turn` reaches it; `ended` stops all threads. */
 typedef struct ordered {
     plim_status_t (*make)(void *context, int worker, int64_t piece);
     plim_status_t (*take)(void *context, int worker, int64_t piece);
     void *context;
     int64_t count;
     pthread_mutex_t lock;
-    pthread_cond_t moved;
+    plim__condition_t moved;
     int64_t next;
     int64_t turn;
     bool ended;
@@ -160,12 +152,12 @@ static int64_t ordered_claim(ordered_t *ordered)
     return piece;
 }
 
-/* Waits until every earlier piece was taken; false when one of them failed. */
+/* Waits until every earlier piece was taken; false if one of them failed. */
 static bool ordered_wait(ordered_t *ordered, int64_t piece)
 {
     pthread_mutex_lock(&ordered->lock);
     while (!ordered->ended && ordered->turn != piece)
-        pthread_cond_wait(&ordered->moved, &ordered->lock);
+        plim__condition_wait(&ordered->moved, &ordered->lock);
     bool mine = !ordered->ended;
     pthread_mutex_unlock(&ordered->lock);
     return mine;
@@ -176,7 +168,7 @@ static void ordered_pass(ordered_t *ordered, bool failed)
     pthread_mutex_lock(&ordered->lock);
     ordered->turn++;
     ordered->ended = ordered->ended || failed;
-    pthread_cond_broadcast(&ordered->moved);
+    plim__condition_wake_all(&ordered->moved);
     pthread_mutex_unlock(&ordered->lock);
 }
 
@@ -208,10 +200,8 @@ plim_status_t plim__ordered(int threads, int64_t count,
                          .take = take,
                          .context = context,
                          .count = count,
-                         .lock = PTHREAD_MUTEX_INITIALIZER,
-                         .moved = PTHREAD_COND_INITIALIZER};
+                         .lock = PTHREAD_MUTEX_INITIALIZER};
     plim_status_t status = plim__parallel(threads, ordered_work, &ordered);
-    pthread_cond_destroy(&ordered.moved);
     pthread_mutex_destroy(&ordered.lock);
     return status;
 }

@@ -1,7 +1,7 @@
 /*
- * Threads that can fail: work for several at once, whose first error (and its message) comes back
- * to the caller. Stacks are PLIM__STACK_BYTES each; plans count
- * as much for short-lived threads, and PLIM__THREAD_BYTES for permanent ones.
+ * Threads that can fail: the first error of several workers, with its message, returns to the
+ * caller. Stacks are PLIM__STACK_BYTES each; plans count as much for short-lived threads, and
+ * PLIM__THREAD_BYTES for permanent ones.
  */
 #ifndef PLIM_BASE_THREADS_H
 #define PLIM_BASE_THREADS_H
@@ -13,49 +13,41 @@
 
 #define PLIM__STACK_BYTES ((size_t)256 << 10)
 
-/* What a thread that stays takes of it (it is touched when the thread begins), and the kernel for
- * the thread. */
+/* Memory of a permanent thread: the touched part of its stack, and the kernel's memory for it. */
 #define PLIM__THREAD_BYTES ((size_t)96 << 10)
 
 /* Whether the calling thread was started by plim__thread_start: callbacks are not called there. */
 bool plim__thread_is_ours(void);
 
 /* The host thread that this thread works for: itself, or the one that started it, directly or not.
- * Only good for comparison. */
+ * Only for comparison. */
 const void *plim__thread_owner(void);
 
 /*
- * pthread_create with all signals blocked in the new thread: they are for the host's threads. The
- * error number, 0 for none. Only for threads that never log; others come from plim__thread_start.
+ * pthread_create with all signals blocked in the new thread. Returns the error number, or 0. Only
+ * for threads that never log; others use plim__thread_start.
  */
 int plim__thread_create(const pthread_attr_t *attributes, void *(*body)(void *), void *context,
                         pthread_t *handle_out);
 
-/* A thread with a status and a message of its own. */
 typedef struct plim__thread {
     pthread_t handle;
-    plim_status_t (*body)(void *context);
+    void (*body)(void *context);
     void *context;
-    plim_status_t status;
     const void *owner; /* plim__thread_owner of the starter */
-    char *message;     /* borrowed from the starter: PLIM_MESSAGE_MAX bytes, or NULL */
 } plim__thread_t;
 
-/* Starts body(context). `thread` and `message` stay the caller's and must live until the join. */
-plim_status_t plim__thread_start(plim__thread_t *thread, plim_status_t (*body)(void *),
-                                 void *context, char *message);
-
-/* Waits for the thread and returns its status, its message set in this thread. */
-plim_status_t plim__thread_join(plim__thread_t *thread);
+/* Starts body(context). `thread` must live until the join. */
+plim_status_t plim__thread_start(plim__thread_t *thread, void (*body)(void *), void *context);
+void plim__thread_join(plim__thread_t *thread);
 
 #define PLIM__THREADS_MAX 128
 
 /*
  * Calls work(context, worker) for worker 0 … threads-1 at once, the caller being worker 0, and
  * returns when all have returned: PLIM_OK, or the status and message of the first worker that
- * failed. At most PLIM__THREADS_MAX. When not all threads can be started (ulimit -u), those that
- * could do the work: `work` must therefore take its pieces from a shared counter, not from its
- * number.
+ * failed. At most PLIM__THREADS_MAX. If not all threads can be started (ulimit -u), the others do
+ * the work: `work` must take its pieces from a shared counter, not from its number.
  */
 plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, int worker),
                              void *context);
@@ -63,8 +55,7 @@ plim_status_t plim__parallel(int threads, plim_status_t (*work)(void *context, i
 /*
  * For piece 0 … count-1: make(context, worker, piece) on any thread and in any order, then
  * take(context, worker, piece) in the order of the pieces, one at a time, by the worker that made
- * it (so what make left in the worker's own buffers is still there). Ends early on the first error,
- * which it returns.
+ * it (so the worker's buffers still hold the piece). Ends early on the first error and returns it.
  */
 plim_status_t plim__ordered(int threads, int64_t count,
                             plim_status_t (*make)(void *context, int worker, int64_t piece),

@@ -20,8 +20,8 @@ _Static_assert(PLIM__BULK_CHUNK == PLIM__DROPPABLE_CHUNK, "a checksum covers wha
 typedef struct header {
     char magic[8];
     plim__packed_rows_identity_t identity;
-    uint64_t table_hash;  /* of the chunks' checksums */
-    uint64_t header_hash; /* of all before it */
+    uint64_t table_hash;  /* of the chunk checksums */
+    uint64_t header_hash; /* of all fields before it */
 } header_t;
 
 static uint64_t hash_of_header(const header_t *header)
@@ -78,18 +78,18 @@ plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *sc
     return PLIM_OK;
 }
 
-/* What others could have written is not read: its rows would be believed. */
+/* Refuses a file that other users could have written. */
 static const char *why_not_ours(const plim__file_t *file)
 {
     struct stat about;
     return fstat(file->fd, &about) == 0 ? plim__file_distrust(&about) : "cannot be looked at";
 }
 
-/* NULL when the header and the table of checksums are those of this choice of rows. */
+/* NULL if header and checksum table match this set of rows. */
 static const char *why_not(plim__packed_rows_t *packed, const plim__file_t *file)
 {
     header_t header;
-    char *page = packed->memory->base; /* free yet, it serves as a buffer */
+    char *page = packed->memory->base; /* not filled yet: serves as a buffer */
     const char *reason = why_not_ours(file);
     if (reason != NULL)
         return reason;

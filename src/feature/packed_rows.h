@@ -14,10 +14,10 @@
 
 #include <limits.h>
 
-/* Identifies the rows in a file: it serves only a cache with the same identity. */
+/* Identifies the rows in a file; only a cache with the same identity can use it. */
 typedef struct plim__packed_rows_identity {
-    char fingerprint[24]; /* of the dataset, NUL at the end */
-    uint64_t key;         /* of the recipe: names the file */
+    char fingerprint[24]; /* of the dataset, NUL-terminated */
+    uint64_t key;         /* of the recipe; names the file */
     uint64_t set_hash;    /* of the set of nodes */
     uint64_t num_rows;
     uint64_t row_bytes;
@@ -26,35 +26,36 @@ typedef struct plim__packed_rows_identity {
 } plim__packed_rows_identity_t;
 
 typedef struct plim__packed_rows {
-    plim__file_t file; /* closed without one */
+    plim__file_t file; /* closed if there is none */
     const plim_job_t *job;
-    plim__droppable_t *memory; /* of the cache */
+    plim__droppable_t *memory; /* memory of the cache */
     plim__packed_rows_identity_t identity;
-    uint64_t *checksums; /* (chunks), in whole pages */
+    uint64_t *checksums; /* (chunks), rounded up to pages */
     char scratch[PATH_MAX];
     char path[PATH_MAX];
 } plim__packed_rows_t;
 
-/* Bytes of the file for a cache of `cache_bytes`, and of its table of checksums. */
+/* Bytes of the file for a cache of `cache_bytes`, and of its checksum table. */
 int64_t plim__packed_rows_bytes(int64_t cache_bytes);
 size_t plim__packed_rows_table(size_t cache_bytes);
 
-/* Names the file. PLIM_ERR_USAGE when the path is too long. */
+/* Sets the file's name. PLIM_ERR_USAGE if the path is too long. */
 plim_status_t plim__packed_rows_name(plim__packed_rows_t *packed, const char *scratch);
 
 /*
- * Fills the cache's memory from the file, between plim__droppable_fill_begin and _end: true when it
- * exists and is intact. Damage is logged and is not an error. PLIM_ERR_STOPPED, PLIM_ERR_NOMEM.
+ * Fills the cache's memory from the file, between plim__droppable_fill_begin and _end: true if the
+ * file exists and is intact. Damage is logged and is not an error. PLIM_ERR_STOPPED,
+ * PLIM_ERR_NOMEM.
  */
 plim_status_t plim__packed_rows_load(plim__packed_rows_t *packed, bool *loaded_out);
 
-/* Begins a new file, without a name yet. Logs failure. */
+/* Begins a new unnamed file. Logs failure. */
 void plim__packed_rows_begin(plim__packed_rows_t *packed);
 
-/* Writes a chunk of the memory; by any thread. PLIM_ERR_IO. */
+/* Writes a chunk of the memory; any thread. PLIM_ERR_IO. */
 plim_status_t plim__packed_rows_put(plim__packed_rows_t *packed, int64_t at, size_t size);
 
-/* Writes the rest and names it. Where that fails the file still serves this run. */
+/* Writes the rest and names the file. If naming fails, this run still uses it. */
 void plim__packed_rows_finish(plim__packed_rows_t *packed);
 
 /* Offset in the file of a byte of the memory. */

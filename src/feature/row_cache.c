@@ -19,10 +19,10 @@
 #include <xxhash.h>
 
 #define THREADS_MAX 8
-#define PIECE ((int64_t)512 << 10) /* of features.npy, at a time, where all of it is read */
+#define PIECE ((int64_t)512 << 10) /* bytes of features.npy at a time, if all of it is read */
 
-/* Rows are prefetched this many bytes ahead of the copy: a core keeps some tens of cache lines in
- * flight. The node set's line is prefetched earlier. */
+/* Rows are prefetched this many bytes ahead of the copy, since a core keeps some tens of cache
+ * lines in flight. The node set's line is prefetched earlier. */
 #define AHEAD_BYTES ((size_t)4096)
 #define AHEAD_ROWS_MAX 32
 #define RANK_AHEAD 20
@@ -32,15 +32,15 @@ struct plim__row_cache {
     plim_job_t job;
     plim__droppable_t memory;
     bool all;
-    plim__node_set_t nodes; /* unless all; its lines are borrowed */
+    plim__node_set_t nodes; /* unused if all rows are cached; its lines are borrowed */
     plim__row_form_t form;
-    size_t stride;    /* bytes from row to row */
-    int64_t num_rows; /* of the nodes of least rank */
+    size_t stride;    /* bytes between rows */
+    int64_t num_rows; /* number of cached rows, those of the smallest ranks */
     const plim__row_filler_t *fillers;
     int num_fillers;
     plim__file_t file;          /* features.npy */
-    plim__packed_rows_t packed; /* the same pages in the scratch directory */
-    atomic_bool packing;        /* it is being written, and went well so far */
+    plim__packed_rows_t packed; /* image of the memory in the scratch directory */
+    atomic_bool packing;        /* the packed file is being written without errors so far */
 };
 
 static size_t stride_of(const plim__row_form_t *form)
@@ -48,7 +48,6 @@ static size_t stride_of(const plim__row_form_t *form)
     return plim__round_up(form->bytes, sizeof(uint64_t));
 }
 
-/* The cache's layout. */
 static plim__row_cache_t carve(plim__arena_t *arena, const plim_dataset_t *dataset,
                                const plim__row_cache_params_t *params)
 {
@@ -113,7 +112,7 @@ static void mark_word(char *word)
     memcpy(word, &bits, sizeof bits);
 }
 
-/* Sets the marks that lie in [begin, end) of the memory. */
+/* Sets the marks in [begin, end) of the memory. */
 static void mark(plim__row_cache_t *cache, int64_t begin, int64_t end)
 {
     const int64_t stride = (int64_t)cache->stride, page = (int64_t)PLIM__PAGE;
@@ -133,8 +132,8 @@ static plim_status_t read_wanted(plim__row_cache_t *cache, const plim__row_fille
     return plim__reader_read(filler->reader, &cache->file, filler->reads, count);
 }
 
-/* Asks for the part of a row that lies in [begin, end) of the memory: in one read with the part
- * before it where both the file and the memory go on there. */
+/* Queues a read of the part of a row in [begin, end) of the memory. Extends the previous read if
+ * both file and memory are adjacent. */
 static plim_status_t want(plim__row_cache_t *cache, const plim__row_filler_t *filler,
                           int64_t *num_reads, int64_t rank, int64_t node, int64_t begin,
                           int64_t end)
@@ -144,7 +143,7 @@ static plim_status_t want(plim__row_cache_t *cache, const plim__row_filler_t *fi
     const plim__read_t read = {PLIM__NPY_HEADER + node * bytes + (from - row), (size_t)(to - from),
                                cache->memory.base + from};
     plim__read_t *last = *num_reads > 0 ? &filler->reads[*num_reads - 1] : NULL;
-    if (from >= to) /* only what the row is padded with */
+    if (from >= to) /* only padding of the row */
         return PLIM_OK;
     if (last != NULL && last->offset + (int64_t)last->size == read.offset &&
         (char *)last->to + last->size == (char *)read.to &&
@@ -198,7 +197,7 @@ static void close_packed(plim__row_cache_t *cache)
     plim__file_close(&cache->packed.file);
 }
 
-/* From the packed file while it can be read: it may lie where others tidy up. */
+/* Reads from the packed file while it is readable: others may clean up the scratch directory. */
 static plim_status_t fill_again(void *context, int worker, int64_t at, size_t size)
 {
     plim__row_cache_t *cache = context;
@@ -224,14 +223,14 @@ static plim_status_t fill_first(void *context, int worker, int64_t at, size_t si
     return PLIM_OK;
 }
 
-/* Where a byte of the rows in features.npy goes. */
+/* The memory position of a byte of features.npy's rows. */
 static int64_t place_of(const plim__row_cache_t *cache, int64_t at)
 {
     const int64_t bytes = (int64_t)cache->form.bytes;
     return at / bytes * (int64_t)cache->stride + at % bytes;
 }
 
-/* A piece of features.npy: its bytes go to their places, and get the marks that are complete. */
+/* Copies a piece of features.npy to its places and sets the marks that it completes. */
 static plim_status_t place_piece(void *context, int worker, int64_t piece, void *data, size_t size)
 {
     plim__row_cache_t *cache = context;
@@ -245,7 +244,7 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
         memcpy(cache->memory.base + place_of(cache, at), (char *)data + (at - first), (size_t)part);
         at += part;
     }
-    /* A word that the next piece completes is marked when that is settled. */
+    /* The next piece marks a word that it completes, in settle_piece. */
     const int64_t from = (int64_t)plim__round_up((size_t)place_of(cache, first), sizeof(uint64_t));
     int64_t to = place_of(cache, end);
     if (end < cache->num_rows * bytes)
@@ -254,7 +253,8 @@ static plim_status_t place_piece(void *context, int worker, int64_t piece, void 
     return PLIM_OK;
 }
 
-/* All before the piece is in its place: so is a word that begins there and ends here. */
+/* Everything before the piece is in place, so a word that begins there and ends here can be
+ * marked. */
 static plim_status_t settle_piece(void *context, int worker, int64_t piece, void *data, size_t size)
 {
     plim__row_cache_t *cache = context;
@@ -285,7 +285,7 @@ static plim_status_t fill_all(plim__row_cache_t *cache, const plim_dataset_t *da
     return status;
 }
 
-/* Fills it from features.npy, and writes the packed file on the way. */
+/* Fills the cache from features.npy and writes the packed file. */
 static plim_status_t fill_some(plim__row_cache_t *cache)
 {
     const int threads = fill_threads(&cache->job, cache->num_fillers);
@@ -347,10 +347,6 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
                                      plim__row_cache_t **cache_out)
 {
     plim__arena_t arena;
-    if (!params->all && params->nodes->universe != plim_dataset_info(dataset)->num_nodes)
-        return plim__fail(
-            PLIM_ERR_USAGE, "a row cache for a graph of %lld nodes, but there are %lld",
-            (long long)params->nodes->universe, (long long)plim_dataset_info(dataset)->num_nodes);
     PLIM_TRY(plim__arena_create(job->ledger, "row cache", plim__row_cache_estimate(dataset, params),
                                 &arena));
     const plim__row_cache_t carved = carve(&arena, dataset, params);
@@ -384,7 +380,7 @@ void plim__row_cache_destroy(plim__row_cache_t *cache)
     plim__arena_destroy(&cache->arena);
 }
 
-/* Where the node's row begins in the memory; -1 when it is not one of them. */
+/* Memory position of the node's row; -1 if it is not cached. */
 static inline int64_t row_of(const plim__row_cache_t *cache, int64_t node)
 {
     const int64_t rank = cache->all ? node : plim__node_set_rank(&cache->nodes, node);
@@ -397,8 +393,7 @@ bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node)
     return row >= 0 && plim__droppable_has(&cache->memory, row, (int64_t)cache->stride);
 }
 
-/* Copies the part of a row in one page, which begins with a mark; false when the page was dropped.
- */
+/* Copies the part of a row in one page, which begins with a mark; false if the page was dropped. */
 static inline __attribute__((always_inline)) bool copy_part(const char *from, size_t bytes,
                                                             char *to)
 {
@@ -427,22 +422,22 @@ static bool copy_parts(const plim__row_cache_t *cache, size_t at, char *to)
     return true;
 }
 
-/* What one call of plim__row_cache_take looks for, and has found. */
+/* Arguments and results of one plim__row_cache_take. */
 typedef struct taking {
     plim__row_cache_t *cache;
     const int64_t *nodes;
     int64_t count;
     const plim__row_target_t *target;
-    bool whole; /* nothing has been given back */
+    bool whole; /* no page was dropped */
     uint64_t *missing;
     int64_t num_missing;
     int64_t lost;
 } taking_t;
 
 /*
- * Inlined with `bytes` constant for the common sizes, so that a copy is a handful of moves; 0 for
- * rows that may lie in two pages. What the loop needs is copied out of the structs: after every row
- * the compiler must take all memory for changed.
+ * Inlined with constant `bytes` for the common sizes, so that a copy is a few moves; 0 for rows
+ * that may cross pages. The loop's variables are copied out of the structs, since the compiler must
+ * assume that each row's copy changes all memory.
  */
 static inline __attribute__((always_inline)) void take_rows(taking_t *taking, size_t bytes)
 {

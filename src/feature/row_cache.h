@@ -17,11 +17,11 @@
 #include "io/reader.h"
 
 #define PLIM__ROW_CACHE_KEY UINT64_C(0x9ddfea08eb382d69)
-#define PLIM__ROW_READ_MAX ((size_t)64 << 10) /* of the cache's reads, unless a row is longer */
+#define PLIM__ROW_READ_MAX ((size_t)64 << 10) /* of a read, unless a row is longer */
 
 typedef struct plim__row_cache plim__row_cache_t;
 
-/* What one thread fills with. */
+/* Resources of one filling thread. */
 typedef struct plim__row_filler {
     plim__reader_t *reader; /* for reads of PLIM__ROW_READ_MAX, or of a row */
     plim__read_t *reads;    /* (capacity) */
@@ -30,13 +30,13 @@ typedef struct plim__row_filler {
 } plim__row_filler_t;
 
 typedef struct plim__row_cache_params {
-    bool all; /* the rows of all nodes … */
+    bool all; /* caches the rows of all nodes … */
     const plim__node_set_t
-        *nodes;          /* … or of these; sealed, borrowed; in an estimate NULL: of any */
-    int64_t most;        /* limit: the first `most` of them */
+        *nodes;          /* … or of these; sealed, borrowed; NULL in an estimate: any nodes */
+    int64_t most;        /* maximum number of rows; the first ones are cached */
     const char *scratch; /* see plim__rows_disk_params_t */
     uint64_t key;
-    const plim__row_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
+    const plim__row_filler_t *fillers; /* (num_fillers) borrowed; one for each reader */
     int num_fillers;
 } plim__row_cache_params_t;
 
@@ -46,9 +46,9 @@ size_t plim__row_cache_estimate(const plim_dataset_t *dataset,
 size_t plim__row_cache_filling(const plim_job_t *job, const plim__row_cache_params_t *params);
 
 /*
- * Fills it from features.npy (all rows by one pass that compares the file's checksums), or from the
- * packed file. Account "row cache". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA,
- * PLIM_ERR_STOPPED.
+ * Creates and fills the cache from features.npy (all rows: in one pass that compares the file's
+ * checksums), or from the packed file. Account "row cache". PLIM_ERR_BUDGET, PLIM_ERR_NOMEM,
+ * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim__row_cache_params_t *params,
@@ -56,9 +56,9 @@ plim_status_t plim__row_cache_create(const plim_job_t *job, const plim_dataset_t
 void plim__row_cache_destroy(plim__row_cache_t *cache);
 
 /*
- * Writes the cached rows of nodes[0 … count-1] to the target, and the indices of the others,
- * ascending, to missing_out (count); returns their number. *lost_out counts those that were cached
- * and dropped. As reader `reader`.
+ * Writes the cached rows of nodes[0 … count-1] to the target, and the indices of the other nodes,
+ * ascending, to missing_out (count); returns their number. *lost_out counts rows that were cached
+ * and dropped. Reads as reader `reader`.
  */
 int64_t plim__row_cache_take(plim__row_cache_t *cache, int reader, const int64_t *nodes,
                              int64_t count, const plim__row_target_t *target, uint64_t *missing_out,
@@ -70,7 +70,6 @@ bool plim__row_cache_holds(const plim__row_cache_t *cache, int64_t node);
 /* Reads dropped rows again, as worker `filler`: see plim__droppable_refresh. */
 plim_status_t plim__row_cache_refresh(plim__row_cache_t *cache, int filler, int64_t nanoseconds);
 
-/* The memory of the rows. */
 plim__droppable_t *plim__row_cache_memory(plim__row_cache_t *cache);
 
 #endif

@@ -30,11 +30,3 @@ plim_status_t plim__row_form_open(const plim_dataset_t *dataset, plim__file_t *f
     *form_out = plim__row_form_of(dataset);
     return PLIM_OK;
 }
-
-plim_status_t plim__row_form_check(plim_dtype_t wanted)
-{
-    if (wanted == PLIM_F16 || wanted == PLIM_F32)
-        return PLIM_OK;
-    return plim__fail(PLIM_ERR_USAGE, "rows are written as f16 or f32, not as type %d",
-                      (int)wanted);
-}

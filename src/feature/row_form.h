@@ -1,4 +1,4 @@
-/* How rows are stored, and conversion to the type that is asked for. */
+/* The stored form of rows, and conversion to the requested type. */
 #ifndef PLIM_FEATURE_ROW_FORM_H
 #define PLIM_FEATURE_ROW_FORM_H
 
@@ -11,27 +11,25 @@
 typedef struct plim__row_form {
     plim_dtype_t type; /* PLIM_F16 or PLIM_F32 */
     int64_t num_features;
-    size_t bytes; /* of a row */
+    size_t bytes; /* bytes of a row */
     plim__half_path_t path;
 } plim__row_form_t;
 
 plim__row_form_t plim__row_form_make(plim_dtype_t type, int64_t num_features);
 
 /*
- * Opens features.npy and says how its rows are stored; row i begins at PLIM__NPY_HEADER + i x
- * bytes. PLIM_ERR_USAGE for a dataset without features, or as plim__dataset_file_open.
+ * Opens features.npy and returns the form of its rows; row i begins at PLIM__NPY_HEADER + i x
+ * bytes. PLIM_ERR_USAGE for a dataset without features; errors of plim__dataset_file_open.
  */
 plim_status_t plim__row_form_open(const plim_dataset_t *dataset, plim__file_t *file_out,
                                   plim__row_form_t *form_out);
 
-/* The form alone; all zeros without features. */
+/* Returns only the form; all zeros without features. */
 plim__row_form_t plim__row_form_of(const plim_dataset_t *dataset);
 
-/* PLIM_ERR_USAGE for a type that rows cannot be written in. */
-plim_status_t plim__row_form_check(plim_dtype_t wanted);
-
 /*
- * Writes one row as `wanted`. A row of halves may lie in the latter half of the floats it becomes.
+ * Writes one row as `wanted`. The source of an f16 row may be the second half of its f32
+ * destination.
  */
 static inline void plim__row_write(const plim__row_form_t *form, const void *from,
                                    plim_dtype_t wanted, void *to)
@@ -44,8 +42,8 @@ static inline void plim__row_write(const plim__row_form_t *form, const void *fro
         plim__half_narrow(form->path, from, to, form->num_features);
 }
 
-/* Where gathered rows go: row i to to + i x step. What is stored in another type comes to stored +
- * i x stored_step first, and is converted from there. */
+/* Destination of gathered rows: row i goes to to + i x step. Rows of another type are read to
+ * stored + i x stored_step and converted from there. */
 typedef struct plim__row_target {
     plim_dtype_t type;
     char *to;
@@ -54,7 +52,7 @@ typedef struct plim__row_target {
     size_t stored_step;
 } plim__row_target_t;
 
-/* Converts a row that has been read to target->stored. */
+/* Converts a row that was read to target->stored. */
 static inline void plim__row_arrived(const plim__row_form_t *form, const plim__row_target_t *target,
                                      size_t index)
 {
@@ -63,8 +61,8 @@ static inline void plim__row_arrived(const plim__row_form_t *form, const plim__r
                         target->to + index * target->step);
 }
 
-/* Prefetches a row's cache lines; of a long row the first ones, the hardware prefetches the rest.
- */
+/* Prefetches a row's cache lines; for a long row only the first ones, since the hardware prefetches
+ * the rest. */
 static inline void plim__row_prefetch(const char *row, size_t bytes)
 {
     const size_t most = 32 * PLIM__LINE;

@@ -20,15 +20,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* A gather goes through in pieces: long enough that the queue running empty at the end of each
- * weighs little. */
+/* A gather is split into pieces, long enough that draining the queue at the end of each costs
+ * little. */
 #define PIECE_BITS 14
 #define PIECE_ROWS ((int64_t)1 << PIECE_BITS)
-#define CACHED_ROWS                                                                                \
-    ((int64_t)2048) /* the same where all rows are cached: little is read, if anything */
-#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* node and index share a key */
+#define CACHED_ROWS ((int64_t)2048) /* piece if all rows are cached: reads are rare */
+#define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS)) /* a key holds node and index */
 
-#define NARROW_BYTES ((size_t)1 << 20) /* floats on their way to become halves */
+#define NARROW_BYTES ((size_t)1 << 20) /* buffer of floats to be converted to halves */
 
 typedef struct counters {
     _Atomic int64_t rows;
@@ -44,8 +43,8 @@ typedef struct worker {
     plim__read_t *reads; /* (piece_rows) */
     uint64_t *keys;      /* (piece_rows) node << PIECE_BITS | index in the piece */
     uint64_t *spare;     /* (piece_rows) */
-    char *narrow;        /* (narrow_rows, num_features) floats; NULL unless rows are stored so */
-    counters_t counters; /* written by the worker alone */
+    char *narrow;        /* (narrow_rows, num_features) floats; NULL if rows are stored as f16 */
+    counters_t counters; /* only the worker writes them */
 } worker_t;
 
 typedef struct rows_disk {
@@ -54,7 +53,7 @@ typedef struct rows_disk {
     plim__file_t file;
     plim__row_form_t form;
     plim__row_cache_t *cache;    /* NULL: none */
-    plim__row_filler_t *fillers; /* (num_workers) the workers' readers and lists, for the cache */
+    plim__row_filler_t *fillers; /* (num_workers) readers and lists, which fill the cache */
     int64_t num_nodes;
     int64_t piece_rows;
     int64_t narrow_rows;
@@ -150,14 +149,14 @@ size_t plim__rows_disk_filling(const plim_job_t *job, const plim_dataset_t *data
     return cache.most > 0 ? plim__row_cache_filling(job, &cache) : 0;
 }
 
-/* The counters have one writer, so adding needs no locked instruction. */
+/* Each counter has one writer, so adding needs no locked instruction. */
 static void add_to(_Atomic int64_t *counter, int64_t amount)
 {
     int64_t before = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, before + amount, memory_order_relaxed);
 }
 
-/* PLIM_ERR_USAGE for a node that is none. */
+/* PLIM_ERR_USAGE for an invalid node. */
 static plim_status_t check_nodes(const rows_disk_t *rows, const int64_t *nodes, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -188,7 +187,7 @@ static piece_t make_piece(const plim__row_form_t *form, const worker_t *worker,
     return piece;
 }
 
-/* Takes from the cache what is there; the keys of the rows to be read, ascending by node. */
+/* Copies cached rows; returns the keys of the rows to read, ascending by node. */
 static const uint64_t *make_keys(const rows_disk_t *rows, int number, const piece_t *piece,
                                  int64_t *missing_out)
 {
@@ -252,10 +251,6 @@ static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const 
                                  int64_t count, plim_dtype_t type, void *rows_out)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
-    PLIM_TRY(plim__row_form_check(type));
-    if (worker_number < 0 || worker_number >= rows->num_workers)
-        return plim__fail(PLIM_ERR_USAGE, "worker %d of %d gathers rows", worker_number,
-                          rows->num_workers);
     worker_t *worker = &rows->workers[worker_number];
     bool narrow = type == PLIM_F16 && rows->form.type == PLIM_F32;
     int64_t most = narrow ? rows->narrow_rows : rows->piece_rows;
@@ -270,7 +265,7 @@ static plim_status_t disk_gather(plim__rows_t *source, int worker_number, const 
     return PLIM_OK;
 }
 
-static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
+void plim__rows_disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
     plim__rows_stats_t sum = {0};
@@ -286,29 +281,16 @@ static void disk_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
     *stats_out = sum;
 }
 
-static void disk_destroy(plim__rows_t *source)
+void plim__rows_disk_destroy(plim__rows_t *source)
 {
     rows_disk_t *rows = (rows_disk_t *)source;
+    if (rows == NULL)
+        return;
     plim__row_cache_destroy(rows->cache);
     for (int i = rows->num_workers - 1; i >= 0; i--)
         plim__reader_destroy(rows->workers[i].reader);
     plim__file_close(&rows->file);
     plim__arena_destroy(&rows->arena);
-}
-
-static plim_status_t check_params(const plim_dataset_t *dataset,
-                                  const plim__rows_disk_params_t *params)
-{
-    int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
-    if (params->workers < 1 || params->depth < 1)
-        return plim__fail(PLIM_ERR_USAGE, "rows from disk for %d workers at a depth of %d",
-                          params->workers, params->depth);
-    if (num_nodes > NODES_MAX)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "%s: %lld nodes, more than the %lld of which rows "
-                          "can be read",
-                          plim__dataset_path(dataset), (long long)num_nodes, (long long)NODES_MAX);
-    return PLIM_OK;
 }
 
 static plim_status_t make_readers(const plim_job_t *job, const plim__rows_disk_params_t *params,
@@ -330,10 +312,14 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
 {
     plim__file_t file;
     plim__row_form_t form;
-    PLIM_TRY(check_params(dataset, params));
+    const int64_t num_nodes = plim_dataset_info(dataset)->num_nodes;
+    if (num_nodes > NODES_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "%s has %lld nodes; rows can be read for at most %lld",
+                          plim__dataset_path(dataset), (long long)num_nodes, (long long)NODES_MAX);
     PLIM_TRY(plim__row_form_open(dataset, &file, &form));
     rows_disk_t draft = draft_of(dataset, &form, params), *rows;
-    draft.source = (plim__rows_t){disk_gather, disk_stats, disk_destroy};
+    draft.source = (plim__rows_t){disk_gather};
     draft.file = file;
     plim_status_t status = plim__object_create(job->ledger, "disk rows", lay_out, &draft,
                                                sizeof draft, &draft.arena, &rows);
@@ -341,7 +327,7 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
         plim__file_close(&file);
         return status;
     }
-    if (!params->all) /* else it is rarely used */
+    if (!params->all) /* otherwise it is rarely used */
         plim__arena_touch(&rows->arena);
     status = make_readers(job, params, rows);
     plim__row_cache_params_t cache = cache_params(&form, params);
@@ -349,7 +335,7 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     if (status == PLIM_OK && (cache.all || cache.nodes != NULL) && cache.most > 0)
         status = plim__row_cache_create(job, dataset, &cache, &rows->cache);
     if (status != PLIM_OK) {
-        disk_destroy(&rows->source);
+        plim__rows_disk_destroy(&rows->source);
         return status;
     }
     *source_out = &rows->source;

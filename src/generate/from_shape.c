@@ -1,4 +1,4 @@
-/* A dataset without files: the metadata of what the generator would make. */
+/* A dataset without files: the metadata of the dataset that the generator would make. */
 #include "base/fail.h"
 #include "base/params.h"
 #include "generate/generate_graph.h"
@@ -34,7 +34,7 @@ static void add_files(const plim__shape_t *shape, plim__manifest_t *manifest)
             add_file(manifest, splits[i], PLIM__NPY_I64, shape->num_split[i], 0);
 }
 
-/* The core and nodes drawn outside of it. These are not drawn evenly, so fewer count. */
+/* The core and the nodes drawn outside of it. Draws are not uniform, so fewer nodes count. */
 static int64_t reach_of(const plim__shape_t *shape, double spread)
 {
     const double core = (double)shape->num_core, all = (double)shape->num_nodes;
@@ -51,7 +51,8 @@ PLIM_API plim_status_t plim_dataset_from_shape(const plim_job_t *job,
     plim__arena_t arena;
     plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known,
+                               PLIM__SIZE_USED(plim_generate_options_t)));
     if (known.shape == NULL)
         return plim__fail(PLIM_ERR_USAGE, "no shape given");
     PLIM_TRY(plim__shape_resolve(&known, &shape));

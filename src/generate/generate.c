@@ -23,6 +23,7 @@
 #define WRITER_BYTES ((size_t)256 << 10) /* the dataset writer and the entries of its columns */
 #define LARGE_BUFFER ((size_t)4 << 20)
 #define SMALL_BUFFER ((size_t)256 << 10)
+#define GENERATOR 2 /* its version: another one makes other bytes of the same shape and seed */
 
 /* How the work is divided within the available memory. */
 typedef struct plan {
@@ -163,7 +164,7 @@ static plim_status_t write_dataset(const plan_t *plan, const plim__shape_t *shap
         plim__dataset_abandon(writer);
         return status;
     }
-    (void)snprintf(source, sizeof source, "generate %s", shape->name);
+    (void)snprintf(source, sizeof source, "generate %s, generator %d", shape->name, GENERATOR);
     (void)snprintf(text, sizeof text, "--scale %.15g --spread %.15g --seed %llu", options->scale,
                    options->spread, (unsigned long long)options->seed);
     plim__dataset_facts_t facts = {.num_nodes = shape->num_nodes,
@@ -182,7 +183,8 @@ PLIM_API plim_status_t plim_generate(const plim_job_t *job, const plim_generate_
     plim__dataset_writer_t *writer;
     plim_generate_options_t known = PLIM_GENERATE_OPTIONS_INIT;
     PLIM_ENTER(job);
-    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known, sizeof known));
+    PLIM_TRY(plim__params_take(options, "plim_generate_options_t", &known,
+                               PLIM__SIZE_USED(plim_generate_options_t)));
     if (known.shape == NULL || known.target == NULL)
         return plim__fail(PLIM_ERR_USAGE, "give a shape and a target directory");
     PLIM_TRY(plim__shape_resolve(&known, &shape));

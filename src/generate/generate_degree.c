@@ -15,8 +15,8 @@
 #define WEIGHT_MAX ((uint64_t)1 << 40)
 #define HUB_BITS 20
 #define HUB_CHANCE ((1 << HUB_BITS) / 10000) /* one node in ten thousand */
-#define HUB_INDEX 1.2                        /* of the Pareto tail of hubs, which begins at */
-#define HUB_MIN 20                           /* times the weight that the node would have */
+#define HUB_INDEX 1.2                        /* index of the Pareto tail of hubs, which begins at */
+#define HUB_MIN 20                           /* this multiple of the node's weight */
 
 int64_t plim__degrees_blocks(int64_t num_nodes)
 {
@@ -97,7 +97,7 @@ static plim_status_t weigh(const plim_job_t *job, plim__degrees_t *degrees)
         for (int64_t i = 0; i < degrees->num_blocks; i++)
             degrees->weight_before[i + 1] += degrees->weight_before[i];
         /* A node's share is rounded up by less than one, so weight x edges / total + 1 is its
-         * most. With equal weights the shares differ by one, which num_edges allows for. */
+         * maximum. With equal weights the shares differ by one, which num_edges allows for. */
         unsigned __int128 total = degrees->weight_before[degrees->num_blocks];
         unsigned __int128 most = total * (uint64_t)plim__max_i64(degrees->longest - 1, 0);
         unsigned __int128 edges = (uint64_t)plim__max_i64(degrees->num_edges, 1);

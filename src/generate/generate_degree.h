@@ -23,7 +23,7 @@ typedef struct plim__degrees {
     int64_t num_blocks;
     uint64_t *weight_before; /* (num_blocks + 1): sum of the weights before each block */
     uint64_t weight_limit;
-    uint64_t core_factor; /* in 2^8 */
+    uint64_t core_factor; /* in units of 2^-8 */
     uint64_t body_key;
     uint64_t hub_key;
     uint64_t ratio; /* edges per weight times 2^ratio_bits, rounded up */
@@ -31,7 +31,6 @@ typedef struct plim__degrees {
     uint32_t lognormal[PLIM__LOGNORMAL_SIZE + 1];
 } plim__degrees_t;
 
-/* Number of blocks. */
 int64_t plim__degrees_blocks(int64_t num_nodes);
 
 /*

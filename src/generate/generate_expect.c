@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "generate/generate_degree.h"
 #include "generate/generate_graph.h"
+#include "generate/generate_place.h"
 #include "store/manifest.h"
 
 #include <math.h>
@@ -14,6 +15,7 @@
 #define BINS_OF_DOUBLING 8
 #define BINS (BINS_OF_DOUBLING * 44)
 #define POINTS 256      /* of a distribution of draws */
+#define GROUPS 32       /* of classes, by size */
 #define GREATEST_AT 0.7 /* nodes expected above it: the median of the maximum */
 
 /* The share of nodes and the sum of degrees in each bin. */
@@ -49,14 +51,8 @@ static double heat(double place, double ratio)
     return span / (4 * (root - 1) * pow(1 + span * place, 0.75));
 }
 
-/* Share of a community's lists that contain a node drawn with this frequency; no list has it
- * twice. */
-static double lists_with(double lists, double rate, double hot)
-{
-    return lists * -expm1(-rate * hot / lists);
-}
-
-/* Draws of a node from its own community at each of POINTS places; the mean is `mean`. */
+/* Draws of a node from its own community at each of POINTS places; the mean is `mean`. No list has
+ * a node twice. */
 static void expect_community(double lists, double mean, double drawn_out[POINTS])
 {
     double low = mean, high = mean;
@@ -64,7 +60,8 @@ static void expect_community(double lists, double mean, double drawn_out[POINTS]
         const double rate = round < 20 ? high : (low + high) / 2;
         double sum = 0;
         for (int i = 0; i < POINTS; i++) {
-            drawn_out[i] = lists_with(lists, rate, heat((i + 0.5) / POINTS, PLIM__COMMUNITY_RATIO));
+            const double hot = heat((i + 0.5) / POINTS, PLIM__COMMUNITY_RATIO);
+            drawn_out[i] = lists * -expm1(-rate * hot / lists);
             sum += drawn_out[i] / POINTS;
         }
         if (round < 20 && sum >= mean)
@@ -78,23 +75,50 @@ static void expect_community(double lists, double mean, double drawn_out[POINTS]
     }
 }
 
+/* Nodes of some classes of nearly the same size. */
+typedef struct group {
+    double share;
+    double lists; /* of its community that a node can be in: an undirected edge is in one of two */
+    double
+        near; /* draws of a node from its own community; those that exceed it are from all nodes */
+} group_t;
+
+static group_t group_of(const plim__shape_t *shape, double mean, int number, int groups)
+{
+    const plim__range_t all = plim__place_region(shape, 0);
+    const int64_t first = number * shape->num_classes / groups;
+    const int64_t end = (number + 1) * shape->num_classes / groups;
+    const int64_t places = plim__place_community(shape, all, end).first -
+                           plim__place_community(shape, all, first).first;
+    group_t group = {.share = (double)places / (double)all.count};
+    group.lists = fmax((double)places / (double)(end - first) / 2, 1);
+    group.near = fmin(mean * (shape->core.hot + shape->core.community), 0.9 * group.lists);
+    return group;
+}
+
 /* For an undirected graph: how often other nodes draw a node. */
 static void expect_drawn(const plim__shape_t *shape, spectrum_t *spectrum)
 {
+    const int groups = (int)plim__min_i64(shape->num_classes, GROUPS);
     const double mean = (double)plim__graph_list_edges(shape) / (double)shape->num_nodes;
-    const double lists = fmax((double)shape->num_nodes / (double)shape->num_classes / 2, 1);
-    const plim__draw_mix_t *mix = &shape->core;
-    /* Draws that exceed the community are from the whole graph. */
-    const double near = fmin(mean * (mix->hot + mix->community), 0.9 * lists);
-    const double far = mean * mix->everywhere;
-    double drawn[POINTS];
-    expect_community(lists, near, drawn);
-    for (int i = 0; i < POINTS; i++)
-        for (int j = 0; j < POINTS; j += 8) {
-            const double place = (j + 4.0) / POINTS;
-            const double everywhere = far * heat(place, (double)shape->num_nodes + 1);
-            add_point(spectrum, 8.0 / POINTS / POINTS, drawn[i] + everywhere + mean - near - far);
-        }
+    const double far = mean * shape->core.everywhere;
+    double rest = mean - far;
+    for (int number = 0; number < groups; number++) {
+        const group_t group = group_of(shape, mean, number, groups);
+        rest -= group.share * group.near;
+    }
+    for (int number = 0; number < groups; number++) {
+        const group_t group = group_of(shape, mean, number, groups);
+        double drawn[POINTS];
+        expect_community(group.lists, group.near, drawn);
+        for (int i = 0; i < POINTS; i++)
+            for (int j = 0; j < POINTS; j += 8) {
+                const double place = (j + 4.0) / POINTS;
+                const double everywhere = far * heat(place, (double)shape->num_nodes + 1);
+                add_point(spectrum, group.share * 8.0 / POINTS / POINTS,
+                          drawn[i] + everywhere + rest);
+            }
+    }
 }
 
 /* Adds a share of nodes to the buckets of the two integers next to its degree. */

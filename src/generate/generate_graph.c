@@ -10,13 +10,13 @@
 #include <string.h>
 
 #define LONGEST_LIST 200000 /* the longest list of the real graphs */
-#define HOT_RATIO 16        /* likewise among the most drawn of the periphery, */
+#define HOT_RATIO 16        /* the same for the most drawn of the periphery, */
 #define HOT_SHARE 12        /* one place in this many */
 #define CHOICE_BITS 20
 #define SMALL_LIST 24 /* up to this length duplicates are found by a linear search */
 #define LONG_LIST 512 /* from this length on candidates are not batched with other lists */
 #define BATCH 1024    /* candidates resolved at once */
-#define EXTRA 256     /* likewise when a list needs more */
+#define EXTRA 256     /* the same if a list needs more */
 #define EDGE_BUFFER 4096
 
 /*
@@ -255,8 +255,8 @@ static void candidates_resolve(const plim__graph_t *graph, const pools_t *pools,
         candidates->far_at[num_far] = i;
         num_far += which == LAW_EVERYWHERE;
     }
-    plim__permute_forward_many(&graph->place_to_id, candidates->near, num_near);
-    plim__permute_forward_many(&graph->rank_to_id, candidates->far, num_far);
+    plim__permute_many(&graph->place_to_id, candidates->near, num_near, false);
+    plim__permute_many(&graph->rank_to_id, candidates->far, num_far, false);
     for (int32_t i = 0; i < num_near; i++)
         candidates->ids[candidates->near_at[i]] = candidates->near[i];
     for (int32_t i = 0; i < num_far; i++)
@@ -395,13 +395,12 @@ static plim_status_t draft_more(draft_t *draft, const pools_t *pools, const list
     return draft->count < draft->degree ? draft_fill(draft, list->key) : PLIM_OK;
 }
 
-/* Makes the lists of the batch. */
 static plim_status_t batch_settle(draft_t *draft, const pools_t *pools)
 {
     worker_t *worker = draft->worker;
     const int64_t *ids = worker->batch.ids;
     candidates_resolve(draft->graph, pools, &worker->batch, worker->num_candidates);
-    plim__permute_forward_many(&draft->graph->place_to_id, worker->list_ids, worker->num_lists);
+    plim__permute_many(&draft->graph->place_to_id, worker->list_ids, worker->num_lists, false);
     for (int64_t i = 0; i < worker->num_lists; i++) {
         const list_t *list = &worker->lists[i];
         draft_begin(draft, worker->list_ids[i], list->degree);

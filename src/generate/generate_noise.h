@@ -15,7 +15,6 @@
 
 typedef enum plim__noise_path { PLIM__NOISE_SCALAR, PLIM__NOISE_AVX2 } plim__noise_path_t;
 
-/* The fastest implementation on this processor. */
 plim__noise_path_t plim__noise_best(void);
 
 /*

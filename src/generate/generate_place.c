@@ -2,7 +2,9 @@
 
 #include "base/check.h"
 
-#include <math.h>
+/* By the sizes of ogbn-arxiv's 40 classes, in percent, beside these: the largest 16 (20), the
+ * eleventh 2.8 (2.2), the thirty-first 0.35 (0.40). */
+#define SIZE_SKEW 9
 
 plim__permute_t plim__place_permutation(const plim__shape_t *shape)
 {
@@ -17,25 +19,25 @@ plim__range_t plim__place_region(const plim__shape_t *shape, int64_t place)
     return (plim__range_t){shape->num_core, shape->num_nodes - shape->num_core};
 }
 
-/* Where class c begins among `count` places: count (c + c^2 / classes) / (2 classes). */
+/* Where class c begins among `count` places: a hyperbola, in which the last class is
+ * (SIZE_SKEW + 1)^2 times the first. */
 static int64_t class_begin(int64_t count, int64_t classes, int64_t c)
 {
-    unsigned __int128 share = (unsigned __int128)(uint64_t)c * (uint64_t)(classes + c);
-    unsigned __int128 whole = 2 * (unsigned __int128)(uint64_t)classes * (uint64_t)classes;
-    return (int64_t)(share * (uint64_t)count / whole);
+    unsigned __int128 share = (unsigned __int128)(uint64_t)c * (uint64_t)count;
+    return (int64_t)(share / (uint64_t)(classes + SIZE_SKEW * (classes - c)));
 }
 
-/* Solves for c in floating point, then corrects it by exact steps. */
 static int64_t class_at(int64_t count, int64_t classes, int64_t index)
 {
-    double share = ((double)index + 0.5) / (double)count;
-    int64_t c = (int64_t)((sqrt(1 + 8 * share) - 1) / 2 * (double)classes);
-    c = plim__max_i64(0, plim__min_i64(c, classes - 1));
-    while (c > 0 && class_begin(count, classes, c) > index)
-        c--;
-    while (c < classes - 1 && class_begin(count, classes, c + 1) <= index)
-        c++;
-    return c;
+    int64_t low = 0, high = classes;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (class_begin(count, classes, middle) <= index)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 int64_t plim__place_class(const plim__shape_t *shape, int64_t place)
@@ -49,6 +51,7 @@ int64_t plim__place_class(const plim__shape_t *shape, int64_t place)
 plim__range_t plim__place_community(const plim__shape_t *shape, plim__range_t region, int64_t class)
 {
     int64_t begin = class_begin(region.count, shape->num_classes, class);
-    int64_t end = class_begin(region.count, shape->num_classes, class + 1);
+    int64_t end =
+        class_begin(region.count, shape->num_classes, plim__min_i64(class + 1, shape->num_classes));
     return (plim__range_t){region.first + begin, end - begin};
 }

@@ -13,8 +13,9 @@
 #include <string.h>
 
 #define PIECE_BYTES ((int64_t)1 << 20) /* bytes of features generated at once, */
-#define PIECE_ROWS ((int64_t)8192)     /* and most rows */
-#define CLASS_DISTANCE 28 /* squared length of a mean, relative to the variance of the noise */
+#define PIECE_ROWS ((int64_t)8192)     /* and maximum rows */
+#define RANK 16 /* dimension of the space of all means: a GCN of 16 channels learns papers100M */
+#define SUBJECTS 20 /* the archives of arXiv, whose categories are the classes of papers100M */
 #define MEANS_BYTES ((int64_t)1 << 20) /* the means of all classes are stored up to this size */
 
 enum { COLUMN_FEATURES, COLUMN_LABELS, COLUMN_SPLITS, NUM_COLUMNS = COLUMN_SPLITS + 3 };
@@ -38,18 +39,19 @@ typedef struct rows {
     plim__noise_path_t path;
     plim__permute_t place_to_id;
     plim__permute_t split_order; /* of the core: first train, then valid, then test */
-    uint64_t row_key;
     uint64_t label_key;
     uint64_t noise_key;
     uint64_t mean_key;
-    int16_t signal[2];  /* the two values of a mean: minus and plus the same */
-    uint64_t row_cut;   /* rows with random bits below this are of another class */
-    uint64_t label_cut; /* likewise for labels */
+    uint64_t subject_key;
+    uint64_t axis_key;
+    double scale;       /* of a sum of coordinates, to the unit of means */
+    uint64_t label_cut; /* labels with random bits below this are of another class */
     int64_t piece_rows;
     int64_t padded; /* num_features rounded up to whole vectors */
     size_t row_bytes;
     int64_t *begins[2]; /* (num_classes + 1): first place of each class, core and periphery */
     int16_t *means;     /* (num_classes, padded), or NULL: computed for each row */
+    int16_t *zeros;     /* (padded): the mean of stars, which belong to no class */
     worker_t *workers;
     plim__column_t *columns[NUM_COLUMNS];
 } rows_t;
@@ -102,6 +104,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
     for (int i = 0; i < 2; i++)
         rows->begins[i] =
             plim__arena_carve(arena, (size_t)rows->shape->num_classes + 1, sizeof(int64_t), 1);
+    rows->zeros = plim__arena_carve(arena, (size_t)rows->padded, sizeof(int16_t), 1);
     if (means > 0)
         rows->means = plim__arena_carve(arena, means, sizeof(int16_t), 1);
     rows->workers = plim__arena_carve(arena, threads, sizeof(worker_t), 1);
@@ -160,13 +163,29 @@ int64_t plim__rows_bytes(const plim__shape_t *shape)
     return sum;
 }
 
-/* The mean of a class: plus or minus the signal in each feature. */
+/* Nearly normal, with variance 8. */
+static int coordinate(uint64_t key, int axis)
+{
+    return __builtin_popcount((uint32_t)plim__rng_u64(key, (uint64_t)axis)) - 16;
+}
+
+/* The mean of a class: a combination of RANK axes, which are vectors of +1 and -1. Half of the
+ * variance of its coordinates is common to the classes of a subject. */
 static void make_mean(const rows_t *rows, int64_t class, int16_t *mean_out)
 {
-    uint64_t key = plim__rng_u64(rows->mean_key, (uint64_t) class);
+    const uint64_t key = plim__rng_u64(rows->mean_key, (uint64_t) class);
+    const int64_t number = class * SUBJECTS / rows->shape->num_classes;
+    const uint64_t subject = plim__rng_u64(rows->subject_key, (uint64_t)number);
+    int coordinates[RANK];
+    for (int axis = 0; axis < RANK; axis++)
+        coordinates[axis] = coordinate(key, axis) + coordinate(subject, axis);
     for (int64_t i = 0; i < rows->shape->num_features; i++) {
-        uint64_t bit = plim__rng_u64(key, (uint64_t)i / 64) >> (i % 64) & 1;
-        mean_out[i] = rows->signal[bit];
+        const uint64_t signs = plim__rng_u64(rows->axis_key, (uint64_t)i);
+        int sum = 0;
+        for (int axis = 0; axis < RANK; axis++)
+            sum += (signs >> axis & 1) != 0 ? coordinates[axis] : -coordinates[axis];
+        const double mean = rows->scale * sum;
+        mean_out[i] = (int16_t)fmax(-PLIM__NOISE_MEAN_MAX, fmin(mean, PLIM__NOISE_MEAN_MAX));
     }
 }
 
@@ -183,15 +202,12 @@ static void fill_tables(rows_t *rows)
     }
 }
 
-/*
- * The absolute value of means. The distance of classes does not depend on the number of features,
- * and is large enough to learn a class from a few dozen nodes.
- */
-static int16_t signal_of(const plim__shape_t *shape)
+/* The distance of classes does not depend on the number of features, and is large enough to learn a
+ * class from a few dozen nodes. A coordinate has variance 16. */
+static double scale_of(const plim__shape_t *shape)
 {
-    double features = (double)plim__max_i64(1, shape->num_features);
-    double signal = sqrt(CLASS_DISTANCE / features) * PLIM__NOISE_DEVIATION;
-    return (int16_t)(signal < PLIM__NOISE_MEAN_MAX ? signal + 0.5 : PLIM__NOISE_MEAN_MAX);
+    const double features = (double)plim__max_i64(1, shape->num_features);
+    return sqrt(shape->distance / (16 * RANK * features)) * PLIM__NOISE_DEVIATION;
 }
 
 static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *shape,
@@ -204,22 +220,16 @@ static plim_status_t rows_create(const plim_job_t *job, const plim__shape_t *sha
     rows->place_to_id = plim__place_permutation(shape);
     rows->split_order = plim__permute_make((uint64_t)shape->num_core,
                                            plim__rng_key(shape->seed, PLIM__KEY_SPLIT, 0, 0));
-    rows->row_key = plim__rng_key(shape->seed, PLIM__KEY_ROW, 0, 0);
     rows->label_key = plim__rng_key(shape->seed, PLIM__KEY_LABEL, 0, 0);
     rows->noise_key = plim__rng_key(shape->seed, PLIM__KEY_NOISE, 0, 0);
     rows->mean_key = plim__rng_key(shape->seed, PLIM__KEY_MEAN, 0, 0);
-    rows->signal[1] = signal_of(shape);
-    rows->signal[0] = (int16_t)(0 - rows->signal[1]);
-    rows->row_cut = (uint64_t)(shape->row_noise * 0x1p63) * 2;
+    rows->subject_key = plim__rng_key(shape->seed, PLIM__KEY_SUBJECT, 0, 0);
+    rows->axis_key = plim__rng_key(shape->seed, PLIM__KEY_AXIS, 0, 0);
+    rows->scale = scale_of(shape);
     rows->label_cut = (uint64_t)(shape->label_noise * 0x1p63) * 2;
     fill_tables(rows);
     *rows_out = rows;
     return PLIM_OK;
-}
-
-static void rows_destroy(rows_t *rows)
-{
-    plim__arena_destroy(&rows->arena);
 }
 
 static int64_t class_of(const rows_t *rows, int64_t place)
@@ -240,13 +250,12 @@ static int64_t class_of(const rows_t *rows, int64_t place)
     return low;
 }
 
-/* The class, or with the probability of `cut` another one. */
-static int64_t with_noise(const rows_t *rows, uint64_t key, uint64_t cut, int64_t place,
-                          int64_t class)
+/* The class, or with the probability of the label noise another one. */
+static int64_t label_of(const rows_t *rows, int64_t place, int64_t class)
 {
     int64_t classes = rows->shape->num_classes;
-    uint64_t bits = plim__rng_u64(key, (uint64_t)place);
-    if (bits >= cut || classes < 2)
+    uint64_t bits = plim__rng_u64(rows->label_key, (uint64_t)place);
+    if (bits >= rows->label_cut || classes < 2)
         return class;
     uint64_t other = plim__mix64(bits) % (uint64_t)(classes - 1);
     return (class + 1 + (int64_t)other) % classes;
@@ -274,22 +283,20 @@ static plim_status_t make_piece(void *context, int number, int64_t piece)
     PLIM_TRY(plim__job_check(rows->job));
     for (int64_t i = 0; i < count; i++)
         worker->places[i] = begin + i;
-    plim__permute_inverse_many(&rows->place_to_id, worker->places, count);
+    plim__permute_many(&rows->place_to_id, worker->places, count, true);
     memset(worker->split_counts, 0, sizeof worker->split_counts);
     for (int64_t i = 0; i < count; i++) {
         int64_t place = worker->places[i];
         int64_t class = class_of(rows, place);
         int split = split_of(rows, place);
-        int64_t shown = with_noise(rows, rows->row_key, rows->row_cut, place, class);
-        worker->labels[i] =
-            split == 3 ? -1 : with_noise(rows, rows->label_key, rows->label_cut, place, class);
+        worker->labels[i] = split == 3 ? -1 : label_of(rows, place, class);
         if (split < 3)
             worker->split_ids[split][worker->split_counts[split]++] = begin + i;
-        const int16_t *mean = worker->mean;
-        if (rows->means != NULL)
-            mean = rows->means + shown * rows->padded;
-        else
-            make_mean(rows, shown, worker->mean);
+        const int16_t *mean = place < rows->shape->num_stars ? rows->zeros : worker->mean;
+        if (place >= rows->shape->num_stars && rows->means != NULL)
+            mean = rows->means + class * rows->padded;
+        else if (place >= rows->shape->num_stars)
+            make_mean(rows, class, worker->mean);
         plim__noise_row(rows->path, plim__rng_u64(rows->noise_key, (uint64_t)place), mean,
                         rows->shape->num_features, rows->shape->feature_type,
                         worker->features + (size_t)i * rows->row_bytes);
@@ -346,6 +353,6 @@ plim_status_t plim__rows_write(const plim_job_t *job, const plim__shape_t *shape
     for (int i = 0; i < NUM_COLUMNS && status == PLIM_OK; i++)
         if (rows->columns[i] != NULL)
             status = plim__column_close(rows->columns[i]);
-    rows_destroy(rows);
+    plim__arena_destroy(&rows->arena);
     return status;
 }

@@ -19,7 +19,7 @@ typedef struct named {
     double core_degree;
     plim__draw_mix_t core;
     plim__draw_mix_t periphery;
-    double row_noise;
+    double distance;
     double label_noise;
     plim_dtype_t feature_type;
     bool undirected;
@@ -38,9 +38,9 @@ static const named_t shapes[] = {
      .star_share = 0.0003,
      .core_degree = 6.6,
      .even_core = true,
-     .core = {.everywhere = 0.0055, .hot = 0.41, .community = 0.49},
+     .core = {.everywhere = 0.0055, .hot = 0.41, .community = 0.575},
      .periphery = {.everywhere = 0.25, .hot = 0.5, .community = 0.2},
-     .row_noise = 0.28,
+     .distance = 20,
      .label_noise = 0.31},
     {.name = "products",
      .nodes = 2449029,
@@ -53,7 +53,7 @@ static const named_t shapes[] = {
      .core_share = 1,
      .core_degree = 1,
      .core = {.everywhere = 0.1, .hot = 0, .community = 0.8},
-     .row_noise = 0.2,
+     .distance = 14,
      .label_noise = 0.2},
     {.name = "arxiv",
      .nodes = 169343,
@@ -65,7 +65,7 @@ static const named_t shapes[] = {
      .core_share = 1,
      .core_degree = 1,
      .core = {.everywhere = 0.1, .hot = 0, .community = 0.85},
-     .row_noise = 0.23,
+     .distance = 14,
      .label_noise = 0.27},
     {.name = "reddit",
      .nodes = 232965,
@@ -78,7 +78,7 @@ static const named_t shapes[] = {
      .core_share = 1,
      .core_degree = 1,
      .core = {.everywhere = 0.1, .hot = 0, .community = 0.8},
-     .row_noise = 0.28,
+     .distance = 14,
      .label_noise = 0.04},
 };
 
@@ -110,7 +110,7 @@ static void take_named(const named_t *named, double scale, plim__shape_t *shape)
     shape->periphery = named->periphery;
     shape->core_degree = named->core_degree;
     shape->even_core = named->even_core;
-    shape->row_noise = named->row_noise;
+    shape->distance = named->distance;
     shape->label_noise = named->label_noise;
 }
 

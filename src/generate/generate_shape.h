@@ -26,10 +26,11 @@ enum {
     PLIM__KEY_LIST,
     PLIM__KEY_FILL,
     PLIM__KEY_SPLIT,
-    PLIM__KEY_ROW,
     PLIM__KEY_LABEL,
     PLIM__KEY_MEAN,
-    PLIM__KEY_NOISE
+    PLIM__KEY_NOISE,
+    PLIM__KEY_SUBJECT,
+    PLIM__KEY_AXIS
 };
 
 /* Probabilities of the pools that a list draws from; the rest is the whole region. */
@@ -54,7 +55,7 @@ typedef struct plim__shape {
     plim__draw_mix_t periphery;
     double core_degree; /* in-degree of stars and core, as a multiple of the periphery's */
     bool even_core;     /* core sources are drawn evenly, not Zipf-like */
-    double row_noise;   /* share of nodes with the row of another class */
+    double distance;    /* mean squared length of class means, relative to the variance of noise */
     double label_noise; /* share of labels of another class */
     uint64_t seed;
 } plim__shape_t;

@@ -42,7 +42,7 @@ static plim_status_t open_streams(plim__exact_t *exact)
     plim__exact_stream_t *streams[] = {&exact->lists, &exact->rows, &exact->own, &exact->states};
     for (size_t i = 0; i < sizeof streams / sizeof streams[0]; i++)
         PLIM_TRY(plim__exact_stream_open(streams[i], exact->job));
-    return plim__exact_writer_open(&exact->writer, exact->job);
+    return plim__engine_create(exact->job, 2, &exact->writer.engine);
 }
 
 static plim_status_t open_file(const plim__exact_t *exact, const char *name, plim__file_t *file_out)
@@ -60,7 +60,7 @@ static void destroy(plim__exact_t *exact)
     plim__exact_stream_close(&exact->rows);
     plim__exact_stream_close(&exact->own);
     plim__exact_stream_close(&exact->states);
-    plim__exact_writer_close(&exact->writer);
+    plim__engine_destroy(exact->writer.engine);
     plim__exact_sets_end(exact);
     if (exact->features.fd >= 0)
         plim__file_close(&exact->features);

@@ -15,36 +15,44 @@
 
 typedef struct plim__exact_params {
     plim_model_t model;
-    int64_t fanout[PLIM_HOPS_MAX]; /* the training recipe's: GCN counts degrees up to it; 0 or
-                                      less: no bound */
+    int64_t fanout[PLIM_HOPS_MAX]; /* of the training: caps of GCN degrees; 0 or less: no cap */
     int64_t num_outputs;
     const plim__parameter_t *parameters; /* values by PyG's names */
     int num_parameters;
     bool embeddings;     /* return the last layer's input instead of its output */
     const char *scratch; /* directory for the nameless files */
-    int64_t most_rows;   /* bytes of a layer's rows in memory at most; 0: whatever is available */
-    int64_t most_bytes;  /* bytes of buffers and layers in memory, if that is enough; 0: whatever is
-                            available */
+    int64_t most_rows;   /* maximum bytes of a layer's rows in memory; 0: all available */
+    int64_t most_bytes;  /* the same for buffers and layers, if that is enough */
+    bool quiet;          /* do not log the plan */
 } plim__exact_params_t;
 
-/* Minimum memory of an evaluation of any nodes, beyond what the ledger holds now. Pure. */
+/* Minimum memory of an evaluation of any nodes, in addition to the ledger's current reservations.
+ * Pure. */
 size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim_model_t *model, int64_t num_outputs, bool embeddings);
 
-/*
- * Memory and disk that an evaluation of all nodes takes when `available` bytes are left for its
- * buffers and layers; false when that is too little. Pure.
- */
+/* What an evaluation of all nodes takes. */
+typedef struct plim__exact_cost {
+    int64_t bytes; /* of memory: buffers and layers */
+    int64_t disk;  /* most bytes of layers in between */
+    struct {
+        int64_t slices, blocks; /* the layer goes through the lists slices x blocks times */
+        int64_t columns;        /* that it sums in a slice */
+        bool stored;            /* its output goes to disk */
+    } layers[PLIM_HOPS_MAX];
+} plim__exact_cost_t;
+
+/* The cost with `available` bytes for buffers and layers; false if that is too little. Pure. */
 bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                       const plim_model_t *model, int64_t num_outputs, int64_t available,
-                      int64_t *bytes_out, int64_t *disk_out);
+                      plim__exact_cost_t *cost_out);
 
 /* Receives rows of outputs in the requested order; called from one thread, pieces ascending. */
 typedef plim_status_t (*plim__exact_take_fn)(void *context, int64_t first, int64_t rows,
                                              int64_t width, const float *outputs);
 
 /*
- * Passes the outputs of `nodes` (count; NULL: all nodes in order) to `take`. Uses whatever memory
+ * Passes the outputs of `nodes` (count; NULL: all nodes in order) to `take`. Uses all memory that
  * is left under the line. PLIM_ERR_SPACE and PLIM_ERR_BUDGET before any work; PLIM_ERR_IO,
  * PLIM_ERR_DATA, PLIM_ERR_STOPPED. Reports progress on the job.
  */

@@ -25,15 +25,15 @@
 
 #include <stdatomic.h>
 
-#define PLIM__EXACT_AHEAD 6        /* ranges of a stream in memory at once, at most */
+#define PLIM__EXACT_AHEAD 6        /* maximum number of ranges of a stream in memory */
 #define PLIM__EXACT_AHEAD_STATES 3 /* the same for pieces of states, which are larger */
 #define PLIM__EXACT_TILE 32        /* rows of one product call of a worker */
 #define PLIM__EXACT_BATCH 256      /* neighbours' rows that are prefetched together */
 
 typedef enum plim__exact_scale {
     PLIM__EXACT_PLAIN = 0,
-    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), the node itself among its neighbours; k is the degree up
-     * to the fan-out, so without a bound it is GCN's own 1/sqrt((d_u+1)(d_v+1)) */
+    /* 1/sqrt(k_u+1) sqrt(k_v+1)/(d_v+1), with the node among its own neighbours; k is the degree
+     * capped at the fan-out, so without a cap this is GCN's 1/sqrt((d_u+1)(d_v+1)) */
     PLIM__EXACT_GCN,
     PLIM__EXACT_MEAN /* 1/d_v */
 } plim__exact_scale_t;
@@ -54,7 +54,7 @@ typedef struct plim__exact_layer {
     bool aggregates; /* false in an MLP */
     plim__stream_aggregate_kind_t aggregate;
     plim__exact_scale_t scale;
-    int64_t fanout;     /* GCN: degrees count up to it */
+    int64_t fanout;     /* GCN: cap of degrees */
     bool self;          /* aggregates the node's own row with its neighbours' */
     bool skips_loops;   /* leaves out edges from a node to itself */
     int64_t wide;       /* columns that are aggregated */
@@ -102,10 +102,10 @@ typedef struct plim__exact_chunk {
     int64_t first, end; /* ranks */
 } plim__exact_chunk_t;
 
-/* Names the next range, at most a stream's capacity; false when there is none. */
+/* Returns the next range, at most a stream's capacity; false after the last. */
 typedef bool (*plim__exact_next_fn)(void *context, plim__exact_chunk_t *chunk_out);
 
-/* Reads ranges of a file ahead and hands them over in their order. The file may be memory. */
+/* Reads ranges of a file or of memory ahead and returns them in order. */
 typedef struct plim__exact_stream {
     const plim_job_t *job;
     plim__engine_t *engine;
@@ -129,15 +129,15 @@ void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stre
 plim_status_t plim__exact_stream_open(plim__exact_stream_t *stream, const plim_job_t *job);
 void plim__exact_stream_close(plim__exact_stream_t *stream);
 
-/* Starts on the ranges that `next` names, of the file or the memory. Drops what is left of the
- * ranges before. */
+/* Starts reading the ranges that `next` returns, from the file or the memory. Drops earlier
+ * ranges. */
 void plim__exact_stream_start(plim__exact_stream_t *stream, const plim__file_t *file,
                               const char *memory, plim__exact_next_fn next, void *context);
 
-/* Waits for the reads in flight, and drops them. */
+/* Waits for the reads in flight and drops them. */
 void plim__exact_stream_drop(plim__exact_stream_t *stream);
 
-/* The next chunk; NULL: none. */
+/* The next chunk; NULL after the last. */
 const plim__exact_chunk_t *plim__exact_stream_peek(plim__exact_stream_t *stream);
 
 /* Waits for the next chunk. Its bytes stay valid until the next call. PLIM_ERR_IO, PLIM_ERR_DATA,
@@ -174,23 +174,20 @@ typedef struct plim__exact_writer {
 /* Carves the buffers for pieces of at most `capacity` bytes. */
 void plim__exact_writer_lay_out(plim__arena_t *arena, plim__exact_writer_t *writer,
                                 int64_t capacity);
-plim_status_t plim__exact_writer_open(plim__exact_writer_t *writer, const plim_job_t *job);
-void plim__exact_writer_close(plim__exact_writer_t *writer);
 
-/* Gives the memory for the piece at `offset` of the store; put() then writes it. */
+/* Returns the memory for the piece at `offset` of the store; put() then writes it. */
 plim_status_t plim__exact_writer_place(plim__exact_writer_t *writer, plim__exact_store_t *store,
                                        int64_t offset, void **to_out);
 void plim__exact_writer_put(plim__exact_writer_t *writer, plim__exact_store_t *store,
                             int64_t offset, int64_t size);
 
-/* Waits until everything is written. */
 plim_status_t plim__exact_writer_flush(plim__exact_writer_t *writer);
 
-/* How much is read, written and computed at a time. */
+/* Sizes of the units of reading, writing and computing. */
 typedef struct plim__exact_sizes {
     int workers;        /* threads of the team */
-    int64_t chunk;      /* bytes that are read at once */
-    int64_t piece_rows; /* destinations whose outputs are computed at once */
+    int64_t chunk;      /* bytes of a read */
+    int64_t piece_rows; /* destinations whose outputs are computed together */
     int64_t states;     /* bytes of a piece of states, of all slices */
     int64_t written;    /* bytes of a piece of a matrix or of one slice's states */
     int64_t x, y, h;    /* floats a row of these */
@@ -203,16 +200,16 @@ typedef struct plim__exact_sizes {
 /* How a layer is computed under the line: its columns in `slices`, its sources in `blocks`. */
 typedef struct plim__exact_choice {
     int64_t slices;
-    int64_t columns; /* of a slice; the last one may have fewer */
+    int64_t columns; /* columns of a slice; the last slice may have fewer */
     int64_t blocks;
-    int64_t rows;  /* of a block */
+    int64_t rows;  /* rows of a block */
     int64_t width; /* floats of a row of the widest slice */
 } plim__exact_choice_t;
 
 typedef struct plim__exact_plan {
     plim__exact_choice_t choice;
     bool in_memory;        /* keeps its output in memory, if that is stored */
-    int64_t state_bytes;   /* of the states in a store; 0: none */
+    int64_t state_bytes;   /* bytes of the stored states; 0: none */
     int64_t stored_slices; /* slices whose states are stored */
 } plim__exact_plan_t;
 
@@ -221,7 +218,7 @@ typedef struct plim__exact_slice {
     int64_t first, count;
     int head, heads; /* attention: the heads that the columns belong to */
     int64_t width;   /* floats of a row: the columns, and two scores a head */
-    int64_t offset;  /* of its states in a piece of the store */
+    int64_t offset;  /* offset of its states in a piece of the store */
 } plim__exact_slice_t;
 
 /* The nodes whose rows a layer computes. A matrix of their rows is numbered by rank. */
@@ -230,7 +227,7 @@ typedef struct plim__exact_set {
     plim__node_set_t members;
     plim__arena_t arena;
     int64_t count;
-    int64_t edges; /* into the members */
+    int64_t edges; /* edges into the members */
 } plim__exact_set_t;
 
 static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t rank)
@@ -243,7 +240,7 @@ static inline int64_t plim__exact_node_after(const plim__exact_set_t *set, int64
     return set->all ? node + 1 : plim__node_set_next(&set->members, node + 1);
 }
 
-/* -1 for a node that is no member. */
+/* The rank of a node; -1 if it is not a member. */
 static inline int64_t plim__exact_rank(const plim__exact_set_t *set, int64_t node)
 {
     return set->all ? node : plim__node_set_rank(&set->members, node);
@@ -257,7 +254,7 @@ typedef struct plim__exact_source {
     bool half;
     int64_t width;
     int64_t row_bytes;
-    int64_t start;                   /* of the first row */
+    int64_t start;                   /* offset of the first row */
     int64_t piece_rows, piece_bytes; /* features.npy is one piece */
 } plim__exact_source_t;
 
@@ -281,7 +278,7 @@ typedef struct plim__exact {
     const plim_dataset_t *dataset;
     const plim_dataset_info_t *info;
     const plim__exact_params_t *params;
-    const char *phase, *reading; /* names for progress: of lists, and of inputs */
+    const char *phase, *reading; /* names for progress: reading lists, reading inputs */
     plim__exact_sizes_t sizes;
     plim__exact_plan_t plans[PLIM_HOPS_MAX];
     bool stored; /* stores the last layer's output, to put it into the requested order */
@@ -307,7 +304,7 @@ typedef struct plim__exact {
     float *packed_front, *packed_behind, *packed_root, *packed_second;
     float *scores; /* (2 * heads, in) attention's vectors, multiplied with the weight */
 
-    /* The layer under way. */
+    /* The current layer: */
     plim__exact_layer_t *layer;
     const plim__exact_set_t *from, *to;
     plim__exact_source_t source;
@@ -315,7 +312,7 @@ typedef struct plim__exact {
     plim__arena_t resident_arena;
     float *resident; /* (choice.rows, width) the slice's columns of the block's sources */
     plim__exact_store_t partial;                /* states between two passes */
-    int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; of all passes */
+    int64_t edges_done, edges_end, edges_total; /* so far; at the end of the pass; in all */
 
     _Atomic int64_t damaged; /* an entry of indices.npy that is no valid node, or -1 */
 } plim__exact_t;
@@ -325,7 +322,7 @@ static inline float *plim__exact_tile(const plim__exact_t *exact, int worker)
     return exact->tiles + (int64_t)worker * PLIM__EXACT_TILE * exact->sizes.tile;
 }
 
-/* Pieces of so many rows. */
+/* Number of pieces for so many rows. */
 static inline int64_t plim__exact_pieces(const plim__exact_t *exact, int64_t rows)
 {
     return (rows + exact->sizes.piece_rows - 1) / exact->sizes.piece_rows;
@@ -357,7 +354,7 @@ void plim__exact_lay_out(plim__arena_t *arena, void *exact);
 void plim__exact_reorder_lay_out(plim__arena_t *arena, void *reorder);
 plim__reader_params_t plim__exact_reorder_reader(size_t row_bytes);
 
-/* The largest buffers that are small beside `available` bytes. Pure. */
+/* The largest buffers that are a small part of `available` bytes. Pure. */
 plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_dataset_info_t *info,
                                           const plim__exact_layer_t *layers, int num_layers,
                                           size_t available);
@@ -366,7 +363,6 @@ plim__exact_sizes_t plim__exact_sizes_fit(const plim_job_t *job, const plim_data
  * PLIM_ERR_BUDGET. */
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact);
 
-/* Slice `index` of the layer under way. */
 plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index);
 
 /* Bytes of a set's members, and of the rows that a pass holds in memory. */
@@ -377,25 +373,26 @@ size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice);
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count);
 void plim__exact_sets_end(plim__exact_t *exact);
 
-/* Walks over the lists of a set's members, in pieces of so many ranks; every rank is in a chunk. */
+/* Iterates over the lists of a set's members, in pieces of so many ranks; every rank is in a
+ * chunk. */
 typedef struct plim__exact_lists {
     const plim__exact_t *exact;
     const plim__exact_set_t *set;
     int64_t piece_rows;
-    int64_t most; /* entries of a chunk */
+    int64_t most; /* maximum entries of a chunk */
     int64_t rank, node;
-    int64_t entry; /* where the rank's list continues; -1: at its beginning */
+    int64_t entry; /* entry at which the rank's list continues; -1: its first */
 } plim__exact_lists_t;
 plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim__exact_set_t *set);
 bool plim__exact_lists_next(void *lists, plim__exact_chunk_t *chunk_out);
 
-/* Walks over the rows of `source` that belong to members [rank, end) of a set, in pieces of so many
- * ranks. */
+/* Iterates over the rows of `source` that belong to members [rank, end) of a set, in pieces of so
+ * many ranks. */
 typedef struct plim__exact_rows {
     const plim__exact_source_t *source;
     const plim__exact_set_t *set;
     int64_t piece_rows;
-    int64_t most; /* bytes of a chunk */
+    int64_t most; /* maximum bytes of a chunk */
     int64_t rank, end, node;
 } plim__exact_rows_t;
 plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__exact_set_t *set,
@@ -409,8 +406,8 @@ static inline int64_t plim__exact_entry(const plim__exact_t *exact, const char *
     return ((const int64_t *)(const void *)data)[i];
 }
 
-/* Whether an entry of indices.npy is a node. Remembers one that is not, for the next call of
- * plim__exact_damage. Any thread. */
+/* Whether an entry of indices.npy is a node. Stores an invalid one for plim__exact_damage. Any
+ * thread. */
 static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_t node)
 {
     if ((uint64_t)node < (uint64_t)exact->info->num_nodes)
@@ -419,7 +416,7 @@ static inline bool plim__exact_check(plim__exact_t *exact, int64_t entry, int64_
     return false;
 }
 
-/* PLIM_ERR_DATA when plim__exact_check has found an invalid entry. */
+/* PLIM_ERR_DATA if plim__exact_check has found an invalid entry. */
 plim_status_t plim__exact_damage(plim__exact_t *exact);
 
 /* exact_pass.c: one layer. Pieces of its output go to the store, or to `output` in their order. */

@@ -6,15 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The table of parameters. Without one only the layer's shape is wanted: every parameter is found.
- */
+/* The table of parameters. Without one only the layer's shape is needed: every parameter is
+ * found. */
 typedef struct source {
     const plim__parameter_t *parameters; /* NULL: shape only */
     int count;
     plim_status_t status; /* error for the first parameter that is missing */
 } source_t;
 
-static const float unread; /* stands for every parameter of a shape */
+static const float unread; /* represents every parameter of a shape */
 
 /* The values of a parameter of `count` elements, by the parts of its name. */
 static const float *find(source_t *source, const char *list, int index, const char *rest,
@@ -88,7 +88,7 @@ static void make_sage(source_t *source, const plim_model_t *model, int index,
 {
     const bool max = model->aggregation == PLIM_MAX;
     layer->aggregate = max ? PLIM__STREAM_AGGREGATE_MAX : PLIM__STREAM_AGGREGATE_SUM;
-    layer->scale = max ? PLIM__EXACT_PLAIN : PLIM__EXACT_MEAN;
+    layer->scale = model->aggregation == PLIM_MEAN ? PLIM__EXACT_MEAN : PLIM__EXACT_PLAIN;
     layer->epilogue.bias = find(source, "convs", index, "lin_l.bias", layer->out);
     layer->root = find(source, "convs", index, "lin_r.weight", layer->out * layer->in);
     place_weight(layer, find(source, "convs", index, "lin_l.weight", layer->out * layer->in), !max);
@@ -107,8 +107,8 @@ static void make_gin(source_t *source, const plim_model_t *model, int index,
     layer->second = find(source, "convs", index, "nn.lins.1.weight", layer->out * layer->out);
     const float *weight = find(source, "convs", index, "nn.lins.0.weight", layer->out * layer->in);
     place_weight(layer, weight, true);
-    /* The node's own row counts 1 + epsilon: the aggregation adds it once, `root` adds epsilon
-     * times it. Epsilon is 0 unless somebody has set it; then there is no second product. */
+    /* The node's own row has weight 1 + epsilon: the aggregation adds it once, `root` adds epsilon
+     * times it. Epsilon is normally 0; then there is no second product. */
     const float *epsilon = find(source, "convs", index, "eps", 1);
     if (source->parameters == NULL || (epsilon != NULL && *epsilon != 0.0f))
         layer->root = weight;

@@ -10,16 +10,16 @@
 
 #define TILE PLIM__EXACT_TILE
 
-/* The piece under way. */
+/* The current piece. */
 typedef struct piece {
     plim__exact_t *exact;
     int64_t first; /* rank of the piece's first destination */
     int64_t rows;
-    const float *states;       /* of the last slice */
-    const char *others;        /* of the slices before it */
+    const float *states;       /* states of the last slice */
+    const char *others;        /* states of the slices before it */
     float *y;                  /* (rows, inner) */
     float *h;                  /* (rows, out), after the second product */
-    plim__exact_chunk_t chunk; /* of the destinations' own inputs */
+    plim__exact_chunk_t chunk; /* own inputs of the destinations */
     const char *data;
 } piece_t;
 
@@ -91,7 +91,7 @@ static void columns_of_state(const plim__exact_layer_t *layer, const plim__exact
     }
 }
 
-/* The aggregated columns of rows [row, row + rows) of the piece: to (rows, wide). */
+/* Assembles the aggregated columns of rows [row, row + rows) of the piece: to (rows, wide). */
 static void assemble(const piece_t *piece, int64_t row, int64_t rows, float *to)
 {
     const plim__exact_t *exact = piece->exact;
@@ -124,7 +124,7 @@ static void mean_of_heads(const plim__exact_layer_t *layer, int64_t rows, const 
         }
 }
 
-/* One tile of the piece up to the first epilogue. */
+/* Computes one tile of the piece up to the first epilogue. */
 static void multiply_tile(void *context, int worker, int64_t tile)
 {
     const piece_t *piece = context;

@@ -23,11 +23,11 @@
 #include <string.h>
 
 #define TILE PLIM__EXACT_TILE
-#define LISTS 128 /* of a piece of work */
+#define LISTS 128 /* lists in a unit of work */
 #define FETCH_LINES                                                                                \
     8                 /* cache lines of a row that are prefetched; the processor fetches the rest  \
                        */
-#define RANK_AHEAD 24 /* entries */
+#define RANK_AHEAD 24 /* entries between a rank's prefetch and its use */
 
 typedef struct fill {
     plim__exact_t *exact;
@@ -122,7 +122,7 @@ static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *
         plim__team_run(exact->team, (fill.chunk.end - fill.chunk.first + TILE - 1) / TILE,
                        TILE * cost, fill_tile, &fill);
         if (exact->choice.slices * exact->choice.blocks ==
-            1) /* many passes: the lists' bar is enough */
+            1) /* with many passes, the progress of the lists is enough */
             plim__progress(exact->job, exact->reading, "rows", fill.chunk.end - first, end - first);
     }
     return PLIM_OK;
@@ -138,7 +138,7 @@ typedef struct aggregation {
     plim__exact_chunk_t chunk;
     const char *data;
     int64_t start, stop; /* the chunk's entries */
-    bool own_done;       /* the list that continues from the chunk before has had its own row */
+    bool own_done;       /* the chunk's first list continues and has its own row */
     bool own_left;       /* own_done of the next chunk */
 } aggregation_t;
 
@@ -146,9 +146,9 @@ typedef struct aggregation {
 typedef struct walk {
     aggregation_t *aggregation;
     plim__exact_batch_t *batch, *other;
-    int64_t lines;  /* of a row, to be prefetched */
-    bool straddles; /* a row may end in one line more */
-    int64_t most;   /* places of a batch */
+    int64_t lines;  /* cache lines of a row to prefetch */
+    bool straddles; /* a row may reach into one more line */
+    int64_t most;   /* capacity of a batch */
 } walk_t;
 
 static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_t *batch)
@@ -158,7 +158,7 @@ static void aggregate_batch(const aggregation_t *aggregation, plim__exact_batch_
     batch->count = batch->num_lists = 0;
 }
 
-/* Adds a place to the batch; `state` and `own` are its list's. */
+/* Adds a row to the batch; `state` and `own` belong to its list. */
 static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
 {
     const aggregation_t *aggregation = walk->aggregation;
@@ -181,7 +181,7 @@ static inline void push(walk_t *walk, int64_t place, int64_t state, int64_t own)
     batch->lists[batch->num_lists - 1].end = batch->count;
 }
 
-/* Walks over entries [i, stop) of the list of `node`. Returns whether its own row was added. */
+/* Goes over entries [i, stop) of the list of `node`. Returns whether its own row was added. */
 static bool walk_list(walk_t *walk, int64_t node, int64_t i, int64_t stop, int64_t state,
                       bool own_done)
 {
@@ -317,8 +317,8 @@ static bool next_states(void *context, plim__exact_chunk_t *chunk_out)
     return true;
 }
 
-/* Starts reading the states that this pass needs: those of its slice; in the last pass, those of
- * all slices. */
+/* Starts reading the states for this pass: those of its slice; in the last pass, those of all
+ * slices. */
 static void start_states(pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
@@ -479,8 +479,8 @@ static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t 
     PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows", bytes, &exact->resident_arena));
     exact->resident = plim__arena_carve(&exact->resident_arena, 1, bytes, PLIM__PAGE);
     plim__arena_want_huge(exact->resident_arena.base, exact->resident_arena.size);
-    /* One thread touches the pages: when several fault on a huge page at once, the kernel charges
-     * one to each of them. */
+    /* One thread touches the pages: if several threads fault on a huge page at once, the kernel
+     * charges one to each of them. */
     plim__arena_touch(&exact->resident_arena);
     if (plan->stored_slices == 0)
         return PLIM_OK;

@@ -32,11 +32,11 @@
 #define ENTRY_RATE 800e6
 
 #define BLOCKS_MAX 4096
-#define SLICES_MAX 64 /* attention may have more, since it cannot have blocks */
+#define SLICES_MAX 64 /* attention may have more, since it has no blocks */
 
 #define UNIT_MAX ((int64_t)1 << 20) /* bytes of a chunk */
 #define UNIT_MIN ((int64_t)1 << 16)
-#define PIECE_UNITS 4 /* chunks that a piece's matrices take, about */
+#define PIECE_UNITS 4 /* approximate chunks in a piece's matrices */
 #define PIECE_ROWS_MAX 65536
 #define REORDER_MERGE ((size_t)16 << 10)
 #define REORDER_DEPTH 32
@@ -159,7 +159,7 @@ static double seconds(const plim__exact_layer_t *layer, const plim__exact_choice
            slices * blocks * (double)edges / ENTRY_RATE;
 }
 
-/* The fewest floats that a pass over the layer holds at once. */
+/* The minimum of floats that a pass over the layer holds. */
 static int64_t minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
 {
     if (!layer->aggregates)
@@ -170,7 +170,7 @@ static int64_t minimum_floats(const plim__exact_layer_t *layer, int64_t num_src)
     return plim__max_i64(num_src / 16, (layer->wide + SLICES_MAX - 1) / SLICES_MAX) + 1024;
 }
 
-/* The fastest choice within `capacity` floats; no slices when that is too little. */
+/* The fastest choice within `capacity` floats; 0 slices if that is too little. */
 static plim__exact_choice_t choose(const plim__exact_layer_t *layer, int64_t num_src,
                                    int64_t num_dst, int64_t edges, int64_t input_bytes,
                                    int64_t index_bytes, int64_t capacity)
@@ -227,7 +227,7 @@ static int64_t state_floats(const plim__exact_layer_t *layer)
     return layer->aggregates ? slice_width(layer, layer->wide) : 0;
 }
 
-/* Floats of the states of all slices, at most: every slice of attention repeats the scores. */
+/* Maximum floats of the states of all slices: every slice of attention repeats the scores. */
 static int64_t stored_floats(const plim__exact_layer_t *layer)
 {
     if (!layer->aggregates)
@@ -240,7 +240,6 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Destinations of a piece. */
 static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, int64_t num_nodes,
                            int64_t unit)
 {
@@ -256,7 +255,7 @@ static int64_t choose_rows(const plim__exact_layer_t *layers, int num_layers, in
     return (int64_t)plim__round_up((size_t)rows, PLIM__EXACT_TILE);
 }
 
-/* Enlarges the sizes to what the layer needs. */
+/* Enlarges the sizes for the layer. */
 static void add_layer(plim__exact_sizes_t *sizes, const plim__exact_layer_t *layer)
 {
     const int64_t rows = sizes->piece_rows, states = state_floats(layer);
@@ -342,13 +341,13 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
     return plim__add_saturating_size(bytes, plim__offsets_estimate(dataset));
 }
 
-/* What is computed: count[i] and edges[i] are those of the inputs of layer i. */
+/* The nodes and edges to compute: count[i] and edges[i] are those of the inputs of layer i. */
 typedef struct work {
     const plim_dataset_info_t *info;
     int num_layers;
     const plim__exact_layer_t *layers; /* (num_layers) */
     int64_t count[PLIM_HOPS_MAX + 1];  /* nodes */
-    int64_t edges[PLIM_HOPS_MAX + 1];  /* into them */
+    int64_t edges[PLIM_HOPS_MAX + 1];  /* edges into them */
     int64_t piece_rows;
     int64_t most_rows;   /* as in plim__exact_params_t */
     bool stored;         /* stores the last layer's output */
@@ -359,10 +358,9 @@ typedef struct fit {
     plim__exact_plan_t plans[PLIM_HOPS_MAX];
     int64_t held;   /* peak in memory: rows, and outputs that stay there */
     int64_t disk;   /* peak in scratch */
-    int64_t needed; /* if it does not fit: what would have to be available */
+    int64_t needed; /* if it does not fit: bytes that would be needed */
 } fit_t;
 
-/* Bytes of a layer's whole product. */
 static int64_t resident_bytes(const work_t *work, int index)
 {
     return index >= work->num_layers
@@ -381,7 +379,7 @@ static int64_t pass_bytes(const work_t *work, int index)
                          matrix_bytes(minimum_floats(&work->layers[index], work->count[index]), 1));
 }
 
-/* A store of so many floats for each of the layer's destinations. */
+/* Bytes of a store of so many floats for each of the layer's destinations. */
 static int64_t store_bytes(const work_t *work, int index, int64_t width)
 {
     const int64_t pieces = (work->count[index + 1] + work->piece_rows - 1) / work->piece_rows;
@@ -396,8 +394,8 @@ static int64_t output_bytes(const work_t *work, int index)
     return store_bytes(work, index, work->layers[index].out);
 }
 
-/* Plans one layer within `available` bytes, of which its input takes `input`. False, with the bytes
- * that would be needed, when that is too little. */
+/* Plans one layer within `available` bytes, including `input` bytes of its input. False, with the
+ * bytes that would be needed, if that is too little. */
 static bool fit_layer(const work_t *work, int index, int64_t available, int64_t input,
                       plim__exact_plan_t *plan, int64_t *needed_out)
 {
@@ -437,7 +435,7 @@ static bool fit_layer(const work_t *work, int index, int64_t available, int64_t 
     return true;
 }
 
-/* Plans each layer within `available` bytes; false when that is too little. */
+/* Plans each layer within `available` bytes; false if that is too little. */
 static bool fit_layers(const work_t *work, int64_t available, fit_t *fit_out)
 {
     fit_t fit = {.held = 0};
@@ -463,7 +461,7 @@ static bool fit_layers(const work_t *work, int64_t available, fit_t *fit_out)
 
 bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                       const plim_model_t *model, int64_t num_outputs, int64_t available,
-                      int64_t *bytes_out, int64_t *disk_out)
+                      plim__exact_cost_t *cost_out)
 {
     plim__exact_layer_t layers[PLIM_HOPS_MAX] = {{0}};
     fit_t fit;
@@ -484,12 +482,18 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
         reorder_bytes(job, sizes.piece_rows, layers[num_layers - 1].out), PLIM__PAGE);
     if (available < buffers + reorder || !fit_layers(&work, available - buffers - reorder, &fit))
         return false;
-    *bytes_out = buffers + fit.held;
-    *disk_out = fit.disk;
+    *cost_out = (plim__exact_cost_t){.bytes = buffers + fit.held, .disk = fit.disk};
+    for (int i = 0; i < num_layers; i++) {
+        const plim__exact_choice_t *choice = &fit.plans[i].choice;
+        cost_out->layers[i].slices = choice->slices;
+        cost_out->layers[i].blocks = choice->blocks;
+        cost_out->layers[i].columns = choice->columns;
+        cost_out->layers[i].stored = i < num_layers - 1 && !fit.plans[i].in_memory;
+    }
     return true;
 }
 
-/* `available` bytes are left for the layers. The reserve on the ledger is that of a full line. */
+/* `available` bytes are left for the layers. The ledger holds the reserve of the whole line. */
 static void log_plan(const plim__exact_t *exact, int64_t available, const fit_t *fit)
 {
     const int64_t line = plim__ledger_line(exact->job->ledger);
@@ -549,10 +553,12 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
                                    "exact evaluation",
                                    (size_t)plim__add_saturating_i64(fit.needed, reorder));
-    log_plan(exact, available, &fit);
+    if (!exact->params->quiet)
+        log_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
         exact->plans[i] = fit.plans[i];
-        log_layer(exact, i);
+        if (!exact->params->quiet)
+            log_layer(exact, i);
     }
     PLIM_TRY(plim__file_space(scratch, &space));
     if (fit.disk > space)

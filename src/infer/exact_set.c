@@ -33,7 +33,7 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
                                  .entry = -1};
 }
 
-/* All nodes: their lists are adjacent, so that a chunk is as much as fits, wherever that ends. */
+/* All nodes: their lists are adjacent, so a chunk is the next `most` entries. */
 static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end)
 {
     const plim__offsets_t *offsets = lists->exact->offsets;
@@ -259,8 +259,8 @@ plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, 
         PLIM_TRY(make_wanted(exact, nodes, count, &exact->sets[exact->num_layers]));
     for (int i = exact->num_layers - 1; i >= 0; i--) {
         const plim__exact_set_t *to = &exact->sets[i + 1];
-        /* That many edges reach most nodes anyway: take all of them. The bound is higher where the
-         * set also limits the destinations of the layer before. */
+        /* So many edges reach most nodes anyway: take all nodes. The bound is higher if the set
+         * also limits the destinations of the previous layer. */
         const int64_t many = i > 0 ? plim__mul_saturating_i64(2, num_nodes) : num_nodes / 2;
         if (to->all || (exact->layers[i].aggregates && to->edges >= many))
             exact->sets[i] = exact->all_nodes;

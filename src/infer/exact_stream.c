@@ -1,4 +1,4 @@
-/* Reads ranges of files ahead, and writes pieces behind, while others are computed on. */
+/* Reads ranges of files ahead and writes pieces behind, while the threads compute. */
 #include "infer/exact_internal.h"
 
 #include "base/check.h"
@@ -12,7 +12,7 @@
 void plim__exact_stream_lay_out(plim__arena_t *arena, plim__exact_stream_t *stream, int ahead,
                                 int64_t capacity)
 {
-    /* A range may begin and end anywhere: up to a page more at both ends is read with it. */
+    /* A range may begin and end anywhere: reads up to a page more at both ends. */
     const size_t bytes = plim__round_up((size_t)capacity, PLIM__PAGE) + 2 * PLIM__PAGE;
     *stream = (plim__exact_stream_t){.ahead = ahead, .capacity = capacity};
     for (int i = 0; i < ahead; i++)
@@ -51,7 +51,7 @@ static void submit(plim__exact_stream_t *stream, int slot)
     plim__engine_submit(stream->engine, &stream->ops[slot]);
 }
 
-/* Requests as many ranges as there are free buffers; the range handed over last keeps its own. */
+/* Requests as many ranges as there are free buffers; the range returned last keeps its buffer. */
 static void fill(plim__exact_stream_t *stream)
 {
     bool asked = false;
@@ -158,17 +158,6 @@ void plim__exact_writer_lay_out(plim__arena_t *arena, plim__exact_writer_t *writ
     for (int i = 0; i < 2; i++)
         writer->buffers[i] =
             plim__arena_carve(arena, 1, plim__round_up((size_t)capacity, PLIM__PAGE), PLIM__PAGE);
-}
-
-plim_status_t plim__exact_writer_open(plim__exact_writer_t *writer, const plim_job_t *job)
-{
-    return plim__engine_create(job, 2, &writer->engine);
-}
-
-void plim__exact_writer_close(plim__exact_writer_t *writer)
-{
-    plim__engine_destroy(writer->engine);
-    writer->engine = NULL;
 }
 
 static plim_status_t wait_for(plim__exact_writer_t *writer, int slot)

@@ -170,9 +170,6 @@ static plim_status_t add_piece(plim__csc_t *csc, plim__csc_gather_t *gather, con
 plim_status_t plim__csc_add(plim__csc_t *csc, int worker, const int64_t *source,
                             const int64_t *destination, int64_t count, int64_t *bad_out)
 {
-    if (worker < 0 || worker >= csc->job.threads || count < 0 || csc->finished)
-        return plim__fail(PLIM_ERR_USAGE, "worker %d cannot add %lld edges", worker,
-                          (long long)count);
     if (atomic_fetch_add(&csc->added, count) > csc->params.max_edges - count)
         return plim__fail(PLIM_ERR_USAGE, "more edges than the %lld that were announced",
                           (long long)csc->params.max_edges);

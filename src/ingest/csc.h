@@ -23,12 +23,12 @@ typedef enum plim__self_loops {
 
 typedef struct plim__csc_params {
     int64_t num_nodes;
-    int64_t max_edges; /* most edges added, before symmetrise doubles them */
+    int64_t max_edges; /* maximum number of edges added, before symmetrise doubles them */
     size_t memory;     /* for create and finish, at least plim__csc_minimum() */
     const char *tmp;   /* directory of the spill; borrowed until destroy */
-    bool symmetrise;   /* each edge also the other way; implies remove_duplicates */
+    bool symmetrise;   /* adds each edge in both directions; implies remove_duplicates */
     bool remove_duplicates;
-    plim__self_loops_t self_loops; /* ADD: exactly one a node */
+    plim__self_loops_t self_loops; /* ADD: exactly one for each node */
 } plim__csc_params_t;
 
 typedef struct plim__csc plim__csc_t;
@@ -40,10 +40,8 @@ typedef struct plim__csc plim__csc_t;
  */
 size_t plim__csc_minimum(const plim_job_t *job, const plim__csc_params_t *params);
 
-/* Most bytes of the spill on disk, with any memory. INT64_MAX for impossible parameters. */
-int64_t plim__csc_spill_bytes(const plim_job_t *job, const plim__csc_params_t *params);
-
-/* The same for params->memory; 0 when everything fits into it. */
+/* Maximum bytes of the spill on disk with params->memory; 0 when everything fits into it.
+ * INT64_MAX for impossible parameters. */
 int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *params);
 
 /*

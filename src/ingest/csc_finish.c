@@ -5,7 +5,6 @@
  */
 #include "ingest/csc_internal.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/radix.h"
@@ -176,9 +175,6 @@ plim_status_t plim__csc_finish(plim__csc_t *csc, plim__dataset_writer_t *writer,
                                plim__csc_totals_t *totals_out)
 {
     int sorters, account;
-    if (csc->finished)
-        return plim__fail(PLIM_ERR_USAGE, "the build is already finished");
-    csc->finished = true;
     PLIM_TRY(plim__csc_gathered(csc));
     for (int64_t i = 0; i < csc->shape.num_ranges; i++)
         csc->total += range_keys(csc, i);

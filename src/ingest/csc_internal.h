@@ -16,9 +16,9 @@ typedef struct plim__csc_shape {
     int range_bits;     /* a range is 2^range_bits destinations */
     int64_t num_ranges; /* at least 1 */
     int combine;        /* keys that a worker gathers for a range before taking its lock */
-    int sorters;        /* most threads of finish */
+    int sorters;        /* maximum threads of finish */
     int split_bits;     /* a range too large for an area is split into at most 2^split_bits parts */
-    int split_levels; /* most splits in a row; fewer bits need more levels but fewer parts in all */
+    int split_levels;   /* maximum splits in a row; fewer bits: more levels, fewer parts in all */
     size_t column_buffer;
     plim__spill_params_t spill; /* tmp is NULL when all keys fit into memory */
     size_t total;               /* bytes of arena, engine, columns and stacks */
@@ -34,7 +34,7 @@ bool plim__csc_shape(const plim_job_t *job, const plim__csc_params_t *params,
 /* Keys of a range that are not in the spill yet, guarded by the lock, and the list in the spill. */
 typedef struct plim__csc_range {
     _Alignas(64) pthread_mutex_t lock;
-    uint64_t *buffer; /* NULL: none taken */
+    uint64_t *buffer; /* NULL: no buffer */
     int64_t fill;     /* keys in it */
     plim__spill_list_t list;
 } plim__csc_range_t;
@@ -57,7 +57,7 @@ typedef struct plim__csc_part {
 /* A thread of finish, with the result for its range. */
 typedef struct plim__csc_sorter {
     char *area;        /* (2, capacity) keys */
-    int64_t num_keys;  /* of its range, before removals */
+    int64_t num_keys;  /* keys of its range, before removals */
     uint64_t *records; /* (num_records): destination in the range << source_bits | run length - 1 */
     int64_t num_records;
     const void *sources; /* (num_sources) int32 or int64 */
@@ -73,9 +73,9 @@ typedef struct plim__csc_output {
     int64_t num_nodes;
     int64_t next_node; /* first node whose indptr is not written */
     int64_t num_edges;
-    int64_t degree; /* of next_node - 1 so far */
+    int64_t degree; /* degree of next_node - 1 so far */
     int64_t max_degree;
-    int64_t *window; /* of the indptr column */
+    int64_t *window; /* window of the indptr column */
     int64_t window_size;
     int64_t window_fill;
 } plim__csc_output_t;
@@ -88,7 +88,6 @@ struct plim__csc {
     plim_job_t job;
     plim__csc_params_t params;
     plim__csc_shape_t shape;
-    bool finished;
     atomic_int_least64_t added;
     plim__spill_t *spill;
     plim__csc_range_t *ranges;   /* (num_ranges) */
@@ -105,7 +104,6 @@ struct plim__csc {
     plim__csc_output_t output;
 };
 
-/* The first destination of a range. */
 static inline int64_t plim__csc_range_first(const plim__csc_t *csc, int64_t range)
 {
     return range << csc->shape.range_bits;

@@ -4,8 +4,6 @@
 #include "base/check.h"
 #include "base/fail.h"
 
-#include <string.h>
-
 plim_status_t plim__csc_output_open(plim__csc_t *csc, plim__dataset_writer_t *writer)
 {
     plim__csc_output_t *output = &csc->output;

@@ -164,7 +164,6 @@ static int64_t buffers_for_minimum(const plim__csc_shape_t *shape)
     return plim__max_i64(shape->num_ranges + spare, PLIM__CSC_AREA_CHUNKS);
 }
 
-/* A layout without spill. */
 static bool shape_in_memory(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                             plim__csc_shape_t *shape)
 {
@@ -212,7 +211,6 @@ static bool set_buffers(const plim_job_t *job, const plim__csc_params_t *params,
            shape->total <= memory;
 }
 
-/* A layout with spill. */
 static bool shape_spilling(const plim_job_t *job, const plim__csc_params_t *params, size_t memory,
                            plim__csc_shape_t *shape)
 {
@@ -324,7 +322,8 @@ static int64_t spilled(const plim__csc_params_t *params, int64_t num_ranges)
 
 /* Upper bound for the number of ranges: twice as many as RANGE_KEYS_MIN gives, since they are
  * powers of two, or as many as a key with more than 64 bits for both ends needs. */
-int64_t plim__csc_spill_bytes(const plim_job_t *job, const plim__csc_params_t *params)
+/* Maximum bytes of the spill on disk for any memory. INT64_MAX for impossible parameters. */
+static int64_t spill_bytes(const plim_job_t *job, const plim__csc_params_t *params)
 {
     if (!sensible(job, params))
         return INT64_MAX;
@@ -340,6 +339,6 @@ int64_t plim__csc_spill_with(const plim_job_t *job, const plim__csc_params_t *pa
 {
     plim__csc_shape_t shape;
     if (!plim__csc_shape(job, params, &shape))
-        return plim__csc_spill_bytes(job, params);
+        return spill_bytes(job, params);
     return shape.spill.tmp == NULL ? 0 : spilled(params, shape.num_ranges);
 }

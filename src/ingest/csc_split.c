@@ -11,7 +11,6 @@
  */
 #include "ingest/csc_internal.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 
@@ -64,7 +63,6 @@ static plim_status_t distribute(const split_t *split, plim__spill_list_t *list, 
     return plim__spill_flush(csc->spill);
 }
 
-/* Writes copies of one key. */
 static plim_status_t write_repeated(const split_t *split, plim__csc_part_t *part)
 {
     plim__csc_t *csc = split->csc;

@@ -63,7 +63,7 @@ static void log_space(const plim_job_t *job, const plim__disk_space_t *space, in
                       int64_t tmp_free)
 {
     char texts[4][PLIM__SIZE_TEXT];
-    const char *bound = space->guessed ? "about " : space->exact ? "" : "at bound ";
+    const char *bound = space->guessed ? "about " : space->exact ? "" : "at least ";
     plim__log(job, PLIM_LOG_INFO,
               "disk%s%s: %s%s for the dataset in %s (%s free), %s%s for temporary files in %s (%s "
               "free)",

@@ -10,8 +10,8 @@ typedef struct plim__disk_space {
     const char *parent; /* directory that will contain the dataset */
     const char *tmp;    /* directory of temporary files */
     int64_t dataset;    /* bytes of all its files */
-    int64_t temporary;  /* most bytes of temporary files */
-    int64_t together;   /* most bytes of both at the same time, if they share a disk */
+    int64_t temporary;  /* maximum bytes of temporary files */
+    int64_t together;   /* maximum bytes of both at the same time, if they share a disk */
     int64_t largest;    /* lower bound for the largest file; 0: unknown */
     const char *what;   /* part of the dataset, such as "with the features"; NULL: all */
     bool exact;         /* false: the figures are lower bounds, */

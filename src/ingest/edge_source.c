@@ -247,7 +247,8 @@ static plim_status_t text_read(plim__edge_source_t *edges, int64_t *source, int6
     do {
         int64_t piece = plim__min_i64(capacity - done, 1024);
         if (text->columns > 0)
-            PLIM_TRY(plim__text_rows_i64(text->text, text->columns, 2, piece, both, &got));
+            PLIM_TRY(
+                plim__text_rows_i64(text->text, text->index + text->columns, 2, piece, both, &got));
         for (int64_t i = 0; i < got; i++) {
             source[done + i] = both[2 * i];
             destination[done + i] = both[2 * i + 1];
@@ -262,18 +263,22 @@ static plim_status_t text_read(plim__edge_source_t *edges, int64_t *source, int6
 plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *text, const char *name)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_heading(text, &line));
-    if (line.columns == 1)
+    PLIM_TRY(plim__text_table(text, false, &line));
+    const int64_t index = line.index ? 1 : 0;
+    if (line.columns - index == 1)
         return plim__fail(PLIM_ERR_DATA,
                           "%s: line %" PRId64
                           ": an edge needs two ids, but this line has one number",
                           name, line.number);
-    plim__text_set_remedy(text,
-                          "ids must be integers, also with --relabel; number the names first");
+    plim__text_set_remedy(text, "ids must be integers; for names give --relabel, and a name in "
+                                "the first line");
     begin(&edges->edges, name);
     edges->edges.read = text_read;
     edges->edges.lines = plim__text_lines(text);
     edges->text = text;
-    edges->columns = line.columns;
+    edges->columns = line.columns - index;
+    edges->index = index;
+    if (index > 0)
+        plim__text_skip_first(text);
     return PLIM_OK;
 }

@@ -71,11 +71,12 @@ typedef struct plim__edges_local {
 void plim__edges_local_open(plim__edges_local_t *local, plim__edge_source_t *inner,
                             plim__ids_t *nodes_of_graphs, plim__ids_t *edges_of_graphs);
 
-/* A text: the first two numbers of each line. A heading is skipped. */
+/* A text: the first two numbers of each line. A heading and pandas' index are skipped. */
 typedef struct plim__edges_text {
     plim__edge_source_t edges;
     plim__text_t *text; /* borrowed */
-    int64_t columns;    /* fields of every line */
+    int64_t columns;    /* fields of every line, without */
+    int64_t index;      /* 1 for pandas' index before them, else 0 */
 } plim__edges_text_t;
 
 plim_status_t plim__edges_text_open(plim__edges_text_t *edges, plim__text_t *text,

@@ -58,29 +58,6 @@ __attribute__((target("avx2,f16c"))) static int64_t f32_to_f16_avx2(const float 
     return i;
 }
 
-__attribute__((target("avx512f"))) static int64_t f32_to_f16_avx512(const float *from, uint16_t *to,
-                                                                    int64_t count, float *worst)
-{
-    const __m512 overflow = _mm512_set1_ps(F16_OVERFLOW);
-    __m512 most = _mm512_setzero_ps();
-    int64_t i = 0;
-    for (; i + 16 <= count; i += 16) {
-        __m512 value = _mm512_loadu_ps(from + i);
-        __m512 size = _mm512_abs_ps(value);
-        if (_mm512_cmp_ps_mask(size, overflow, _CMP_NLT_UQ) != 0)
-            break;
-        __m256i half = _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        _mm256_storeu_si256((__m256i *)(to + i), half);
-        __m512 lost = _mm512_abs_ps(_mm512_sub_ps(value, _mm512_cvtph_ps(half)));
-        most = _mm512_max_ps(_mm512_div_ps(lost, size), most);
-    }
-    float each[16];
-    _mm512_storeu_ps(each, most);
-    for (int k = 0; k < 16; k++)
-        raise_error(each[k], worst);
-    return i;
-}
-
 static int64_t f32_check_scalar(const float *from, int64_t begin, int64_t count)
 {
     for (int64_t i = begin; i < count; i++)
@@ -221,9 +198,7 @@ static int64_t f32_to_f16(plim__half_path_t path, const float *from, uint16_t *t
 {
     float worst = 0;
     int64_t done = 0;
-    if (path == PLIM__HALF_AVX512)
-        done = f32_to_f16_avx512(from, to, count, &worst);
-    else if (path == PLIM__HALF_AVX2)
+    if (path == PLIM__HALF_AVX2)
         done = f32_to_f16_avx2(from, to, count, &worst);
     done = f32_to_f16_scalar(from, to, done, count, &worst);
     if ((double)worst > *worst_error)

@@ -1,7 +1,7 @@
 /*
  * Converts features to the type in which they are stored and checks every value: a NaN, an
  * infinity, or a value that overflows the target stops the conversion. Keeps the maximum relative
- * error. All kernels (scalar, AVX2 with F16C, AVX-512) give the same bits.
+ * error. Both kernels (scalar, AVX2 with F16C) give the same bits.
  */
 #ifndef PLIM_INGEST_FEATURE_CONVERT_H
 #define PLIM_INGEST_FEATURE_CONVERT_H

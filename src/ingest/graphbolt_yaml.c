@@ -45,17 +45,11 @@ static plim_status_t several_types(const reader_t *reader, const char *what)
         reader->name, reader->line + 1, what);
 }
 
-/* The key at level `level` of the path, or NULL for a sequence. */
-static const char *key_at(const reader_t *reader, int level)
-{
-    return level < reader->depth && !reader->frames[level].sequence ? reader->frames[level].key
-                                                                    : NULL;
-}
-
+/* Whether level `level` of the path is this key, not a sequence. */
 static bool is_key(const reader_t *reader, int level, const char *key)
 {
-    const char *own = key_at(reader, level);
-    return own != NULL && strcmp(own, key) == 0;
+    return level < reader->depth && !reader->frames[level].sequence &&
+           strcmp(reader->frames[level].key, key) == 0;
 }
 
 /* The index at level `level`, -1 when it is not a sequence. */

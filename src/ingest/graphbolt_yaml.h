@@ -3,7 +3,6 @@
 #define PLIM_INGEST_GRAPHBOLT_YAML_H
 
 #include <plimsoll/status.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

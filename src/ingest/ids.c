@@ -55,7 +55,7 @@ plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, p
 static plim_status_t text_read(plim__ids_t *base, int64_t *to, int64_t capacity, int64_t *got_out)
 {
     plim__ids_text_t *ids = (plim__ids_text_t *)base;
-    PLIM_TRY(plim__text_rows_i64(ids->text, 1, 1, capacity, to, got_out));
+    PLIM_TRY(plim__text_rows_i64(ids->text, ids->columns, 1, capacity, to, got_out));
     base->position += *got_out;
     return PLIM_OK;
 }
@@ -63,7 +63,10 @@ static plim_status_t text_read(plim__ids_t *base, int64_t *to, int64_t capacity,
 plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, const char *name)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_heading(text, &line));
+    PLIM_TRY(plim__text_table(text, false, &line));
+    ids->columns = line.index ? 2 : 1;
+    if (line.index)
+        plim__text_skip_first(text);
     ids->ids.read = text_read;
     ids->ids.position = 0;
     (void)snprintf(ids->ids.name, sizeof ids->ids.name, "%s", name);

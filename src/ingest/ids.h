@@ -29,10 +29,11 @@ typedef struct plim__ids_npy {
 plim_status_t plim__ids_npy_open(plim__ids_npy_t *ids, plim__stream_t *stream, plim__dtype_t type,
                                  int64_t count);
 
-/* A text with one number a line; a heading is skipped. */
+/* A text with one number a line; a heading and pandas' index are skipped. */
 typedef struct plim__ids_text {
     plim__ids_t ids;
     plim__text_t *text; /* borrowed */
+    int64_t columns;    /* 2 with an index, else 1 */
 } plim__ids_text_t;
 
 plim_status_t plim__ids_text_open(plim__ids_text_t *ids, plim__text_t *text, const char *name);

@@ -7,6 +7,7 @@
 #include "base/params.h"
 #include "ingest/disk_space.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 
 /* Tried in this order: the more specific first. */
 static const plim__importer_t *const importers[] = {
-    &plim__importer_graphbolt, &plim__importer_ragged, &plim__importer_ogb,
-    &plim__importer_npy,       &plim__importer_text,
+    &plim__importer_graphbolt, &plim__importer_ragged, &plim__importer_npz,  &plim__importer_ogb,
+    &plim__importer_npy,       &plim__importer_files,  &plim__importer_text,
 };
 
 #define NUM_IMPORTERS (sizeof importers / sizeof importers[0])
@@ -25,6 +26,8 @@ static const plim__importer_t *const importers[] = {
  * a typing error or a name. */
 #define ABSURD_NODES 1000000
 #define ABSURD_SHARE 1000
+
+#define LISTED 10 /* names of files in a message */
 
 #define BUFFER_MIN ((size_t)128 << 10)
 #define BUFFER_MOST ((size_t)4 << 20)
@@ -103,6 +106,14 @@ static plim_status_t check_options(const plim_import_options_t *options)
         (options->features != 0 && options->features != PLIM_F16 && options->features != PLIM_F32))
         return plim__fail(PLIM_ERR_USAGE, "an import needs a source and a target; features must be "
                                           "f16 or f32, and a number of nodes positive");
+    const double *split = options->split;
+    if (!(split[0] >= 0 && split[1] >= 0 && split[2] >= 0 &&
+          split[0] + split[1] + split[2] <= 1 + 1e-9) ||
+        (split[0] == 0 && split[1] + split[2] > 0))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "--split %g,%g,%g: give the shares of train, valid and test, such as "
+                          "0.6,0.2,0.2, with a sum of at most 1 and some training nodes",
+                          split[0], split[1], split[2]);
     if (stat(options->source, &status) != 0)
         return plim__fail_errno(errno, "cannot import %s", options->source);
     if (stat(options->target, &status) == 0)
@@ -127,10 +138,53 @@ static plim_status_t set_sizes(plim__import_t *import)
     return plim__import_check_memory(import, 1, 1);
 }
 
-/* Common mistakes; PLIM_OK when it is none of them. */
+/* Names of a directory's entries, ascending, as far as there is space; "…" stands for the others.
+ */
+static void list_entries(const char *path, char *text_out, size_t size)
+{
+    char names[LISTED][NAME_MAX + 2]; /* with a slash after a directory */
+    int count = 0, others = 0;
+    size_t used = 0;
+    struct dirent *entry;
+    DIR *directory = opendir(path);
+    while (directory != NULL && (entry = readdir(directory)) != NULL) {
+        char name[NAME_MAX + 2];
+        int at = count;
+        if (entry->d_name[0] == '.')
+            continue;
+        (void)snprintf(name, sizeof name, "%s%s", entry->d_name,
+                       entry->d_type == DT_DIR ? "/" : "");
+        while (at > 0 && strcmp(names[at - 1], name) > 0)
+            at--;
+        others += count == LISTED;
+        if (at == LISTED)
+            continue;
+        count += count < LISTED;
+        memmove(names[at + 1 < LISTED ? at + 1 : at], names[at],
+                (size_t)(count - at - 1) * sizeof names[0]);
+        memcpy(names[at], name, sizeof name);
+    }
+    if (directory != NULL)
+        (void)closedir(directory);
+    (void)snprintf(text_out, size, "%s", count == 0 ? "nothing" : "");
+    for (int i = 0; i < count && used < size; i++)
+        used += (size_t)snprintf(text_out + used, size - used, "%s%s", i > 0 ? ", " : "", names[i]);
+    if (others > 0 && used < size)
+        (void)snprintf(text_out + used, size - used, ", …");
+}
+
+static bool has_entry(const char *path, const char *name)
+{
+    char entry[PATH_MAX];
+    struct stat status;
+    return snprintf(entry, sizeof entry, "%s/%s", path, name) < PATH_MAX &&
+           stat(entry, &status) == 0;
+}
+
+/* Why a source is of no kind that is known. */
 static plim_status_t explain(const char *path)
 {
-    char raw[PATH_MAX];
+    char raw[PATH_MAX], found[320];
     struct stat status, above;
     if (stat(path, &status) != 0)
         return plim__fail_errno(errno, "cannot import %s", path);
@@ -138,11 +192,21 @@ static plim_status_t explain(const char *path)
         return plim__fail(PLIM_ERR_DATA,
                           "%s is neither a file nor a directory; write its contents to a file",
                           path);
+    if (has_entry(path, "run.json"))
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s is a run of `plimsoll train`, which has no graph to import", path);
     if (snprintf(raw, sizeof raw, "%s/../raw", path) < PATH_MAX && stat(raw, &above) == 0 &&
         above.st_dev == status.st_dev && above.st_ino == status.st_ino)
         return plim__fail(PLIM_ERR_DATA, "%s is a part of a dataset; give the directory above it",
                           path);
-    return PLIM_OK;
+    list_entries(path, found, sizeof found);
+    return plim__fail(PLIM_ERR_DATA,
+                      "%.200s: not recognised: there are no edges. Found: %s. Expected names: "
+                      "edge_index.npy [2, E], edges.csv (two columns) or adj.npz (SciPy); x.npy or "
+                      "features.csv; y.npy or labels.csv; or nodes.csv (id, features, label); "
+                      "train, valid and test .npy or .csv (ids), or train_mask.npy …. An .npz, an "
+                      ".zip, or a text of edges is given as a file",
+                      path, found);
 }
 
 static plim_status_t refuse_torch(const char *path)
@@ -164,11 +228,7 @@ static plim_status_t recognise(plim__import_t *import, const plim__importer_t **
             *importer_out = importers[i];
             return PLIM_OK;
         }
-    PLIM_TRY(explain(import->options->source));
-    return plim__fail(PLIM_ERR_DATA,
-                      "%s: not recognised; give OGB's zip or directory, .npy files, GraphBolt's "
-                      "metadata.yaml, graphs with node_ptr.npy, or a text of edges",
-                      import->options->source);
+    return explain(import->options->source);
 }
 
 /* Compares rows and ids with the number of nodes or graphs, which is known by now. */
@@ -201,6 +261,19 @@ static plim_status_t check_whole(const plim__import_t *import)
     return PLIM_OK;
 }
 
+/* What a model needs and the source does not have. */
+static void remark_missing(const plim__import_t *import)
+{
+    const bool split = import->splits[0].done || import->options->split[0] > 0;
+    if (import->features_done && import->labels_done && split)
+        return;
+    plim__log(import->job, PLIM_LOG_INFO, "%s: `plimsoll train` also needs%s%s%s",
+              import->options->source,
+              import->features_done ? "" : " features (x.npy, features.csv);",
+              import->labels_done ? "" : " labels (y.npy, labels.csv);",
+              split ? "" : " splits (train.npy, train_mask.npy, or --split 0.6,0.2,0.2)");
+}
+
 /* Builds the graph if that had to wait, and writes what is derived. */
 static plim_status_t complete(plim__import_t *import)
 {
@@ -208,8 +281,11 @@ static plim_status_t complete(plim__import_t *import)
         plim__log(import->job, PLIM_LOG_WARNING, "%s: not imported (%" PRId64 "): %s",
                   import->options->source, import->num_left_out, import->left_out);
     if (!import->edges_done && import->sources.file == NULL)
-        return plim__fail(PLIM_ERR_DATA, "%s has no edges (%s)", import->options->source,
-                          import->kind);
+        return plim__fail(PLIM_ERR_DATA,
+                          "%s (%s) has no edges%s%s; name an array of the shape [2, E] edge_index, "
+                          "or a text of two columns edges.csv",
+                          import->options->source, import->kind,
+                          import->num_left_out > 0 ? ", but has " : "", import->left_out);
     if (import->nodes.value < 0) {
         int64_t most = plim__max_i64(import->sources.most, import->destinations.most);
         if (most < 0 || most == INT64_MAX)
@@ -234,27 +310,33 @@ static plim_status_t complete(plim__import_t *import)
                           import->graphs.from, import->graphs.value);
     if (import->graphs.value >= 0)
         PLIM_TRY(plim__import_graph_offsets(import));
+    if (import->options->split[0] > 0)
+        PLIM_TRY(plim__import_draw_splits(import));
+    remark_missing(import);
     return check_whole(import);
 }
 
 static void describe_options(const plim_import_options_t *options, char *text_out, size_t size)
 {
-    char nodes[48] = "";
+    char nodes[48] = "", split[128] = "";
     static const char *const loops[] = {"", " --self-loops add", " --self-loops remove"};
     if (options->num_nodes > 0)
         (void)snprintf(nodes, sizeof nodes, " --nodes %" PRId64, options->num_nodes);
-    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
+    if (options->split[0] > 0)
+        (void)snprintf(split, sizeof split, " --split %g,%g,%g --seed %" PRIu64, options->split[0],
+                       options->split[1], options->split[2], options->seed);
+    (void)snprintf(text_out, size, "%s%s%s%s%s%s%s%s", options->symmetrise ? " --symmetrise" : "",
                    options->remove_duplicates ? " --remove-duplicates" : "",
                    loops[options->self_loops], options->relabel ? " --relabel" : "",
                    options->features == PLIM_F16   ? " --features f16"
                    : options->features == PLIM_F32 ? " --features f32"
                                                    : "",
-                   options->normalise_features ? " --normalise-features" : "", nodes);
+                   options->normalise_features ? " --normalise-features" : "", nodes, split);
 }
 
 static plim_status_t commit(plim__import_t *import)
 {
-    char source[PLIM__STREAM_NAME], options[160];
+    char source[PLIM__STREAM_NAME], options[320];
     const char *path = import->options->source;
     size_t length = strlen(path);
     while (length > 1 && path[length - 1] == '/')
@@ -286,10 +368,12 @@ static plim_status_t run(plim__import_t *import)
     (void)snprintf(import->tmp, sizeof import->tmp, "%s",
                    options->tmp != NULL ? options->tmp : import->parent);
     PLIM_TRY(recognise(import, &importer));
-    if (options->relabel && (importer != &plim__importer_text || options->num_nodes > 0))
+    if (options->relabel &&
+        ((importer != &plim__importer_text && importer != &plim__importer_files) ||
+         options->num_nodes > 0))
         return plim__fail(PLIM_ERR_USAGE,
-                          "--relabel works with texts of edges and without --nodes: "
-                          "the number of distinct ids is the number of nodes");
+                          "--relabel works with a text of edges, or a directory with edges.csv, "
+                          "and without --nodes: the number of distinct ids is the number of nodes");
     PLIM_TRY(set_sizes(import));
     if (options->num_nodes > 0)
         PLIM_TRY(plim__import_agree(&import->nodes, "nodes", options->num_nodes, "--nodes"));
@@ -315,6 +399,7 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     import->nodes.value = import->edges.value = -1;
     import->graphs.value = import->counts.value = -1;
     import->feature_rows = import->label_rows = -1;
+    import->class_names.ledger = job->ledger;
     plim_status_t status = run(import);
     char message[PLIM_MESSAGE_MAX];
     if (status != PLIM_OK)
@@ -324,6 +409,11 @@ PLIM_API plim_status_t plim_import(const plim_job_t *job, const plim_import_opti
     plim__id_spool_destroy(&import->destinations);
     plim__id_spool_destroy(&import->graph_nodes);
     plim__id_spool_destroy(&import->graph_edges);
+    plim__id_spool_destroy(&import->sparse[0]);
+    plim__id_spool_destroy(&import->sparse[1]);
+    plim__names_destroy(&import->names);
+    plim__name_keys_destroy(&import->row_keys);
+    plim__class_names_destroy(&import->class_names);
     plim__arena_destroy(&import->row);
     plim__arena_destroy(&arena);
     return status == PLIM_OK ? PLIM_OK : plim__fail_restore(status, message);

@@ -8,8 +8,10 @@
 #ifndef PLIM_INGEST_IMPORT_H
 #define PLIM_INGEST_IMPORT_H
 
+#include "ingest/class_names.h"
 #include "ingest/edge_source.h"
 #include "ingest/feature_convert.h"
+#include "ingest/names.h"
 #include "mem/arena.h"
 #include "store/dataset_writer.h"
 
@@ -21,6 +23,14 @@ typedef struct plim__agreed {
     int64_t value; /* -1: unknown */
     char from[PLIM__STREAM_NAME];
 } plim__agreed_t;
+
+/* How the ids in the first column of a text of rows are read. */
+typedef enum plim__row_names {
+    PLIM__ROW_NAMES_NONE, /* they must be 0, 1, 2 …; there may be none */
+    PLIM__ROW_NAMES_ADD,  /* as the names of nodes, whose order is that of the rows */
+    PLIM__ROW_NAMES_SAME, /* as these names, which must be in the same order */
+    PLIM__ROW_NAMES_KEYS  /* as names to look up */
+} plim__row_names_t;
 
 typedef struct plim__import {
     const plim_job_t *job;
@@ -44,9 +54,21 @@ typedef struct plim__import {
     /* Edges that wait until the number of nodes is known, and counts of each graph. */
     plim__id_spool_t sources, destinations;
     plim__id_spool_t graph_nodes, graph_edges;
+
+    /* A SciPy matrix: */
+    plim__id_spool_t sparse[2]; /* indptr and indices, or rows and columns */
+    bool sparse_pairs;          /* the latter */
+    char sparse_format[4];      /* "csr", "csc", "coo"; "" when unknown */
     bool edges_done;
     bool edges_from_text;          /* the spooled edges are from a text, with */
     plim__text_lines_t edge_lines; /* their lines, for messages */
+    bool tables;                   /* texts may have pandas' headings and index */
+
+    plim__names_t names; /* of nodes, with --relabel and names; else zeroed */
+    plim__row_names_t row_names;
+    bool label_last;            /* the last column of texts of rows is the label, not a feature */
+    bool row_numbers;           /* the first column numbers the rows, also without a heading */
+    plim__name_keys_t row_keys; /* PLIM__ROW_NAMES_KEYS: the names of the rows */
 
     int64_t num_left_out; /* files and arrays that are not imported, */
     char left_out[384];   /* and the names of the first of them */
@@ -60,6 +82,7 @@ typedef struct plim__import {
     bool labels_done;
     int64_t label_rows; /* -1 without labels */
     int64_t num_classes;
+    plim__class_names_t class_names; /* of classes that are words */
     bool multi_label;
     char labels_from[PLIM__STREAM_NAME];
     struct {
@@ -80,8 +103,10 @@ typedef struct plim__importer {
     plim_status_t (*run)(plim__import_t *import);
 } plim__importer_t;
 
+extern const plim__importer_t plim__importer_files;
 extern const plim__importer_t plim__importer_graphbolt;
 extern const plim__importer_t plim__importer_npy;
+extern const plim__importer_t plim__importer_npz;
 extern const plim__importer_t plim__importer_ogb;
 extern const plim__importer_t plim__importer_ragged;
 extern const plim__importer_t plim__importer_text;
@@ -108,11 +133,36 @@ plim_status_t plim__import_inflate(plim__import_t *import, plim__stream_t *inner
 plim_status_t plim__import_text(plim__import_t *import, plim__stream_t *inner,
                                 plim__text_t **text_out);
 
+/*
+ * Skips the heading of a text with a row for each node and describes its first row. If the heading
+ * names the first column as ids, or import->row_numbers or row_names is set, these are read as
+ * row_names says, and not counted in line_out->columns. `wide`: as for plim__text_table.
+ */
+plim_status_t plim__import_rows_begin(plim__import_t *import, plim__text_t *text, bool wide,
+                                      plim__text_line_t *line_out);
+
+/*
+ * With --relabel and names: reads the names of nodes from the first column of a text; writes the
+ * names once they are complete, and sets the number of nodes; reads edges, labels and a split by
+ * names. PLIM_ERR_DATA, with the line, for a name that is no node's.
+ */
+plim_status_t plim__import_names_list(plim__import_t *import, const char *path);
+plim_status_t plim__import_names_finish(plim__import_t *import);
+plim_status_t plim__import_named_edges(plim__import_t *import, const char *path);
+plim_status_t plim__import_named_labels(plim__import_t *import, const char *path);
+plim_status_t plim__import_named_split(plim__import_t *import, int split, const char *path);
+
+/* Reads a text of edges between names and numbers these by their first appearance. */
+plim_status_t plim__import_named_text(plim__import_t *import, const char *path);
+
+/* Whether the first edge of a text is between names instead of integers. */
+plim_status_t plim__import_is_named(plim__import_t *import, const char *path, bool *named_out);
+
 /* Sizes known before the dataset is written; 0 when unknown or already written. */
 typedef struct plim__import_needs {
     int64_t num_nodes; /* -1 when unknown */
     int64_t num_edges;
-    int64_t feature_bytes; /* of features.npy */
+    int64_t feature_bytes; /* bytes of features.npy */
     int64_t label_rows;
     int64_t other_bytes; /* splits, ids, graph offsets */
     const char *what;    /* part of the dataset, for messages; NULL: all */
@@ -190,6 +240,14 @@ struct plim__label_source {
 
 plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *source);
 
+/* Appended to the error for a label that is not a number. */
+#define PLIM__LABELS_REMEDY                                                                        \
+    "write classes as 0, 1, 2 …, or as words in one column (in quotes if they contain blanks), " \
+    "with ids before them at most; ids that are names need --relabel"
+
+/* Lets the labels of a text in one column be words, after its heading was read. */
+void plim__import_labels_words(plim__import_t *import, plim__text_t *text);
+
 /* Labels [R] or [R, T] of nodes, or of graphs when `graphs` (floats are then values). */
 plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *stream,
                                       const plim__npy_t *npy, bool graphs);
@@ -202,8 +260,27 @@ plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t 
 plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__stream_t *stream,
                                      const plim__npy_t *npy);
 
+/* Draws the splits that the options ask for from the labels already written. PLIM_ERR_USAGE without
+ * labels, or if the source has splits. */
+plim_status_t plim__import_draw_splits(plim__import_t *import);
+
 /* PLIM_ERR_DATA when a written split has an id below `bound` twice. */
 plim_status_t plim__import_split_once(const plim__import_t *import, int split, int64_t bound);
+
+/* An .npz: arrays under the names of import_directory.c, or a SciPy matrix. */
+plim_status_t plim__import_npz(plim__import_t *import, const char *path);
+
+/*
+ * A SciPy matrix in an .npz (scipy.sparse.save_npz) as edges from rows to columns; the values are
+ * not read. Reads a member that is a part of one; the parts come in any order and are spooled.
+ * After the last member the graph is built, if there were any. PLIM_ERR_DATA for a matrix that is
+ * not square, or neither csr, csc nor coo. Without `format` and `shape`, indptr and indices are
+ * CSC.
+ */
+bool plim__import_sparse_is(const char *member);
+plim_status_t plim__import_sparse(plim__import_t *import, const char *member,
+                                  plim__stream_t *stream);
+plim_status_t plim__import_sparse_finish(plim__import_t *import);
 
 /* Converts the names in the spooled edges to ids and writes ids.npy. */
 plim_status_t plim__import_relabel(plim__import_t *import);

@@ -303,7 +303,7 @@ static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__i
     return PLIM_OK;
 }
 
-static plim_status_t put_edges_aside(plim__import_t *import, plim__edge_source_t *edges)
+static plim_status_t spool_edges(plim__import_t *import, plim__edge_source_t *edges)
 {
     int64_t source[PLIM__ID_PIECE], destination[PLIM__ID_PIECE], got;
     char place[PLIM__PLACE];
@@ -337,7 +337,7 @@ plim_status_t plim__import_edges(plim__import_t *import, plim__edge_source_t *ed
     PLIM_TRY(refuse_second(import, edges->name));
     if (import->nodes_ready && count >= 0)
         return build(import, edges, count);
-    PLIM_TRY(put_edges_aside(import, edges));
+    PLIM_TRY(spool_edges(import, edges));
     return import->nodes_ready ? plim__import_settle_edges(import) : PLIM_OK;
 }
 

@@ -367,10 +367,11 @@ plim_status_t plim__import_features_slabs(plim__import_t *import, const char *pa
 static plim_status_t copy_lines(feature_sink_t *sink, plim__text_t *text, float *rows,
                                 int64_t capacity)
 {
+    const int64_t all_columns = sink->columns + sink->first_column - 1 + sink->import->label_last;
     int64_t got;
     do {
         PLIM_TRY(plim__job_check(sink->import->job));
-        PLIM_TRY(plim__text_rows_f32(text, sink->columns, sink->columns, capacity, rows, &got));
+        PLIM_TRY(plim__text_rows_f32(text, all_columns, sink->columns, capacity, rows, &got));
         PLIM_TRY(put(sink, rows, got * sink->columns));
         plim__progress(sink->import->job, "reading features", "rows", sink->done / sink->columns,
                        sink->import->nodes.value < 0 ? 0 : sink->import->nodes.value);
@@ -383,11 +384,12 @@ plim_status_t plim__import_features_text(plim__import_t *import, plim__text_t *t
 {
     plim__text_line_t line;
     plim__arena_t arena;
-    PLIM_TRY(plim__text_heading(text, &line));
+    PLIM_TRY(plim__import_rows_begin(import, text, true, &line));
+    line.columns -= import->label_last;
     feature_sink_t sink = {.import = import,
                            .name = name,
                            .lines = plim__text_lines(text),
-                           .first_column = 1,
+                           .first_column = line.ids ? 2 : 1,
                            .columns = line.columns,
                            .from_type = PLIM__NPY_F32,
                            .to_type = stored_type(import, PLIM__NPY_F32)};

@@ -3,7 +3,6 @@
 #include "base/fail.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,9 +11,10 @@
 
 #define DEPTH_MAX 2
 
-/* A search for one name. */
+/* A search for one name, or for a text: a name without its ending. */
 typedef struct search {
     const char *name;
+    bool text;
     int found;
     plim__import_t *import;  /* if not NULL, matches that are not */
     const char *const *used; /* in this list are recorded as not imported */
@@ -40,7 +40,37 @@ static void consider(search_t *search, const char *path)
         (void)snprintf(search->other, PATH_MAX, "%s", path);
 }
 
-/* Walks a directory; skips hidden entries. */
+static const char *const text_endings[] = {".csv",   ".tsv",      ".txt", ".dat",
+                                           ".edges", ".edgelist", ".el",  NULL};
+
+bool plim__files_is_text(const char *name, size_t *stem_out)
+{
+    size_t length = strlen(name);
+    if (length > 3 && strcmp(name + length - 3, ".gz") == 0)
+        length -= 3;
+    else if (length > 4 && strcmp(name + length - 4, ".zst") == 0)
+        length -= 4;
+    for (const char *const *ending = text_endings; *ending != NULL; ending++) {
+        size_t size = strlen(*ending);
+        if (length > size && memcmp(name + length - size, *ending, size) == 0) {
+            *stem_out = length - size;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool matches(const search_t *search, const char *name)
+{
+    size_t stem;
+    if (!search->text)
+        return fnmatch(search->name, name, 0) == 0;
+    return plim__files_is_text(name, &stem) && strlen(search->name) == stem &&
+           memcmp(name, search->name, stem) == 0;
+}
+
+/* Walks a directory; skips hidden entries. Texts count only in the directory itself: the usual
+ * names are also those of other files. */
 static void walk(search_t *search, const char *path, int depth)
 {
     char entry_path[PATH_MAX];
@@ -54,9 +84,9 @@ static void walk(search_t *search, const char *path, int depth)
             snprintf(entry_path, sizeof entry_path, "%s/%s", path, entry->d_name) >= PATH_MAX ||
             stat(entry_path, &status) != 0)
             continue;
-        if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX)
+        if (S_ISDIR(status.st_mode) && depth < (search->text ? 0 : DEPTH_MAX))
             walk(search, entry_path, depth + 1);
-        else if (S_ISREG(status.st_mode) && fnmatch(search->name, entry->d_name, 0) == 0)
+        else if (S_ISREG(status.st_mode) && matches(search, entry->d_name))
             consider(search, entry_path);
     }
     (void)closedir(directory);
@@ -82,11 +112,32 @@ plim_status_t plim__files_find(const char *root, const char *const *names, char 
     return PLIM_OK;
 }
 
+plim_status_t plim__files_find_text(const char *root, const char *const *stems,
+                                    char path_out[PATH_MAX])
+{
+    path_out[0] = '\0';
+    for (; *stems != NULL; stems++) {
+        search_t search = {.name = *stems, .text = true};
+        walk(&search, root, 0);
+        if (search.found > 1)
+            return plim__fail(PLIM_ERR_DATA, "%s and %s: two files for the same part; keep one",
+                              search.first, search.other);
+        if (search.found > 0) {
+            (void)snprintf(path_out, PATH_MAX, "%s", search.first);
+            return PLIM_OK;
+        }
+    }
+    return PLIM_OK;
+}
+
 void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used)
 {
-    search_t search = {
-        .name = "*.np[yz]", .import = import, .used = used, .root_length = strlen(root)};
-    walk(&search, root, 0);
+    static const char *const patterns[] = {"*.np[yz]", "*.[ct]sv", "*.[ct]sv.gz", "*.[ct]sv.zst"};
+    for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
+        search_t search = {
+            .name = patterns[i], .import = import, .used = used, .root_length = strlen(root)};
+        walk(&search, root, 0);
+    }
 }
 
 bool plim__files_has(const char *root, const char *const *names)
@@ -186,6 +237,13 @@ plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool 
     plim_status_t status = plim__import_labels_npy(import, stream, &npy, graphs);
     plim__stream_close(stream);
     return status;
+}
+
+plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out)
+{
+    plim__stream_t *stream;
+    PLIM_TRY(plim__import_open(import, path, &stream));
+    return plim__import_text(import, stream, text_out);
 }
 
 plim_status_t plim__files_split(plim__import_t *import, int split, const char *path)

@@ -11,8 +11,18 @@
  */
 plim_status_t plim__files_find(const char *root, const char *const *names, char path_out[PATH_MAX]);
 
-/* Records the .npy and .npz files under `root` that are not in `used` (NULL-terminated paths) as
- * not imported. */
+/*
+ * Finds a text in `root` itself by the first of `stems` (NULL-terminated) that has one: stem.csv,
+ * .tsv, .txt …, plain or compressed (.gz, .zst); "" when there is none. PLIM_ERR_DATA for two.
+ */
+plim_status_t plim__files_find_text(const char *root, const char *const *stems,
+                                    char path_out[PATH_MAX]);
+
+/* Whether a file's name is that of a text, and the length of its stem. */
+bool plim__files_is_text(const char *name, size_t *stem_out);
+
+/* Records the .npy, .npz, .csv and .tsv files under `root` that are not in `used` (NULL-terminated
+ * paths) as not imported. */
 void plim__files_leave_out(plim__import_t *import, const char *root, const char *const *used);
 
 /* Whether such a file exists. */
@@ -32,5 +42,8 @@ plim_status_t plim__files_edges(plim__import_t *import, const char *path);
 plim_status_t plim__files_features(plim__import_t *import, const char *path);
 plim_status_t plim__files_labels(plim__import_t *import, const char *path, bool graphs);
 plim_status_t plim__files_split(plim__import_t *import, int split, const char *path);
+
+/* Opens a text, which may be compressed. */
+plim_status_t plim__files_text(plim__import_t *import, const char *path, plim__text_t **text_out);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "store/manifest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -86,6 +87,7 @@ static plim_status_t put(label_sink_t *sink, const double *values, int64_t count
 
 static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
 {
+    const plim__class_names_t *names = &sink->import->class_names;
     double values[PIECE];
     int64_t classes[PIECE];
     for (int64_t done = 0; done < sink->values;) {
@@ -95,6 +97,8 @@ static plim_status_t write_classes(label_sink_t *sink, plim__column_t *column)
             if (!isnan(values[i]) && (values[i] < -1 || values[i] >= (double)PLIM__NUM_CLASSES_MAX))
                 return bad_label(sink, done + i, values[i]);
             classes[i] = isnan(values[i]) ? -1 : (int64_t)values[i];
+            if (names->count > 0 && classes[i] >= 0)
+                classes[i] = names->classes[classes[i]];
         }
         PLIM_TRY(plim__column_write(column, classes, (size_t)piece * sizeof *classes));
         done += piece;
@@ -162,6 +166,13 @@ static plim_status_t write_labels(label_sink_t *sink, bool classes)
                                import->buffer, &column));
     PLIM_TRY(classes ? write_classes(sink, column) : write_values(sink, column));
     PLIM_TRY(plim__column_close(column));
+    if (import->class_names.count > 0) {
+        plim__log(import->job, PLIM_LOG_INFO,
+                  "%s: the classes are words, numbered in their order: %" PRId64
+                  " classes; " PLIM__CLASS_TEXT ".npy keeps the words",
+                  sink->source->name, import->class_names.count);
+        PLIM_TRY(plim__class_names_write(&import->class_names, import->writer, import->buffer));
+    }
     import->num_classes = classes ? sink->most + 1 : 0;
     import->multi_label = !classes && sink->yes_no && !sink->minus && shape[1] > 1 && shape[0] > 0;
     remark(sink, classes);
@@ -197,6 +208,8 @@ plim_status_t plim__import_labels(plim__import_t *import, plim__label_source_t *
     (void)snprintf(import->labels_from, sizeof import->labels_from, "%s", source->name);
     PLIM_TRY(plim__spool_create(import->job, import->tmp, import->buffer, &sink.spool));
     plim_status_t status = copy(&sink);
+    if (status == PLIM_OK)
+        status = plim__class_names_finish(&import->class_names, source->name);
     if (status == PLIM_OK)
         status = plim__import_agree(source->graphs ? &import->graphs : &import->nodes,
                                     source->graphs ? "graphs" : "nodes",
@@ -262,9 +275,17 @@ plim_status_t plim__import_labels_npy(plim__import_t *import, plim__stream_t *st
     return plim__stream_end(stream);
 }
 
+void plim__import_labels_words(plim__import_t *import, plim__text_t *text)
+{
+    plim__class_names_t *names = &import->class_names;
+    (void)snprintf(names->heading, sizeof names->heading, "%s", plim__text_heading_end(text));
+    plim__text_set_words(text, plim__class_names_take, names);
+}
+
 typedef struct text_labels {
     plim__label_source_t source;
     plim__text_t *text;
+    int64_t all_columns; /* of the text: ids and features before the labels */
 } text_labels_t;
 
 static plim_status_t text_read(plim__label_source_t *source, double *to, int64_t capacity,
@@ -272,7 +293,8 @@ static plim_status_t text_read(plim__label_source_t *source, double *to, int64_t
 {
     text_labels_t *labels = (text_labels_t *)source;
     int64_t columns = source->columns, rows;
-    PLIM_TRY(plim__text_rows_f64(labels->text, columns, columns, capacity / columns, to, &rows));
+    PLIM_TRY(plim__text_rows_f64(labels->text, labels->all_columns, columns, capacity / columns, to,
+                                 &rows));
     *got_out = rows * columns;
     return PLIM_OK;
 }
@@ -281,13 +303,19 @@ plim_status_t plim__import_labels_text(plim__import_t *import, plim__text_t *tex
                                        bool graphs)
 {
     plim__text_line_t line;
-    PLIM_TRY(plim__text_heading(text, &line));
+    plim__text_set_remedy(text, PLIM__LABELS_REMEDY);
+    PLIM_TRY(plim__import_rows_begin(import, text, false, &line));
     text_labels_t labels = {.source = {.read = text_read,
                                        .name = name,
                                        .row_name = "row",
                                        .lines = plim__text_lines(text),
-                                       .columns = line.columns,
+                                       .columns = import->label_last ? 1 : line.columns,
                                        .graphs = graphs},
-                            .text = text};
+                            .text = text,
+                            .all_columns = line.columns + line.ids};
+    if (import->label_last)
+        plim__text_pass(text, labels.all_columns - 1);
+    if (labels.source.columns == 1)
+        plim__import_labels_words(import, text);
     return plim__import_labels(import, &labels.source);
 }

@@ -5,7 +5,8 @@
  *     csv:     NAME/raw/edge.csv.gz, node-feat.csv.gz, node-label.csv.gz, num-node-list.csv.gz …
  *     both:    NAME/split/<split>/{train,valid,test}.csv.gz
  *
- * A zip is read once, forward only, in the order of its members; an npz in it is a zip in a zip. In
+ * A zip is read once, forward only, in the order of its members; an npz in it is a zip in a zip. A
+ * zip or npz may also hold the files of import_directory.c, or a SciPy matrix (import_sparse.c). In
  * a directory, counts and labels are read first, so that edges need not be spooled. Arrays may also
  * be .npy files there, and texts may be uncompressed.
  */
@@ -32,6 +33,7 @@ typedef enum role {
     ROLE_EDGES,
     ROLE_FEATURES,
     ROLE_ARCHIVE, /* an npz: arrays, each with a role of its own */
+    ROLE_SPARSE,  /* a part of a SciPy matrix */
     ROLE_TYPES,   /* only in graphs with several types of nodes */
     ROLE_NONE
 } role_t;
@@ -50,17 +52,26 @@ static const struct {
     {"labels.npy", ROLE_NODE_LABELS},
     {"label.npy", ROLE_NODE_LABELS},
     {"y.npy", ROLE_NODE_LABELS},
+    {"node_labels.npy", ROLE_NODE_LABELS},
+    {"labels.csv", ROLE_NODE_LABELS},
     {"graph-label.csv", ROLE_GRAPH_LABELS},
     {"graph_label.npy", ROLE_GRAPH_LABELS},
     {"graph-label.npy", ROLE_GRAPH_LABELS},
     {"edge.csv", ROLE_EDGES},
     {"edge_index.npy", ROLE_EDGES},
+    {"edges.npy", ROLE_EDGES},
+    {"edge_list.npy", ROLE_EDGES},
+    {"edges.csv", ROLE_EDGES},
     {"node-feat.csv", ROLE_FEATURES},
     {"node_feat.npy", ROLE_FEATURES},
     {"node-feat.npy", ROLE_FEATURES},
     {"features.npy", ROLE_FEATURES},
     {"feat.npy", ROLE_FEATURES},
     {"x.npy", ROLE_FEATURES},
+    {"feats.npy", ROLE_FEATURES},
+    {"feature.npy", ROLE_FEATURES},
+    {"node_features.npy", ROLE_FEATURES},
+    {"features.csv", ROLE_FEATURES},
     {"data.npz", ROLE_ARCHIVE},
     {"node-label.npz", ROLE_ARCHIVE},
     {"graph-label.npz", ROLE_ARCHIVE},
@@ -125,6 +136,28 @@ static const char *below_split(const char *path)
     return below;
 }
 
+/* The split of a name such as val_mask.npy in an archive without directories of OGB; -1 for
+ * others. */
+static int plain_split(const char *path, const char *name, size_t length)
+{
+    static const struct {
+        const char *word;
+        int split;
+    } words[] = {{"train", 0}, {"valid", 1}, {"val", 1}, {"test", 2}};
+    static const char *const ends[] = {"", "_mask", "_idx", "_masks"};
+    if (strstr(path, "raw/") != NULL || below_split(path) != NULL || length < 4 ||
+        (!ends_with(name, length, ".npy") && !ends_with(name, length, ".csv")))
+        return -1;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (size_t j = 0; j < sizeof ends / sizeof ends[0]; j++) {
+            char whole[16];
+            (void)snprintf(whole, sizeof whole, "%s%s", words[i].word, ends[j]);
+            if (strlen(whole) == length - 4 && memcmp(name, whole, length - 4) == 0)
+                return words[i].split;
+        }
+    return -1;
+}
+
 /* The role of a path relative to the root, and for a split which one. */
 static role_t role_of(const char *path, int *split_out)
 {
@@ -141,7 +174,11 @@ static role_t role_of(const char *path, int *split_out)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strlen(names[i].name) == length && memcmp(name, names[i].name, length) == 0)
             return names[i].role;
-    return ROLE_NONE;
+    const int split = plain_split(path, name, length);
+    if (split < 0)
+        return plim__import_sparse_is(name) ? ROLE_SPARSE : ROLE_NONE;
+    *split_out = split;
+    return ROLE_SPLIT;
 }
 
 /* Reads the numbers of nodes or edges of each graph. Those of many graphs are spooled. */
@@ -323,7 +360,8 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
             status = plim__stream_ahead(import->job, member, import->buffer, &member);
         if (status != PLIM_OK)
             break;
-        status = take_array(import, role, -1, member);
+        status = role == ROLE_SPARSE ? plim__import_sparse(import, name, member)
+                                     : take_array(import, role, -1, member);
         plim__stream_close(member);
         if (status == PLIM_OK)
             status = after(import, role, true);
@@ -331,7 +369,14 @@ static plim_status_t take_npz(plim__import_t *import, plim__stream_t *stream)
             break;
     }
     plim__zip_close(zip);
-    return status;
+    return status == PLIM_OK ? plim__import_sparse_finish(import) : status;
+}
+
+plim_status_t plim__import_npz(plim__import_t *import, const char *path)
+{
+    plim__stream_t *stream;
+    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
+    return take_npz(import, stream);
 }
 
 /* Imports the file at `path` in the layout. Takes ownership of the stream. */
@@ -352,7 +397,8 @@ static plim_status_t take(plim__import_t *import, role_t role, int split, const 
     PLIM_TRY(plim__import_inflate(import, stream, &stream));
     bool array = is_npy(path);
     if (array) {
-        status = take_array(import, role, split, stream);
+        status = role == ROLE_SPARSE ? plim__import_sparse(import, path, stream)
+                                     : take_array(import, role, split, stream);
         plim__stream_close(stream);
     } else {
         plim__text_t *text;
@@ -414,7 +460,7 @@ static plim_status_t run_zip(plim__import_t *import)
     PLIM_TRY(plim__zip_open(import->job, stream, &zip));
     while ((status = plim__zip_next(zip, &name, &size)) == PLIM_OK && name != NULL) {
         role_t role = role_of(name, &split);
-        if (role == ROLE_SPLIT && !same_scheme(scheme, name)) {
+        if (role == ROLE_SPLIT && below_split(name) != NULL && !same_scheme(scheme, name)) {
             plim__log(import->job, PLIM_LOG_WARNING, "%s is not imported: using the split %s", name,
                       scheme);
             continue;
@@ -427,7 +473,7 @@ static plim_status_t run_zip(plim__import_t *import)
             break;
     }
     plim__zip_close(zip);
-    return status;
+    return status == PLIM_OK ? plim__import_sparse_finish(import) : status;
 }
 
 static bool is_directory(const char *path)
@@ -580,4 +626,10 @@ static plim_status_t run(plim__import_t *import)
     return is_directory(import->options->source) ? run_directory(import) : run_zip(import);
 }
 
+static bool recognise_npz(const char *path)
+{
+    return ends_with(path, strlen(path), ".npz") && is_zip(path);
+}
+
+const plim__importer_t plim__importer_npz = {".npz file", recognise_npz, run_zip};
 const plim__importer_t plim__importer_ogb = {"OGB", recognise, run};

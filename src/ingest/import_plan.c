@@ -17,7 +17,6 @@ static int64_t times(int64_t count, int64_t bytes)
     return plim__mul_i64(count, bytes, &product) && product < BYTES_MAX ? product : BYTES_MAX;
 }
 
-/* Most bytes of indptr and indices. */
 static int64_t graph_bytes(const plim__import_t *import, const plim__import_needs_t *needs)
 {
     int64_t index_bytes = needs->num_nodes <= INT32_MAX ? 4 : 8;

@@ -7,7 +7,6 @@
  *     node_feat_int.npy [N, C] or node_tag.npy [N]   categories, which become 0 and 1
  *     train_idx.npy, valid_idx.npy, test_idx.npy, or with _fold1
  */
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "ingest/import_files.h"

@@ -114,7 +114,6 @@ static plim_status_t merge(relabel_t *relabel)
     return PLIM_OK;
 }
 
-/* Sorts the gathered names into a run. */
 static plim_status_t end_run(relabel_t *relabel)
 {
     if (relabel->num_names == 0)

@@ -1,16 +1,19 @@
-/* Splits: ids of nodes or graphs in the order of the source. And offsets of graphs. */
+/* Splits: ids of nodes or graphs in the order of the source, or drawn. And offsets of graphs. */
 #include "ingest/import.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/rng.h"
 #include "store/unique.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 static const char *const names[3] = {"train", "valid", "test"};
+
+#define STRIDE_MAX 1024 /* splits in one array of masks */
 
 /* Most ids in a text, whose number is unknown; their checksums take 64 KiB. */
 #define IDS_MAX ((int64_t)1 << 36)
@@ -140,17 +143,200 @@ plim_status_t plim__import_split(plim__import_t *import, int split, plim__ids_t 
     return split_values(import, split, ids, IDS_MAX, named_mask(ids->name));
 }
 
+/* The first of every `stride` numbers of another source. */
+typedef struct strided {
+    plim__ids_t ids;
+    plim__ids_t *inner;
+    int64_t stride; /* 1 … STRIDE_MAX */
+} strided_t;
+
+static plim_status_t strided_read(plim__ids_t *base, int64_t *to, int64_t capacity,
+                                  int64_t *got_out)
+{
+    strided_t *strided = (strided_t *)base;
+    int64_t row[STRIDE_MAX], got = strided->stride, count = 0;
+    while (count < capacity) {
+        PLIM_TRY(strided->inner->read(strided->inner, row, strided->stride, &got));
+        if (got < strided->stride)
+            break;
+        to[count++] = row[0];
+    }
+    base->position += count;
+    *got_out = count;
+    return PLIM_OK;
+}
+
+/* Masks of several splits, [K, N] or [N, K]: the first one is used. */
+static plim_status_t first_of_masks(plim__import_t *import, int split, plim__stream_t *stream,
+                                    const plim__npy_t *npy)
+{
+    const bool graphs = import->graphs.value >= 0;
+    const int64_t items = graphs ? import->graphs.value : import->nodes.value;
+    const int64_t larger = npy->shape[0] > npy->shape[1] ? npy->shape[0] : npy->shape[1];
+    const bool by_rows = npy->shape[0] == (items >= 0 ? items : larger); /* [N, K] */
+    const int64_t length = by_rows ? npy->shape[0] : npy->shape[1];
+    const int64_t count = by_rows ? npy->shape[1] : npy->shape[0];
+    plim__ids_npy_t ids;
+    strided_t strided = {
+        .ids = {.read = strided_read}, .inner = &ids.ids, .stride = by_rows ? count : 1};
+    if (npy->fortran || count < 1 || count > STRIDE_MAX)
+        return plim__fail(
+            PLIM_ERR_DATA,
+            "%s: masks of several splits must be in C order, and 1 to %d; save one of "
+            "them alone",
+            stream->name, STRIDE_MAX);
+    plim__log(import->job, PLIM_LOG_WARNING,
+              "%s has the masks of %" PRId64 " splits; the first is used", stream->name, count);
+    PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, by_rows ? npy->count : length));
+    (void)snprintf(strided.ids.name, sizeof strided.ids.name, "%s", stream->name);
+    PLIM_TRY(split_values(import, split, &strided.ids, length, true));
+    return plim__stream_skip(
+        stream, by_rows ? 0 : (npy->count - length) * (int64_t)plim__dtype_size(npy->type));
+}
+
 plim_status_t plim__import_split_npy(plim__import_t *import, int split, plim__stream_t *stream,
                                      const plim__npy_t *npy)
 {
     plim__ids_npy_t ids;
+    const bool mask = npy->type == PLIM__NPY_BOOL || named_mask(stream->name);
+    if (mask && npy->num_dims == 2 && npy->count != npy->shape[0]) {
+        PLIM_TRY(first_of_masks(import, split, stream, npy));
+        return plim__stream_end(stream);
+    }
     if (npy->num_dims < 1 || npy->count != npy->shape[0] || npy->count > INT64_MAX / 16)
         return plim__fail(PLIM_ERR_DATA, "%s: a split must be one column of ids, or a mask",
                           stream->name);
     PLIM_TRY(plim__ids_npy_open(&ids, stream, npy->type, npy->count));
-    PLIM_TRY(split_values(import, split, &ids.ids, npy->count,
-                          npy->type == PLIM__NPY_BOOL || named_mask(stream->name)));
+    PLIM_TRY(split_values(import, split, &ids.ids, npy->count, mask));
     return plim__stream_end(stream);
+}
+
+/* Splits being drawn: Knuth's selection sampling, one pass in the order of the rows. */
+typedef struct draw {
+    plim__import_t *import;
+    plim__column_t *columns[3];
+    int64_t left[3];  /* rows that each split still needs, */
+    int64_t labelled; /* and labelled rows to draw them from */
+    uint64_t key, counter;
+} draw_t;
+
+static bool is_labelled(const plim__npy_t *npy, const char *row)
+{
+    int64_t class;
+    float value;
+    if (npy->type == PLIM__NPY_I64) {
+        memcpy(&class, row, sizeof class);
+        return class >= 0;
+    }
+    for (int64_t i = 0; i < npy->shape[1]; i++) {
+        memcpy(&value, row + (size_t)i * sizeof value, sizeof value);
+        if (!isnan(value))
+            return true;
+    }
+    return false;
+}
+
+static plim_status_t count_row(draw_t *draw, int64_t row)
+{
+    (void)row;
+    draw->labelled++;
+    return PLIM_OK;
+}
+
+/* Gives a labelled row to a split, or to none, with the probability that makes all draws equally
+ * likely. */
+static plim_status_t draw_row(draw_t *draw, int64_t row)
+{
+    int64_t at = (int64_t)plim__rng_below(draw->key, &draw->counter, (uint64_t)draw->labelled--);
+    for (int i = 0; i < 3; i++) {
+        if (at < draw->left[i]) {
+            draw->left[i]--;
+            return put(draw->import, i, draw->columns[i], &row, 1, row);
+        }
+        at -= draw->left[i];
+    }
+    return PLIM_OK;
+}
+
+/* Calls `take` for each labelled row of the labels.npy that was written. */
+static plim_status_t each_labelled(draw_t *draw, plim_status_t (*take)(draw_t *draw, int64_t row))
+{
+    const plim__import_t *import = draw->import;
+    char path[PATH_MAX], rows[32 << 10]; /* a row has at most 2,048 floats */
+    plim__stream_t *stream;
+    plim__npy_t npy;
+    if (snprintf(path, sizeof path, "%s/labels.npy", plim__dataset_staging(import->writer)) >=
+        PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", import->options->target);
+    PLIM_TRY(plim__stream_file(import->job, path, import->buffer, &stream));
+    plim_status_t status = plim__npy_read(stream, &npy);
+    const size_t size = status != PLIM_OK           ? 1
+                        : npy.type == PLIM__NPY_I64 ? sizeof(int64_t)
+                                                    : (size_t)npy.shape[1] * sizeof(float);
+    const int64_t most = (int64_t)(sizeof rows / size);
+    for (int64_t row = 0; status == PLIM_OK && row < npy.shape[0];) {
+        const int64_t piece = most < npy.shape[0] - row ? most : npy.shape[0] - row;
+        status = plim__job_check(import->job);
+        if (status == PLIM_OK)
+            status = plim__stream_read_all(stream, rows, (size_t)piece * size);
+        for (int64_t i = 0; status == PLIM_OK && i < piece; i++)
+            if (is_labelled(&npy, rows + (size_t)i * size))
+                status = take(draw, row + i);
+        row += piece;
+    }
+    plim__stream_close(stream);
+    return status;
+}
+
+/* The splits' sizes: rounded shares; if they are all of the nodes, the last split gets the rest. */
+static void set_sizes(draw_t *draw, const double share[3])
+{
+    int64_t rest = draw->labelled;
+    const bool all = share[0] + share[1] + share[2] > 1 - 1e-9;
+    const int last = share[2] > 0 ? 2 : share[1] > 0 ? 1 : 0;
+    for (int i = 0; i < 3; i++) {
+        int64_t wanted = (int64_t)(share[i] * (double)draw->labelled + 0.5);
+        draw->left[i] = wanted < rest && !(all && i == last) ? wanted : rest;
+        if (share[i] == 0)
+            draw->left[i] = 0;
+        rest -= draw->left[i];
+    }
+}
+
+plim_status_t plim__import_draw_splits(plim__import_t *import)
+{
+    const plim_import_options_t *options = import->options;
+    const char *what = import->graphs.value >= 0 ? "graphs" : "nodes";
+    draw_t draw = {.import = import, .key = plim__rng_key(options->seed, 0x73706c69, 0, 0)};
+    for (int i = 0; i < 3; i++)
+        if (import->splits[i].done)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s: the source has its own %s split; omit --split, or remove the "
+                              "source's splits",
+                              import->splits[i].from, names[i]);
+    if (!import->labels_done)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: --split divides labelled %s, but no labels were found; name them "
+                          "labels.npy, y.npy or labels.csv",
+                          options->source, what);
+    PLIM_TRY(each_labelled(&draw, count_row));
+    set_sizes(&draw, options->split);
+    if (draw.left[0] == 0)
+        return plim__fail(PLIM_ERR_USAGE, "--split %g,%g,%g leaves no training %s of %" PRId64,
+                          options->split[0], options->split[1], options->split[2], what,
+                          draw.labelled);
+    plim__log(import->job, PLIM_LOG_INFO,
+              "splits drawn with --seed %" PRIu64 ": %" PRId64 " train, %" PRId64 " valid, %" PRId64
+              " test of %" PRId64 " labelled %s",
+              options->seed, draw.left[0], draw.left[1], draw.left[2], draw.labelled, what);
+    for (int i = 0; i < 3; i++)
+        if (draw.left[i] > 0)
+            PLIM_TRY(begin(import, i, "--split", draw.left[i], &draw.columns[i]));
+    PLIM_TRY(each_labelled(&draw, draw_row));
+    for (int i = 0; i < 3; i++)
+        if (draw.columns[i] != NULL)
+            PLIM_TRY(plim__column_close(draw.columns[i]));
+    return PLIM_OK;
 }
 
 plim_status_t plim__import_split_once(const plim__import_t *import, int split, int64_t bound)

@@ -36,6 +36,14 @@ static plim_status_t run(plim__import_t *import)
         plim__stream_close(stream);
         return status;
     }
+    if (import->options->relabel) {
+        bool named = false;
+        plim__stream_close(stream);
+        PLIM_TRY(plim__import_is_named(import, path, &named));
+        if (named)
+            return plim__import_named_text(import, path);
+        PLIM_TRY(plim__import_open(import, path, &stream));
+    }
     PLIM_TRY(plim__import_text(import, stream, &text));
     status = plim__import_edges_text(import, text, path, -1);
     plim__text_close(text);

@@ -297,8 +297,8 @@ plim_status_t plim__spill_flush(plim__spill_t *spill)
 }
 
 /*
- * Reads chunks of the list from disk, at most `depth` at a time; all are full but the newest, which
- * is read first and put behind the others. *count is moved on by what was read.
+ * Reads chunks of the list from disk, at most `depth` at a time. All are full but the newest, which
+ * is read first and placed after the others. Adds the number of keys to *count.
  */
 static plim_status_t read_disk(plim__spill_t *spill, plim__spill_list_t *list, uint64_t *to,
                                int64_t capacity, int64_t *count)
@@ -309,7 +309,7 @@ static plim_status_t read_disk(plim__spill_t *spill, plim__spill_list_t *list, u
     int64_t newest = list->on_disk % full != 0 ? list->on_disk % full : full;
     for (int64_t begun = 0, ended = 0; ended < chunks;) {
         if (begun < chunks && begun - ended < spill->depth) {
-            /* The slot may be used again only after the read, but nobody writes while we hold the
+            /* The slot may be reused only after the read, but no thread writes while we hold the
              * lock. */
             uint32_t slot = list->slot;
             list->slot = spill->next_slot[slot];
@@ -334,8 +334,7 @@ static plim_status_t read_disk(plim__spill_t *spill, plim__spill_list_t *list, u
     return status;
 }
 
-/* Takes the list's oldest resident chunks that fit into `capacity` keys off it: the first of them.
- */
+/* Detaches the list's oldest resident chunks that fit into `capacity` keys; returns the first. */
 static uint32_t detach_resident(plim__spill_t *spill, plim__spill_list_t *list, int64_t capacity,
                                 int64_t *keys_out)
 {

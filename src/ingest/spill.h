@@ -84,10 +84,8 @@ plim_status_t plim__spill_flush(plim__spill_t *spill);
 plim_status_t plim__spill_read(plim__spill_t *spill, plim__spill_list_t *list, uint64_t *to,
                                int64_t capacity, int64_t *count_out);
 
-/* Discards the list's keys. */
 void plim__spill_drop(plim__spill_t *spill, plim__spill_list_t *list);
 
-/* Bytes written so far. */
 int64_t plim__spill_written(plim__spill_t *spill);
 
 #endif

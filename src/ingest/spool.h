@@ -23,7 +23,6 @@ void plim__spool_destroy(plim__spool_t *spool);
 
 plim_status_t plim__spool_write(plim__spool_t *spool, const void *from, size_t size);
 
-/* Bytes written so far. */
 int64_t plim__spool_size(const plim__spool_t *spool);
 
 /* Ends writing; the next read begins at the front. `consume`: free disk space while reading. */

@@ -6,9 +6,8 @@
 #define PLIM_IO_CACHE_FILE_H
 
 #include <stdbool.h>
-#include <stddef.h>
 
-#define PLIM__CACHE_TEXT 512 /* maximum bytes of a file, with the NUL */
+#define PLIM__CACHE_TEXT 2048 /* maximum bytes of a file, with the NUL */
 
 /*
  * Reads the file `name` in $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll, as a C string. False

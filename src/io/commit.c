@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PREFIX "."
@@ -175,7 +176,7 @@ static bool link_partial(int fd, const place_t *place, char partial_out[PARTIAL_
     return linkat(AT_FDCWD, source, AT_FDCWD, partial_out, AT_SYMLINK_FOLLOW) == 0;
 }
 
-plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
+plim_status_t plim__commit_nameless(plim__file_t *file, const char *path)
 {
     place_t place;
     char partial[PARTIAL_MAX];
@@ -183,6 +184,7 @@ plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path)
     PLIM_TRY(plim__file_sync(file));
     if (!link_partial(file->fd, &place, partial))
         return plim__fail_errno(errno, "cannot link a nameless file as %s", partial);
+    file->temporary = false;
     return rename_over(partial, &place);
 }
 
@@ -296,7 +298,7 @@ plim_status_t plim__draft_commit(plim__draft_t *draft, int64_t size)
 void plim__draft_close(plim__draft_t *draft)
 {
     if (draft->partial[0] != '\0')
-        (void)unlink(draft->partial);
+        draft->file.temporary = unlink(draft->partial) == 0;
     draft->partial[0] = '\0';
     plim__file_close(&draft->file);
 }
@@ -351,7 +353,8 @@ static plim_status_t pass(const visit_t *visit, int fd, const char *path, const 
     if (lseek(fd, 0, SEEK_SET) < 0)
         return plim__fail_errno(errno, "cannot list %s", path);
     for (;;) {
-        ssize_t size = getdents64(fd, entries, sizeof entries);
+        /* glibc has a function for it since 2.30; the wheel runs on 2.28. */
+        ssize_t size = syscall(SYS_getdents64, fd, entries, sizeof entries);
         if (size < 0)
             return plim__fail_errno(errno, "cannot list %s", path);
         if (size == 0)
@@ -429,6 +432,13 @@ static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *
     return error == EWOULDBLOCK ? refuse_busy(path) : PLIM_OK;
 }
 
+/* Unlocks first: a forked child may still have the file open, and would keep it locked. */
+static void close_locked(int fd)
+{
+    (void)flock(fd, LOCK_UN);
+    (void)close(fd);
+}
+
 /* Whether the locked directory still has its name. Its writer may have renamed it meanwhile. */
 static bool still_there(int fd, const char *path)
 {
@@ -458,7 +468,7 @@ static plim_status_t take_directory(const char *path, int *fd_out)
                                 path);
     }
     if (!still_there(fd, path)) {
-        (void)close(fd);
+        close_locked(fd);
         return PLIM_OK;
     }
     *fd_out = fd;
@@ -509,8 +519,8 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
     }
     if (status != PLIM_OK) {
         if (file_fd >= 0)
-            (void)close(file_fd);
-        (void)close(fd);
+            close_locked(file_fd);
+        close_locked(fd);
         return status;
     }
     memcpy(staging_out->target, place.path, sizeof place.path);
@@ -525,14 +535,14 @@ static void unlock_file(plim__staging_t *staging)
 {
     if (staging->file_lock_fd < 0)
         return;
-    (void)close(staging->file_lock_fd);
+    close_locked(staging->file_lock_fd);
     staging->file_lock_fd = -1;
     (void)unlinkat(staging->lock_fd, LOCK_FILE, 0);
 }
 
 static void unlock(plim__staging_t *staging)
 {
-    (void)close(staging->lock_fd);
+    close_locked(staging->lock_fd);
     staging->path[0] = '\0';
     staging->lock_fd = -1;
 }

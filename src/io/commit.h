@@ -22,7 +22,7 @@ plim_status_t plim__commit_file(const char *path, const void *from, size_t size,
  * file: fsync, link as .NAME.partial-PID, rename, fsync the directory. Until then a kill leaves
  * nothing behind. PLIM_ERR_IO, also where the file system cannot link such a file.
  */
-plim_status_t plim__commit_nameless(const plim__file_t *file, const char *path);
+plim_status_t plim__commit_nameless(plim__file_t *file, const char *path);
 
 /*
  * A file being written. plim__draft_commit gives it its name, replacing an existing file. Until

@@ -5,7 +5,6 @@
  */
 #include "io/engine.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/pread_pool.h"
@@ -17,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define DEPTH_MAX 1024
 #define OP_BYTES_MAX ((size_t)1 << 30)
 #define LOCKED_ENOUGH ((rlim_t)8 << 20) /* the default limit since Linux 5.16 */
 #define QUEUED_MAX 16                   /* a queue of this length is handed over at once */
@@ -126,9 +124,6 @@ static plim_status_t create_pool(const plim_job_t *job, int depth, plim__engine_
 plim_status_t plim__engine_create(const plim_job_t *job, int depth, plim__engine_t **engine_out)
 {
     static atomic_flag logged = ATOMIC_FLAG_INIT;
-    if (depth < 1 || depth > DEPTH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "an I/O depth of %d; it must be between 1 and %d", depth,
-                          DEPTH_MAX);
     if (job->io_engine == PLIM_IO_THREADS)
         return create_pool(job, depth, engine_out);
     plim_status_t status = create_ring(job, depth, engine_out);

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +127,7 @@ plim_status_t plim__file_open(const char *path, plim__file_mode_t mode, bool dir
         return plim__fail(PLIM_ERR_IO, "%s is %s, not a file; give the path of a regular file",
                           path, S_ISDIR(about.st_mode) ? "a directory" : "a pipe or a device");
     }
+    file.temporary = mode == PLIM__FILE_TEMPORARY;
     file.size = about.st_size;
     flags &= ~O_NONBLOCK;
     (void)fcntl(file.fd, F_SETFL, flags);
@@ -172,6 +172,14 @@ void plim__file_drop(const plim__file_t *file, int64_t offset, int64_t size)
     (void)posix_fadvise(file->fd, first, length, POSIX_FADV_DONTNEED);
 }
 
+plim_status_t plim__file_path(char path_out[PATH_MAX], const char *directory, const char *name)
+{
+    int length = snprintf(path_out, PATH_MAX, "%s/%s", directory, name);
+    if (length < 0 || length >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", directory);
+    return PLIM_OK;
+}
+
 plim_status_t plim__file_sync(const plim__file_t *file)
 {
     while (fsync(file->fd) != 0) {
@@ -183,6 +191,8 @@ plim_status_t plim__file_sync(const plim__file_t *file)
 
 void plim__file_close(plim__file_t *file)
 {
+    if (file->temporary) /* a forked child may still have it open */
+        (void)ftruncate(file->fd, 0);
     if (file->fd >= 0)
         (void)close(file->fd);
     file->fd = -1;

@@ -5,6 +5,7 @@
 #ifndef PLIM_IO_FILE_H
 #define PLIM_IO_FILE_H
 
+#include <limits.h>
 #include <plimsoll/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,7 @@ typedef enum plim__file_mode {
 
 typedef struct plim__file {
     int fd;           /* -1 when closed */
+    bool temporary;   /* nameless: its space is freed when it is closed */
     bool direct;      /* O_DIRECT: offsets, sizes and addresses must be multiples of `align` */
     uint32_t align;   /* a power of two, at most PLIM__PAGE; 1 when buffered */
     int64_t size;     /* when it was opened; a writer may update it */
@@ -44,6 +46,9 @@ plim_status_t plim__file_write_at(const plim__file_t *file, int64_t offset, cons
 
 /* Writes the range of a buffered file back and drops it from the page cache. */
 void plim__file_drop(const plim__file_t *file, int64_t offset, int64_t size);
+
+/* directory/name; PLIM_ERR_USAGE if the path is too long. */
+plim_status_t plim__file_path(char path_out[PATH_MAX], const char *directory, const char *name);
 
 /* Makes data and size durable. */
 plim_status_t plim__file_sync(const plim__file_t *file);

@@ -128,6 +128,9 @@ static plim_status_t refuse_dtype(const cursor_t *cursor, const char *text, size
         remedy = "it is big-endian; save it as array.astype(array.dtype.newbyteorder('<'))";
     else if (memchr(text, 'O', size) != NULL)
         remedy = "it holds Python objects; save it as an array of numbers";
+    else if (memchr(text, 'U', size) != NULL || memchr(text, 'S', size) != NULL)
+        remedy = "it holds texts; write labels as labels.csv, or number them: "
+                 "numpy.unique(array, return_inverse=True)[1]";
     return plim__fail(PLIM_ERR_DATA, "%s: dtype '%s' is not supported: %s", cursor->stream_name,
                       shown, remedy);
 }
@@ -295,13 +298,10 @@ plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out)
     return PLIM_OK;
 }
 
-plim_status_t plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER])
+void plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER])
 {
     char shape[PLIM__NPY_DIMS * 24] = "";
     size_t used = 0;
-    if (npy->num_dims < 0 || npy->num_dims > PLIM__NPY_DIMS)
-        return plim__fail(PLIM_ERR_USAGE, "an array of %d dimensions cannot be written",
-                          npy->num_dims);
     for (int i = 0; i < npy->num_dims; i++)
         used += (size_t)snprintf(shape + used, sizeof shape - used,
                                  i == 0 ? "%" PRId64 "," : " %" PRId64 ",", npy->shape[i]);
@@ -319,5 +319,4 @@ plim_status_t plim__npy_header(const plim__npy_t *npy, unsigned char header_out[
                         plim__dtype_name(npy->type), shape);
     header_out[10 + size] = ' ';
     header_out[PLIM__NPY_HEADER - 1] = '\n';
-    return PLIM_OK;
 }

@@ -45,6 +45,6 @@ typedef struct plim__npy {
 plim_status_t plim__npy_read(plim__stream_t *stream, plim__npy_t *npy_out);
 
 /* Writes the padded header for a C-ordered array. PLIM_ERR_USAGE on too many dimensions. */
-plim_status_t plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER]);
+void plim__npy_header(const plim__npy_t *npy, unsigned char header_out[PLIM__NPY_HEADER]);
 
 #endif

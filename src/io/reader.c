@@ -16,9 +16,6 @@
 
 #include <string.h>
 
-#define MERGED_BYTES                                                                               \
-    ((size_t)64 << 10) /* most bytes of a merged transfer, or max_read if larger                   \
-                        */
 #define READ_MAX ((size_t)1 << 29)
 
 typedef struct slot {
@@ -47,7 +44,7 @@ struct plim__reader {
 /* Alignment may add less than a page at either end. */
 static size_t bounce_bytes(const plim__reader_params_t *params)
 {
-    size_t most = params->max_read > MERGED_BYTES ? params->max_read : MERGED_BYTES;
+    size_t most = params->max_read > PLIM__READ_MERGED ? params->max_read : PLIM__READ_MERGED;
     return plim__round_up(most, PLIM__PAGE) + 2 * PLIM__PAGE;
 }
 
@@ -72,10 +69,10 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
 {
     plim__reader_t draft = {.job = *job, .params = *params, .capacity = bounce_bytes(params)};
     plim__reader_t *reader;
-    if (params->depth < 1 || params->max_read < 1 || params->max_read > READ_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a reader of depth %d for reads of %zu bytes cannot be made",
-                          params->depth, params->max_read);
+    if (params->max_read > READ_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "a row or list of %zu bytes is longer than the %zu of one read",
+                          params->max_read, READ_MAX);
     if (params->merge_distance > READ_MAX)
         draft.params.merge_distance = READ_MAX;
     PLIM_TRY(plim__object_create(job->ledger, "reader", lay_out, &draft, sizeof draft, &draft.arena,
@@ -209,7 +206,7 @@ plim_status_t plim__reader_read(plim__reader_t *reader, const plim__file_t *file
     reader->failed = -1;
     for (int64_t first = 0, taken; first < count && reader->failed < 0; first += taken) {
         /* A batch may be thousands of reads on a slow disk: check for a stop before each. */
-        status = plim__job_check(&reader->job);
+        status = plim__job_stopped(&reader->job);
         if (status == PLIM_OK)
             status = gather(reader, file, reads, first, count, &op, &taken);
         if (status != PLIM_OK)

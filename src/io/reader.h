@@ -13,11 +13,13 @@ typedef struct plim__read {
     void *to;
 } plim__read_t;
 
+/* Most bytes of a merged transfer, unless a single read is larger. */
+#define PLIM__READ_MERGED ((size_t)64 << 10)
+
 typedef struct plim__reader_params {
     int depth;             /* transfers in flight */
     size_t max_read;       /* the largest single read */
-    size_t merge_distance; /* ascending reads at most this far apart are merged, up to
-                   the larger of max_read and 64 KiB a transfer */
+    size_t merge_distance; /* ascending reads at most this far apart are merged */
 } plim__reader_params_t;
 
 typedef struct plim__reader plim__reader_t;

@@ -40,20 +40,12 @@ typedef struct plim__note {
  * PLIM__TENSORS_MAX: for any file. */
 size_t plim__safetensors_estimate(int num_tensors);
 
-/*
- * Writes the file atomically (as a plim__draft_t): after a kill or an error the file is the old one
- * or the new one. PLIM_ERR_SPACE before anything is written, PLIM_ERR_IO, PLIM_ERR_DISK;
- * PLIM_ERR_USAGE for names or shapes that a file cannot hold.
- */
-plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
-                                      const plim__note_t *notes, int num_notes,
-                                      const plim__tensor_t *tensors, int num_tensors);
-
 /* Upper bound for the bytes of a file of these tensors, with any notes. */
 int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors);
 
 /* Writes into a draft that is open already, for plim__safetensors_most bytes. With `commit` the
- * draft gets its name; without, it can be written once more. The caller closes it. */
+ * draft gets its name; without, it can be written once more. The caller closes it. PLIM_ERR_IO,
+ * PLIM_ERR_DISK; PLIM_ERR_USAGE for names or shapes that a file cannot hold. */
 plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,
                                             const plim__note_t *notes, int num_notes,
                                             const plim__tensor_t *tensors, int num_tensors,

@@ -9,7 +9,6 @@
 #include "io/safetensors_format.h"
 #include "mem/arena.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -104,39 +103,11 @@ static void put_tensor(page_t *page, const plim__tensor_t *tensor, int64_t begin
     put_text(page, "]}");
 }
 
-static plim_status_t check_names(const char *path, const plim__note_t *notes, int num_notes,
-                                 const plim__tensor_t *tensors, int num_tensors)
-{
-    for (int i = 0; i < num_notes; i++) {
-        bool taken = strcmp(notes[i].key, "checksum") == 0 ||
-                     strcmp(notes[i].key, PLIM__TENSORS_CHECKSUMS) == 0;
-        for (int j = 0; j < i; j++)
-            taken |= strcmp(notes[i].key, notes[j].key) == 0;
-        if (taken)
-            return plim__fail(PLIM_ERR_USAGE, "%s: two notes are named '%s'", path, notes[i].key);
-    }
-    for (int i = 0; i < num_tensors; i++) {
-        const char *name = tensors[i].name;
-        if (name[0] == '\0' || strcmp(name, PLIM__TENSORS_METADATA) == 0)
-            return plim__fail(PLIM_ERR_USAGE, "%s: '%s' is not a possible name of tensor %d", path,
-                              name, i);
-        for (int j = 0; j < i; j++)
-            if (strcmp(name, tensors[j].name) == 0)
-                return plim__fail(PLIM_ERR_USAGE, "%s: two tensors are named '%s'", path, name);
-    }
-    return PLIM_OK;
-}
-
 /* Renders the front of the file, up to the data. */
 static plim_status_t render(const char *path, const plim__note_t *notes, int num_notes,
                             const plim__tensor_t *tensors, int num_tensors, page_t *page)
 {
     int64_t offset = 0;
-    if (num_tensors > PLIM__TENSORS_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s: %d tensors are more than the %d that can be read back", path,
-                          num_tensors, PLIM__TENSORS_MAX);
-    PLIM_TRY(check_names(path, notes, num_notes, tensors, num_tensors));
     page->used = PLIM__TENSORS_FRONT;
     put_notes(page, notes, num_notes, num_tensors);
     for (int i = 0; i < num_tensors; i++) {
@@ -247,20 +218,6 @@ int64_t plim__safetensors_most(const plim__tensor_t *tensors, int num_tensors)
         if (plim__tensor_bytes(&tensors[i], &bytes)) /* impossible shapes are refused later */
             sum = plim__add_saturating_i64(sum, bytes);
     return sum;
-}
-
-plim_status_t plim__safetensors_write(const plim_job_t *job, const char *path,
-                                      const plim__note_t *notes, int num_notes,
-                                      const plim__tensor_t *tensors, int num_tensors)
-{
-    plim__draft_t draft;
-    plim_status_t status =
-        plim__draft_open(path, true, plim__safetensors_most(tensors, num_tensors), &draft);
-    if (status == PLIM_OK)
-        status = plim__safetensors_write_draft(job, &draft, notes, num_notes, tensors, num_tensors,
-                                               true);
-    plim__draft_close(&draft);
-    return status;
 }
 
 plim_status_t plim__safetensors_write_draft(const plim_job_t *job, plim__draft_t *draft,

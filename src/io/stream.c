@@ -5,6 +5,7 @@
 #include "io/stream.h"
 
 #include "base/check.h"
+#include "base/condition.h"
 #include "base/fail.h"
 #include "base/threads.h"
 #include "io/engine.h"
@@ -123,7 +124,6 @@ plim_status_t plim__stream_memory(const plim_job_t *job, const char *name, const
 
 /* A file as a stream: while the caller consumes one buffer, the next one is being read. */
 #define BUFFERS 2
-#define BUFFER_MAX ((size_t)1 << 30)
 
 typedef struct file_stream {
     plim__stream_t stream;
@@ -196,9 +196,8 @@ static void file_close(plim__stream_t *stream)
 static plim_status_t open_at(const plim_job_t *job, const char *path, size_t buffer, int64_t begin,
                              plim__stream_t **stream_out)
 {
-    if (buffer == 0 || buffer > BUFFER_MAX || strlen(path) >= PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%.64s: cannot be read with a buffer of %zu bytes", path,
-                          buffer);
+    if (strlen(path) >= PATH_MAX)
+        return plim__fail(PLIM_ERR_USAGE, "%.64s…: the path is too long", path);
     file_stream_t draft = {.stream = {.read = file_read, .close = file_close},
                            .file = {.fd = -1},
                            .capacity = plim__round_up(buffer, PLIM__PAGE)};
@@ -260,12 +259,10 @@ typedef struct ahead {
     size_t piece;
     plim__thread_t thread;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t filled;
-    pthread_cond_t emptied;
+    plim__condition_t filled;
+    plim__condition_t emptied;
     uint64_t head;
     uint64_t tail;
-    bool reader_waits;
-    bool puller_waits;
     bool ended;  /* nothing comes after `tail` */
     bool closed; /* the reader has closed the stream */
     plim_status_t status;
@@ -280,9 +277,7 @@ static bool puller_wait(ahead_t *ahead, uint64_t tail)
 {
     pthread_mutex_lock(&ahead->lock);
     while (!ahead->closed && ahead->capacity - (size_t)(tail - ahead->head) < ahead->piece) {
-        ahead->puller_waits = true;
-        pthread_cond_wait(&ahead->emptied, &ahead->lock);
-        ahead->puller_waits = false;
+        plim__condition_wait(&ahead->emptied, &ahead->lock);
     }
     bool open = !ahead->closed;
     pthread_mutex_unlock(&ahead->lock);
@@ -298,12 +293,11 @@ static void puller_publish(ahead_t *ahead, uint64_t tail, bool ended, plim_statu
         ahead->status = status;
         plim__fail_save(ahead->message, sizeof ahead->message);
     }
-    if (ahead->reader_waits)
-        pthread_cond_signal(&ahead->filled);
+    plim__condition_wake(&ahead->filled, 1);
     pthread_mutex_unlock(&ahead->lock);
 }
 
-static plim_status_t puller_body(void *context)
+static void puller_body(void *context)
 {
     ahead_t *ahead = context;
     uint64_t tail = 0;
@@ -325,7 +319,6 @@ static plim_status_t puller_body(void *context)
         if (ended)
             break;
     }
-    return PLIM_OK;
 }
 
 /* Publishes `head` and reads `tail`; with `wait`, waits until there are bytes or the end. */
@@ -334,13 +327,10 @@ static plim_status_t reader_exchange(ahead_t *ahead, bool wait)
     plim_status_t status = PLIM_OK;
     pthread_mutex_lock(&ahead->lock);
     ahead->head = ahead->taken;
-    if (ahead->puller_waits &&
-        ahead->capacity - (size_t)(ahead->tail - ahead->head) >= ahead->piece)
-        pthread_cond_signal(&ahead->emptied);
+    if (ahead->capacity - (size_t)(ahead->tail - ahead->head) >= ahead->piece)
+        plim__condition_wake(&ahead->emptied, 1);
     while (wait && ahead->tail == ahead->taken && !ahead->ended) {
-        ahead->reader_waits = true;
-        pthread_cond_wait(&ahead->filled, &ahead->lock);
-        ahead->reader_waits = false;
+        plim__condition_wait(&ahead->filled, &ahead->lock);
     }
     ahead->known = ahead->tail;
     if (wait && ahead->tail == ahead->taken)
@@ -372,8 +362,6 @@ static plim_status_t ahead_read(plim__stream_t *stream, void *to, size_t capacit
 
 static void ahead_free(ahead_t *ahead)
 {
-    pthread_cond_destroy(&ahead->emptied);
-    pthread_cond_destroy(&ahead->filled);
     pthread_mutex_destroy(&ahead->lock);
     plim__stream_close(ahead->inner);
     plim__arena_destroy(&ahead->arena);
@@ -384,9 +372,9 @@ static void ahead_close(plim__stream_t *stream)
     ahead_t *ahead = (ahead_t *)stream;
     pthread_mutex_lock(&ahead->lock);
     ahead->closed = true;
-    pthread_cond_signal(&ahead->emptied);
+    plim__condition_wake(&ahead->emptied, 1);
     pthread_mutex_unlock(&ahead->lock);
-    (void)plim__thread_join(&ahead->thread);
+    plim__thread_join(&ahead->thread);
     ahead_free(ahead);
 }
 
@@ -412,9 +400,7 @@ plim_status_t plim__stream_ahead(const plim_job_t *job, plim__stream_t *inner, s
         return status;
     }
     pthread_mutex_init(&ahead->lock, NULL);
-    pthread_cond_init(&ahead->filled, NULL);
-    pthread_cond_init(&ahead->emptied, NULL);
-    status = plim__thread_start(&ahead->thread, puller_body, ahead, NULL);
+    status = plim__thread_start(&ahead->thread, puller_body, ahead);
     if (status != PLIM_OK) {
         ahead_free(ahead);
         return status;

@@ -67,7 +67,6 @@ plim_status_t plim__stream_read_all(plim__stream_t *stream, void *to, size_t siz
 plim_status_t plim__stream_read_some(plim__stream_t *stream, void *to, size_t size,
                                      size_t *got_out);
 
-/* Skips `size` bytes. */
 plim_status_t plim__stream_skip(plim__stream_t *stream, int64_t size);
 
 /*

@@ -21,7 +21,6 @@
 #include <xxhash.h>
 
 #define BUFFERS 2
-#define BUFFER_MAX ((size_t)1 << 30)
 
 typedef struct buffer {
     char *data;
@@ -76,11 +75,6 @@ size_t plim__writer_estimate(plim_io_engine_t kind, size_t buffer, int64_t max_b
 plim_status_t plim__writer_create(const plim_job_t *job, const char *path, size_t buffer,
                                   int64_t max_bytes, plim__writer_t **writer_out)
 {
-    if (buffer == 0 || buffer % PLIM__PAGE != 0 || buffer > BUFFER_MAX || max_bytes < 0)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "%s: a buffer of %zu bytes for a file of %lld; it must be a multiple of %zu", path,
-            buffer, (long long)max_bytes, PLIM__PAGE);
     if (strlen(path) >= PATH_MAX)
         return plim__fail(PLIM_ERR_USAGE, "the path '%.64s…' is too long", path);
     plim__writer_t draft = {.file = {.fd = -1}, .capacity = buffer, .max_bytes = max_bytes};
@@ -111,8 +105,6 @@ static plim_status_t check_usable(const plim__writer_t *writer)
 {
     if (writer->status != PLIM_OK)
         return plim__fail(writer->status, "%s: an earlier write failed", writer->path);
-    if (writer->file.fd < 0)
-        return plim__fail(PLIM_ERR_USAGE, "%s is finished already", writer->path);
     return PLIM_OK;
 }
 
@@ -200,9 +192,6 @@ plim_status_t plim__writer_write(plim__writer_t *writer, const void *from, size_
 plim_status_t plim__writer_set_front(plim__writer_t *writer, const void *front, size_t size)
 {
     PLIM_TRY(check_usable(writer));
-    if (size > PLIM__PAGE)
-        return plim__fail(PLIM_ERR_USAGE, "%s: a front of %zu bytes is longer than a page",
-                          writer->path, size);
     memcpy(writer->front, front, size);
     writer->front_size = size;
     return PLIM_OK;
@@ -242,9 +231,6 @@ static plim_status_t truncate_file(plim__writer_t *writer, int64_t size)
 
 static plim_status_t finish(plim__writer_t *writer, int64_t size)
 {
-    if ((int64_t)writer->front_size > size)
-        return plim__fail(PLIM_ERR_USAGE, "%s: its front is longer than its %lld bytes",
-                          writer->path, (long long)size);
     if (writer->filled > 0)
         PLIM_TRY(flush(writer));
     for (int i = 0; i < BUFFERS; i++)

@@ -94,7 +94,6 @@ void plim__zip_close(plim__zip_t *zip)
     plim__arena_destroy(&zip->arena);
 }
 
-/* Hashes a member's name, sizes and CRC. */
 static uint64_t hash_member(uint64_t name_hash, const plim__zip_totals_t *totals)
 {
     const uint64_t parts[] = {name_hash, (uint64_t)totals->packed_size, (uint64_t)totals->size,
@@ -267,9 +266,6 @@ static void name_member(plim__zip_t *zip)
 plim_status_t plim__zip_member(plim__zip_t *zip, plim__stream_t **stream_out)
 {
     plim__stream_t *stream = &zip->member.stream;
-    if (!zip->inside || zip->member.open)
-        return plim__fail(PLIM_ERR_USAGE, "%s: %s", zip->input.inner->name,
-                          zip->inside ? "a member is open already" : "there is no member to open");
     if (zip->entry.unreadable != NULL)
         return plim__fail(PLIM_ERR_DATA, "%s: %s; pack it again with deflate", stream->name,
                           zip->entry.unreadable);
@@ -389,8 +385,6 @@ plim_status_t plim__zip_next(plim__zip_t *zip, const char **name_out, int64_t *s
 {
     if (zip->broken)
         return broken_already(zip);
-    if (zip->member.open)
-        return plim__fail(PLIM_ERR_USAGE, "%s: close the member first", zip->member.stream.name);
     do {
         if (zip->inside)
             PLIM_TRY(pass_member(zip));

@@ -93,34 +93,42 @@ static plim_status_t mark_graphs(const plim__load_context_t *context, plim__slot
     return PLIM_OK;
 }
 
+#define ONE_DIMENSION (-1) /* as the number of columns */
+
 static void add_array(plim__slot_t *slot, const char *name, int hop, const void *data,
                       plim_dtype_t type, int64_t rows, int64_t columns)
 {
+    const bool vector = columns == ONE_DIMENSION;
     if (data == NULL)
         return;
-    slot->arrays[slot->num_arrays++] = (plim_array_t){
-        name, hop, data, type, columns > 0 ? 2 : 1, {rows, columns > 0 ? columns : 1}};
+    slot->arrays[slot->num_arrays++] =
+        (plim_array_t){name, hop, data, type, vector ? 1 : 2, {rows, vector ? 1 : columns}};
 }
 
-static void describe_arrays(const plim__load_context_t *context, plim__slot_t *slot)
+static void describe_arrays(const plim__load_context_t *context, plim__slot_t *slot,
+                            int64_t num_edges)
 {
     const plim_recipe_t *recipe = &context->plan.recipe;
     const plim_dataset_info_t *info = context->info;
     const plim_batch_t *batch = &slot->batch;
     const bool values = info->label_kind == PLIM_LABELS_VALUES;
     slot->num_arrays = 0;
-    add_array(slot, "nodes", -1, batch->nodes, recipe->index_type, batch->num_nodes, 0);
+    add_array(slot, "nodes", -1, batch->nodes, recipe->index_type, batch->num_nodes, ONE_DIMENSION);
     add_array(slot, "rows", -1, batch->rows, recipe->row_type, batch->num_nodes,
               info->num_features);
     add_array(slot, "labels", -1, batch->labels, values ? PLIM_F32 : PLIM_I64, batch->num_seeds,
-              values ? info->num_targets : 0);
-    add_array(slot, "degrees", -1, batch->degrees, PLIM_I32, batch->num_nodes, 0);
+              values ? info->num_targets : ONE_DIMENSION);
+    add_array(slot, "degrees", -1, batch->degrees, PLIM_I32, batch->num_nodes, ONE_DIMENSION);
     add_array(slot, "graph_indptr", -1, batch->graph_indptr, recipe->index_type,
-              batch->num_seeds + 1, 0);
+              batch->num_seeds + 1, ONE_DIMENSION);
+    add_array(slot, "edge_index", -1, batch->edge_index, recipe->index_type, 2, num_edges);
+    add_array(slot, "edge_ids", -1, batch->edge_ids, PLIM_I64, num_edges, ONE_DIMENSION);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         const plim_block_t *block = &batch->blocks[hop];
-        add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1, 0);
-        add_array(slot, "indices", hop, block->indices, recipe->index_type, block->num_edges, 0);
+        add_array(slot, "indptr", hop, block->indptr, recipe->index_type, block->num_dst + 1,
+                  ONE_DIMENSION);
+        add_array(slot, "indices", hop, block->indices, recipe->index_type, block->num_edges,
+                  ONE_DIMENSION);
     }
 }
 
@@ -140,7 +148,9 @@ static void describe(const plim__load_context_t *context, plim__slot_t *slot,
     batch->labels = plim__seeds_label_bytes(context->seeds) > 0 ? slot->labels : NULL;
     batch->degrees = slot->degrees;
     batch->graph_indptr = slot->graph_indptr;
-    describe_arrays(context, slot);
+    batch->edge_index = out->with_targets ? slot->edges : NULL;
+    batch->edge_ids = slot->edge_ids;
+    describe_arrays(context, slot, out->num_edges);
     slot->part = count;
     slot->more = batch->first_seed + count < cut->end;
 }
@@ -190,8 +200,11 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     const plim__load_cut_t cut = plim__load_cut(run, slot->ticket);
     plim_batch_t *batch = &slot->batch;
     int64_t whole_first;
-    plim__blocks_out_t out = {
-        .index_type = context->plan.recipe.index_type, .nodes = slot->nodes, .edges = slot->edges};
+    const plim_recipe_t *recipe = &context->plan.recipe;
+    plim__blocks_out_t out = {.index_type = recipe->index_type,
+                              .nodes = slot->nodes,
+                              .edges = slot->edges,
+                              .with_targets = (recipe->arrays & PLIM_EDGE_INDEX) != 0};
     batch->epoch = epoch;
     batch->step = cut.step;
     batch->batch_seeds = plim__stream_batch(stream, cut.step, &whole_first);
@@ -209,9 +222,11 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     if (slot->degrees != NULL)
         PLIM_TRY(plim__topology_degrees(sources->topology, number, out.ids, out.num_nodes,
                                         slot->degrees));
+    if (slot->edge_ids != NULL)
+        plim__blocks_edge_ids(worker->blocks, context->offsets, epoch, &out, slot->edge_ids);
     if (slot->rows != NULL)
-        PLIM_TRY(plim__rows_gather(sources->rows, number, out.ids, out.num_nodes,
-                                   context->plan.recipe.row_type, slot->rows));
+        PLIM_TRY(plim__rows_gather(sources->rows, number, out.ids, out.num_nodes, recipe->row_type,
+                                   slot->rows));
     if (slot->rows != NULL && sources->counts != NULL)
         count_rows(sources, out.ids, out.num_nodes);
     describe(context, slot, &cut, count, &out);

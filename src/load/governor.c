@@ -276,12 +276,6 @@ int64_t plim__governor_resident(const plim__load_context_t *context)
            filled(plim__topology_disk_memory(context->sources.topology));
 }
 
-/* Whether to read the meter more often: little is left to drop, or memory gets scarce. */
-static bool is_closing_in(const plim__governor_t *governor)
-{
-    return governor->target < governor->reserve || governor->low_since >= 0;
-}
-
 bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *context)
 {
     if (must_squeeze()) {
@@ -293,7 +287,9 @@ bool plim__governor_look(plim__governor_t *governor, plim__load_context_t *conte
     plim__headroom_bound_t bound;
     if (now < governor->next_look)
         return false;
-    governor->next_look = now + (is_closing_in(governor) ? LOOK_SOON_NS : LOOK_NS);
+    /* Sooner when little is left to drop, or memory gets scarce. */
+    const bool soon = governor->target < governor->reserve || governor->low_since >= 0;
+    governor->next_look = now + (soon ? LOOK_SOON_NS : LOOK_NS);
     plim__headroom_read(&governor->headroom, plim__governor_resident(context), &bound);
     if (plim__governor_see(governor, now, &bound)) {
         plim__governor_apply(governor, context);

@@ -25,6 +25,9 @@ typedef struct plim__load_sources {
     plim__row_counts_t *counts; /* of batches that read from disk without a window; else NULL */
 } plim__load_sources_t;
 
+#define PLIM__LOAD_SPARE_PART 4  /* windows get 1/4 more than the expected rows */
+#define PLIM__LOAD_START_BYTES 4 /* of a cached list, beside its entries */
+
 /* What the parts of a loader share. Only `stop` changes once the loader is made. */
 typedef struct plim__load_context {
     const plim_job_t *asked; /* the caller's job … */
@@ -48,22 +51,5 @@ typedef struct plim__load_context {
  */
 plim_status_t plim__load_sources_open(plim__load_context_t *context);
 void plim__load_sources_close(plim__load_context_t *context);
-
-/*
- * The merge distance: two reads closer than this are cheaper as one transfer. A transfer of s bytes
- * takes call + s * byte seconds, so the merge distance is call / byte, kept between a page and
- * 64 KiB. Computed from the seconds that reads of the two sizes take.
- */
-#define PLIM__MERGE_SMALL (4 << 10)
-#define PLIM__MERGE_LARGE (64 << 10)
-size_t plim__merge_distance_of(double small_seconds, double large_seconds);
-
-/*
- * Measures it in about a tenth of a second, by reads at random places of the larger file that the
- * plan leaves on disk. Returns the plan's own figure when the dataset is small or the reads fail.
- * Memory: 9 MiB a thread, released before it returns.
- */
-size_t plim__merge_distance_measure(const plim_job_t *job, const plim_dataset_t *dataset,
-                                    const plim__load_plan_t *plan);
 
 #endif

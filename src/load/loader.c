@@ -6,10 +6,10 @@
 #include "base/delay.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "base/params.h"
 #include "base/process.h"
 
 #include <sched.h>
-#include <time.h>
 
 #define SPINS 128        /* checks before the caller goes to sleep: some microseconds */
 #define NAP_NS 50000000L /* how long it sleeps before it checks for a stop */
@@ -43,13 +43,13 @@ static bool should_wake(plim_loader_t *loader)
 {
     plim__slots_t *slots = loader->slots;
     const int circulating = slots->count - atomic_load(&slots->held);
-    return can_claim(loader) && plim__slots_free(slots) >= circulating / 2;
+    return can_claim(loader) && __builtin_popcountll(atomic_load(&slots->free)) >= circulating / 2;
 }
 
 static void signal_caller(plim_loader_t *loader)
 {
     pthread_mutex_lock(&loader->tickets.lock);
-    pthread_cond_signal(&loader->tickets.news);
+    plim__condition_wake(&loader->tickets.news, 1);
     pthread_mutex_unlock(&loader->tickets.lock);
 }
 
@@ -58,7 +58,7 @@ void plim__loader_slot_freed(void *context)
     plim_loader_t *loader = context;
     if (atomic_load(&loader->tickets.sleepers) > 0 && should_wake(loader)) {
         pthread_mutex_lock(&loader->tickets.lock);
-        pthread_cond_signal(&loader->tickets.work);
+        plim__condition_wake(&loader->tickets.work, 1);
         pthread_mutex_unlock(&loader->tickets.lock);
     }
     if (atomic_load(&loader->tickets.awaited) != 0)
@@ -120,7 +120,7 @@ static void build(plim_loader_t *loader, plim__load_worker_t *worker, plim__slot
         signal_caller(loader);
 }
 
-static plim_status_t worker_body(void *context)
+void plim__loader_worker(void *context)
 {
     plim__load_worker_t *worker = context;
     plim_loader_t *loader = worker->loader;
@@ -133,16 +133,10 @@ static plim_status_t worker_body(void *context)
         pthread_mutex_lock(&loader->tickets.lock);
         atomic_fetch_add(&loader->tickets.sleepers, 1);
         while (!atomic_load(&loader->tickets.ending) && !should_wake(loader))
-            pthread_cond_wait(&loader->tickets.work, &loader->tickets.lock);
+            plim__condition_wait(&loader->tickets.work, &loader->tickets.lock);
         atomic_fetch_sub(&loader->tickets.sleepers, 1);
         pthread_mutex_unlock(&loader->tickets.lock);
     }
-    return PLIM_OK;
-}
-
-plim_status_t plim__loader_worker_start(plim__load_worker_t *worker)
-{
-    return plim__thread_start(&worker->thread, worker_body, worker, NULL);
 }
 
 /* As a deadline: wait without limit. */
@@ -175,9 +169,9 @@ static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waitin
     while (!is_ready(loader, ticket) &&
            (waiting->ready_only || (atomic_load(&loader->tickets.failed_at) > ticket &&
                                     !(waiting->works && can_claim(loader))))) {
-        const int64_t until = plim__min_i64(plim__clock_ns() + NAP_NS, waiting->deadline);
-        const struct timespec moment = {until / 1000000000L, until % 1000000000L};
-        (void)pthread_cond_timedwait(&loader->tickets.news, &loader->tickets.lock, &moment);
+        const int64_t left = waiting->deadline - plim__clock_ns();
+        plim__condition_wait_for(&loader->tickets.news, &loader->tickets.lock,
+                                 plim__min_i64(left, NAP_NS));
         if (loader->context.asked->stop != NULL &&
             __atomic_load_n(loader->context.asked->stop, __ATOMIC_RELAXED))
             __atomic_store_n(&loader->context.stop, 1, __ATOMIC_RELAXED);
@@ -336,7 +330,8 @@ void plim__loader_drain(plim_loader_t *loader)
 static void begin(plim_loader_t *loader, plim_stream_t *stream)
 {
     for (int i = 0; i < loader->context.plan.workers; i++) {
-        plim__blocks_draw_as(loader->workers[i].blocks, stream->num_hops, stream->fanout);
+        plim__blocks_draw_as(loader->workers[i].blocks, stream->draw_seed, stream->num_hops,
+                             stream->fanout);
         loader->workers[i].counted.step = -1;
     }
     pthread_mutex_lock(&loader->tickets.lock);
@@ -366,7 +361,7 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream)
     }
     loader->stale = false;
     atomic_store(&loader->tickets.next, first);
-    pthread_cond_broadcast(&loader->tickets.work);
+    plim__condition_wake_all(&loader->tickets.work);
     pthread_mutex_unlock(&loader->tickets.lock);
 }
 
@@ -504,7 +499,7 @@ static bool is_usable(const plim_loader_t *loader)
 
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash)
 {
-    if (!is_usable(loader))
+    if (!is_usable(loader) || ((const plim__slot_t *)(const void *)batch)->slots != loader->slots)
         return hash;
     return plim__batch_hash(&loader->context, loader->slots, batch, hash);
 }
@@ -542,31 +537,36 @@ plim_status_t plim__loader_next(plim_loader_t *loader, plim_batch_t **batch_out)
     return plim_stream_next(stream != NULL ? stream : &loader->streams[PLIM_TRAIN], -1, batch_out);
 }
 
-PLIM_API void plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out)
+/* Adds what lists, rows and windows have counted. */
+static void add_source_stats(const plim_loader_t *loader, plim_load_stats_t *stats)
 {
-    plim_load_stats_t stats = loader->stats; /* all 0 in a forked child */
     plim__topology_stats_t lists;
-    if (!is_usable(loader)) {
-        *stats_out = stats;
-        return;
-    }
-    plim__topology_stats(loader->context.sources.topology, &lists);
-    stats.lists = lists.lists;
-    stats.lists_cached = lists.lists_cached;
-    stats.list_transfers = lists.transfers;
-    stats.list_bytes = lists.bytes_read;
-    stats.wait_seconds = (double)lists.wait_ns * 1e-9;
+    plim__topology_disk_stats(loader->context.sources.topology, &lists);
+    stats->lists = lists.lists;
+    stats->lists_cached = lists.lists_cached;
+    stats->list_transfers = lists.transfers;
+    stats->list_bytes = lists.bytes_read;
+    stats->wait_seconds = (double)lists.wait_ns * 1e-9;
     if (loader->context.sources.rows != NULL) {
         plim__rows_stats_t rows;
-        plim__rows_stats(loader->context.sources.rows, &rows);
-        stats.rows = rows.rows;
-        stats.rows_cached = rows.rows_cached;
-        stats.rows_lost = rows.rows_lost;
-        stats.row_transfers = rows.transfers;
-        stats.row_bytes = rows.bytes_read;
-        stats.wait_seconds += (double)rows.wait_ns * 1e-9;
+        plim__rows_disk_stats(loader->context.sources.rows, &rows);
+        stats->rows = rows.rows;
+        stats->rows_cached = rows.rows_cached;
+        stats->rows_lost = rows.rows_lost;
+        stats->row_transfers = rows.transfers;
+        stats->row_bytes = rows.bytes_read;
+        stats->wait_seconds += (double)rows.wait_ns * 1e-9;
     }
     if (loader->builder != NULL)
-        plim__window_builder_stats(loader->builder, &stats);
-    *stats_out = stats;
+        plim__window_builder_stats(loader->builder, stats);
+}
+
+PLIM_API plim_status_t plim_loader_stats(const plim_loader_t *loader, plim_load_stats_t *stats_out)
+{
+    plim_load_stats_t stats = loader->stats; /* all 0 in a forked child */
+    PLIM_TRY(plim__output_check(stats_out, "plim_load_stats_t"));
+    if (is_usable(loader))
+        add_source_stats(loader, &stats);
+    plim__output_give(stats_out, &stats, sizeof stats);
+    return PLIM_OK;
 }

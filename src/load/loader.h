@@ -14,6 +14,9 @@
 #include "load/governor.h"
 #include "load/window_builder.h"
 
+/* Those of the three splits, and the caller's. */
+#define PLIM__LOADER_STREAMS (PLIM_TEST + 1 + PLIM_STREAMS_MAX)
+
 struct plim_loader {
     pid_t process;
     atomic_int references;
@@ -29,7 +32,7 @@ struct plim_loader {
     int num_workers;                 /* the caller and the threads that could be started */
     plim__load_worker_t *workers;    /* (plan.workers) */
     int64_t *graph_nodes;            /* (plan.workers, slot_nodes); NULL in one graph */
-    plim_stream_t streams[PLIM_STREAMS_MAX];
+    plim_stream_t streams[PLIM__LOADER_STREAMS];
 
     /* Only the caller uses these: */
     plim_stream_t *asked_for; /* the stream of plim__loader_start */
@@ -92,9 +95,9 @@ void plim__loader_settle(plim_loader_t *loader);
 /* Gives the caches so many bytes from now on, for tests. */
 void plim__loader_resize(plim_loader_t *loader, int64_t target);
 
-/* For loader_create.c: starts a worker's thread; wakes workers after a slot was released; ends the
- * run, whose stream continues later; and stops serving a stream that ends. */
-plim_status_t plim__loader_worker_start(plim__load_worker_t *worker);
+/* For loader_create.c: a worker's thread; wakes workers after a slot was released; ends the run,
+ * whose stream continues later; and stops serving a stream that ends. */
+void plim__loader_worker(void *worker);
 void plim__loader_slot_freed(void *loader);
 void plim__loader_drain(plim_loader_t *loader);
 void plim__loader_stop(plim_stream_t *stream);

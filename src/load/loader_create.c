@@ -39,27 +39,6 @@ size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,
     return (size_t)(plan->workers - 1 + params->builders) * PLIM__THREAD_BYTES;
 }
 
-static plim_status_t check_plan(const plim__load_plan_t *plan)
-{
-    if (plan->workers < 1 || plan->workers > PLIM__THREADS_MAX)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "a plan of %d workers; from 1 to %d are possible: let plim_load_plan make "
-            "the plan",
-            plan->workers, PLIM__THREADS_MAX);
-    if (plan->num_slots < 1 || plan->num_slots > PLIM__LOAD_SLOTS_MAX)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a plan of %d slots; from 1 to %d are possible: let plim_load_plan make "
-                          "the plan",
-                          plan->num_slots, PLIM__LOAD_SLOTS_MAX);
-    if (plan->slot_nodes < 1 || plan->slot_nodes > INT32_MAX || plan->slot_edges < 0)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a plan of slots of %lld nodes and %lld edges; from 1 to 2^31 - 1 nodes "
-                          "and from 0 edges on are possible: let plim_load_plan make the plan",
-                          (long long)plan->slot_nodes, (long long)plan->slot_edges);
-    return PLIM_OK;
-}
-
 static plim_status_t read_graphs(plim_loader_t *loader)
 {
     const plim__manifest_file_t *entry =
@@ -80,12 +59,9 @@ static plim_status_t read_graphs(plim_loader_t *loader)
     return PLIM_OK;
 }
 
-/* Takes the plan's choices, with a merge distance that is measured. */
 static void take_plan(plim__load_context_t *context, const plim__load_plan_t *plan)
 {
     context->plan = *plan;
-    context->plan.merge_distance =
-        plim__merge_distance_measure(context->asked, context->dataset, plan);
     plim__loader_params_find(context->asked, context->dataset, &context->plan, &context->params);
 }
 
@@ -135,7 +111,7 @@ static plim_status_t start_workers(plim_loader_t *loader)
     for (; loader->num_workers < loader->context.plan.workers; loader->num_workers++) {
         plim__load_worker_t *worker = &loader->workers[loader->num_workers];
         /* When the system allows no more threads (ulimit -u), the others build all batches. */
-        if (plim__loader_worker_start(worker) != PLIM_OK)
+        if (plim__thread_start(&worker->thread, plim__loader_worker, worker) != PLIM_OK)
             break;
     }
     return PLIM_OK;
@@ -167,6 +143,7 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .whole_size = drawn.batch_size,
                               .batch_size = drawn.batch_size,
                               .num_shares = 1,
+                              .draw_seed = drawn.seed,
                               .num_hops = drawn.num_hops};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
     stream->ticket_seeds = ticket_seeds(&loader->context, stream);
@@ -194,10 +171,10 @@ static void empty(plim_loader_t *loader)
     __atomic_store_n(&context->stop, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&loader->tickets.lock);
     atomic_store(&loader->tickets.ending, true);
-    pthread_cond_broadcast(&loader->tickets.work);
+    plim__condition_wake_all(&loader->tickets.work);
     pthread_mutex_unlock(&loader->tickets.lock);
     for (int i = 1; i < loader->num_workers; i++)
-        (void)plim__thread_join(&loader->workers[i].thread);
+        plim__thread_join(&loader->workers[i].thread);
     loader->num_workers = 0;
     plim__window_builder_destroy(loader->builder);
     loader->builder = NULL;
@@ -232,16 +209,20 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
 {
     plim_loader_t *loader;
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
-    PLIM_TRY(check_plan(plan));
     PLIM_TRY(plim__load_cut_check(&plan->recipe, plan->part_seeds));
-    const int64_t before = plim__ledger_reserved(job->ledger);
+    if (plan->slot_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "batches of up to %lld nodes; at most 2^31 - 1 are possible: take a "
+                          "smaller batch or fan-out",
+                          (long long)plan->slot_nodes);
+    const int64_t before = plim__ledger_thread_bytes();
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
     plim_status_t status = read_and_fill(loader);
     if (status != PLIM_OK) {
         plim_loader_release(loader);
         return status;
     }
-    loader->bytes = plim__ledger_reserved(job->ledger) - before;
+    loader->bytes = plim__ledger_thread_bytes() - before;
     *loader_out = loader;
     return PLIM_OK;
 }
@@ -249,7 +230,7 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
 plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan)
 {
     const plim__load_plan_t old = loader->context.plan;
-    const int64_t before = plim__ledger_reserved(loader->context.job.ledger);
+    const int64_t before = plim__ledger_thread_bytes();
     plim__load_plan_t taken = *plan;
     /* The workers' array, and their buffers for graphs, stay as they are. */
     taken.workers = (int)plim__min_i64(plan->workers, old.workers);
@@ -268,7 +249,7 @@ plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t
             empty(loader);
         status = plim__fail_restore(status, loader->tickets.message);
     }
-    loader->bytes += plim__ledger_reserved(loader->context.job.ledger) - before;
+    loader->bytes += plim__ledger_thread_bytes() - before;
     return status;
 }
 
@@ -278,6 +259,7 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__process_check(plan->process));
+    PLIM_TRY(plim__plan_check_dataset(plan, plim_dataset_info(dataset)));
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
@@ -301,22 +283,21 @@ static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, i
            nodes <= loader->context.plan.slot_nodes && edges <= loader->context.plan.slot_edges;
 }
 
-/* Creates the seeds of a stream that does not use the loader's: a list, or a shuffled split. */
+/* Creates the seeds of a stream that does not use the loader's. */
 static plim_status_t make_seeds(plim_loader_t *loader, const plim_stream_params_t *params,
-                                plim__seeds_t **seeds_out)
+                                uint64_t seed, plim__seeds_t **seeds_out)
 {
     const int64_t *nodes = params->nodes;
     int64_t count = params->num_nodes;
     *seeds_out = NULL;
-    if (nodes == NULL && (params->split == PLIM_TRAIN || !params->shuffle))
+    if (nodes == NULL && !plim__load_stream_reorders(&loader->context.plan.recipe, params))
         return PLIM_OK;
     if (nodes == NULL) {
         nodes = plim__seeds_ids(loader->context.seeds, params->split);
         count = plim__seeds_count(loader->context.seeds, params->split);
     }
-    return plim__seeds_create_list(loader->context.asked, loader->context.dataset,
-                                   loader->context.plan.recipe.seed, nodes, count, params->shuffle,
-                                   true, seeds_out);
+    return plim__seeds_create_list(loader->context.asked, loader->context.dataset, seed, nodes,
+                                   count, params->shuffle, seeds_out);
 }
 
 static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream_params_t *params,
@@ -351,17 +332,19 @@ plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_param
     plim__seeds_t *own;
     int place = PLIM_TEST + 1;
     PLIM_TRY(check_stream(loader, params, &recipe));
-    while (place < PLIM_STREAMS_MAX && atomic_load(&loader->streams[place].references) > 0)
+    while (place < PLIM__LOADER_STREAMS && atomic_load(&loader->streams[place].references) > 0)
         place++;
-    if (place == PLIM_STREAMS_MAX)
+    if (place == PLIM__LOADER_STREAMS)
         return plim__fail(PLIM_ERR_USAGE, "a loader has at most %d streams; release one",
-                          PLIM_STREAMS_MAX - PLIM_TEST - 1);
+                          PLIM_STREAMS_MAX);
     const int64_t seeds = params->nodes != NULL
                               ? params->num_nodes
                               : plim__seeds_count(loader->context.seeds, params->split);
-    if (!has_room(loader, &recipe, seeds))
+    plim_recipe_t delivered = recipe; /* a share of each batch */
+    delivered.batch_size = plim__load_share_size(params, recipe.batch_size);
+    if (!has_room(loader, &delivered, seeds))
         return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");
-    PLIM_TRY(make_seeds(loader, params, &own));
+    PLIM_TRY(make_seeds(loader, params, recipe.seed, &own));
     set_stream(loader, &loader->streams[place], &recipe, own,
                own != NULL ? PLIM_TRAIN : params->split, params->shuffle);
     const plim_status_t status = set_share(&loader->streams[place], params);

@@ -12,6 +12,20 @@
 
 #define CACHED_DEPTH 2 /* I/Os in flight where everything is cached: little is read */
 
+static plim_status_t check_arrays(const plim_recipe_t *recipe)
+{
+    if ((recipe->arrays & ~(uint64_t)(PLIM_EDGE_INDEX | PLIM_EDGE_IDS)) != 0)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the recipe asks for arrays that this version does not know (%#llx)",
+                          (unsigned long long)recipe->arrays);
+    if (recipe->arrays != 0 && recipe->form == PLIM_NATIVE && recipe->num_hops > 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "in native form a node draws at every hop, so %d hops are not one "
+                          "edge_index; choose PyG's form",
+                          recipe->num_hops);
+    return PLIM_OK;
+}
+
 static plim_status_t check_hops(const plim_dataset_t *dataset, const plim_recipe_t *recipe)
 {
     const char *path = plim__dataset_path(dataset);
@@ -46,6 +60,7 @@ plim_status_t plim__load_recipe_check(const plim_dataset_t *dataset, const plim_
                           "the batch size is %lld; it must be between 1 and 2^31 - 1",
                           (long long)recipe->batch_size);
     PLIM_TRY(check_hops(dataset, recipe));
+    PLIM_TRY(check_arrays(recipe));
     if (recipe->row_type != PLIM_F16 && recipe->row_type != PLIM_F32)
         return plim__fail(PLIM_ERR_USAGE, "rows are delivered as f16 or f32");
     if (recipe->index_type != PLIM_I32 && recipe->index_type != PLIM_I64)
@@ -119,6 +134,8 @@ plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params)
 {
     plim_recipe_t own = *recipe;
+    if (params->has_seed)
+        own.seed = params->seed;
     if (params->batch_size > 0)
         own.batch_size = params->batch_size;
     if (params->num_hops >= 0) {
@@ -126,6 +143,17 @@ plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
         memcpy(own.fanout, params->fanout, sizeof own.fanout);
     }
     return own;
+}
+
+int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size)
+{
+    return params->num_shares > 1 ? (batch_size - 1) / params->num_shares + 1 : batch_size;
+}
+
+bool plim__load_stream_reorders(const plim_recipe_t *recipe, const plim_stream_params_t *params)
+{
+    return params->shuffle && (params->split != PLIM_TRAIN ||
+                               plim__load_stream_recipe(recipe, params).seed != recipe->seed);
 }
 
 const plim_recipe_t *plim__load_envelope(const plim__load_plan_t *plan)
@@ -163,7 +191,8 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
     size_t width = plim__index_bytes(recipe->index_type);
     plim__load_slot_sizes_t sizes = {
         .nodes = array_bytes(plan->slot_nodes, 1, width),
-        .edges = array_bytes(plan->slot_edges, 1, width),
+        .edges =
+            array_bytes(plan->slot_edges, (recipe->arrays & PLIM_EDGE_INDEX) != 0 ? 2 : 1, width),
         .seeds = array_bytes(seeds, 1, sizeof(int64_t)),
     };
     if (with_rows)
@@ -177,8 +206,10 @@ static plim__load_slot_sizes_t slot_sizes(const plim_dataset_info_t *info,
         sizes.labels = array_bytes(seeds, info->num_targets, sizeof(float));
     if (info->num_graphs > 0)
         sizes.graph_indptr = array_bytes(seeds + 1, 1, width);
-    const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,        sizes.seeds,
-                          sizes.labels, sizes.degrees, sizes.graph_indptr};
+    if ((recipe->arrays & PLIM_EDGE_IDS) != 0)
+        sizes.edge_ids = array_bytes(plan->slot_edges, 1, sizeof(int64_t));
+    const size_t all[] = {sizes.nodes,  sizes.edges,   sizes.rows,         sizes.seeds,
+                          sizes.labels, sizes.degrees, sizes.graph_indptr, sizes.edge_ids};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (!plim__add_size(sizes.bytes, all[i], &sizes.bytes))
             sizes.bytes = SIZE_MAX;

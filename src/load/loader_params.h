@@ -16,12 +16,13 @@
 /* The arrays of a slot lie one after the other, each aligned to a cache line. */
 typedef struct plim__load_slot_sizes {
     size_t nodes;        /* (slot_nodes) of the recipe's index type */
-    size_t edges;        /* (slot_edges) of the same */
+    size_t edges;        /* (slot_edges) of the same; with PLIM_EDGE_INDEX twice */
     size_t rows;         /* (slot_nodes, num_features) of the recipe's row type; 0 without */
     size_t seeds;        /* (seeds of a part) int64 */
     size_t labels;       /* as many int64, or times num_targets float; 0 without */
     size_t degrees;      /* (slot_nodes) int32; 0 without */
     size_t graph_indptr; /* one more, of the index type; 0 in one graph */
+    size_t edge_ids;     /* (slot_edges) int64; 0 without */
     size_t bytes;        /* of all, in whole pages; saturates at SIZE_MAX */
 } plim__load_slot_sizes_t;
 
@@ -57,6 +58,13 @@ plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
                                        plim_stream_params_t *params_out);
 plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params);
+
+/* The largest share of a batch of so many seeds. */
+int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size);
+
+/* Whether a stream over a split has an order of its own: the loader shuffles only the training
+ * split, by the recipe's seed. */
+bool plim__load_stream_reorders(const plim_recipe_t *recipe, const plim_stream_params_t *params);
 
 /* The plan's envelope, or its recipe if it has none; and the number of seeds of the longest stream.
  */

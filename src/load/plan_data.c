@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 /* A text that grows in a buffer of PLIM__PLAN_JSON bytes, which is enough; it is never exceeded. */
@@ -64,7 +65,17 @@ static void add_accounts(text_t *text, const plim__plan_account_t *accounts, int
     add(text, "]");
 }
 
-static void add_expectation(text_t *text, const plim__expectation_t *expect)
+static void add_seconds(text_t *text, const char *name, double seconds)
+{
+    add(text, ", \"%s\": %.9g", name, seconds);
+}
+
+static const char *rates_word(const plim__expectation_t *expect, bool measured)
+{
+    return !measured ? "default" : expect->rates_from_file ? "file" : "measured";
+}
+
+static void add_expectation(text_t *text, const plim__expectation_t *expect, bool trains)
 {
     add(text, ", \"expect\": {\"batch_nodes\": %lld", (long long)expect->batch_nodes);
     add_count(text, "batch_edges", expect->batch_edges);
@@ -72,8 +83,18 @@ static void add_expectation(text_t *text, const plim__expectation_t *expect)
     add_count(text, "epoch_steps", expect->epoch_steps);
     add_count(text, "epoch_reads", expect->epoch_reads);
     add_count(text, "epoch_read_bytes", expect->epoch_read_bytes);
-    add(text, ", \"epoch_seconds\": %.9g", expect->epoch_seconds);
+    add_seconds(text, "epoch_seconds", expect->epoch_seconds);
+    add_seconds(text, "epoch_core_seconds", expect->epoch_core_seconds);
+    add_seconds(text, "start_seconds", expect->start_seconds);
     add_count(text, "disk_bytes", expect->disk_bytes);
+    if (trains) {
+        add_seconds(text, "evaluation_seconds", expect->evaluation_seconds);
+        add_seconds(text, "run_seconds", expect->run_seconds);
+        add_count(text, "run_read_bytes", expect->run_read_bytes);
+        add_count(text, "predict_disk_bytes", expect->predict_disk_bytes);
+    }
+    add_word(text, "rates", rates_word(expect, expect->computing_measured));
+    add_word(text, "disk_rates", rates_word(expect, expect->disk_measured));
     add(text, "}");
 }
 
@@ -120,7 +141,7 @@ void plim__plan_seal(plim_plan_t *plan, bool trains)
         add_count(&text, "line_bytes", plim_plan_line(plan));
     add_count(&text, "minimum_bytes", plim_plan_minimum(plan));
     add_choices(&text, load);
-    add_expectation(&text, trains ? &all->expect : &load->expect);
+    add_expectation(&text, trains ? &all->expect : &load->expect, trains);
     add(&text, "}");
 }
 
@@ -139,6 +160,17 @@ plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out)
     atomic_init(&plan->references, 1);
     *plan_out = plan;
     return PLIM_OK;
+}
+
+plim_status_t plim__plan_check_dataset(const plim_plan_t *plan, const plim_dataset_info_t *info)
+{
+    const char *planned = plan->numbers.load.fingerprint;
+    return strcmp(planned, info->fingerprint) == 0
+               ? PLIM_OK
+               : plim__fail(PLIM_ERR_USAGE,
+                            "the plan is for the dataset of fingerprint %s, and this one has %s: "
+                            "plan again",
+                            planned, info->fingerprint);
 }
 
 PLIM_API void plim_plan_retain(plim_plan_t *plan)

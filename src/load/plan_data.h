@@ -6,6 +6,7 @@
 #define PLIM_LOAD_PLAN_DATA_H
 
 #include "base/job.h"
+#include "load/probe.h"
 #include "mem/arena.h"
 
 #include <plimsoll/plan.h>
@@ -15,7 +16,7 @@
 typedef enum plim__phase {
     PLIM__PHASE_START = 0,  /* the loader is made: the caches are chosen and filled */
     PLIM__PHASE_TRAIN,      /* steps */
-    PLIM__PHASE_EVALUATE,   /* sampled evaluation between epochs */
+    PLIM__PHASE_EVALUATE,   /* evaluation between epochs */
     PLIM__PHASE_CHECKPOINT, /* a checkpoint is written */
     PLIM__PHASE_PREDICT     /* exact prediction of all nodes afterwards, in a process of its own */
 } plim__phase_t;
@@ -37,11 +38,25 @@ typedef struct plim__expectation {
     int64_t epoch_steps;
     int64_t epoch_reads, epoch_read_bytes; /* without evaluation */
     double epoch_seconds;                  /* without evaluation */
-    int64_t disk_bytes; /* upper bound for run directory, scratch and prediction */
+    double epoch_core_seconds;             /* of all threads together */
+    /* Of a run: until its first step, an evaluation after an epoch, and everything. */
+    double start_seconds, evaluation_seconds, run_seconds;
+    int64_t run_read_bytes;
+    int64_t disk_bytes;         /* upper bound for the run directory and scratch */
+    int64_t predict_disk_bytes; /* upper bound for predicting all nodes afterwards */
+    bool computing_measured;    /* seconds are by measured rates of computing, */
+    bool disk_measured;         /* and of the disk; else by defaults */
+    bool rates_from_file;
 } plim__expectation_t;
+
+/* Bytes between two wanted places that are read as one. Below four pages most reads stay single,
+ * above them most bytes read are not wanted: 12 to 64 KiB were measured as best on one disk within
+ * an hour, as its host throttled requests or bytes. */
+#define PLIM__MERGE_DISTANCE ((size_t)16 << 10)
 
 /* The choices for a loader, and their memory. */
 typedef struct plim__load_plan {
+    char fingerprint[17]; /* of the dataset */
     plim_recipe_t recipe;
     /* Slots, windows and workers are made for this recipe: over all streams the largest batch, the
      * most hops and the largest fan-out of each. batch_size 0: the recipe itself. */
@@ -71,6 +86,8 @@ typedef struct plim__load_plan {
     char scratch[512];          /* "" : none */
     int64_t scratch_bytes;      /* most disk space of the packed cached rows there */
     int64_t start;              /* peak of the loader's own memory while it is created */
+    int64_t checkpoint_bytes;   /* that a trainer takes while it saves or resumes */
+    plim__probe_t probe;        /* measured sizes of batches, for `expect`; empty: none */
     plim__expectation_t expect; /* of loading alone */
     int64_t total;              /* memory in all, the process included */
     int64_t line;
@@ -88,7 +105,9 @@ typedef struct plim__train_plan {
     int64_t phase[PLIM__PHASES];                        /* sums of the accounts */
     plim__phase_t peak_phase;                           /* the one of `total` */
     int64_t total, line, minimum;
-    bool recompute; /* model.recompute, or chosen to fit larger parts of batches */
+    int64_t model_bytes;           /* besides the loader's, over all phases */
+    bool recompute;                /* model.recompute, or chosen to fit larger parts of batches */
+    int64_t evaluation_disk_bytes; /* upper bound for an exact evaluation between epochs */
     plim__expectation_t expect;
 } plim__train_plan_t;
 
@@ -111,6 +130,9 @@ struct plim_plan {
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM.
  */
 plim_status_t plim__plan_create(const plim_job_t *job, plim_plan_t **plan_out);
+
+/* PLIM_ERR_USAGE if the plan is for another dataset. */
+plim_status_t plim__plan_check_dataset(const plim_plan_t *plan, const plim_dataset_info_t *info);
 
 /* Writes the JSON text of the numbers. */
 void plim__plan_seal(plim_plan_t *plan, bool trains);

@@ -15,8 +15,7 @@
 
 enum {
     DEPTH = 64,
-    SHALLOW = 4, /* for small graphs, so that the probe fits wherever training does */
-    MERGE_DISTANCE = 16 << 10,
+    SHALLOW = 4,        /* for small graphs, so that the probe fits wherever training does */
     SEEDS_MOST = 16384, /* of the largest batch … */
     GROWTH = 4          /* … which has this many times the seeds of the one before */
 };
@@ -94,14 +93,15 @@ static int depth_of(const plim_dataset_info_t *info)
 
 static plim__reader_params_t reader_params(const plim_dataset_info_t *info)
 {
-    return (plim__reader_params_t){
-        .depth = depth_of(info), .max_read = sizeof(int64_t), .merge_distance = MERGE_DISTANCE};
+    return (plim__reader_params_t){.depth = depth_of(info),
+                                   .max_read = sizeof(int64_t),
+                                   .merge_distance = PLIM__MERGE_DISTANCE};
 }
 
 static plim__topology_disk_params_t source_params(const plim_dataset_info_t *info)
 {
     return (plim__topology_disk_params_t){
-        .workers = 1, .depth = depth_of(info), .merge_distance = MERGE_DISTANCE};
+        .workers = 1, .depth = depth_of(info), .merge_distance = PLIM__MERGE_DISTANCE};
 }
 
 size_t plim__probe_estimate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -219,7 +219,7 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     if (status == PLIM_OK)
         status = draw(job, dataset, recipe, probe, source, blocks, &result);
     plim__blocks_destroy(blocks);
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     plim__offsets_destroy(offsets);
     plim__arena_destroy(&probe->arena);
     if (status == PLIM_OK)

@@ -386,12 +386,12 @@ plim_status_t plim__seeds_create(const plim_job_t *job, const plim_dataset_t *da
 
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, bool checked, plim__seeds_t **seeds_out)
+                                      bool shuffled, plim__seeds_t **seeds_out)
 {
     plim__seeds_t draft = list_draft(plim_dataset_info(dataset), count, shuffled);
     draft.seed = seed;
     draft.given = nodes;
-    return create(job, dataset, &draft, checked, seeds_out);
+    return create(job, dataset, &draft, true, seeds_out);
 }
 
 void plim__seeds_destroy(plim__seeds_t *seeds)
@@ -453,16 +453,23 @@ static void take_places(const split_t *split, size_t label_size, const int32_t *
                label_size);
 }
 
-/* For a split too large to be shuffled: ids_out holds the positions first. */
+/* The positions of entries in the order of an epoch, in a split too large to be shuffled. */
+static void permute_positions(const plim__seeds_t *seeds, int64_t epoch, int64_t first,
+                              int64_t count, int64_t *positions_out)
+{
+    const plim__permute_t permute =
+        plim__permute_make((uint64_t)seeds->splits[PLIM_TRAIN].count, order_key(seeds, epoch));
+    for (int64_t i = 0; i < count; i++)
+        positions_out[i] = first + i;
+    plim__permute_many(&permute, positions_out, count, false);
+}
+
+/* For such a split: ids_out holds the positions first. */
 static void take_permuted(const plim__seeds_t *seeds, int64_t epoch, int64_t first, int64_t count,
                           int64_t *ids_out, char *labels_out)
 {
     const split_t *split = &seeds->splits[PLIM_TRAIN];
-    const plim__permute_t permute =
-        plim__permute_make((uint64_t)split->count, order_key(seeds, epoch));
-    for (int64_t i = 0; i < count; i++)
-        ids_out[i] = first + i;
-    plim__permute_forward_many(&permute, ids_out, count);
+    permute_positions(seeds, epoch, first, count, ids_out);
     for (int64_t i = 0; i < count; i++) {
         if (labels_out != NULL)
             memcpy(labels_out + (size_t)i * seeds->label_bytes,
@@ -488,6 +495,21 @@ void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuff
         if (labels_out != NULL)
             memcpy(labels_out, from->labels + (size_t)first * size, (size_t)count * size);
     }
+}
+
+bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                           int64_t count, int64_t *positions_out)
+{
+    const int which = (int)(epoch & 1);
+    if (shuffled && seeds->orders[which] == NULL) {
+        permute_positions(seeds, epoch, first, count, positions_out);
+        return true;
+    }
+    if (shuffled && seeds->epochs[which] != epoch)
+        return false;
+    for (int64_t i = 0; i < count; i++)
+        positions_out[i] = shuffled ? seeds->orders[which][first + i] : first + i;
+    return true;
 }
 
 int64_t plim__seeds_labels(const plim__seeds_t *seeds, plim_split_t split, bool shuffled,

@@ -11,8 +11,6 @@
 #ifndef PLIM_LOAD_SEEDS_H
 #define PLIM_LOAD_SEEDS_H
 
-#include "store/dataset.h"
-
 #include <plimsoll/loader.h>
 
 #define PLIM__SEEDS_SHUFFLED ((int64_t)1 << 22)
@@ -34,14 +32,14 @@ void plim__seeds_destroy(plim__seeds_t *seeds);
 /*
  * The same for a list of `count` nodes (graphs, in a dataset of many graphs), which is copied and
  * may repeat nodes. Without `shuffled` it has no memory for orders and is never taken shuffled. The
- * second estimate is the memory used only during creation. `checked`: the checksums of labels.npy
- * were compared before. PLIM_ERR_USAGE for an entry out of range.
+ * second estimate is the memory used only during creation. The checksums of labels.npy were
+ * compared before. PLIM_ERR_USAGE for an entry out of range.
  */
 size_t plim__seeds_list_stays(const plim_dataset_info_t *info, int64_t count, bool shuffled);
 size_t plim__seeds_list_work(const plim_job_t *job, const plim_dataset_info_t *info, int64_t count);
 plim_status_t plim__seeds_create_list(const plim_job_t *job, const plim_dataset_t *dataset,
                                       uint64_t seed, const int64_t *nodes, int64_t count,
-                                      bool shuffled, bool checked, plim__seeds_t **seeds_out);
+                                      bool shuffled, plim__seeds_t **seeds_out);
 
 int64_t plim__seeds_count(const plim__seeds_t *seeds, plim_split_t split);
 
@@ -61,7 +59,7 @@ const int64_t *plim__seeds_ids(const plim__seeds_t *seeds, plim_split_t split);
 
 /*
  * Computes the training split's order of an epoch, unless it is present. The orders of an even and
- * of an odd epoch are kept: nobody may be taking seeds of another epoch of the same parity.
+ * of an odd epoch are kept: no thread may take seeds of another epoch of the same parity meanwhile.
  */
 void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
 
@@ -72,6 +70,11 @@ void plim__seeds_prepare(plim__seeds_t *seeds, int64_t epoch);
  */
 void plim__seeds_take(const plim__seeds_t *seeds, plim_split_t split, bool shuffled, int64_t epoch,
                       int64_t first, int64_t count, int64_t *ids_out, void *labels_out);
+
+/* The positions in the split of the entries that plim__seeds_take would take; false when the
+ * epoch's order is not present. */
+bool plim__seeds_positions(const plim__seeds_t *seeds, bool shuffled, int64_t epoch, int64_t first,
+                           int64_t count, int64_t *positions_out);
 
 /* Lists the nodes of graphs one after the other; false when they are more than `capacity`. */
 bool plim__graph_nodes(const int64_t *graph_indptr, const int64_t *graphs, int64_t num_graphs,

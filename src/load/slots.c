@@ -1,6 +1,5 @@
 #include "load/slots.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 
 #include <string.h>
@@ -27,6 +26,7 @@ static void place_arrays(plim__slot_t *slot, const plim__load_slot_sizes_t *size
     slot->labels = next_array(&at, sizes->labels);
     slot->degrees = next_array(&at, sizes->degrees);
     slot->graph_indptr = next_array(&at, sizes->graph_indptr);
+    slot->edge_ids = next_array(&at, sizes->edge_ids);
 }
 
 static void lay_out(plim__arena_t *arena, void *draft)
@@ -61,6 +61,8 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     const int count = slots->count;
     slots->job = *job;
     plim_job_retain(job);
+    memcpy(slots->fingerprint, plan->fingerprint, sizeof slots->fingerprint);
+    slots->recipe = plan->recipe;
     for (int i = 0; i < count; i++) {
         plim__slot_t *slot = &slots->slots[i];
         slot->slots = slots;
@@ -119,11 +121,6 @@ void plim__slots_deliver(plim__slot_t *slot, int references)
     atomic_store_explicit(&slot->references, references, memory_order_relaxed);
     atomic_fetch_add_explicit(&slot->slots->references, 1, memory_order_relaxed);
     atomic_fetch_add(&slot->slots->held, 1);
-}
-
-int plim__slots_free(plim__slots_t *slots)
-{
-    return __builtin_popcountll(atomic_load(&slots->free));
 }
 
 PLIM_API void plim_batch_retain(plim_batch_t *batch)

@@ -31,7 +31,7 @@ typedef struct plim__slot {
     int64_t part;   /* seeds of the part in it; 0: none was built yet */
     bool more;      /* the ticket has parts to come */
     int num_arrays;
-    plim_array_t arrays[5 + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
+    plim_array_t arrays[7 + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
     int64_t *seeds;                             /* of this part, nodes or graphs */
     void *nodes;                                /* see plim__load_slot_sizes_t */
     void *edges;
@@ -39,6 +39,7 @@ typedef struct plim__slot {
     void *labels;       /* NULL without */
     int32_t *degrees;   /* NULL without */
     void *graph_indptr; /* NULL in one graph */
+    int64_t *edge_ids;  /* NULL without */
 } plim__slot_t;
 
 struct plim__slots {
@@ -47,6 +48,8 @@ struct plim__slots {
     atomic_int references;         /* the loader's, and one for each batch that callers hold */
     char *memory;                  /* of the slots' arrays */
     size_t slot_bytes, slot_nodes; /* of each slot */
+    char fingerprint[17];          /* of the batches' dataset */
+    plim_recipe_t recipe;          /* of the batches */
     int count;
     plim__slot_t *slots;   /* (count) */
     uint64_t *hashes;      /* (2, slot_nodes) of plim_loader_hash */
@@ -77,7 +80,5 @@ void plim__slots_put(plim__slot_t *slot);
 
 /* Delivers a slot to the caller, who releases it `references` times. */
 void plim__slots_deliver(plim__slot_t *slot, int references);
-
-int plim__slots_free(plim__slots_t *slots);
 
 #endif

@@ -4,8 +4,6 @@
 #include "base/fail.h"
 #include "base/process.h"
 
-#include <time.h>
-
 int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *first_out)
 {
     *first_out = step * stream->whole_size;
@@ -62,6 +60,24 @@ void plim__stream_take(const plim_stream_t *stream, int64_t epoch, int64_t first
     }
 }
 
+PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const plim_batch_t *batch,
+                                             int64_t *ids_out)
+{
+    PLIM_TRY(plim__process_check(stream->process));
+    int64_t first = 0, share_first;
+    const int64_t seeds = batch->step < plim_stream_steps(stream)
+                              ? plim__stream_batch(stream, batch->step, &first)
+                              : 0;
+    const int64_t share = share_of(stream, seeds, &share_first);
+    if (batch->first_seed + batch->num_seeds > share ||
+        !plim__seeds_positions(stream->seeds, stream->shuffled, batch->epoch,
+                               first + share_first + batch->first_seed, batch->num_seeds, ids_out))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batch %lld of epoch %lld is not one that this stream delivered last",
+                          (long long)batch->step, (long long)batch->epoch);
+    return PLIM_OK;
+}
+
 /* The number of tickets of a share of so many seeds; an empty one has one too. */
 static int64_t tickets_of(const plim_stream_t *stream, int64_t seeds)
 {
@@ -95,21 +111,13 @@ plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
 
 void plim__tickets_init(plim__tickets_t *tickets)
 {
-    pthread_condattr_t attributes;
     pthread_mutex_init(&tickets->lock, NULL);
-    pthread_cond_init(&tickets->work, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&tickets->news, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
     atomic_init(&tickets->next, PLIM__TICKETS_CLOSED);
     atomic_init(&tickets->failed_at, INT64_MAX);
 }
 
 void plim__tickets_destroy(plim__tickets_t *tickets)
 {
-    pthread_cond_destroy(&tickets->work);
-    pthread_cond_destroy(&tickets->news);
     pthread_mutex_destroy(&tickets->lock);
 }
 
@@ -123,8 +131,8 @@ void plim__tickets_close(plim__tickets_t *tickets)
 void plim__tickets_raise(plim__tickets_t *tickets, int64_t limit)
 {
     atomic_store(&tickets->limit, limit);
-    pthread_cond_broadcast(&tickets->work);
-    pthread_cond_signal(&tickets->news);
+    plim__condition_wake_all(&tickets->work);
+    plim__condition_wake(&tickets->news, 1);
 }
 
 void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t status)
@@ -137,5 +145,5 @@ void plim__tickets_fail(plim__tickets_t *tickets, int64_t ticket, plim_status_t 
         plim__fail_save(tickets->message, sizeof tickets->message);
         atomic_store(&tickets->failed_at, ticket);
     }
-    pthread_cond_signal(&tickets->news);
+    plim__condition_wake(&tickets->news, 1);
 }

@@ -22,6 +22,7 @@
 #ifndef PLIM_LOAD_TICKETS_H
 #define PLIM_LOAD_TICKETS_H
 
+#include "base/condition.h"
 #include "load/seeds.h"
 #include "load/slots.h"
 
@@ -44,6 +45,7 @@ struct plim_stream {
     int64_t batch_size; /* … and of the share of it that is delivered */
     int share, num_shares;
     int64_t ticket_seeds; /* at most this many seeds have one ticket */
+    uint64_t draw_seed;   /* of the random numbers */
     int num_hops;
     int64_t fanout[PLIM_HOPS_MAX];
 
@@ -66,7 +68,7 @@ int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *f
 /* The number of tickets of all steps before `step`. */
 int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step);
 
-/* What is being served. Written while nobody builds. */
+/* The run that is being served. Written while no worker builds batches. */
 typedef struct plim__load_run {
     bool started;
     plim_stream_t *of;
@@ -97,9 +99,9 @@ typedef struct plim__load_entry {
 #define PLIM__TICKETS_CLOSED INT64_MAX /* as `next`: nothing can be claimed */
 
 typedef struct plim__tickets {
-    pthread_mutex_t lock; /* guards the fields before the atomics, and is held to sleep */
-    pthread_cond_t work;  /* workers: a ticket can be claimed, or the loader ends */
-    pthread_cond_t news;  /* the caller: a ticket is ready, or failed, or can be claimed */
+    pthread_mutex_t lock;   /* guards the fields before the atomics, and is held to sleep */
+    plim__condition_t work; /* workers: a ticket can be claimed, or the loader ends */
+    plim__condition_t news; /* the caller: a ticket is ready, or failed, or can be claimed */
     plim__load_run_t run;
     int64_t closed_at;    /* `next` when it was closed */
     plim_status_t status; /* the error of the first ticket that failed, and its message */

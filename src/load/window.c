@@ -37,12 +37,6 @@
 #define PIECE 16384      /* nodes that a builder takes at once */
 #define DRAW_MOST 262144 /* ids in a builder's buffer, unless a single draw is longer */
 
-/* A place has 32 bits. */
-static int64_t draws_usable(const plim__load_window_params_t *params)
-{
-    return plim__min_i64(params->draws, NONE_DRAWN);
-}
-
 static int64_t longest_draw(const plim__load_window_params_t *params, int hop)
 {
     return params->fanout[hop] < 0 ? params->most_drawn
@@ -66,46 +60,6 @@ static int64_t draw_capacity(const plim__load_window_params_t *params)
     return plim__max_i64(whole, plim__max_i64(params->most_drawn, 1));
 }
 
-static int num_sets(const plim__load_window_params_t *params)
-{
-    return params->num_hops + (params->rows > 0);
-}
-
-static plim_status_t check_params(const plim__load_window_params_t *params,
-                                  const plim__rows_t *rows)
-{
-    bool wide = params->index_type == PLIM_I64;
-    if (params->num_hops < 0 || params->num_hops > PLIM__HOPS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "a window of %d hops; at most %d are possible",
-                          params->num_hops, PLIM__HOPS_MAX);
-    for (int hop = 0; hop < params->num_hops; hop++)
-        if (params->fanout[hop] < -1 || params->fanout[hop] > PLIM__FANOUT_MAX)
-            return plim__fail(PLIM_ERR_USAGE, "hop %d draws %lld neighbours; 0 … %d, or -1 for all",
-                              hop + 1, (long long)params->fanout[hop], PLIM__FANOUT_MAX);
-    if (params->num_nodes < 0 || params->most_drawn < 0 || params->draws < 0 || params->rows < 0 ||
-        (!wide && (params->index_type != PLIM_I32 || params->num_nodes > INT32_MAX)))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a window over %lld nodes, with %lld draws of up to %lld "
-                          "and %lld rows: a size or a type is wrong",
-                          (long long)params->num_nodes, (long long)params->draws,
-                          (long long)params->most_drawn, (long long)params->rows);
-    if (params->builders < 1 || params->builders > PLIM__THREADS_MAX || params->workers < 1)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a window of %d builders and %d workers; 1 … %d, and 1 "
-                          "or more",
-                          params->builders, params->workers, PLIM__THREADS_MAX);
-    size_t size = params->row_type == PLIM_F16 ? sizeof(uint16_t) : sizeof(float);
-    if (params->rows > 0 &&
-        (rows == NULL || params->num_features < 1 ||
-         (params->row_type != PLIM_F16 && params->row_type != PLIM_F32) ||
-         params->row_bytes != plim__mul_saturating_size((size_t)params->num_features, size)))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a window with rows of %lld features and %zu bytes: the "
-                          "source is missing, or the type and the sizes differ",
-                          (long long)params->num_features, params->row_bytes);
-    return PLIM_OK;
-}
-
 static void lay_out(plim__arena_t *arena, void *draft)
 {
     plim__load_window_t *window = draft;
@@ -118,7 +72,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
         arena, builders, plim__mul_saturating_size((size_t)window->draw_capacity, sizeof(int64_t)),
         1);
     window->chunks = plim__arena_carve(arena, workers, sizeof *window->chunks, 1);
-    for (int i = 0; i < num_sets(params); i++)
+    for (int i = 0; i < params->num_hops + (params->rows > 0); i++)
         window->sets[i] = plim__node_set_make(plim__arena_carve(arena, 1, set_bytes, PLIM__PAGE),
                                               params->num_nodes);
     window->area = plim__arena_carve(arena, (size_t)params->draws,
@@ -129,7 +83,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
 static plim__load_window_t draft_of(const plim__load_window_params_t *params)
 {
     plim__load_window_t draft = {.params = *params, .draw_capacity = draw_capacity(params)};
-    draft.params.draws = draws_usable(params);
+    draft.params.draws = plim__min_i64(params->draws, NONE_DRAWN); /* a place has 32 bits */
     return draft;
 }
 
@@ -145,7 +99,6 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
                                        plim__load_window_t **window_out)
 {
     plim__load_window_t *window;
-    PLIM_TRY(check_params(params, rows));
     plim__load_window_t draft = draft_of(params);
     PLIM_TRY(plim__object_create(job->ledger, "window", lay_out, &draft, sizeof draft, &draft.arena,
                                  &window));
@@ -167,15 +120,16 @@ void plim__load_window_destroy(plim__load_window_t *window)
         plim__arena_destroy(&window->arena);
 }
 
-void plim__load_window_draw_as(plim__load_window_t *window, int num_hops, const int64_t *fanout)
+void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
+                               const int64_t *fanout)
 {
     plim__load_window_params_t *params = &window->params;
     const size_t bytes = (size_t)num_hops * sizeof *fanout;
+    params->seed = seed;
     if (params->num_hops == num_hops && memcmp(params->fanout, fanout, bytes) == 0)
         return;
     params->num_hops = num_hops;
     memcpy(params->fanout, fanout, bytes);
-    window->ready = false;
     /* Sizes measured with other fan-outs do not apply. */
     window->fitted_seeds = window->fitted_draws = window->fitted_rows = 0;
     window->refused_seeds = 0;
@@ -398,7 +352,6 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
     const plim__load_window_params_t *params = &window->params;
     overflow_t overflow = {0};
     int64_t cursor = 0;
-    window->ready = false;
     if (params->num_hops > 0 || plim__load_window_stores_rows(window)) {
         plim__node_set_clear(&window->sets[0]);
         mark(&window->sets[0], seeds, count);
@@ -419,7 +372,6 @@ static plim_status_t fill_window(plim__load_window_t *window, int64_t epoch, con
     window->used_draws = cursor;
     window->used_rows =
         plim__load_window_stores_rows(window) ? window->sets[params->num_hops].count : 0;
-    window->ready = true;
     return PLIM_OK;
 }
 
@@ -523,28 +475,10 @@ static int64_t cut_batches(const plim__load_window_t *window, int64_t batches, o
     return plim__max_i64(1, (int64_t)((double)batches * share));
 }
 
-static plim_status_t check_batches(const plim__load_window_t *window, const int64_t *seeds,
-                                   const int64_t *bounds, int64_t num_batches)
-{
-    if (num_batches < 1)
-        return plim__fail(PLIM_ERR_USAGE, "a window of %lld batches", (long long)num_batches);
-    for (int64_t i = 0; i < num_batches; i++)
-        if (bounds[i] < 0 || bounds[i] > bounds[i + 1])
-            return plim__fail(PLIM_ERR_USAGE, "the seeds of batch %lld end before they begin",
-                              (long long)i);
-    for (int64_t i = bounds[0]; i < bounds[num_batches]; i++)
-        if (seeds[i] < 0 || seeds[i] >= window->params.num_nodes)
-            return plim__fail(PLIM_ERR_USAGE, "seed %lld is not a node; there are %lld",
-                              (long long)seeds[i], (long long)window->params.num_nodes);
-    return PLIM_OK;
-}
-
 plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch,
                                       const int64_t *seeds, const int64_t *bounds,
                                       int64_t num_batches, int64_t *taken_out)
 {
-    window->ready = false;
-    PLIM_TRY(check_batches(window, seeds, bounds, num_batches));
     int64_t batches = batches_expected(window, bounds, num_batches);
     bool cut = false, fits = false;
     if (is_refused(window, bounds[1] - bounds[0]))

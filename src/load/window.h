@@ -44,9 +44,10 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
                                        plim__load_window_t **window_out);
 void plim__load_window_destroy(plim__load_window_t *window);
 
-/* Sets hops and fan-outs from the next build on: at most the hops of the params, and no draw longer
- * than most_drawn. */
-void plim__load_window_draw_as(plim__load_window_t *window, int num_hops, const int64_t *fanout);
+/* Sets seed, hops and fan-outs from the next build on: at most the hops of the params, and no draw
+ * longer than most_drawn. */
+void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
+                               const int64_t *fanout);
 
 /*
  * Fills the window for as many of the batches as fit, at least one, else PLIM_ERR_BUDGET. Batch i

@@ -46,10 +46,10 @@ struct plim__window_builder {
     plim__tickets_t *queue;
     plim__thread_t thread;
     bool started;
-    pthread_cond_t wake; /* the builder: a window is free, a run has begun, the loader ends */
-    pthread_cond_t idle; /* drop_work: nothing is being built */
-    int64_t num_seeds;   /* capacity of seeds */
-    int64_t *entries;    /* (num_entries) seeds: nodes, or graphs */
+    plim__condition_t wake; /* the builder: a window is free, a run has begun, the loader ends */
+    plim__condition_t idle; /* drop_work: nothing is being built */
+    int64_t num_seeds;      /* capacity of seeds */
+    int64_t *entries;       /* (num_entries) seeds: nodes, or graphs */
     int64_t num_entries;
     int64_t *seeds;  /* (num_seeds) nodes; the same as entries in one graph */
     int64_t *bounds; /* (window_steps + 1) */
@@ -161,7 +161,8 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
     window_t *window = &builder->windows[target->which];
     int64_t steps = 0;
     plim_status_t status = list_seeds(builder, target, &steps);
-    plim__load_window_draw_as(window->window, target->of->num_hops, target->of->fanout);
+    plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
+                              target->of->fanout);
     if (status == PLIM_OK)
         status = plim__load_window_build(window->window, target->epoch, builder->seeds,
                                          builder->bounds, steps, steps_out);
@@ -240,7 +241,7 @@ static void settle(plim__window_builder_t *builder, plim_status_t status, int64_
     if (builder->dropped) {
         builder->dropped = false;
         __atomic_store_n(&builder->context->stop, 0, __ATOMIC_RELAXED);
-        pthread_cond_signal(&builder->idle);
+        plim__condition_wake(&builder->idle, 1);
     } else if (status != PLIM_OK && !builder->target.guess && !stale) {
         plim__tickets_fail(builder->queue, atomic_load(&builder->queue->limit), status);
     } else if (status == PLIM_OK && !builder->target.guess) {
@@ -252,13 +253,13 @@ static void settle(plim__window_builder_t *builder, plim_status_t status, int64_
      * failed, or a build was stopped with the run before and then taken over by this one. */
 }
 
-static plim_status_t builder_body(void *context)
+static void builder_body(void *context)
 {
     plim__window_builder_t *builder = context;
     pthread_mutex_lock(&builder->queue->lock);
     while (!atomic_load(&builder->queue->ending)) {
         if (!choose(builder)) {
-            pthread_cond_wait(&builder->wake, &builder->queue->lock);
+            plim__condition_wait(&builder->wake, &builder->queue->lock);
             continue;
         }
         const target_t target = builder->target;
@@ -273,7 +274,6 @@ static plim_status_t builder_body(void *context)
         settle(builder, status, steps);
     }
     pthread_mutex_unlock(&builder->queue->lock);
-    return PLIM_OK;
 }
 
 /* Cancels the current build. Lock held, and released while waiting. */
@@ -282,7 +282,7 @@ static void drop_work(plim__window_builder_t *builder)
     builder->dropped = true;
     __atomic_store_n(&builder->context->stop, 1, __ATOMIC_RELAXED);
     while (builder->dropped)
-        pthread_cond_wait(&builder->idle, &builder->queue->lock);
+        plim__condition_wait(&builder->idle, &builder->queue->lock);
 }
 
 /* The step and epoch that a stream which is not served continues with. At the end of a shuffled
@@ -308,6 +308,12 @@ static int64_t batches_left(const window_t *window)
     return window->epoch == epoch && window->step <= step && step < end ? end - step : 0;
 }
 
+/* Whether a run over one stream replaces the order of seeds that windows of the other rely on. */
+static bool share_orders(const plim_stream_t *a, const plim_stream_t *b)
+{
+    return a != b && a->seeds == b->seeds && a->shuffled && b->shuffled;
+}
+
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 {
     const plim__load_run_t *run = &builder->queue->run;
@@ -324,7 +330,7 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
             window->of == run->of && window->epoch == run->epoch && batches_left(window) > 0) {
             serve(builder, i);
         } else if (!stale && !kept && !window->direct && window->of != run->of &&
-                   batches_left(window) > steps) {
+                   !share_orders(window->of, run->of) && batches_left(window) > steps) {
             window->state = KEPT;
             kept = true;
         } else {
@@ -335,12 +341,12 @@ void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
     const bool wanted = target->of == run->of && target->epoch == run->epoch;
     if (builder->at_work && !stale && wanted && target->step == builder->step)
         target->guess = false;
-    else if (builder->at_work && !stale && !kept && is_next(target) &&
-             atomic_load(&builder->last_steps) > steps)
+    else if (builder->at_work && !stale && !kept && !share_orders(target->of, run->of) &&
+             is_next(target) && atomic_load(&builder->last_steps) > steps)
         target->guess = true; /* probably as long as the last one, so it will be kept */
     else if (builder->at_work)
         drop_work(builder);
-    pthread_cond_signal(&builder->wake);
+    plim__condition_wake(&builder->wake, 1);
 }
 
 void plim__window_builder_forget(plim__window_builder_t *builder, const plim_stream_t *stream)
@@ -384,7 +390,7 @@ void plim__window_builder_built(plim__window_builder_t *builder, int64_t ticket)
         return;
     pthread_mutex_lock(&builder->queue->lock);
     window->state = FREE;
-    pthread_cond_signal(&builder->wake);
+    plim__condition_wake(&builder->wake, 1);
     pthread_mutex_unlock(&builder->queue->lock);
 }
 
@@ -407,14 +413,12 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__t
                                  &draft.arena, &builder));
     builder->context = context;
     builder->queue = tickets;
-    pthread_cond_init(&builder->wake, NULL);
-    pthread_cond_init(&builder->idle, NULL);
     *builder_out = builder;
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         PLIM_TRY(plim__load_window_create(&context->job, params, context->sources.topology,
                                           params->rows > 0 ? context->sources.rows : NULL,
                                           &builder->windows[i].window));
-    PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder, NULL));
+    PLIM_TRY(plim__thread_start(&builder->thread, builder_body, builder));
     builder->started = true;
     return PLIM_OK;
 }
@@ -425,13 +429,11 @@ void plim__window_builder_destroy(plim__window_builder_t *builder)
         return;
     if (builder->started) {
         pthread_mutex_lock(&builder->queue->lock);
-        pthread_cond_signal(&builder->wake);
+        plim__condition_wake(&builder->wake, 1);
         pthread_mutex_unlock(&builder->queue->lock);
-        (void)plim__thread_join(&builder->thread);
+        plim__thread_join(&builder->thread);
     }
     for (int i = 0; i < PLIM__LOAD_WINDOWS; i++)
         plim__load_window_destroy(builder->windows[i].window);
-    pthread_cond_destroy(&builder->wake);
-    pthread_cond_destroy(&builder->idle);
     plim__arena_destroy(&builder->arena);
 }

@@ -22,7 +22,7 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__t
 /* Joins the thread: tickets->ending is true. NULL is harmless. */
 void plim__window_builder_destroy(plim__window_builder_t *builder);
 
-/* Turns to the new run of the tickets while nobody builds batches. `stale`: cached rows that
+/* Turns to the new run of the tickets while no worker builds batches. `stale`: cached rows that
  * windows rely on were released, so no window is used again. Lock held; may release it meanwhile.
  */
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale);

@@ -66,7 +66,6 @@ struct plim__load_window {
     const uint32_t *places[PLIM__HOPS_MAX]; /* in the area */
     char *store;                            /* (params.rows) rows of row_bytes */
 
-    bool ready; /* built, for `epoch` */
     int64_t epoch;
     int64_t used_draws;
     int64_t used_rows;

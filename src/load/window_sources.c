@@ -18,28 +18,6 @@
 
 #define ROWS_AHEAD 12
 
-static plim_status_t check_hop(const plim__load_window_t *window, const plim__hop_t *hop)
-{
-    const plim__load_window_params_t *params = &window->params;
-    if (!window->ready)
-        return plim__fail(PLIM_ERR_USAGE, "the window is empty: its last build failed, or there "
-                                          "was none");
-    if (hop->hop < 0 || hop->hop >= params->num_hops || hop->epoch != window->epoch ||
-        hop->seed != params->seed || hop->fanout != params->fanout[hop->hop] ||
-        hop->replace != params->replace)
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "hop %d of epoch %lld is not what this window of epoch %lld was drawn for",
-            hop->hop + 1, (long long)hop->epoch, (long long)window->epoch);
-    return PLIM_OK;
-}
-
-static plim_status_t fail_stranger(int64_t node)
-{
-    return plim__fail(PLIM_ERR_USAGE, "node %lld belongs to no batch of this window",
-                      (long long)node);
-}
-
 /* Copies the ids of one node to ids[at …]; returns where they end, or -1 when they do not fit. */
 static inline int64_t copy_i32(const uint32_t *from, int64_t *ids, int64_t at, int64_t capacity)
 {
@@ -120,7 +98,8 @@ static plim_status_t lookup_run(lookup_t *lookup, const int64_t *nodes, int64_t 
         uint32_t place = lookup->found[done % RING];
         int64_t end = at;
         if (lookup->ranks[done % RING] < 0)
-            return fail_stranger(nodes[done]);
+            return plim__fail(PLIM_ERR_USAGE, "node %lld belongs to no batch of this window",
+                              (long long)nodes[done]);
         if (place != NONE_DRAWN && lookup->entry == sizeof(uint32_t))
             end = copy_i32((const uint32_t *)lookup->area + place, drawn->ids, at, drawn->capacity);
         else if (place != NONE_DRAWN)
@@ -141,7 +120,6 @@ static plim_status_t topology_draw(plim__topology_t *source, int number, const p
 {
     plim__load_window_t *window = ((window_topology_t *)source)->window;
     (void)number;
-    PLIM_TRY(check_hop(window, hop));
     size_t entry = plim__index_bytes(window->params.index_type);
     size_t usual = hop->fanout < 1 || hop->fanout > 32 ? 32 : (size_t)hop->fanout;
     lookup_t lookup = {.set = &window->sets[hop->hop],
@@ -159,18 +137,6 @@ static plim_status_t topology_degrees(plim__topology_t *source, int number, cons
     plim__load_window_t *window = ((window_topology_t *)source)->window;
     return plim__topology_degrees(window->topology_below, window->params.builders + number, nodes,
                                   count, degrees_out);
-}
-
-/* The source below counts the reads of a window. */
-static void topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
-{
-    (void)source;
-    *stats_out = (plim__topology_stats_t){0};
-}
-
-static void topology_destroy(plim__topology_t *source)
-{
-    (void)source; /* part of the window */
 }
 
 static size_t row_size(const plim__load_window_t *window, plim_dtype_t type)
@@ -243,9 +209,6 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
     plim__load_window_t *window = ((window_rows_t *)source)->window;
     chunk_t *buffers = &window->chunks[number];
     char *rows = rows_out;
-    if (!window->ready || window->rows_below == NULL)
-        return plim__fail(PLIM_ERR_USAGE, "the window has no rows: it was created without, or its "
-                                          "last build failed");
     if (!plim__load_window_stores_rows(window))
         return plim__rows_gather(window->rows_below, window->params.builders + number, nodes, count,
                                  type, rows_out);
@@ -259,20 +222,8 @@ static plim_status_t rows_gather(plim__rows_t *source, int number, const int64_t
     return PLIM_OK;
 }
 
-static void rows_stats(plim__rows_t *source, plim__rows_stats_t *stats_out)
-{
-    (void)source;
-    *stats_out = (plim__rows_stats_t){0};
-}
-
-static void rows_destroy(plim__rows_t *source)
-{
-    (void)source; /* part of the window */
-}
-
 void plim__load_window_sources(plim__load_window_t *window)
 {
-    window->topology = (window_topology_t){
-        {topology_draw, topology_degrees, topology_stats, topology_destroy}, window};
-    window->rows = (window_rows_t){{rows_gather, rows_stats, rows_destroy}, window};
+    window->topology = (window_topology_t){{topology_draw, topology_degrees}, window};
+    window->rows = (window_rows_t){{rows_gather}, window};
 }

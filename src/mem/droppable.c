@@ -13,18 +13,13 @@
 #define MARGIN_BYTES ((int64_t)32 << 20) /* of memory that a refresh leaves to others */
 #define CHECK_CHUNKS 8                   /* filled between two checks of the headroom */
 
-static int64_t chunks_in(size_t bytes)
-{
-    return ((int64_t)bytes + CHUNK - 1) / CHUNK;
-}
-
 void plim__droppable_carve(plim__arena_t *arena, size_t bytes, int num_readers,
                            plim__droppable_t *memory_out)
 {
     plim__droppable_t memory = {.bytes = plim__round_up(bytes, PLIM__PAGE),
                                 .num_readers = num_readers,
                                 .lock = PTHREAD_MUTEX_INITIALIZER};
-    memory.num_chunks = chunks_in(memory.bytes);
+    memory.num_chunks = ((int64_t)memory.bytes + CHUNK - 1) / CHUNK;
     memory.base = plim__arena_carve(arena, memory.bytes, 1, PLIM__PAGE);
     memory.states = plim__arena_carve(arena, (size_t)memory.num_chunks, 1, 1);
     memory.readers = plim__arena_carve(arena, (size_t)num_readers, sizeof *memory.readers, 1);
@@ -260,7 +255,7 @@ plim_status_t plim__droppable_refresh(plim__droppable_t *memory, int worker, int
                                       plim__droppable_fill_fn fill, void *context)
 {
     if (pthread_mutex_trylock(&memory->lock) != 0)
-        return PLIM_OK; /* what a log callback calls may come to here again */
+        return PLIM_OK; /* another thread refreshes it */
     obey(memory);
     plim_status_t status = fill_missing(memory, worker, nanoseconds, fill, context);
     look_whether_whole(memory);

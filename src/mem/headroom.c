@@ -12,11 +12,6 @@
 #define RESERVE_THREAD ((int64_t)1 << 20)
 #define RESERVE_MAX ((int64_t)2 << 30)
 
-int64_t plim__footprint_process(void)
-{
-    return plim__kernel_own_bytes("", "VmRSS");
-}
-
 /* What the reserve is under any line. */
 static int64_t reserve_min(int threads)
 {

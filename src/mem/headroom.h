@@ -18,9 +18,6 @@
 #define PLIM__NOMINAL_PROCESS ((int64_t)24 << 20)
 #define PLIM__NOMINAL_THREADS 4
 
-/* Bytes that this process holds now (VmRSS). */
-int64_t plim__footprint_process(void);
-
 /*
  * The reserve under a line: 3 % of it, at least 32 MiB and 1 MiB for each thread, at most 2 GiB
  * unless the threads alone need more. Without a line (PLIM_LINE_NONE) it is the minimum.

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "mem/arena.h"
 #include "mem/headroom.h"
+#include "mem/kernel_text.h"
 #include "mem/size_text.h"
 
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include <sys/mman.h>
 
 #define MIB ((int64_t)1 << 20)
+
+static _Thread_local int64_t thread_bytes; /* reserved less released by this thread */
 
 /* The account's number; when the table is full, all further names share its last entry. Lock held.
  */
@@ -48,7 +51,7 @@ plim_status_t plim__ledger_create(int64_t line_bytes, int threads, bool plan_onl
     pthread_mutex_init(&ledger->lock, NULL);
     ledger->line = plan_only ? PLIM_LINE_NONE : line_bytes;
     ledger->threads = threads > 0 ? threads : 1;
-    enter_first(ledger, "process", plim__footprint_process());
+    enter_first(ledger, "process", plim__kernel_own_bytes("", "VmRSS"));
     enter_first(ledger, "reserve", plim__ledger_reserve_bytes(ledger));
     enter_first(ledger, "other processes", plim__footprint_neighbours("", line_bytes));
     *ledger_out = ledger;
@@ -79,6 +82,11 @@ int64_t plim__ledger_reserved(plim_ledger_t *ledger)
     int64_t reserved = ledger->reserved;
     pthread_mutex_unlock(&ledger->lock);
     return reserved;
+}
+
+int64_t plim__ledger_thread_bytes(void)
+{
+    return thread_bytes;
 }
 
 int64_t plim__ledger_peak(plim_ledger_t *ledger)
@@ -141,6 +149,7 @@ plim_status_t plim__ledger_reserve(plim_ledger_t *ledger, const char *name, size
     if (account->reserved > account->peak)
         account->peak = account->reserved;
     ledger->reserved += (int64_t)size;
+    thread_bytes += (int64_t)size;
     if (ledger->reserved > ledger->peak)
         ledger->peak = ledger->reserved;
     pthread_mutex_unlock(&ledger->lock);
@@ -153,6 +162,7 @@ void plim__ledger_release(plim_ledger_t *ledger, int account, size_t size)
     pthread_mutex_lock(&ledger->lock);
     ledger->accounts[account].reserved -= (int64_t)size;
     ledger->reserved -= (int64_t)size;
+    thread_bytes -= (int64_t)size;
     pthread_mutex_unlock(&ledger->lock);
 }
 

@@ -43,6 +43,10 @@ int64_t plim__ledger_reserved(plim_ledger_t *ledger);
 int64_t plim__ledger_peak(plim_ledger_t *ledger);
 int64_t plim__ledger_available(plim_ledger_t *ledger);
 
+/* Bytes that the calling thread has reserved less those that it has released, on any ledger: their
+ * difference over a call is what the call has taken, whatever other threads do meanwhile. */
+int64_t plim__ledger_thread_bytes(void);
+
 /*
  * Copies the first `capacity` accounts, in the order they were first reserved, to infos_out and
  * returns how many accounts there are. Thread-safe.

@@ -361,7 +361,8 @@ static bool number_at(const char *list, int64_t index, int64_t *value_out)
 static int local_ranks(const discovery_t *discovery)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                        "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE"};
+                                        "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE",
+                                        "LOCAL_WORLD_SIZE"};
     int64_t ranks = 1, found = 1, node = 0;
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (count_variable(discovery, sizes[i], &found))

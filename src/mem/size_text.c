@@ -73,8 +73,9 @@ PLIM_API plim_status_t plim_size_parse(const char *text, int64_t *bytes_out)
         scale = (int64_t)1 << (10 * (unit - units + 1));
         end++;
     }
-    if ((unit == NULL || strcmp(end, "iB") != 0) && strcmp(end, "B") != 0 &&
-        strcmp(end, "b") != 0 && *end != '\0')
+    end += unit != NULL && (*end == 'i' || *end == 'I');
+    end += *end == 'B' || *end == 'b';
+    if (*end != '\0')
         return plim__fail(PLIM_ERR_USAGE, "'%s' is not a size; write it like 4G, 1.5G or 300M",
                           text);
     if (!plim__mul_i64(whole, scale, &bytes) || bytes >= (int64_t)1 << 62)

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Time of a piece: long beside handing it out, short beside the whole. */
+/* Time of a piece: much longer than handing it out, much shorter than the whole. */
 #define PIECE_NANOSECONDS 40000.0
 
 #define BYTES_PER_NANOSECOND 20.0
@@ -97,7 +97,7 @@ void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t
     plim__kernels()->sum(&sums, first, end);
 }
 
-/* A backward pass, by source along the reversed hop: of sums, or of maxima. */
+/* Arguments of a backward pass, by source along the reversed hop: of sums, or of maxima. */
 typedef struct backward {
     plim__work_split_t split;
     plim__row_sums_t sums;

@@ -9,8 +9,6 @@
 #include "nn/matrix.h"
 #include "nn/team.h"
 
-#include <stdbool.h>
-
 /* The edges of one hop of a batch: destination v draws from sources indices[indptr[v]] …
  * [indptr[v+1]-1], and is itself source v. */
 typedef struct plim__edges {
@@ -42,17 +40,17 @@ typedef struct plim__scales {
 } plim__scales_t;
 
 /*
- * Rows [first, end) of out, by the calling thread. x: num_src rows, any element; out: num_dst rows,
- * F32 or BF16. With `root` not NULL, row v of x is also copied to row v of root, in root's element
- * (the other half of SAGE's input).
+ * Computes rows [first, end) of out on the calling thread. x: num_src rows, any element; out:
+ * num_dst rows, F32 or BF16. If `root` is not NULL, also copies row v of x to row v of root, in
+ * root's element (the other half of SAGE's input).
  */
 void plim__aggregate_forward_rows(const plim__edges_t *hop, const plim__scales_t *scales,
                                   const plim__matrix_t *x, plim__matrix_t *out,
                                   plim__matrix_t *root, int64_t first, int64_t end);
 
 /*
- * dx[u] (num_src rows, F32, overwritten) from dout (num_dst rows, F32), and, with droot (num_dst
- * rows, F32) not NULL, droot[u] added for u < num_dst.
+ * Computes dx[u] (num_src rows, F32, overwritten) from dout (num_dst rows, F32); if droot (num_dst
+ * rows, F32) is not NULL, adds droot[u] for u < num_dst.
  */
 void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
                               const plim__reverse_t *reverse, const plim__scales_t *scales,
@@ -61,8 +59,8 @@ void plim__aggregate_backward(plim__team_t *team, const plim__edges_t *hop,
 
 /*
  * The maximum of each column over the neighbours, rows as above; 0 without neighbours. `chosen`
- * (num_dst, width) is the edge of the maximum, the first of equals, or -1; NULL when no backward
- * pass follows. A NaN is larger than everything.
+ * (num_dst, width) is the edge of the maximum, the first of equals, or -1; NULL if no backward pass
+ * follows. A NaN counts as the largest value.
  */
 void plim__aggregate_max_forward_rows(const plim__edges_t *hop, const plim__matrix_t *x,
                                       plim__matrix_t *out, int32_t *chosen, plim__matrix_t *root,
@@ -73,9 +71,11 @@ void plim__aggregate_max_backward(plim__team_t *team, const plim__edges_t *hop,
                                   plim__matrix_t *dx);
 
 /*
- * GCN's scales from degrees of the whole graph, which count up to the fan-out (0 or less: no
- * bound): src 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), k_v being the edges drawn; self
- * the product of the two. With whole neighbourhoods these are the original GCN's.
+ * GCN's scales from degrees of the whole graph, capped at the fan-out (0 or less: no cap): src
+ * 1/sqrt(min(d_u, fanout) + 1); dst 1/sqrt(k_v + 1), where k_v is the number of drawn edges; self
+ * the product of the two. With whole neighbourhoods these are the original GCN's. An evaluation
+ * that draws more than the fan-out takes the mean at training's scale: dst sqrt(fanout + 1)/(k_v +
+ * 1), as exact inference does.
  */
 void plim__scales_gcn(const plim__edges_t *hop, const int32_t *degrees, int64_t fanout, float *src,
                       float *dst, float *self);
@@ -92,10 +92,10 @@ typedef struct plim__work_split {
     int64_t cost; /* of a piece, in nanoseconds */
 } plim__work_split_t;
 
-/* Time of an edge, in nanoseconds, if it reads so many bytes. */
+/* Nanoseconds of an edge that reads `bytes`. */
 double plim__work_split_cost(size_t bytes);
 
-/* `unit`: time of an edge, in nanoseconds. */
+/* `unit`: nanoseconds of an edge. */
 plim__work_split_t plim__work_split_make(const int32_t *indptr, int64_t rows, double unit);
 
 /* The first row of a piece; for the piece after the last, the number of rows. */

@@ -253,7 +253,6 @@ static void weight_gradients(const backward_t *backward, int64_t v, int64_t u, f
         drop_weights(attention, v, u, 0, attention->heads, out);
 }
 
-/* The derivative of LeakyReLU. */
 static float slope(float score)
 {
     return score > 0 ? 1.0f : LEAK;

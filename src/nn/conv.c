@@ -131,7 +131,8 @@ static void sage_place(const plim__model_t *model, plim__layer_t *layer,
     const plim__side_t kept = plim__side_kept(model, layer);
     if (model->params.model.aggregation == PLIM_MEAN)
         layer->scale_dst = plim__place_floats(workspace, kept, layer->rows, 1);
-    else if (model->pass.training && layer->index > 0)
+    else if (model->params.model.aggregation == PLIM_MAX && model->pass.training &&
+             layer->index > 0)
         layer->chosen =
             (int32_t *)(void *)plim__place_floats(workspace, kept, layer->rows, layer->in);
     layer->x = plim__place_matrix(workspace, plim__side_x(model, layer), layer->rows, 2 * layer->in,
@@ -160,7 +161,7 @@ static void sage_rows(plim__model_t *model, plim__layer_t *layer, plim__matrix_t
     plim__matrix_t sum = half(x, 0);
     plim__matrix_t root = half(x, layer->in);
     const plim__scales_t scales = {NULL, layer->scale_dst, NULL};
-    if (model->params.model.aggregation == PLIM_MEAN)
+    if (model->params.model.aggregation != PLIM_MAX)
         plim__aggregate_forward_rows(&layer->hop, &scales, &layer->input, &sum, &root, first, end);
     else
         plim__aggregate_max_forward_rows(&layer->hop, &layer->input, &sum,
@@ -185,7 +186,7 @@ static void sage_backward(plim__model_t *model, plim__layer_t *layer)
         plim__matrix_add(model->team, &residual, &droot);
     }
     const plim__scales_t scales = {NULL, layer->scale_dst, NULL};
-    if (model->params.model.aggregation == PLIM_MEAN)
+    if (model->params.model.aggregation != PLIM_MAX)
         plim__aggregate_backward(model->team, &layer->hop, &layer->reverse, &scales, &dsum, &droot,
                                  &dinput);
     else

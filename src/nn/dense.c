@@ -17,7 +17,6 @@
 #include "nn/vector.h"
 
 #include <assert.h>
-#include <pthread.h>
 #include <string.h>
 
 void plim__dense_set_weight(plim__dense_t *dense, int64_t first, int64_t width, const float *weight)
@@ -31,6 +30,7 @@ void plim__dense_set_weight(plim__dense_t *dense, int64_t first, int64_t width, 
     }
     for (int kind = 0; kind < WEIGHT; kind++)
         dense->packed[kind].stale = true;
+    atomic_store_explicit(&dense->failed, false, memory_order_relaxed);
 }
 
 /* Before the first use, not when it is set: it may be set in several parts. */
@@ -45,7 +45,7 @@ static void pack(plim__dense_t *dense, int kind)
     packed->stale = false;
 }
 
-/* Where tile number `tile` of so many rows starts, and the number of its height. */
+/* Start of tile `tile` for `rows` rows, and the index of its height. */
 static int64_t tile_start(int kind, int64_t rows, int64_t tile, int *height_out)
 {
     int64_t start = 0;
@@ -71,12 +71,12 @@ static int64_t count_tiles(int kind, int64_t rows)
     return tiles + (rows > 0);
 }
 
-/* A product over all rows. */
+/* Arguments of a product over all rows. */
 typedef struct pass {
     plim__dense_t *dense;
     int kind;
     int64_t rows;
-    const plim__matrix_t *matrices[2]; /* that are read: x or dy; or dy and x */
+    const plim__matrix_t *matrices[2]; /* inputs: x or dy; or dy and x */
     float *result;                     /* of FORWARD and INPUT */
     int64_t tiles;
     int64_t lanes; /* of WEIGHT */
@@ -89,7 +89,7 @@ PLIM__KERNEL void widen_body(const uint16_t *from, float *to, int64_t count)
 }
 PLIM__VECTORISED(widen, (const uint16_t *from, float *to, int64_t count), (from, to, count))
 
-/* Rows from `start` on as the product wants them. */
+/* Rows from `start` on in the element of the product. */
 static void *rows_at(const pass_t *pass, int worker, int which, int64_t start, int64_t height)
 {
     const plim__matrix_t *matrix = pass->matrices[which];
@@ -97,7 +97,7 @@ static void *rows_at(const pass_t *pass, int worker, int which, int64_t start, i
     char *rows = (char *)matrix->data + skip;
     if (!pass->dense->widens)
         return rows;
-    /* x goes to the second buffer, whichever of the two it is here. */
+    /* x uses the second buffer for every kind. */
     float *wide = pass->dense->tools[worker].wide[which == 1 || pass->kind == FORWARD ? 1 : 0];
     widen((const uint16_t *)(const void *)rows, wide, height * matrix->width);
     return wide;
@@ -128,7 +128,7 @@ static void tile_work(void *context, int worker, int64_t tile)
     plim__onednn_restore(threads);
 }
 
-/* Nanoseconds of a product over so many rows, roughly. */
+/* Approximate nanoseconds of a product over `rows` rows. */
 static int64_t cost(const plim__dense_t *dense, int64_t rows)
 {
     const double flops_a_nanosecond =
@@ -209,7 +209,7 @@ void plim__dense_backward_input(plim__dense_t *dense, plim__team_t *team, const 
     run_rows(dense, team, INPUT, dy, dx);
 }
 
-/* Tall tiles are dealt evenly; the first lane, which never has more of them than another, takes the
+/* Tall tiles are dealt evenly; the first lane never has more of them than another and takes the
  * rest. */
 static void lane_work(void *context, int worker, int64_t lane)
 {

@@ -1,5 +1,6 @@
 /*
- * Making a plim__dense: the products first, whose needs oneDNN tells, then an arena of that size.
+ * Creates a plim__dense: first the products, for which oneDNN reports its needs, then an arena of
+ * that size.
  */
 #include "nn/dense_object.h"
 
@@ -7,7 +8,8 @@
 
 #include <pthread.h>
 
-/* Longer sums pay the transposed copies of dW's tiles; a packed weight is read as fast by any. */
+/* Longer sums amortise the transposed copies of dW's tiles; packed weights are equally fast for any
+ * height. */
 const int64_t plim__tile_heights[KINDS][HEIGHTS] = {{PLIM__TILE_ROWS, 128, PLIM__ROWS},
                                                     {PLIM__TILE_ROWS, 128, PLIM__ROWS},
                                                     {TALLEST, 128, PLIM__ROWS}};
@@ -17,7 +19,7 @@ static bool widens(const plim__dense_params_t *params)
     return params->element == PLIM__BF16 && !plim__onednn_has_bf16();
 }
 
-/* Without oneDNN: copies of all that a tile reads and writes, its sides rounded up to blocks. */
+/* Without oneDNN: copies of all inputs and outputs of a tile, with sides rounded up to blocks. */
 static plim__dense_needs_t needs_bound(const plim__dense_params_t *params)
 {
     const size_t in = plim__round_up((size_t)params->in, 64);
@@ -33,8 +35,7 @@ static plim__dense_needs_t needs_bound(const plim__dense_params_t *params)
                                  {packed, params->input_gradient ? packed : 0}};
 }
 
-/* The matrices of a product, by kind; the weight of the first two in a layout of oneDNN's choice.
- */
+/* The matrices of a product, by kind; oneDNN chooses the layout of the weight of the first two. */
 static void product_views(const plim__dense_t *dense, int kind, int64_t rows, plim__view_t views[3])
 {
     const int64_t in = dense->params.in, out = dense->params.out;
@@ -88,7 +89,8 @@ static plim_status_t make_products(plim__dense_t *dense, plim__purpose_t purpose
     return PLIM_OK;
 }
 
-/* Of scratch the most that any call needs: they share it, for a thread makes one at a time. */
+/* The maximum of scratch over all calls, which share it, since a thread makes one call at a
+ * time. */
 static plim__dense_needs_t needs_of(const plim__dense_t *dense)
 {
     int64_t most = 0;
@@ -140,7 +142,7 @@ static plim_status_t make_packing_call(plim__dense_t *dense, int kind, void *scr
     return PLIM_OK;
 }
 
-/* Everything that a worker holds; what differs from tile to tile is set later. */
+/* Creates a worker's calls; arguments that differ between tiles are set later. */
 static plim_status_t make_tools(plim__dense_t *dense, int worker)
 {
     tools_t *tools = &dense->tools[worker];
@@ -165,7 +167,7 @@ static plim_status_t make_tools(plim__dense_t *dense, int worker)
     return PLIM_OK;
 }
 
-/* Ends the primitives of an object that may be half made; its arena stays. */
+/* Destroys the primitives of an object that may be incomplete; its arena stays. */
 static void end_primitives(plim__dense_t *dense)
 {
     for (int worker = 0; dense->tools != NULL && worker < dense->params.workers; worker++)
@@ -182,16 +184,17 @@ static void end_primitives(plim__dense_t *dense)
     plim__onednn_engine_end(dense->engine);
 }
 
-/* What oneDNN said of products like these. */
+/* oneDNN's needs for products of these parameters. */
 typedef struct answer {
-    plim__dense_params_t params; /* in = 0: none yet */
+    plim__dense_params_t params; /* in = 0: unused */
     plim__dense_needs_t needs;
 } answer_t;
 
 #define ANSWERS 64
 
+/* Only tried, never waited for: in a forked child it may stay locked, and oneDNN is asked again. */
 static pthread_mutex_t answers_lock = PTHREAD_MUTEX_INITIALIZER;
-static answer_t answers[ANSWERS]; /* under the lock; the oldest goes first */
+static answer_t answers[ANSWERS]; /* guarded by the lock; replaces the oldest */
 static int next_answer;
 
 static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
@@ -217,17 +220,24 @@ static plim__dense_needs_t ask(const plim__dense_params_t *params)
 
 static plim__dense_needs_t needs_for(const plim__dense_params_t *params)
 {
-    pthread_mutex_lock(&answers_lock);
-    int i = 0;
-    while (i < ANSWERS && !(answers[i].params.in > 0 && alike(&answers[i].params, params)))
-        i++;
-    if (i == ANSWERS) {
-        i = next_answer++ % ANSWERS;
-        answers[i] = (answer_t){*params, ask(params)};
+    answer_t answer = {.params = *params};
+    bool found = false;
+    if (pthread_mutex_trylock(&answers_lock) == 0) {
+        for (int i = 0; i < ANSWERS && !found; i++) {
+            found = answers[i].params.in > 0 && alike(&answers[i].params, params);
+            if (found)
+                answer = answers[i];
+        }
+        pthread_mutex_unlock(&answers_lock);
     }
-    const plim__dense_needs_t needs = answers[i].needs;
-    pthread_mutex_unlock(&answers_lock);
-    return needs;
+    if (found)
+        return answer.needs;
+    answer.needs = ask(params);
+    if (pthread_mutex_trylock(&answers_lock) == 0) {
+        answers[next_answer++ % ANSWERS] = answer;
+        pthread_mutex_unlock(&answers_lock);
+    }
+    return answer.needs;
 }
 
 size_t plim__dense_estimate(const plim__dense_params_t *params)

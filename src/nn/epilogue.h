@@ -12,8 +12,8 @@
 #include <plimsoll/train.h>
 #include <stdbool.h>
 
-/* A sum over rows (a bias's gradient, for example) is the sum of so many ranges of rows, added in
- * order, whatever the number of threads. */
+/* A sum over rows (such as a bias's gradient) is the sum over this many ranges of rows, added in
+ * order for any number of threads. */
 #define PLIM__LANES 8
 
 typedef struct plim__epilogue {
@@ -30,31 +30,31 @@ typedef struct plim__epilogue {
     const int32_t *nodes; /* (rows) ids in the dataset; NULL without dropout */
 } plim__epilogue_t;
 
-/* Gradients of the parameters: added to; NULL where there is no parameter. */
+/* Gradients of the parameters, which are added to; NULL for a missing parameter. */
 typedef struct plim__epilogue_gradients {
     float *bias, *gamma, *beta;
 } plim__epilogue_gradients_t;
 
-/* Bytes that forward keeps for backward (`kept`): statistics of a norm, the normed values. 0
- * without norm; not needed outside training, where `kept` may be NULL. Of scratch in backward
- * (`scratch`): sums over rows. */
+/* Bytes that forward keeps for backward (`kept`): statistics of a norm and the normed values; 0
+ * without norm. Outside training `kept` may be NULL. And bytes of scratch in backward: sums over
+ * rows. */
 size_t plim__epilogue_kept(const plim__epilogue_t *epilogue, int64_t rows);
 size_t plim__epilogue_scratch(const plim__epilogue_t *epilogue, int64_t rows);
 
-/* y (rows, width) F32, with room to be overwritten → h, F32 or BF16; with `residual` (same shape,
- * F32 or BF16) not NULL it is added after the norm, before the activation. */
+/* y (rows, width) F32, which is overwritten, → h, F32 or BF16; `residual` (same shape, F32 or BF16)
+ * is added after the norm, before the activation, if not NULL. */
 void plim__epilogue_forward(plim__team_t *team, const plim__epilogue_t *epilogue, float *y,
                             const plim__matrix_t *residual, plim__matrix_t *h, void *kept);
 
-/* Rows [first, end) of the same, by the calling thread; y is row `first`. Not for batch norm in
- * training, which looks at all rows. */
+/* Computes rows [first, end) of the same on the calling thread; y is row `first`. Not for batch
+ * norm in training, which needs all rows. */
 void plim__epilogue_forward_rows(const plim__epilogue_t *epilogue, float *y,
                                  const plim__matrix_t *residual, plim__matrix_t *h, void *kept,
                                  int64_t first, int64_t end);
 
 /*
- * From dh (rows, width) F32 to dy, F32 or BF16 (may be dh's own memory when F32); dresidual
- * (F32, rows x width) is overwritten when not NULL. h is what forward gave.
+ * From dh (rows, width) F32 to dy, F32 or BF16 (may be dh's own memory if F32); overwrites
+ * dresidual (F32, rows x width) if not NULL. h is forward's result.
  */
 void plim__epilogue_backward(plim__team_t *team, const plim__epilogue_t *epilogue,
                              const plim__matrix_t *h, const void *kept, const float *dh,

@@ -1,8 +1,8 @@
 /*
- * All kernels, on the vectors of whichever lanes_*.h was included before: for kernels_*.c only.
+ * All kernels, on the vectors of the lanes_*.h that was included before: for kernels_*.c only.
  *
  * A row is processed in blocks of columns, whose results stay in registers while the kernel goes
- * through all of the row's edges. The last vector of a row overlaps the one before it when columns
+ * through all of the row's edges. The last vector of a row overlaps the one before it if columns
  * are left over; rows narrower than a vector go through a copy.
  */
 #ifndef PLIM_NN_KERNELS_BODY_H
@@ -69,7 +69,6 @@ typedef struct block {
     int64_t part;
 } block_t;
 
-/* Copies the row's own block of x. */
 LANES_INLINE void copy_root(const plim__matrix_t *x, plim__matrix_t *root, block_t block,
                             plim__element_t element, int vectors)
 {
@@ -165,7 +164,6 @@ LANES_INLINE void sum_edges(const plim__row_sums_t *sums, block_t block, plim__e
     }
 }
 
-/* Adds the destination's own terms. */
 LANES_INLINE void sum_self(const plim__row_sums_t *sums, block_t block, plim__element_t element,
                            int vectors, lanes_t *total)
 {
@@ -290,7 +288,7 @@ LANES_INLINE void max_block(const plim__row_max_t *max, block_t block, plim__ele
 
 ROWS_BY_ELEMENT(max, plim__row_max_t, MAX_BLOCK)
 
-/* Of one block of a source: what the destinations that chose it have. */
+/* One block of a source: sums the gradients of the destinations that chose it. */
 LANES_INLINE void max_back_block(const plim__row_max_back_t *back, block_t block,
                                  plim__element_t element, int vectors)
 {
@@ -363,10 +361,13 @@ LANES_TARGET static void scales_gcn(const int32_t *indptr, const int32_t *degree
         const lanes_t degree = lanes_choose(lanes_exceeds(whole, cap), cap, whole);
         store_count(src + u, num_src - u, lanes_div(one, lanes_sqrt(lanes_add(degree, one))));
     }
+    const lanes_t most_drawn = lanes_add(cap, one);
+    const lanes_t root = lanes_sqrt(most_drawn);
     for (int64_t v = 0; v < num_dst; v += LANES) {
         const int64_t count = num_dst - v;
         const lanes_t drawn = lanes_add(load_drawn(indptr + v, count), one);
-        const lanes_t scale = lanes_div(one, lanes_sqrt(drawn));
+        const lanes_t scale = lanes_choose(lanes_exceeds(drawn, most_drawn), lanes_div(root, drawn),
+                                           lanes_div(one, lanes_sqrt(drawn)));
         store_count(dst + v, count, scale);
         store_count(self + v, count,
                     lanes_mul(scale, load_part(src + v, PLIM__F32, count >= LANES ? 0 : count)));
@@ -384,7 +385,7 @@ LANES_TARGET static void scales_mean(const int32_t *indptr, int64_t num_dst, flo
 
 #define SIXTEEN (16 / LANES)
 
-/* Column c is added in lane c % 16, whatever the vectors' width: so the bits are the same. */
+/* Column c is added in lane c % 16 for any vector width, so the bits are the same. */
 LANES_INLINE float dot(const float *a, const float *b, int64_t count)
 {
     lanes_sixteen_t sums;

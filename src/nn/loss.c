@@ -90,7 +90,6 @@ PLIM__KERNEL double cross_entropy_row(const float *x, int64_t class, int64_t wid
     return loss;
 }
 
-/* Loss and slope of one value. */
 static inline double value_loss(plim_loss_t loss, float x, float label, float *slope_out)
 {
     const double away = (double)x - (double)label;

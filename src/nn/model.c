@@ -1,4 +1,4 @@
-/* A model's life, and its passes. */
+/* Creating and destroying a model. */
 #include "nn/model_internal.h"
 
 #include "base/fail.h"
@@ -10,29 +10,7 @@ static const plim__conv_t *const convs[] = {
     [PLIM_GAT] = &plim__conv_gat, [PLIM_GIN] = &plim__conv_gin,
 };
 
-static plim_status_t check_params(const plim__model_params_t *params)
-{
-    const plim_model_t *model = &params->model;
-    if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
-        return plim__fail(PLIM_ERR_USAGE, "no such model: %d", (int)model->kind);
-    if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%d layers: a model has 1 to %d", model->num_layers,
-                          PLIM_HOPS_MAX);
-    if (model->hidden < 1 || params->num_features < 1 || params->num_outputs < 1)
-        return plim__fail(PLIM_ERR_USAGE,
-                          "a model needs at least one feature, hidden channel and output");
-    if (model->kind == PLIM_GAT && (model->heads < 1 || model->hidden % model->heads != 0))
-        return plim__fail(
-            PLIM_ERR_USAGE,
-            "%lld hidden channels cannot be divided among %d heads: choose a multiple",
-            (long long)model->hidden, model->heads);
-    if (!(model->dropout >= 0 && model->dropout < 1))
-        return plim__fail(PLIM_ERR_USAGE, "a dropout of %g: it must be in [0, 1)",
-                          (double)model->dropout);
-    return PLIM_OK;
-}
-
-/* All that follows from the settings alone. */
+/* Sets everything that follows from the settings alone. */
 static void shape_model(plim__model_t *model, const plim__model_params_t *params)
 {
     const plim_model_t *settings = &params->model;
@@ -61,7 +39,7 @@ static int num_arrays(const plim__model_params_t *params)
     return params->training ? 2 + params->moments : 1;
 }
 
-/* Products of all layers and of the head, one after the other; NULL behind the last. */
+/* Products of all layers and of the head in sequence; NULL after the last. */
 static plim__linear_t *product_at(plim__model_t *model, int place)
 {
     const int each = model->params.model.kind == PLIM_GIN ? 2 : 1;
@@ -71,7 +49,6 @@ static plim__linear_t *product_at(plim__model_t *model, int place)
     return place == count && model->params.graph_level ? &model->head.product : NULL;
 }
 
-/* The most rows that a product has. */
 static int64_t most_rows(const plim__model_t *model, const plim__linear_t *product)
 {
     const plim__model_params_t *params = &model->params;
@@ -87,7 +64,7 @@ static int64_t most_rows(const plim__model_t *model, const plim__linear_t *produ
     return params->max_dst[params->model.kind == PLIM_GAT ? i - 1 : i];
 }
 
-/* Whether the gradient of a product's input is wanted: of all but layer 0's first. */
+/* Parameters of a product; the first product of layer 0 needs no gradient of its input. */
 static plim__dense_params_t dense_params(const plim__model_t *model, const plim__linear_t *product)
 {
     return (plim__dense_params_t){
@@ -101,7 +78,7 @@ static plim__dense_params_t dense_params(const plim__model_t *model, const plim_
     };
 }
 
-/* Room for a tile of the widest product. */
+/* Floats of a tile of the widest product. */
 static int64_t tile_floats(plim__model_t *model)
 {
     int64_t widest = 0;
@@ -138,8 +115,6 @@ static void lay_out(plim__arena_t *arena, void *object)
 
 size_t plim__model_estimate(const plim__model_params_t *params)
 {
-    if (check_params(params) != PLIM_OK)
-        return SIZE_MAX;
     plim__model_t model;
     shape_model(&model, params);
     size_t bytes = plim__object_bytes(lay_out, &model, sizeof model);
@@ -151,13 +126,11 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     return bytes;
 }
 
-/* What the model has of parameters and buffers; all 0 where the params are wrong. */
+/* Counts the model's parameters and buffers. */
 static plim__table_t table_of(const plim__model_params_t *params)
 {
     plim__model_t model;
     plim__table_t table = {0};
-    if (check_params(params) != PLIM_OK)
-        return table;
     shape_model(&model, params);
     plim__model_describe(&model, &table);
     return table;
@@ -175,14 +148,12 @@ int plim__model_tensors(const plim__model_params_t *params)
 
 size_t plim__model_activations(const plim__model_params_t *params)
 {
-    if (check_params(params) != PLIM_OK)
-        return SIZE_MAX;
     plim__model_t model;
     shape_model(&model, params);
     return plim__model_workspace_bytes(&model);
 }
 
-/* Fills the table in and points its entries into the arrays. */
+/* Fills in the table and points its entries into the arrays. */
 static void link_values(plim__model_t *model)
 {
     const plim__model_arrays_t *arrays = &model->arrays;
@@ -218,10 +189,6 @@ static plim_status_t create_products(plim__model_t *model)
 plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
                                  const plim__model_params_t *params, plim__model_t **model_out)
 {
-    PLIM_TRY(check_params(params));
-    if (plim__team_size(team) > params->workers)
-        return plim__fail(PLIM_ERR_USAGE, "a model for %d threads cannot serve %d", params->workers,
-                          plim__team_size(team));
     plim__model_t draft, *model;
     shape_model(&draft, params);
     draft.ledger = ledger;

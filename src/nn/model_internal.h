@@ -26,14 +26,14 @@
 
 #include "base/clock.h"
 
-/* How a parameter's values start. */
+/* Initial values of a parameter. */
 typedef struct plim__initial {
-    double bound; /* uniform between -bound and bound; 0: the constant */
+    double bound; /* uniform between -bound and bound; 0: `constant` */
     float constant;
     bool buffer; /* saved, not learnt */
 } plim__initial_t;
 
-/* Parameters in the making; without entries they are only counted. */
+/* A table under construction; without entries it only counts. */
 typedef struct plim__table {
     plim__parameter_t *entries;
     plim__initial_t *initial;
@@ -42,7 +42,7 @@ typedef struct plim__table {
     size_t buffers; /* values of buffers */
 } plim__table_t;
 
-/* A product and the weights that stand side by side in it, each in / num_weights wide. */
+/* A product and its weights side by side, each in / num_weights wide. */
 typedef struct plim__linear {
     plim__dense_t *dense;
     int64_t in;
@@ -51,7 +51,7 @@ typedef struct plim__linear {
     plim__parameter_t *weight[2];
 } plim__linear_t;
 
-/* The parameters of an epilogue; NULL where there is none. */
+/* The parameters of an epilogue; NULL if missing. */
 typedef struct plim__epilogue_parameters {
     int64_t width;
     plim__parameter_t *bias, *gamma, *beta, *mean, *variance;
@@ -61,33 +61,33 @@ typedef struct plim__layer {
     int index;
     int64_t in;         /* columns of the input */
     int64_t out;        /* columns of h */
-    bool plain;         /* bias only: it gives the outputs */
-    bool residual;      /* its input is added to its output */
-    int64_t channels;   /* GAT: of one head */
+    bool plain;         /* only a bias: the layer computes the outputs */
+    bool residual;      /* adds its input to its output */
+    int64_t channels;   /* GAT: channels of one head */
     int heads;          /* GAT */
-    bool mean_of_heads; /* GAT: instead of one beside the other */
+    bool mean_of_heads; /* GAT: mean of heads instead of concatenation */
     plim__linear_t product[2];
     plim__parameter_t *attention_src, *attention_dst; /* GAT */
     plim__parameter_t *epsilon;                       /* GIN */
     plim__epilogue_parameters_t inner;                /* GIN: between its products */
     plim__epilogue_parameters_t after;
 
-    /* Of the part under way: sizes, */
+    /* The current part: sizes, */
     plim__edges_t hop;
-    int64_t rows;         /* of h */
+    int64_t rows;         /* rows of h */
     plim__matrix_t input; /* (num_src, in): h of the layer before, or the batch's rows */
-    /* then places: of forward, */
+    /* then matrices of forward, */
     float *scale_src, *scale_dst, *scale_self;
     int32_t *chosen;
-    plim__matrix_t x; /* what the first product reads */
-    plim__matrix_t z; /* GAT: what it gives, (num_src, heads * channels) */
+    plim__matrix_t x; /* input of the first product */
+    plim__matrix_t z; /* GAT: its result, (num_src, heads * channels) */
     plim__attention_state_t attention_state;
     plim__matrix_t heads_out; /* GAT: before the mean over heads */
     float *inner_y;           /* GIN */
     plim__matrix_t inner_h;
     void *inner_kept;
     float *y;                 /* (rows, out) */
-    plim__matrix_t converted; /* input's own rows, where the residual needs them in another form */
+    plim__matrix_t converted; /* the input's own rows, if the residual needs another element */
     void *kept;
     plim__matrix_t h; /* (rows, out) */
     /* and of backward. */
@@ -95,19 +95,19 @@ typedef struct plim__layer {
     plim__matrix_t dy;
     float *dresidual; /* (rows, out) */
     void *scratch;
-    plim__matrix_t again;   /* x, computed again or as it was kept */
-    plim__matrix_t z_again; /* GAT: z likewise */
+    plim__matrix_t again;   /* x, recomputed or kept */
+    plim__matrix_t z_again; /* GAT: z, recomputed or kept */
     float *inner_dh;        /* GIN: (rows, out) */
     plim__matrix_t inner_dy;
     void *inner_scratch;
     plim__matrix_t dheads;  /* GAT: (rows, heads * channels) */
     plim__matrix_t dz;      /* GAT: (num_src, heads * channels) */
-    plim__matrix_t dz_read; /* dz as products read it */
+    plim__matrix_t dz_read; /* dz in the element of the products */
     void *attention_scratch;
     plim__reverse_t reverse;
-    plim__matrix_t dx; /* of x */
-    float *dinput;     /* (num_src, in) of the input: dh of the layer before */
-    size_t begin;      /* of the front, before this layer */
+    plim__matrix_t dx; /* gradient of x */
+    float *dinput;     /* (num_src, in) gradient of the input: dh of the previous layer */
+    size_t begin;      /* front of the workspace before this layer */
     size_t before_h;
 } plim__layer_t;
 
@@ -117,7 +117,7 @@ typedef struct plim__head {
     plim__epilogue_parameters_t after;
     float *pooled; /* (num_graphs, hidden) */
     int32_t *chosen;
-    plim__matrix_t x; /* pooled, as the product reads it */
+    plim__matrix_t x; /* pooled, in the element of the product */
     float *y;
     void *kept;
     plim__matrix_t h;
@@ -128,7 +128,7 @@ typedef struct plim__head {
 
 typedef struct plim__conv plim__conv_t;
 
-/* Of one worker, in a pass by tiles; on a line of its own. */
+/* Times of one worker in a pass by tiles, on its own cache line. */
 typedef struct plim__worker_times {
     _Alignas(64) int64_t dense_ns;
     int64_t sparse_ns, finish_ns;
@@ -138,7 +138,7 @@ struct plim__model {
     plim__arena_t arena;
     plim__model_params_t params;
     const plim__conv_t *conv;
-    plim__element_t element; /* of what products read */
+    plim__element_t element; /* element of the products' inputs */
     plim__team_t *team;
     plim_ledger_t *ledger;
     plim__table_t table;
@@ -147,10 +147,10 @@ struct plim__model {
     plim__head_t head;
     plim__workspace_t workspace;
     plim__worker_times_t *times; /* (workers) */
-    float *tiles;                /* (workers, tile_floats): products that do not stay */
+    float *tiles;                /* (workers, tile_floats): results of products that are not kept */
     int64_t tile_floats;
-    float *embeddings;      /* in another form than the last layer reads them */
-    plim__pass_t pass;      /* under way */
+    float *embeddings;      /* embeddings, if the last layer reads another element */
+    plim__pass_t pass;      /* current pass */
     const int32_t *nodes;   /* of the part */
     const int32_t *degrees; /* of the part */
     int64_t num_seeds;
@@ -160,10 +160,10 @@ struct plim__model {
 };
 
 /*
- * What differs between kinds of layers. `place` and `place_back` take memory and touch none.
- * `prepare` comes before the first of `rows`, which computes rows [first, end) of x by the calling
- * thread; NULL where there is nothing to do. `forward`, up to y, is for a layer that is more than a
- * product of x; NULL for the others.
+ * Functions of a kind of layer. `place` and `place_back` take memory without touching it. `prepare`
+ * precedes the first of `rows`, which computes rows [first, end) of x on the calling thread; NULL
+ * if nothing is needed. `forward`, up to y, is for a layer that is more than a product of x;
+ * otherwise NULL.
  */
 struct plim__conv {
     void (*parameters)(const plim__model_t *model, plim__table_t *table, plim__layer_t *layer);
@@ -185,22 +185,22 @@ extern const plim__conv_t plim__conv_gin;
 
 /* model_parameters.c */
 
-/* One more, named "list.index.name" ("list.name" for index -1), of up to three dimensions, 0 behind
- * the last; NULL when only counted. */
+/* Adds a parameter named "list.index.name" ("list.name" for index -1), of up to three dimensions, 0
+ * after the last; NULL if it only counts. */
 plim__parameter_t *plim__table_add(plim__table_t *table, plim__initial_t initial, const char *list,
                                    int index, const char *name, int64_t shape0, int64_t shape1,
                                    int64_t shape2);
 /* Adds the parameters of the norm "list.index.name…" to the epilogue. */
 void plim__table_norm(plim__table_t *table, plim_norm_t norm, const char *list, int index,
                       const char *name, plim__epilogue_parameters_t *parameters);
-/* All of the model's, linked to its layers; widths of layers are set. */
+/* Adds all parameters of the model and links them to its layers, whose widths are set. */
 void plim__model_describe(plim__model_t *model, plim__table_t *table);
 plim__initial_t plim__initial_glorot(int64_t rows, int64_t columns);
 plim__initial_t plim__initial_linear(int64_t in);
 
 /* model_place.c */
 
-/* Sizes of layers are set; decides where everything of this pass lies. */
+/* Places all matrices of this pass; the sizes of layers are set. */
 void plim__model_place(plim__model_t *model, plim__workspace_t *workspace);
 size_t plim__model_workspace_bytes(plim__model_t *model);
 
@@ -213,21 +213,22 @@ float *plim__place_floats(plim__workspace_t *workspace, plim__side_t side, int64
 void *plim__place_kept(plim__workspace_t *workspace, plim__side_t side,
                        const plim__epilogue_t *epilogue, int64_t rows);
 void plim__place_reverse(plim__workspace_t *workspace, plim__side_t side, plim__layer_t *layer);
-/* Rows of the input as products read them: a copy in layer 0, the input itself behind it. */
+/* Rows of the input in the element of the products: a copy in layer 0, otherwise the input
+ * itself. */
 void plim__place_rows(const plim__model_t *model, plim__layer_t *layer,
                       plim__workspace_t *workspace);
-/* x in backward: where it was kept, or memory to compute it again. */
+/* x in backward: the kept one, or memory to recompute it. */
 void plim__place_again(const plim__model_t *model, plim__layer_t *layer,
                        plim__workspace_t *workspace);
-/* Backward of a layer that sums over neighbours: x again, dx, and the way to the input's. */
+/* Places backward of a layer that sums over neighbours: x, dx, and the gradient of the input. */
 void plim__place_sum_back(const plim__model_t *model, plim__layer_t *layer,
                           plim__workspace_t *workspace);
 
-/* Sides of a layer's matrices: what backward needs; what only the layer needs; and in backward. */
+/* Sides of a layer's matrices: kept for backward; used only in the layer; used in backward. */
 plim__side_t plim__side_kept(const plim__model_t *model, const plim__layer_t *layer);
 plim__side_t plim__side_temporary(const plim__model_t *model, const plim__layer_t *layer);
 plim__side_t plim__side_back(const plim__layer_t *layer);
-/* The side of x, which need not be kept if backward computes it again. */
+/* The side of x, which need not be kept if backward recomputes it. */
 plim__side_t plim__side_x(const plim__model_t *model, const plim__layer_t *layer);
 
 plim__epilogue_t plim__model_epilogue(const plim__model_t *model,
@@ -237,26 +238,26 @@ plim__epilogue_t plim__layer_epilogue(const plim__model_t *model, const plim__la
 plim__epilogue_t plim__layer_inner(const plim__model_t *model, const plim__layer_t *layer);
 plim__epilogue_gradients_t
 plim__model_epilogue_gradients(const plim__epilogue_parameters_t *parameters);
-/* Of a dropout: kind 0 behind a layer, 1 of its attention. */
+/* Key of a dropout: kind 0 after a layer, 1 in its attention. */
 uint64_t plim__model_key(const plim__model_t *model, int layer, int kind);
 
 /* model_tiles.c */
 
-/* Whether layers go forward by tiles in this pass. */
+/* Whether layers of this pass run by tiles. */
 bool plim__layer_tiled(const plim__model_t *model);
 void plim__layer_forward_tiles(plim__model_t *model, plim__layer_t *layer,
                                const plim__matrix_t *residual);
-/* All rows of x. */
+/* Computes all rows of x. */
 void plim__layer_input(plim__model_t *model, plim__layer_t *layer, plim__matrix_t *x);
 
-/* precision.c: rows in another element; rows of `from` added to the first ones of `to` (both F32).
- */
+/* precision.c: converts rows to another element; adds rows of `from` to the first rows of `to`
+ * (both F32). */
 void plim__matrix_convert_rows(const plim__matrix_t *from, plim__matrix_t *to, int64_t first,
                                int64_t end);
 void plim__matrix_convert(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
 void plim__matrix_add(plim__team_t *team, const plim__matrix_t *from, plim__matrix_t *to);
 
-/* Time since the last lap goes to one of the model's parts. */
+/* Adds the time since the last lap to a part of the model's times. */
 static inline void plim__model_lap(plim__model_t *model, int64_t *part)
 {
     const int64_t now = plim__clock_ns();
@@ -264,20 +265,20 @@ static inline void plim__model_lap(plim__model_t *model, int64_t *part)
     model->lap_ns = now;
 }
 
-/* model.c: whether oneDNN did all that was asked of it. PLIM_ERR_NOMEM. */
+/* model.c: PLIM_ERR_NOMEM if a oneDNN call has failed. */
 plim_status_t plim__model_check(plim__model_t *model);
 
-/* A product forward, and back, timed and counted. */
+/* A product forward and backward, timed and counted. */
 void plim__linear_forward(plim__model_t *model, plim__linear_t *product, const plim__matrix_t *x,
                           float *y);
 void plim__linear_backward(plim__model_t *model, plim__linear_t *product, plim__matrix_t *dy,
                            plim__matrix_t *x, float *dx);
 
-/* x for the backward pass, computed again where it was not kept. */
+/* x for the backward pass, recomputed if it was not kept. */
 plim__matrix_t *plim__layer_x(plim__model_t *model, plim__layer_t *layer);
-/* From dx, along the reversed hop, to dinput; the residual's share is added. Nothing in layer 0. */
+/* Computes dinput from dx along the reversed hop and adds the residual's share. Nothing in layer
+ * 0. */
 void plim__sum_backward(plim__model_t *model, plim__layer_t *layer, const plim__scales_t *scales);
-/* The residual's share added to dinput. */
 void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer);
 
 static inline plim__matrix_t plim__matrix_make(void *data, int64_t rows, int64_t width,

@@ -1,4 +1,4 @@
-/* Parameters and buffers by PyG's names, in PyG's order, and what they start from. */
+/* Parameters and buffers by PyG's names, in PyG's order, and their initial values. */
 #include "nn/model_internal.h"
 
 #include "base/rng.h"
@@ -6,7 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Draws of the loader and of dropout have keys of the same seed; these must be others. */
+/* Separates these keys from those of the loader's draws and of dropout, which have the same
+ * seed. */
 #define INITIAL_STREAM 0x696e697469616c21u
 
 plim__initial_t plim__initial_glorot(int64_t rows, int64_t columns)

@@ -50,12 +50,13 @@ void plim__layer_add_residual(plim__model_t *model, plim__layer_t *layer)
 
 static plim_status_t too_large(const char *what, int64_t count, int64_t most)
 {
-    return plim__fail(PLIM_ERR_DATA,
-                      "a part of %lld %s is larger than the %lld that the model was created for",
+    return plim__fail(PLIM_ERR_USAGE,
+                      "a part of %lld %s is larger than the %lld that the model was created for: "
+                      "take batches from a loader of its plan",
                       (long long)count, what, (long long)most);
 }
 
-/* Sets a layer's hop from the batch; an MLP has none. */
+/* Sets a layer's hop from the batch; an MLP has no hop. */
 static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, plim__layer_t *layer)
 {
     const plim__model_params_t *params = &model->params;
@@ -77,7 +78,7 @@ static plim_status_t set_hop(plim__model_t *model, const plim_batch_t *batch, pl
         return too_large("nodes", block->num_src, params->max_src);
     if (block->first_dst != 0 || block->num_src < block->num_dst ||
         (layer->index > 0 && block->num_src != model->layers[layer->index - 1].rows))
-        return plim__fail(PLIM_ERR_DATA, "the batch's blocks are not a chain of native ones");
+        return plim__fail(PLIM_ERR_USAGE, "the batch's blocks are not a chain of native ones");
     return PLIM_OK;
 }
 
@@ -87,7 +88,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
     const int count = params->model.num_layers;
     const int blocks = params->graph_level ? 1 : count;
     if (params->model.kind != PLIM_MLP && batch->num_blocks != blocks)
-        return plim__fail(PLIM_ERR_DATA, "a batch of %d blocks for a model that reads %d",
+        return plim__fail(PLIM_ERR_USAGE, "a batch of %d blocks for a model that reads %d",
                           batch->num_blocks, blocks);
     if (batch->num_seeds > params->max_seeds)
         return too_large("seeds", batch->num_seeds, params->max_seeds);
@@ -103,7 +104,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
         return too_large("edges", edges, params->max_edges);
     const int64_t given = model->layers[count - 1].rows;
     if (given != (params->graph_level ? batch->num_nodes : batch->num_seeds))
-        return plim__fail(PLIM_ERR_DATA, "a batch of %lld seeds whose last layer gives %lld",
+        return plim__fail(PLIM_ERR_USAGE, "a batch of %lld seeds whose last layer gives %lld",
                           (long long)batch->num_seeds, (long long)given);
     model->num_seeds = batch->num_seeds;
     model->nodes = batch->nodes;
@@ -113,7 +114,7 @@ static plim_status_t begin_part(plim__model_t *model, const plim_batch_t *batch)
     return PLIM_OK;
 }
 
-/* Step by step, each over all rows. */
+/* Runs the layer step by step, each over all rows. */
 static void forward_steps(plim__model_t *model, plim__layer_t *layer,
                           const plim__matrix_t *residual)
 {

@@ -1,6 +1,6 @@
 /*
- * Before a pass: the epilogues as this pass wants them, and the places of its matrices. Placing
- * over an empty workspace counts its bytes, so that the same code estimates the largest part.
+ * Before a pass: its epilogues, and the places of its matrices. Placing over an empty workspace
+ * counts its bytes, so the same code estimates the largest part.
  */
 #include "nn/model_internal.h"
 

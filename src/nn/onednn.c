@@ -1,18 +1,21 @@
 #include "nn/onednn.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 
-#include <dlfcn.h>
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
+#ifndef PLIM_ONEDNN_STATIC
+#include <dlfcn.h>
+#endif
 
-#if DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_TBB
+#if defined PLIM_ONEDNN_STATIC && DNNL_CPU_THREADING_RUNTIME != DNNL_RUNTIME_SEQ
+#error "a static oneDNN must be built with ONEDNN_CPU_RUNTIME=SEQ: the process may have an OpenMP"
+#elif DNNL_CPU_THREADING_RUNTIME == DNNL_RUNTIME_TBB
 #error "this oneDNN runs on TBB, which starts threads of its own; take one with OpenMP"
 #endif
 
-/* What is called of the library, by name without "dnnl_". */
+/* Functions of the library that are used, by name without "dnnl_". */
 #define FUNCTIONS(X)                                                                               \
     X(engine_create)                                                                               \
     X(engine_destroy)                                                                              \
@@ -58,15 +61,25 @@
 /* The library once it is loaded; written once, under `once`. */
 static struct {
     FUNCTIONS(MEMBER)
-    /* Of whichever OpenMP it brings along; NULL when it was built without. */
+    /* From the OpenMP that oneDNN uses; NULL if it was built without. */
     void (*omp_set_num_threads)(int count);
     int (*omp_get_max_threads)(void);
     char version_text[64];
 } onednn;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char why_not[256]; /* empty: it is loaded */
+static char why_not[256]; /* empty: the library is loaded */
 
-/* POSIX promises that a pointer to void holds a function's address; ISO C does not. */
+#ifdef PLIM_ONEDNN_STATIC
+
+static void find_functions(void)
+{
+#define TAKE(name) onednn.name = dnnl_##name;
+    FUNCTIONS(TAKE)
+}
+
+#else
+
+/* POSIX guarantees that a pointer to void holds a function's address; ISO C does not. */
 static void look_up(void *library, const char *name, bool needed, void *function_out)
 {
     void *address = dlsym(library, name);
@@ -75,7 +88,7 @@ static void look_up(void *library, const char *name, bool needed, void *function
     *(void **)function_out = address;
 }
 
-static void load(void)
+static void find_functions(void)
 {
     void *library = dlopen(PLIM_ONEDNN_SONAME, RTLD_LAZY | RTLD_LOCAL);
     if (library == NULL) {
@@ -87,6 +100,13 @@ static void load(void)
     FUNCTIONS(LOOK_UP)
     look_up(library, "omp_set_num_threads", false, &onednn.omp_set_num_threads);
     look_up(library, "omp_get_max_threads", false, &onednn.omp_get_max_threads);
+}
+
+#endif
+
+static void load(void)
+{
+    find_functions();
     if (why_not[0] != '\0')
         return;
     const dnnl_version_t *version = onednn.version();
@@ -152,7 +172,7 @@ static const char *reason(dnnl_status_t status)
     }
 }
 
-/* The status of a failed or successful call, `what` being what it makes. */
+/* The status of a call; `what` names the object that it creates. */
 static plim_status_t checked(dnnl_status_t status, const char *what)
 {
     if (status == dnnl_success)
@@ -168,8 +188,8 @@ static plim_status_t checked(dnnl_status_t status, const char *what)
             return try_dnnl_;                                                                      \
     } while (0)
 
-/* A memory descriptor is a structure in version 2 and an object in version 3; layout_t is what
- * functions take. */
+/* A memory descriptor is a structure in version 2 and an object in version 3; layout_t is the type
+ * that functions take. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t layout_t;
 #define LAYOUT(description) (description)
@@ -214,7 +234,7 @@ static dnnl_status_t add_sum(dnnl_primitive_attr_t attributes)
     return status;
 }
 
-/* Scratch memory is the caller's. */
+/* The caller provides scratch memory. */
 static dnnl_status_t recipe_make(const plim__view_t *const *views, int count, bool sum,
                                  recipe_t *recipe)
 {
@@ -245,7 +265,7 @@ static layout_t layout_of(const plim__product_t *product, dnnl_query_t what)
     return onednn.primitive_desc_query_md(description, what, 0);
 }
 
-/* From a description that is used up. */
+/* Creates a product from a description, which it consumes. */
 static dnnl_status_t finish(dnnl_primitive_desc_t description, plim__purpose_t purpose,
                             plim__product_t *product_out)
 {

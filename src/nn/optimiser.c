@@ -11,7 +11,7 @@
 /* Values that one thread takes at a time. */
 #define PIECE 16384
 
-/* Sums of one tensor's squares; cut by its size alone. */
+/* Pieces of the sum of one tensor's squares; they depend on its size alone. */
 #define PIECES 64
 
 int plim__optimiser_moments(const plim_optimiser_t *optimiser)
@@ -72,11 +72,11 @@ double plim__gradient_norm(plim__team_t *team, const plim__parameter_t *paramete
     return sqrt(sum);
 }
 
-/* One tensor's step; factors are rounded to float as PyTorch rounds them. */
+/* One tensor's step; factors are rounded to float as in PyTorch. */
 typedef struct step {
     plim_optimiser_kind_t kind;
     plim__parameter_t *parameter;
-    float clip;   /* 1: none */
+    float clip;   /* 1: no clipping */
     float decay;  /* added share of the value (Adam, SGD) */
     float shrink; /* the value's factor (AdamW) */
     float momentum;
@@ -129,8 +129,8 @@ PLIM__KERNEL void sgd_body(const step_t *step, int64_t begin, int64_t end)
 PLIM__VECTORISED(sgd, (const step_t *step, int64_t begin, int64_t end), (step, begin, end))
 
 /*
- * Moments of what has no gradient any more would fade until they are subnormal and stay so, where
- * arithmetic takes a hundred times as long: subnormal results are 0 here.
+ * Moments without a gradient would decay to subnormal numbers, on which arithmetic is a hundred
+ * times slower: flush subnormal results to 0.
  */
 static void step_piece(void *context, int worker, int64_t piece)
 {

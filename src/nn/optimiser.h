@@ -1,4 +1,4 @@
-/* Optimisers and learning-rate schedules, as PyTorch has them. */
+/* Optimisers and learning-rate schedules, as in PyTorch. */
 #ifndef PLIM_NN_OPTIMISER_H
 #define PLIM_NN_OPTIMISER_H
 
@@ -8,18 +8,18 @@
 
 #define PLIM__NAME_MAX 96
 
-/* One learnt tensor, or a buffer. Its values stand in the model's arrays (plim__model_arrays). */
+/* A learnt tensor or a buffer. Its values are in the model's arrays (plim__model_arrays). */
 typedef struct plim__parameter {
-    char name[PLIM__NAME_MAX]; /* PyG's: "convs.0.lin_l.weight" */
+    char name[PLIM__NAME_MAX]; /* PyG's name: "convs.0.lin_l.weight" */
     int num_dims;
     int64_t shape[4];
     int64_t count;
     float *value;
     float *gradient;  /* NULL: a buffer, saved but not learnt (running_mean) */
-    float *moment[2]; /* of the optimiser: Adam's exp_avg, exp_avg_sq; SGD's momentum; else NULL */
+    float *moment[2]; /* optimiser moments: Adam's exp_avg, exp_avg_sq; SGD's momentum; else NULL */
 } plim__parameter_t;
 
-/* How many moments an optimiser keeps for each value: 0, 1 or 2. */
+/* Number of moments for each value: 0, 1 or 2. */
 int plim__optimiser_moments(const plim_optimiser_t *optimiser);
 
 /* The learning rate at an epoch (from 0) of `epochs`. */
@@ -29,8 +29,8 @@ double plim__schedule_rate(const plim_optimiser_t *optimiser, int64_t epoch, int
 double plim__gradient_norm(plim__team_t *team, const plim__parameter_t *parameters, int count);
 
 /*
- * One step, number `step` from 1 on, with gradients scaled down to clip_norm when they are longer
- * (0: never); gradients are zero afterwards. Arithmetic of torch.optim's single-tensor forms.
+ * Makes step number `step` (from 1) and zeroes the gradients, which are scaled down to clip_norm if
+ * they are longer (0: never). Arithmetic of torch.optim's single-tensor forms.
  */
 void plim__optimiser_step(plim__team_t *team, const plim_optimiser_t *optimiser, double rate,
                           int64_t step, plim__parameter_t *parameters, int count);

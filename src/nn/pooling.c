@@ -3,7 +3,6 @@
 #include "nn/bf16.h"
 #include "nn/vector.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct pooling {

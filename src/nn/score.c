@@ -22,14 +22,16 @@ struct plim__score {
     plim_metric_t metric;
     plim_loss_t loss;
     int64_t max_rows, columns;
-    int64_t rows;        /* added so far */
-    double loss_sum;     /* of rows */
-    int64_t known;       /* labels in all */
-    int64_t right;       /* accuracy */
-    double distance_sum; /* MAE, RMSE */
-    uint64_t *keys;      /* (columns, max_rows) */
-    uint64_t *spare;     /* (max_rows) */
-    int64_t *counts;     /* (columns) keys so far */
+    int64_t rows;             /* added so far */
+    double loss_sum;          /* of rows */
+    int64_t known;            /* labels in all */
+    int64_t right;            /* accuracy */
+    double distance_sum;      /* MAE, RMSE, cosine */
+    int64_t compared;         /* cosine, hits@k: rows with known values */
+    const plim__hits_t *hits; /* NULL: the metric; else hits@k, whose hits are in `right` */
+    uint64_t *keys;           /* (columns, max_rows) */
+    uint64_t *spare;          /* (max_rows) */
+    int64_t *counts;          /* (columns) keys so far */
 };
 
 static void lay_out(plim__arena_t *arena, void *object)
@@ -73,15 +75,20 @@ void plim__score_destroy(plim__score_t *score)
         plim__arena_destroy(&score->arena);
 }
 
+void plim__score_rank(plim__score_t *score, const plim__hits_t *hits)
+{
+    score->hits = hits;
+    score->metric = PLIM_METRIC_RMSE; /* counts nothing in `right` and `compared` */
+}
+
 void plim__score_reset(plim__score_t *score)
 {
-    score->rows = score->known = score->right = 0;
+    score->rows = score->known = score->right = score->compared = 0;
     score->loss_sum = score->distance_sum = 0;
     if (score->counts != NULL)
         memset(score->counts, 0, (size_t)score->columns * sizeof *score->counts);
 }
 
-/* Adds a key. */
 static void keep(plim__score_t *score, int64_t column, float value, bool positive)
 {
     uint32_t bits;
@@ -131,9 +138,32 @@ static void add_value(plim__score_t *score, int64_t column, float output, float 
     case PLIM_METRIC_MAE:
         score->distance_sum += fabs(distance);
         break;
+    case PLIM_METRIC_COSINE: /* of rows */
+        break;
     default:
         score->distance_sum += distance * distance;
     }
+}
+
+/* Adds the cosine of a row's known values; 0 if one of the two has no length. */
+static void add_cosine(plim__score_t *score, int64_t width, const float *outputs,
+                       const float *labels)
+{
+    double product = 0, output = 0, label = 0;
+    int64_t known = 0;
+    for (int64_t i = 0; i < width; i++) {
+        if (isnan(labels[i]))
+            continue;
+        product += (double)outputs[i] * (double)labels[i];
+        output += (double)outputs[i] * (double)outputs[i];
+        label += (double)labels[i] * (double)labels[i];
+        known++;
+    }
+    if (known == 0)
+        return;
+    score->compared++;
+    if (output * label != 0)
+        score->distance_sum += product / (sqrt(output) * sqrt(label));
 }
 
 static void add_values(plim__score_t *score, int64_t rows, int64_t width, const float *outputs,
@@ -142,6 +172,16 @@ static void add_values(plim__score_t *score, int64_t rows, int64_t width, const 
     for (int64_t i = 0; i < rows * width; i++)
         if (!isnan(labels[i]))
             add_value(score, i % width, outputs[i], labels[i]);
+    for (int64_t row = 0; row < rows && score->metric == PLIM_METRIC_COSINE; row++)
+        add_cosine(score, width, outputs + row * width, labels + row * width);
+}
+
+static void add_hits(plim__score_t *score, plim__team_t *team, int64_t rows, const float *outputs,
+                     const float *labels)
+{
+    int64_t compared;
+    score->right += plim__hits_count(score->hits, team, rows, outputs, labels, &compared);
+    score->compared += compared;
 }
 
 void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int64_t width,
@@ -156,6 +196,8 @@ void plim__score_add(plim__score_t *score, plim__team_t *team, int64_t rows, int
         add_classes(score, rows, width, outputs, labels);
     else
         add_values(score, rows, width, outputs, labels);
+    if (score->hits != NULL)
+        add_hits(score, team, rows, outputs, labels);
 }
 
 /* The share of pairs of a positive and a negative in which the positive is higher; ties count half.
@@ -187,6 +229,10 @@ static double area(plim__score_t *score, int64_t column)
 
 double plim__score_value(plim__score_t *score)
 {
+    if (score->hits != NULL)
+        return score->compared > 0 ? (double)score->right / (double)score->compared : NAN;
+    if (score->metric == PLIM_METRIC_COSINE)
+        return score->compared > 0 ? score->distance_sum / (double)score->compared : NAN;
     if (score->metric == PLIM_METRIC_ROC_AUC) {
         double sum = 0;
         int64_t columns = 0;

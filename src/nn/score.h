@@ -1,8 +1,9 @@
-/* Metrics of a split, added up part by part: accuracy, ROC-AUC, MAE, RMSE, and the loss. */
+/* Metrics of a split, added up part by part: accuracy, ROC-AUC, MAE, RMSE, cosine, hits@k, and the
+ * loss. */
 #ifndef PLIM_NN_SCORE_H
 #define PLIM_NN_SCORE_H
 
-#include "nn/team.h"
+#include "nn/hits.h"
 
 #include <plimsoll/train.h>
 #include <stdbool.h>
@@ -15,7 +16,9 @@ plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, pl
                                  int64_t max_rows, int64_t columns, plim__score_t **score_out);
 void plim__score_destroy(plim__score_t *score);
 
-/* Starts again from zero. */
+/* From now on the value is hits@k against a table, which the score borrows. Labels are values. */
+void plim__score_rank(plim__score_t *score, const plim__hits_t *hits);
+
 void plim__score_reset(plim__score_t *score);
 
 /* `outputs` (rows, width) and the rows' labels as plim__loss takes them. Rows beyond

@@ -32,7 +32,6 @@ typedef struct plim__stream_aggregate {
     const float *rows;
 } plim__stream_aggregate_t;
 
-/* Initialises states. */
 void plim__stream_aggregate_begin(const plim__stream_aggregate_t *rule, int64_t count,
                                   float *states);
 

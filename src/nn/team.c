@@ -16,12 +16,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/delay.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/threads.h"
 #include "mem/arena.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #if defined(__x86_64__)
@@ -64,8 +66,8 @@ struct plim__team {
     atomic_bool caller_sleeps;
     atomic_bool ended;
     pthread_mutex_t lock; /* of the two conditions */
-    pthread_cond_t opened;
-    pthread_cond_t left;
+    plim__condition_t opened;
+    plim__condition_t left;
 };
 
 static inline void relax(void)
@@ -133,7 +135,7 @@ static bool wait_for_run(plim__team_t *team, uint64_t last, uint64_t *state_out)
     atomic_fetch_add(&team->sleepers, 1);
     bool open = is_open(team, last, state_out);
     while (!open && !atomic_load(&team->ended)) {
-        pthread_cond_wait(&team->opened, &team->lock);
+        plim__condition_wait(&team->opened, &team->lock);
         open = is_open(team, last, state_out);
     }
     atomic_fetch_sub(&team->sleepers, 1);
@@ -146,12 +148,12 @@ static void leave(plim__team_t *team)
     uint64_t state = atomic_fetch_sub(&team->state, INSIDE) - INSIDE;
     if (state % RUN == 0 && atomic_load(&team->caller_sleeps)) {
         pthread_mutex_lock(&team->lock);
-        pthread_cond_signal(&team->left);
+        plim__condition_wake(&team->left, 1);
         pthread_mutex_unlock(&team->lock);
     }
 }
 
-static plim_status_t member_body(void *argument)
+static void member_body(void *argument)
 {
     member_t *member = argument;
     plim__team_t *team = member->team;
@@ -165,7 +167,6 @@ static plim_status_t member_body(void *argument)
         plim__delay();
         leave(team);
     }
-    return PLIM_OK;
 }
 
 /* Waits until no worker is inside; the door is closed. */
@@ -182,7 +183,7 @@ static void wait_for_others(plim__team_t *team)
     pthread_mutex_lock(&team->lock);
     atomic_store(&team->caller_sleeps, true);
     while (atomic_load(&team->state) % RUN != 0)
-        pthread_cond_wait(&team->left, &team->lock);
+        plim__condition_wait(&team->left, &team->lock);
     atomic_store(&team->caller_sleeps, false);
     pthread_mutex_unlock(&team->lock);
 }
@@ -192,8 +193,7 @@ static void wake(plim__team_t *team, int64_t wanted)
     if (atomic_load(&team->sleepers) == 0)
         return;
     pthread_mutex_lock(&team->lock);
-    for (int64_t i = plim__min_i64(wanted, atomic_load(&team->sleepers)); i > 0; i--)
-        pthread_cond_signal(&team->opened);
+    plim__condition_wake(&team->opened, (int)plim__min_i64(wanted, INT_MAX));
     pthread_mutex_unlock(&team->lock);
 }
 
@@ -239,13 +239,11 @@ plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t
     const int account = draft.stacks_account;
     threads = draft.size;
     (void)pthread_mutex_init(&team->lock, NULL);
-    (void)pthread_cond_init(&team->opened, NULL);
-    (void)pthread_cond_init(&team->left, NULL);
     for (team->size = 1; team->size < threads; team->size++) {
         member_t *member = &team->members[team->size];
         member->team = team;
         member->number = team->size;
-        if (plim__thread_start(&member->thread, member_body, member, NULL) != PLIM_OK)
+        if (plim__thread_start(&member->thread, member_body, member) != PLIM_OK)
             break;
     }
     /* Give back the stacks of threads that could not be started. */
@@ -271,12 +269,10 @@ void plim__team_destroy(plim__team_t *team)
         return;
     pthread_mutex_lock(&team->lock);
     atomic_store(&team->ended, true);
-    pthread_cond_broadcast(&team->opened);
+    plim__condition_wake_all(&team->opened);
     pthread_mutex_unlock(&team->lock);
     for (int i = 1; i < team->size; i++)
-        (void)plim__thread_join(&team->members[i].thread);
-    (void)pthread_cond_destroy(&team->left);
-    (void)pthread_cond_destroy(&team->opened);
+        plim__thread_join(&team->members[i].thread);
     (void)pthread_mutex_destroy(&team->lock);
     plim__ledger_release(team->arena.ledger, team->stacks_account, team->stacks);
     plim__arena_destroy(&team->arena);

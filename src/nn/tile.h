@@ -13,7 +13,6 @@
 
 #define PLIM__TILE_PANEL 16 /* outputs side by side */
 
-/* Bytes of a packed weight. */
 size_t plim__tile_bytes(int64_t in, int64_t out);
 
 /* Packs outputs first … first+count-1 of `packed` from weight (count, in), row after row. `first`

@@ -151,6 +151,9 @@ static plim_status_t check_params(const plim_plan_params_t *params)
                               "automatically)",
                               given[i].name, (long long)given[i].value, (long long)given[i].minimum,
                               (long long)given[i].most);
+    if (params->num_streams < 0 || (params->num_streams > 0 && params->streams == NULL))
+        return plim__fail(PLIM_ERR_USAGE, "num_streams is %d, but streams is %s",
+                          params->num_streams, params->streams == NULL ? "NULL" : "given");
     if (params->scratch != NULL && strlen(params->scratch) >= sizeof plan.scratch)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: the path of a scratch directory must be shorter than %zu bytes",
@@ -164,15 +167,15 @@ static int64_t wider(int64_t a, int64_t b)
     return a < 0 || b < 0 ? -1 : plim__max_i64(a, b);
 }
 
-/* Adds a stream of so many seeds. */
+/* Adds a stream of so many seeds; one whose batches come in parts is not the largest. */
 static void add_stream(const plim__manifest_t *manifest, const plim_recipe_t *recipe, int64_t seeds,
-                       plim__load_streams_t *streams)
+                       bool parts, plim__load_streams_t *streams)
 {
     plim_recipe_t *envelope = &streams->envelope;
     const int64_t batch = plim__min_i64(recipe->batch_size, seeds);
     const int64_t largest = plim__min_i64(streams->largest.batch_size, streams->most_seeds);
-    if (plim__load_size_expected(manifest, recipe, batch).nodes >
-        plim__load_size_expected(manifest, &streams->largest, largest).nodes)
+    if (!parts && plim__load_size_expected(manifest, recipe, batch).nodes >
+                      plim__load_size_expected(manifest, &streams->largest, largest).nodes)
         streams->largest = *recipe;
     envelope->batch_size = plim__max_i64(envelope->batch_size, recipe->batch_size);
     for (int i = 0; i < recipe->num_hops; i++)
@@ -183,20 +186,29 @@ static void add_stream(const plim__manifest_t *manifest, const plim_recipe_t *re
     streams->most_seeds = plim__max_i64(streams->most_seeds, seeds);
 }
 
-/* The index-th of params->streams. */
-static plim_status_t stream_at(const plim_plan_params_t *params, int index,
-                               plim_stream_params_t *stream_out)
+/* The streams besides those over the splits. */
+static int count_streams(const plim_plan_params_t *params, const plim__load_client_t *client)
 {
+    return params->num_streams + (client->evaluation != NULL);
+}
+
+/* The index-th of them: params->streams, then the client's. */
+static plim_status_t stream_at(const plim_plan_params_t *params, const plim__load_client_t *client,
+                               int index, plim_stream_params_t *stream_out)
+{
+    if (index == params->num_streams)
+        return plim__load_stream_params(client->evaluation, stream_out);
     const char *at = (const char *)params->streams + (size_t)index * params->streams->size;
     return plim__load_stream_params((const plim_stream_params_t *)(const void *)at, stream_out);
 }
 
-/* The three splits as the recipe says, or the streams of the loader that is remade, and
- * params->streams. */
+/* The three splits as the recipe says, or the streams of the loader that is remade,
+ * params->streams, and the client's. */
 static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim_recipe_t *recipe, const plim_plan_params_t *params,
-                                  const plim__load_remade_t *remade, plim__load_streams_t *streams)
+                                  const plim__load_client_t *client, plim__load_streams_t *streams)
 {
+    const plim__load_remade_t *remade = client->remade;
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     size_t bytes = 0, work = 0;
     *streams = (plim__load_streams_t){
@@ -206,19 +218,20 @@ static plim_status_t find_streams(const plim_job_t *job, const plim_dataset_t *d
         streams->most_seeds = plim__load_most_seeds(info, remade->plan);
         bytes = (size_t)remade->list_bytes;
     }
-    for (int i = 0; i < params->num_streams; i++) {
+    for (int i = 0; i < count_streams(params, client); i++) {
         plim_stream_params_t stream;
-        PLIM_TRY(stream_at(params, i, &stream));
+        PLIM_TRY(stream_at(params, client, i, &stream));
         const bool list = stream.num_nodes > 0;
         if (stream.num_nodes < 0 || stream.split < PLIM_TRAIN || stream.split > PLIM_TEST)
             return plim__fail(PLIM_ERR_USAGE,
                               "stream %d: split %d does not exist, or its list has %lld nodes", i,
                               (int)stream.split, (long long)stream.num_nodes);
-        const plim_recipe_t own = plim__load_stream_recipe(recipe, &stream);
+        plim_recipe_t own = plim__load_stream_recipe(recipe, &stream);
+        own.batch_size = plim__load_share_size(&stream, own.batch_size);
         const int64_t seeds = list ? stream.num_nodes : info->num_split[stream.split];
         PLIM_TRY(plim__load_recipe_check(dataset, &own));
-        add_stream(plim__dataset_manifest(dataset), &own, seeds, streams);
-        if (!list && (stream.split == PLIM_TRAIN || !stream.shuffle))
+        add_stream(plim__dataset_manifest(dataset), &own, seeds, i == params->num_streams, streams);
+        if (!list && !plim__load_stream_reorders(recipe, &stream))
             continue;
         bytes =
             plim__add_saturating_size(bytes, plim__seeds_list_stays(info, seeds, stream.shuffle));
@@ -240,13 +253,15 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
                                           &facts->largest_guessed));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
-    for (int i = 0; i < facts->params->num_streams; i++) {
+    for (int i = 0; i < count_streams(facts->params, facts->client); i++) {
         plim_stream_params_t stream;
-        PLIM_TRY(stream_at(facts->params, i, &stream));
-        const plim_recipe_t own = plim__load_stream_recipe(facts->recipe, &stream);
+        PLIM_TRY(stream_at(facts->params, facts->client, i, &stream));
+        plim_recipe_t own = plim__load_stream_recipe(facts->recipe, &stream);
+        own.batch_size = plim__load_share_size(&stream, own.batch_size);
+        const bool cut = !whole || i == facts->params->num_streams;
         plim__load_facts_t other = *facts;
         other.recipe = &own;
-        const plim__load_size_t size = plim__load_most(&other, whole ? own.batch_size : 1);
+        const plim__load_size_t size = plim__load_most(&other, cut ? 1 : own.batch_size);
         facts->one.nodes = plim__max_i64(facts->one.nodes, size.nodes);
         facts->one.edges = plim__max_i64(facts->one.edges, size.edges);
     }
@@ -267,7 +282,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
     PLIM_TRY(check_recipe(dataset, recipe, params));
     PLIM_TRY(check_params(params));
     PLIM_TRY(plim__load_cut_check(recipe, params->part_seeds));
-    PLIM_TRY(find_streams(job, dataset, recipe, params, client->remade, streams_out));
+    PLIM_TRY(find_streams(job, dataset, recipe, params, client, streams_out));
     const int64_t batch = plim__min_i64(streams_out->largest.batch_size, streams_out->most_seeds);
     *facts_out = (plim__load_facts_t){
         .job = job,

@@ -29,6 +29,9 @@ typedef struct plim__load_client {
     bool bits;    /* a cut changes the last bits of the result */
     bool quiet;   /* read nothing and log nothing */
     const plim__load_remade_t *remade; /* NULL: a new loader */
+    /* One more stream, NULL: none. Its batches may come in parts of any size, so that only the
+     * smallest part must fit. */
+    const plim_stream_params_t *evaluation;
     const plim__probe_t *known; /* with quiet: sizes of batches; NULL: as dataset.json says */
     const char *what;           /* for messages: "batches", "training on batches" */
     const char *remedies;       /* besides --memory: ", or …" */

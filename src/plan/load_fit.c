@@ -23,9 +23,9 @@
 enum {
     DEPTH_MIN = 8,
     DEPTH_MOST = 128,
-    DEPTH_PART = 16,           /* I/O gets deeper while it takes at most 1/16 of the line */
+    DEPTH_PART = 16,           /* deeper I/O takes at most 1/16 of the free memory */
     SLOTS_PER_WORKER = 4,      /* while all of them take at most … */
-    SLOTS_PART = 16,           /* … 1/16 of the line */
+    SLOTS_PART = 16,           /* … 1/16 of the free memory */
     SLOTS_MOST_PART = 4,       /* two slots may take 1/4 of it, or they get smaller */
     SLOTS_DATA_PART = 4,       /* more than two take at most 1/4 of the dataset's bytes, … */
     SLOTS_DATA_MIN = 16 << 20, /* … or this much */
@@ -40,7 +40,6 @@ enum {
     ROWS_PERCENT = 20,   /* their rows 20 % of what is free then: 8 and 40 read more */
     LISTS_PART = 3,      /* the list cache at most 1/3 of the rest, the row cache all else */
     DRAWS_MARGIN_PERCENT = 10, /* draws are larger than those of an expected epoch by this */
-    MERGE_DISTANCE = 16 << 10
 };
 
 typedef struct arrangement {
@@ -213,7 +212,7 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->part_seeds =
         facts->part_seeds < facts->batch_seeds ? facts->part_seeds : params->part_seeds;
     plan->io_depth = DEPTH_MIN;
-    plan->merge_distance = MERGE_DISTANCE;
+    plan->merge_distance = PLIM__MERGE_DISTANCE;
     if (params->scratch != NULL)
         strncpy(plan->scratch, params->scratch, sizeof plan->scratch - 1);
     bool windowed = (has_draws(facts) && !plan->topology_in_memory) || !plan->rows_in_memory;
@@ -414,8 +413,7 @@ static int64_t share(const plim__load_facts_t *facts, int64_t from, int64_t part
 
 static void grow_depth(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    const int64_t before = total_of(facts, plan);
-    const int64_t limit = plim__min_i64(facts->line, before + facts->line / DEPTH_PART);
+    const int64_t limit = share(facts, total_of(facts, plan), DEPTH_PART);
     while (plan->io_depth < DEPTH_MOST) {
         plan->io_depth *= 2;
         if (total_of(facts, plan) > limit) {
@@ -531,7 +529,7 @@ static bool grow_slots(const plim__load_facts_t *facts, plim__load_plan_t *plan)
     int many = wanted > 0 ? wanted : most;
     const int few = wanted > 0 ? wanted : 2;
     const int64_t before = total_of(facts, plan);
-    const int64_t cheap = before + facts->line / SLOTS_PART;
+    const int64_t cheap = share(facts, before, SLOTS_PART);
     const plim__load_size_t batch = plim__load_needed(facts, facts->part_seeds);
     const int bound = proportionate(facts, plan, few, many, &facts->most);
     if (!facts->client->cuts && bound >= plim__min_i64(many, plan->workers + 1) &&

@@ -144,7 +144,8 @@ static int64_t whole_line(const plim__load_facts_t *facts)
 /* Logs that batches come in parts, and from which line on they come whole. */
 static void log_parts(const plim__load_facts_t *facts, const char *parts)
 {
-    const int64_t line = whole_line(facts);
+    /* A run keeps its cut whatever line it is continued under. */
+    const int64_t line = facts->params->part_nodes > 0 ? 0 : whole_line(facts);
     const int64_t mebibytes = line / MIB + 1;
     char whole[96] = "";
     if (line > 0)
@@ -301,16 +302,20 @@ static int64_t nominal_seeds(const plim__load_facts_t *facts)
     return fit_tighter(&nominal, &plan, &tight) ? seeds_of(facts, &plan) : 1;
 }
 
-/* Fits under the line. Where a cut changes bits, the plan keeps that of the nominal process, and
- * its caches get what is left. */
+/* Fits under the line. Where a cut changes bits, the plan keeps that of the run it continues if it
+ * can, else that of the nominal process, and its caches get what is left. */
 static plim_status_t fit_cut(const plim__load_facts_t *facts, plim__load_plan_t *plan_out,
                              bool *tight_out)
 {
     if (!facts->client->cuts || !facts->client->bits)
         return fit_tighter(facts, plan_out, tight_out) ? PLIM_OK : refuse(facts);
-    const int64_t seeds = nominal_seeds(facts);
-    plim__load_facts_t kept = seeds < facts->part_seeds ? plim__load_cut_at(facts, seeds) : *facts;
+    plim__load_facts_t kept = *facts;
     kept.keeps_cut = true;
+    if (facts->params->part_nodes > 0 && fit_tighter(&kept, plan_out, tight_out))
+        return PLIM_OK;
+    const int64_t seeds = nominal_seeds(facts);
+    if (seeds < facts->part_seeds)
+        kept = plim__load_cut_at(&kept, seeds);
     return fit_tighter(&kept, plan_out, tight_out) ? PLIM_OK : refuse_cut(facts, seeds);
 }
 
@@ -364,11 +369,13 @@ static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *p
  * itself does not depend on them. */
 static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
-    plim__load_facts_t known = *facts;
+    plim__rates_t rates;
+    plan->probe = facts->probe;
     if (facts->probe.count == 0 && facts->recipe->num_hops > 0)
         PLIM_TRY(
-            plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &known.probe));
-    plan->expect = plim__load_expect(&known, plan);
+            plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &plan->probe));
+    PLIM_TRY(plim__rates_find(facts->job, facts->dataset, facts->params->rates, &rates));
+    plim__load_expect(facts->job, facts->dataset, &rates, plan);
     return PLIM_OK;
 }
 
@@ -398,9 +405,10 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     facts.client = &tightest; /* the other lines that are logged are the lowest possible */
     log_plan(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
+    plan.recipe = *recipe;
     if (!facts.client->quiet)
         PLIM_TRY(expect(&facts, &plan));
-    plan.recipe = *recipe;
+    memcpy(plan.fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof plan.fingerprint);
     add_held(&facts, &plan);
     plan.minimum = plim__min_i64(minimum_of(&facts), plan.total);
     *plan_out = plan;
@@ -425,7 +433,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     plim_plan_t *plan;
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
-    PLIM_TRY(plim__params_take(recipe, "plim_recipe_t", &drawn, sizeof drawn));
+    PLIM_TRY(plim__params_take(recipe, "plim_recipe_t", &drawn, PLIM__SIZE_USED(plim_recipe_t)));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &known, sizeof known));
     PLIM_TRY(plim__plan_create(job, &plan));
@@ -443,7 +451,7 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
 static int64_t lists_to_come(const plim_loader_t *loader)
 {
     int64_t bytes = loader->context.plan.list_bytes;
-    for (int i = PLIM_TEST + 1; i < PLIM_STREAMS_MAX; i++) {
+    for (int i = PLIM_TEST + 1; i < PLIM__LOADER_STREAMS; i++) {
         const plim_stream_t *stream = &loader->streams[i];
         if (atomic_load(&stream->references) > 0 && stream->own != NULL)
             bytes -= plim__cost_pages(plim__seeds_list_stays(
@@ -453,6 +461,12 @@ static int64_t lists_to_come(const plim_loader_t *loader)
     return plim__max_i64(bytes, 0);
 }
 
+static int64_t checkpoint_bytes(const void *context, const plim__load_plan_t *plan)
+{
+    (void)plan;
+    return ((const plim__load_plan_t *)context)->checkpoint_bytes;
+}
+
 /* Plans a loader again, with one more stream. The cut of batches stays, and the number of slots if
  * the line allows it. Nothing is read, since the loader still has its memory. */
 static plim_status_t plan_remade(const plim_loader_t *loader, const plim_stream_params_t *stream,
@@ -460,7 +474,8 @@ static plim_status_t plan_remade(const plim_loader_t *loader, const plim_stream_
 {
     const plim__load_plan_t *old = &loader->context.plan;
     const plim__load_remade_t remade = {old, loader->bytes, lists_to_come(loader)};
-    const plim__load_client_t client = {.bytes = nothing,
+    const plim__load_client_t client = {.bytes = checkpoint_bytes,
+                                        .context = old,
                                         .quiet = true,
                                         .remade = &remade,
                                         .what = "batches",
@@ -479,6 +494,7 @@ static plim_status_t plan_remade(const plim_loader_t *loader, const plim_stream_
         status = plim__load_plan_for(loader->context.asked, loader->context.dataset, &old->recipe,
                                      &params, &client, plan_out, NULL);
     }
+    plan_out->checkpoint_bytes = old->checkpoint_bytes;
     plan_out->part_nodes = old->part_nodes;
     plan_out->part_edges = old->part_edges;
     return status;

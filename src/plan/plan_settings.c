@@ -1,10 +1,14 @@
 #include "plan/plan_settings.h"
 
 #include "base/bounds.h"
+#include "base/check.h"
 #include "base/fail.h"
+#include "base/params.h"
 #include "load/loader_params.h"
+#include "sample/draw.h"
 
 #include <math.h>
+#include <string.h>
 
 static plim_status_t check_dataset(const plim_dataset_t *dataset)
 {
@@ -28,8 +32,11 @@ static plim_status_t check_dataset(const plim_dataset_t *dataset)
             path, (long long)info->num_features, (long long)plim__plan_settings_outputs(info),
             (long long)PLIM__WIDTH_MAX);
     if (info->num_split[PLIM_TRAIN] == 0)
-        return plim__fail(PLIM_ERR_USAGE, "%s: its training split is empty; import it with one",
-                          path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s: it has no training split; import it with splits, or let import draw them: "
+            "--split 0.6,0.2,0.2",
+            path);
     if (info->num_nodes > INT32_MAX)
         return plim__fail(PLIM_ERR_UNSUPPORTED,
                           "%s: %lld nodes need ids of 64 bits, with which models do not compute "
@@ -42,7 +49,9 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
 {
     const plim_model_t *model = &training->model;
     const int hops = training->recipe.num_hops;
-    const bool drawn = info->num_graphs == 0 && model->kind != PLIM_MLP;
+    const bool drawn = plim__plan_settings_draws(info, training);
+    if (model->kind < PLIM_MLP || model->kind > PLIM_GIN)
+        return plim__fail(PLIM_ERR_USAGE, "no such model: %d", (int)model->kind);
     if (model->num_layers < 1 || model->num_layers > PLIM_HOPS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%d layers; a model has from 1 to %d", model->num_layers,
                           PLIM_HOPS_MAX);
@@ -126,7 +135,9 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     if (metric == PLIM_METRIC_ROC_AUC && (classes ? info->num_classes != 2 : loss != PLIM_LOSS_BCE))
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: ROC-AUC is of two classes, or of values of 0 and 1 with bce", path);
-    if ((metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE) && classes)
+    const bool measures =
+        metric == PLIM_METRIC_MAE || metric == PLIM_METRIC_RMSE || metric == PLIM_METRIC_COSINE;
+    if (measures && classes)
         return plim__fail(PLIM_ERR_USAGE,
                           "%s: its labels are classes, which are right or wrong, not near or far; "
                           "take accuracy%s",
@@ -134,10 +145,50 @@ static plim_status_t check_task(const plim_dataset_t *dataset, const plim_traini
     return PLIM_OK;
 }
 
+/* Whether evaluation can be made as the settings say. */
+static plim_status_t check_evaluation(const plim_dataset_info_t *info,
+                                      const plim_training_t *training)
+{
+    const int64_t *fanout = training->eval_fanout;
+    const bool drawn = plim__plan_settings_draws(info, training);
+    int count = 0;
+    if (training->eval_splits > PLIM_EVAL_ALL)
+        return plim__fail(PLIM_ERR_USAGE, "eval_splits is %u; it must be between 0 and %d",
+                          (unsigned)training->eval_splits, (int)PLIM_EVAL_ALL);
+    while (count < PLIM_HOPS_MAX && fanout[count] != 0) {
+        if (fanout[count] < -1 || fanout[count] > PLIM__FANOUT_MAX)
+            return plim__fail(PLIM_ERR_USAGE,
+                              "evaluation draws %lld neighbours; give -1 (all) or 1 to %d",
+                              (long long)fanout[count], PLIM__FANOUT_MAX);
+        count++;
+    }
+    if (count > 0 && drawn && count != training->model.num_layers)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%d layers and %d fan-outs of evaluation: give one for each layer "
+                          "(--eval-fanout)",
+                          training->model.num_layers, count);
+    if ((count > 0 || training->eval_exact) && !drawn)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: its scores are exact already; leave out --eval-fanout and "
+                          "--eval-exact",
+                          info->num_graphs > 0 ? "a dataset of many graphs gives whole graphs"
+                                               : "an MLP looks at no neighbours");
+    if (count > 0 && training->eval_exact)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "--eval-exact looks at all neighbours: leave out --eval-fanout");
+    return PLIM_OK;
+}
+
+#define RESERVED_CHECK(inner, type)                                                                \
+    plim__reserved_check((inner).reserved, sizeof(inner).reserved / sizeof *(inner).reserved, type)
+
 plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                                         const plim_training_t *training)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    PLIM_TRY(RESERVED_CHECK(training->model, "plim_model_t"));
+    PLIM_TRY(RESERVED_CHECK(training->recipe, "plim_recipe_t"));
+    PLIM_TRY(RESERVED_CHECK(training->optimiser, "plim_optimiser_t"));
     PLIM_TRY(check_dataset(dataset));
     PLIM_TRY(check_model(info, training));
     const plim_recipe_t recipe = plim__plan_settings_recipe(info, training);
@@ -147,6 +198,7 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
                           "training draws without replacement; leave recipe.replace false");
     PLIM_TRY(check_optimiser(&training->optimiser));
     PLIM_TRY(check_task(dataset, training));
+    PLIM_TRY(check_evaluation(info, training));
     if (training->epochs < 1 || training->epochs > PLIM__TURNS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%lld epochs; at least one is needed",
                           (long long)training->epochs);
@@ -163,12 +215,14 @@ plim_status_t plim__plan_settings_check(const plim_dataset_t *dataset,
     if (training->accumulation < 1 || training->accumulation > PLIM__TURNS_MAX)
         return plim__fail(PLIM_ERR_USAGE, "%lld batches an update; at least one is needed",
                           (long long)training->accumulation);
-    if (training->patience > 0 && (training->eval_every == 0 || info->num_split[PLIM_VALID] == 0))
+    const bool validates =
+        training->eval_every > 0 && (plim__plan_settings_splits(training) >> PLIM_VALID & 1) != 0;
+    if (training->patience > 0 && (!validates || info->num_split[PLIM_VALID] == 0))
         return plim__fail(PLIM_ERR_USAGE,
                           "patience counts evaluations without a better one, and there are none: "
                           "%s",
-                          training->eval_every == 0 ? "evaluate every so many epochs"
-                                                    : "the dataset has no validation split");
+                          validates ? "the dataset has no validation split"
+                                    : "evaluate the validation split every so many epochs");
     return PLIM_OK;
 }
 
@@ -205,7 +259,61 @@ plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
     recipe.form = PLIM_NATIVE;
     recipe.no_features = false;
     recipe.degrees = training->model.kind == PLIM_GCN;
+    recipe.arrays = 0;
     recipe.row_type = info->feature_type;
     recipe.index_type = PLIM_I32;
     return recipe;
+}
+
+bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training)
+{
+    return info->num_graphs == 0 && training->model.kind != PLIM_MLP;
+}
+
+unsigned plim__plan_settings_splits(const plim_training_t *training)
+{
+    if (training->eval_splits != PLIM_EVAL_AUTO)
+        return (unsigned)training->eval_splits;
+    return 1U << PLIM_VALID | 1U << PLIM_TEST | (training->eval_train ? 1U << PLIM_TRAIN : 0);
+}
+
+/* About how many nodes one seed reaches. */
+static double reach(const plim_dataset_info_t *info, const int64_t *fanout, int hops)
+{
+    const double mean = (double)info->num_edges / (double)info->num_nodes;
+    double nodes = 1;
+    for (int i = 0; i < hops; i++)
+        nodes *= 1 + (fanout[i] < 0 ? mean : fmin((double)fanout[i], mean));
+    return nodes;
+}
+
+plim_stream_params_t plim__plan_settings_evaluation(const plim_dataset_info_t *info,
+                                                    const plim_training_t *training,
+                                                    plim_split_t split)
+{
+    const plim_recipe_t *recipe = &training->recipe;
+    const int64_t *fanout = training->eval_fanout;
+    const int hops = recipe->num_hops;
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    params.split = split;
+    params.shuffle = false;
+    if (fanout[0] == 0 || !plim__plan_settings_draws(info, training))
+        return params;
+    const double ratio = reach(info, recipe->fanout, hops) / reach(info, fanout, hops);
+    params.batch_size = recipe->batch_size;
+    if (ratio < 1)
+        params.batch_size = plim__max_i64((int64_t)((double)recipe->batch_size * ratio), 1);
+    params.num_hops = hops;
+    memcpy(params.fanout, fanout, sizeof params.fanout);
+    return params;
+}
+
+bool plim__plan_settings_sampled(const plim_training_t *training)
+{
+    const plim_recipe_t *recipe = &training->recipe;
+    const int64_t *fanout = training->eval_fanout[0] != 0 ? training->eval_fanout : recipe->fanout;
+    bool sampled = false;
+    for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX; i++)
+        sampled = sampled || fanout[i] >= 0;
+    return sampled && !training->eval_exact;
 }

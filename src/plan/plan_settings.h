@@ -18,4 +18,22 @@ int64_t plim__plan_settings_outputs(const plim_dataset_info_t *info);
 plim_recipe_t plim__plan_settings_recipe(const plim_dataset_info_t *info,
                                          const plim_training_t *training);
 
+/*
+ * The stream of an evaluation of `split`, in order. With eval_fanout its batches have fewer seeds
+ * where these reach more nodes than training's, so they need about as much memory. It follows from
+ * the settings and dataset.json alone, so a score does not depend on the line.
+ */
+plim_stream_params_t plim__plan_settings_evaluation(const plim_dataset_info_t *info,
+                                                    const plim_training_t *training,
+                                                    plim_split_t split);
+
+/* Bits of the splits that are evaluated between epochs. */
+unsigned plim__plan_settings_splits(const plim_training_t *training);
+
+/* Whether scores are of drawn neighbourhoods: a fan-out of evaluation may leave neighbours out. */
+bool plim__plan_settings_sampled(const plim_training_t *training);
+
+/* Whether the model reads drawn neighbourhoods: a single graph, and not an MLP. */
+bool plim__plan_settings_draws(const plim_dataset_info_t *info, const plim_training_t *training);
+
 #endif

@@ -5,11 +5,13 @@
 #include "plan/train_plan.h"
 
 #include "base/check.h"
+#include "base/fail.h"
 #include "base/job.h"
 #include "infer/exact.h"
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "load/loader_params.h"
+#include "load/seeds.h"
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/score.h"
@@ -143,16 +145,22 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
         .max_edges = plan->slot_edges,
         .max_seeds = graph_level ? seeds : plim__min_i64(seeds, plan->slot_nodes),
     };
+    const plim_stream_params_t stream = plim__plan_settings_evaluation(info, settings, PLIM_VALID);
+    const plim_recipe_t evaluated = plim__load_stream_recipe(&plan->recipe, &stream);
+    const int64_t evaluated_seeds = plim__load_part_seeds(info, &evaluated, plan->part_seeds);
     /* Layer i reads block num_layers-1-i, whose destinations are what the hops before it reached;
      * in a dataset of many graphs every layer computes all nodes. */
     for (int i = 0; i < num_layers && plan->recipe.num_hops > 0; i++)
-        params.fanout[i] = plan->recipe.fanout[num_layers - 1 - i];
-    for (int i = 0; i < num_layers; i++)
-        params.max_dst[i] = graph_level
-                                ? plan->slot_nodes
-                                : most_reached(info, &plan->recipe, seeds,
-                                               plan->recipe.num_hops > 0 ? num_layers - 1 - i : 0,
-                                               plan->slot_nodes);
+        params.fanout[i] = settings->recipe.fanout[num_layers - 1 - i];
+    for (int i = 0; i < num_layers; i++) {
+        const int hops = plan->recipe.num_hops > 0 ? num_layers - 1 - i : 0;
+        params.max_dst[i] =
+            graph_level
+                ? plan->slot_nodes
+                : plim__max_i64(
+                      most_reached(info, &plan->recipe, seeds, hops, plan->slot_nodes),
+                      most_reached(info, &evaluated, evaluated_seeds, hops, plan->slot_nodes));
+    }
     return params;
 }
 
@@ -183,12 +191,6 @@ plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
     return scratch;
 }
 
-/* Tensors of a checkpoint: each parameter and its moments. */
-static int most_tensors(const plim__model_params_t *params)
-{
-    return (1 + params->moments) * plim__model_tensors(params);
-}
-
 /* Bytes of the team and the open run, which are there before the loader. */
 static int64_t early_bytes(int workers)
 {
@@ -214,6 +216,7 @@ static int64_t model_cost(const plim_dataset_info_t *info, const plim_training_t
         plim__train_model_params(info, settings, plan, training, plan->workers);
     plim__arena_t scratch = plim__arena_counting();
     (void)plim__train_scratch_carve(&scratch, &params);
+    const int tensors = (1 + params.moments) * plim__model_tensors(&params);
     const int64_t model = plim__cost_pages(plim__model_estimate(&params));
     const int64_t activations =
         plim__min_i64(plim__cost_pages(plim__model_activations(&params)), model);
@@ -229,8 +232,7 @@ static int64_t model_cost(const plim_dataset_info_t *info, const plim_training_t
          plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
                                                plim__load_largest_split(info), params.num_outputs)),
          ONCE_MADE},
-        {"checkpoint", plim__cost_pages(plim__safetensors_estimate(most_tensors(&params))),
-         IN_CHECKPOINT},
+        {"checkpoint", plim__cost_pages(plim__safetensors_estimate(tensors)), IN_CHECKPOINT},
         {"trainer", plim__cost_pages(scratch.used), ONCE_MADE},
         {"trainer", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };
@@ -256,7 +258,7 @@ typedef struct use {
     const plim_job_t *job;
     const plim_dataset_info_t *info;
     const plim_training_t *training;
-    bool trains; /* else it evaluates */
+    bool trains; /* else it evaluates batches */
     bool quiet;
     const plim__probe_t *known; /* as plim__load_use_t's */
 } use_t;
@@ -267,6 +269,14 @@ static int64_t model_bytes(const void *context, const plim__load_plan_t *plan)
     return model_cost(use->info, use->training, plan, use->trains, NULL, NULL);
 }
 
+int64_t plim__train_model_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
+                                const plim__train_plan_t *plan)
+{
+    plim_training_t settings = *training;
+    settings.model.recompute = plan->recompute;
+    return model_cost(info, &settings, &plan->load, true, NULL, NULL);
+}
+
 /* What would make it fit besides memory; plan/advise.c adds other settings for training. */
 static const char *remedies_for(const use_t *use)
 {
@@ -275,18 +285,19 @@ static const char *remedies_for(const use_t *use)
         return use->info->num_graphs == 0 && model->kind != PLIM_MLP
                    ? ", or use --exact, which works in parts of any size"
                    : "";
+    if (use->training->eval_fanout[0] != 0)
+        return ", or a smaller --eval-fanout, or --eval-exact instead of it";
     return model->norm == PLIM_NORM_BATCH ? ", or use --norm layer: batch norm needs whole batches"
                                           : "";
 }
 
-/* Makes `load` the plan of the loader alone, beside a model of so many bytes. */
-static void separate(plim__load_plan_t *load, int64_t model)
+/* Makes `load` the plan of the loader alone. */
+static void separate(plim__load_plan_t *load)
 {
     int64_t held = 0, own = 0;
     for (int i = 0; i < load->num_accounts; i++)
         *(i < load->num_held ? &held : &own) += load->accounts[i].bytes;
     load->total = held + plim__max_i64(own, load->start);
-    load->line = plim__max_i64(load->line - model, load->total);
     load->minimum = plim__min_i64(load->minimum, load->total);
 }
 
@@ -316,6 +327,9 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
     again.model.recompute = true;
     tighter.training = &again;
     const bool can_be_tighter = use->trains && !training->model.recompute;
+    const plim_stream_params_t stream =
+        plim__plan_settings_evaluation(use->info, training, PLIM_VALID);
+    const bool draws_more = use->trains && stream.num_hops >= 0;
     const plim__load_client_t client = {.bytes = model_bytes,
                                         .context = use,
                                         .tighter = can_be_tighter ? &tighter : NULL,
@@ -326,12 +340,15 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
                                         .bits = use->trains,
                                         .quiet = use->quiet,
                                         .known = use->known,
+                                        .evaluation = draws_more ? &stream : NULL,
                                         .what = use->trains ? "training on batches"
                                                             : "evaluation on batches",
                                         .remedies = remedies_for(use)};
-    const plim_recipe_t recipe = plim__plan_settings_recipe(use->info, training);
+    plim_recipe_t recipe = plim__plan_settings_recipe(use->info, training);
     plim__train_plan_t plan = {0};
     bool tight;
+    if (!use->trains)
+        recipe = plim__load_stream_recipe(&recipe, &stream);
     PLIM_TRY(plim__load_plan_for(use->job, dataset, &recipe, params, &client, &plan.load, &tight));
     if (tight)
         use = &tighter;
@@ -341,9 +358,11 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
     gather_accounts(use, &plan.load, &plan);
     plan.expect = plan.load.expect;
     sum_phases(&plan);
-    if (!use->quiet)
-        plim__train_expect(use->job, dataset, use->training, &plan);
-    separate(&plan.load, model_bytes(use, &plan.load));
+    plan.model_bytes = model_bytes(use, &plan.load);
+    separate(&plan.load);
+    plan.load.checkpoint_bytes = plan.phase[PLIM__PHASE_CHECKPOINT] -
+                                 plan.phase[PLIM__PHASE_TRAIN] +
+                                 plim__cost_pages(PLIM__TRAINER_BYTES);
     if (tight && !use->quiet)
         plim__log(use->job, PLIM_LOG_INFO,
                   "backward computes layers' inputs again (recompute), so that %s fit; the result "
@@ -359,16 +378,12 @@ static int64_t weight_bytes(const plim_dataset_info_t *info, const plim_training
     return plim__cost_pages(plim__model_estimate(&params));
 }
 
-/* Memory and disk of the prediction after training, a process of its own under the same line. */
-typedef struct predict_cost {
-    int64_t minimum;    /* line under which it runs; 0: not known */
-    int64_t disk_bytes; /* of layers in between and of predictions */
-} predict_cost_t;
-
-static void enter(plim__train_plan_t *plan, const char *name, int64_t bytes)
-{
-    add_bytes(plan, name, PLIM__PHASE_PREDICT, bytes);
-}
+/* A pass over the graph: exact evaluation between epochs, or prediction after training, a process
+ * of its own under the same line. */
+typedef struct pass_cost {
+    int64_t minimum; /* line under which it runs; 0: not known */
+    plim__exact_cost_t exact;
+} pass_cost_t;
 
 /* Bytes held before the buffers, besides those on the ledger already. */
 static int64_t before_exact(const plim_dataset_t *dataset, const plim_training_t *training)
@@ -386,42 +401,43 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                               plim__footprint_reserve(line, plim__job_threads(job)) -
                               before_exact(dataset, training);
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    int64_t bytes, disk;
+    plim__exact_cost_t cost;
     return plim__exact_cost(job, info, &training->model, plim__plan_settings_outputs(info),
-                            available, &bytes, &disk)
-               ? bytes
+                            available, &cost)
+               ? cost.bytes
                : 0;
 }
 
-/* Bytes of an account that the plan has in the prediction phase so far. */
-static int64_t entered(const plim__train_plan_t *plan, const char *name)
+/* Bytes of an account that the plan has in the phase so far. */
+static int64_t entered(const plim__train_plan_t *plan, plim__phase_t phase, const char *name)
 {
     for (int i = 0; i < plan->num_accounts; i++)
         if (strcmp(plan->accounts[i].name, name) == 0)
-            return plan->accounts[i].phase[PLIM__PHASE_PREDICT];
+            return plan->accounts[i].phase[phase];
     return 0;
 }
 
 /* All of them, without the reserve. */
-static int64_t sum_entered(const plim__train_plan_t *plan)
+static int64_t sum_entered(const plim__train_plan_t *plan, plim__phase_t phase)
 {
-    int64_t sum = -entered(plan, "reserve");
+    int64_t sum = -entered(plan, phase, "reserve");
     for (int i = 0; i < plan->num_accounts; i++)
-        sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[PLIM__PHASE_PREDICT]);
+        sum = plim__add_saturating_i64(sum, plan->accounts[i].phase[phase]);
     return sum;
 }
 
-/* Prediction that takes more than training may need a larger reserve. */
-static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan)
+/* A phase that takes more than training may need a larger reserve. */
+static void enter_reserve(const plim_job_t *job, plim__train_plan_t *plan, plim__phase_t phase)
 {
-    const int64_t sum = sum_entered(plan);
+    const int64_t sum = sum_entered(plan, phase);
     const int64_t reserve = plim__footprint_minimum(sum, plim__job_threads(job)) - sum;
-    enter(plan, "reserve", plim__max_i64(reserve - entered(plan, "reserve"), 0));
+    add_bytes(plan, "reserve", phase, plim__max_i64(reserve - entered(plan, phase, "reserve"), 0));
 }
 
+/* Enters an exact pass over all nodes into a phase, at its minimum where it does not fit. */
 static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
-                        const plim_training_t *training, plim__train_plan_t *plan,
-                        predict_cost_t *cost)
+                        const plim_training_t *training, plim__phase_t phase,
+                        plim__train_plan_t *plan, pass_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t outputs = plim__plan_settings_outputs(info);
@@ -431,26 +447,72 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t exact_minimum =
         plim__cost_pages(plim__exact_cost_minimum(job, dataset, &training->model, outputs, false));
     const int threads = plim__job_threads(job);
-    const int64_t before = sum_entered(plan) + before_exact(dataset, training);
+    const int64_t before = sum_entered(plan, phase) + before_exact(dataset, training);
     const int64_t available = plan->line - before - plim__footprint_reserve(plan->line, threads);
-    int64_t bytes, disk = 0;
     cost->minimum =
         plim__footprint_minimum(plim__add_saturating_i64(before - offsets, exact_minimum), threads);
-    if (!plim__exact_cost(job, info, &training->model, outputs, available, &bytes, &disk))
-        bytes = exact_minimum - offsets;
-    cost->disk_bytes = plim__add_saturating_i64(
-        disk, plim__mul_saturating_i64(info->num_nodes, outputs * (int64_t)sizeof(float)));
-    enter(plan, "weights and optimiser", weights);
-    enter(plan, "team", team);
-    enter(plan, "offsets", offsets);
-    enter(plan, "evaluation", plim__add_saturating_i64(bytes, plim__cost_pages(OUTPUT_BYTES)));
-    enter_reserve(job, plan);
+    if (!plim__exact_cost(job, info, &training->model, outputs, available, &cost->exact))
+        cost->exact = (plim__exact_cost_t){.bytes = exact_minimum - offsets};
+    add_bytes(plan, "weights and optimiser", phase, weights);
+    add_bytes(plan, "team", phase, team);
+    add_bytes(plan, "offsets", phase, offsets);
+    add_bytes(plan, "evaluation", phase,
+              plim__add_saturating_i64(cost->exact.bytes, plim__cost_pages(OUTPUT_BYTES)));
+    enter_reserve(job, plan, phase);
+}
+
+/* Bytes of an exact evaluation besides the pass: the splits with their labels, and scores. */
+static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim_training_t *training)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const int64_t outputs = plim__plan_settings_outputs(info);
+    const size_t label = info->label_kind == PLIM_LABELS_CLASSES
+                             ? sizeof(int64_t)
+                             : (size_t)info->num_targets * sizeof(float);
+    int64_t seeds = 0, sum = plim__cost_pages(plim__seeds_estimate(job, dataset));
+    for (int split = 0; split < 3; split++) {
+        seeds += info->num_split[split];
+        sum = plim__add_saturating_i64(
+            sum, plim__cost_pages(plim__score_estimate(plim_training_metric(info, training),
+                                                       info->num_split[split], outputs)));
+    }
+    return plim__add_saturating_i64(
+        sum, plim__cost_pages(plim__mul_saturating_size((size_t)seeds, sizeof(int64_t) + label)));
+}
+
+/*
+ * Replaces the phase of evaluation by that of an exact one. Loader and model are released for it,
+ * so it holds what prediction does, and the run stays open.
+ */
+static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_training_t *training, plim__train_plan_t *plan,
+                                     plim__exact_cost_t *exact_out)
+{
+    const plim__phase_t phase = PLIM__PHASE_EVALUATE;
+    pass_cost_t cost;
+    char line[PLIM__SIZE_TEXT];
+    for (int i = 0; i < plan->num_accounts; i++)
+        plan->accounts[i].phase[phase] = plan->accounts[i].phase[PLIM__PHASE_PREDICT];
+    add_bytes(plan, "trainer", phase, plim__cost_pages(PLIM__TRAINER_BYTES));
+    add_bytes(plan, "evaluation", phase, score_bytes(job, dataset, training));
+    enter_exact(job, dataset, training, phase, plan, &cost);
+    plan->evaluation_disk_bytes = cost.exact.disk;
+    *exact_out = cost.exact;
+    plan->minimum = plim__max_i64(plan->minimum, cost.minimum);
+    if (cost.minimum <= plan->line)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: exact evaluation needs at least %lld MiB, and the memory line is %s; "
+                      "give --memory %lldM or more, or leave out --eval-exact",
+                      plim__dataset_path(dataset), (long long)(cost.minimum / MIB + 1),
+                      plim__size_text(plan->line, line), (long long)(cost.minimum / MIB + 2));
 }
 
 /* By batches: the highest phase of an evaluation's plan. */
 static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
                           const plim_training_t *training, plim__train_plan_t *plan,
-                          predict_cost_t *cost)
+                          pass_cost_t *cost)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const use_t use = {.job = job, .info = info, .training = training, .quiet = true};
@@ -458,18 +520,16 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t output = plim__cost_pages(OUTPUT_BYTES);
     const plim_plan_params_t params = {.part_seeds = training->microbatch,
                                        .memory = plan->line - output};
-    const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
-    cost->disk_bytes =
-        plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info) * (int64_t)sizeof(float));
     if (plan_for(&use, dataset, &params, &evaluation) != PLIM_OK)
         return; /* it takes less than training, so it fits */
     cost->minimum = evaluation.minimum + output;
     for (int i = 0; i < evaluation.num_accounts; i++) {
         const plim__plan_account_t *account = &evaluation.accounts[i];
-        const int64_t there = entered(plan, account->name);
-        enter(plan, account->name, plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
+        const int64_t there = entered(plan, PLIM__PHASE_PREDICT, account->name);
+        add_bytes(plan, account->name, PLIM__PHASE_PREDICT,
+                  plim__max_i64(account->phase[evaluation.peak_phase] - there, 0));
     }
-    enter(plan, "evaluation", output);
+    add_bytes(plan, "evaluation", PLIM__PHASE_PREDICT, output);
 }
 
 /*
@@ -479,14 +539,18 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
 static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_training_t *training, plim__train_plan_t *plan)
 {
-    predict_cost_t cost = {.minimum = 0};
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    pass_cost_t cost = {.minimum = 0};
     char line[PLIM__SIZE_TEXT];
-    if (plim_dataset_info(dataset)->num_graphs > 0 || training->model.kind == PLIM_MLP)
+    if (!plim__plan_settings_draws(info, training))
         enter_sampled(job, dataset, training, plan, &cost);
     else
-        enter_exact(job, dataset, training, plan, &cost);
+        enter_exact(job, dataset, training, PLIM__PHASE_PREDICT, plan, &cost);
     sum_phases(plan);
-    plan->expect.disk_bytes = plim__add_saturating_i64(plan->expect.disk_bytes, cost.disk_bytes);
+    const int64_t rows = info->num_graphs > 0 ? info->num_graphs : info->num_nodes;
+    plan->expect.predict_disk_bytes = plim__add_saturating_i64(
+        cost.exact.disk,
+        plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info) * (int64_t)sizeof(float)));
     if (cost.minimum <= plan->line)
         return;
     const int64_t mebibytes = cost.minimum / MIB + 2;
@@ -526,11 +590,17 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
         .job = job, .info = plim_dataset_info(dataset), .training = training, .trains = true};
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     plim__train_plan_t plan;
+    plim__exact_cost_t exact;
+    plim__rates_t rates;
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
         wanted = *params;
     wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
     PLIM_TRY(plan_for(&use, dataset, &wanted, &plan));
+    if (training->eval_exact)
+        PLIM_TRY(plan_evaluation(job, dataset, training, &plan, &exact));
+    PLIM_TRY(plim__rates_find(job, dataset, wanted.rates, &rates));
+    plim__train_expect(job, dataset, training, &rates, training->eval_exact ? &exact : NULL, &plan);
     add_prediction(job, dataset, training, &plan);
     *plan_out = plan;
     return PLIM_OK;

@@ -16,6 +16,9 @@
  */
 #define PLIM__TRAINER_BYTES ((size_t)256 << 10)
 
+/* Maximum share of a run's time for saving after epochs: not every short epoch is saved. */
+#define PLIM__SAVE_SHARE 0.05
+
 /* The model for the largest part that a slot of the plan can hold. `training`: as in
  * plim__model_params_t; `workers`: the team's size. */
 plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
@@ -35,6 +38,10 @@ typedef struct plim__train_scratch {
 
 plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
                                                 const plim__model_params_t *params);
+
+/* Bytes of a training besides the plan's loader, to compare with the plan's model_bytes. */
+int64_t plim__train_model_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
+                                const plim__train_plan_t *plan);
 
 /* plim_train_plan, as numbers alone; a refusal names no other settings. */
 plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,

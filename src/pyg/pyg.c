@@ -120,7 +120,8 @@ plim_status_t plim_pyg_estimate(const plim_job_t *job, const plim_dataset_t *dat
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     if (params != NULL)
-        PLIM_TRY(plim__params_take(params, "plim_pyg_params_t", &known, sizeof known));
+        PLIM_TRY(plim__params_take(params, "plim_pyg_params_t", &known,
+                                   PLIM__SIZE_USED(plim_pyg_params_t)));
     PLIM_TRY(plim__pyg_plan(job, dataset, training, &known, &plan));
     json_t *object = json_plan(&plan, &known);
     if (object == NULL)

@@ -117,18 +117,25 @@ static void add_dataset(const plim_dataset_info_t *info, const plim_pyg_params_t
  * Each loader sorts edge_index into colptr, row and the permutation of edges, and keeps these
  * three. The sort itself takes the sorted columns and three more arrays of one int64 for each edge.
  * At its end columns, row and permutation exist, and with workers a copy of row in shared memory.
+ * Late loaders are made before the first evaluation; the last one then sorts, or keeps what it
+ * sorted, beside those before it.
  */
 static void add_loaders(const plim_dataset_info_t *info, const plim_pyg_params_t *params,
                         plim__pyg_plan_t *plan)
 {
     const double nodes = (double)info->num_nodes, edges = (double)info->num_edges;
     const double kept = (2 * edges + nodes + 1) * ID;
+    const int all = params->num_loaders;
     if (params->graph != PLIM_PYG_EDGE_INDEX)
         return;
     const double sorting = 4 * edges * ID + (params->num_workers > 0 ? (nodes + 1) * ID : 0);
+    if (params->late_loaders && all > 1) {
+        add(plan, "sorted edges", false, (const double[]){0, 0, 0, kept, (all - 1) * kept});
+        add(plan, "sort of the edges", false, (const double[]){0, 0, sorting, 0, sorting});
+        return;
+    }
     add(plan, "sorted edges", false,
-        (const double[]){0, 0, (params->num_loaders - 1) * kept, params->num_loaders * kept,
-                         params->num_loaders * kept});
+        (const double[]){0, 0, (all - 1) * kept, all * kept, all * kept});
     add(plan, "sort of the edges", false, (const double[]){0, 0, sorting, 0, 0});
 }
 

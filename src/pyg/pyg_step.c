@@ -34,7 +34,6 @@ typedef struct layer {
     double after;   /* the same for norm, activation and dropout behind it */
 } layer_t;
 
-/* Bytes of one tensor. */
 static double rows(const walk_t *walk, double count, double channels, double size)
 {
     const double bytes = count * channels * size;
@@ -152,12 +151,6 @@ static void between(walk_t *walk, layer_t *layer, const plim_model_t *model, dou
     walk->kept = walk->gradients ? walk->kept + layer->after : result;
 }
 
-/* Bytes of a value of a layer's result: float32 where wide weights multiply the messages. */
-static double result_size(const walk_t *walk, plim_model_kind_t kind)
-{
-    return kind == PLIM_GCN || kind == PLIM_GAT ? walk->wide : walk->narrow;
-}
-
 static double walk_through(const plim_model_t *model, const double width[], double nodes,
                            double edges, bool gradients, double below)
 {
@@ -180,7 +173,8 @@ static double walk_through(const plim_model_t *model, const double width[], doub
                               .first = i == 0,
                               .in_size = size};
         forward(&walk, &layers[i]);
-        size = result_size(&walk, model->kind);
+        /* The result is float32 where wide weights multiply the messages. */
+        size = model->kind == PLIM_GCN || model->kind == PLIM_GAT ? walk.wide : walk.narrow;
         if (!last)
             between(&walk, &layers[i], model, size);
         else if (gradients)

@@ -8,15 +8,14 @@
 
 #include <string.h>
 
-/* A worker's reads: the first of these with which all workers take at most a quarter of the memory.
- */
+/* Sizes of a worker's reads: uses the first with which all workers take at most a quarter of the
+ * memory. */
 static const struct {
     int depth;
     size_t block;
 } shapes[] = {{16, (size_t)256 << 10}, {8, (size_t)128 << 10}, {4, (size_t)64 << 10}};
 #define SHAPES ((int)(sizeof shapes / sizeof shapes[0]))
 
-/* Carves the two sets. */
 static plim__access_t carve_sets(plim__arena_t *arena, int64_t num_nodes)
 {
     const size_t bytes = plim__node_set_bytes(num_nodes);
@@ -45,11 +44,10 @@ static plim__access_worker_t carve_worker(plim__arena_t *arena, const plim__acce
     worker.at_cut = plim__arena_carve(arena, PLIM__ACCESS_CHUNK, 1, 1);
     for (int kind = 0; kind < 2; kind++)
         worker.bins[kind] = plim__arena_carve(arena, PLIM__ACCESS_BINS, sizeof(uint64_t), 1);
-    (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* counts the thread's stack */
+    (void)plim__arena_carve(arena, 1, PLIM__STACK_BYTES, 1); /* the thread's stack */
     return worker;
 }
 
-/* Sizes follow from work->layout. */
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim__access_work_t *work = object;
@@ -97,7 +95,6 @@ int64_t plim__access_file_bytes(int64_t num_nodes)
     return 2 * plim__access_chunks(num_nodes) * PLIM__ACCESS_CHUNK * (int64_t)sizeof(uint16_t);
 }
 
-/* Chooses how `work_bytes` are divided. */
 static plim_status_t choose_layout(const plim_job_t *job, int64_t num_nodes, size_t work_bytes,
                                    plim__access_layout_t *layout_out)
 {
@@ -197,36 +194,12 @@ static plim_status_t open_files(plim__access_work_t *work, const plim_dataset_t 
     return PLIM_OK;
 }
 
-/* Refuses parameters that are out of range or would overflow. */
-static plim_status_t check_params(const plim_dataset_info_t *info,
-                                  const plim__access_params_t *params)
-{
-    size_t of_lists, of_entries, of_rows, sum;
-    bool fanouts = params->num_hops >= 0 && params->num_hops <= PLIM__HOPS_MAX;
-    for (int i = 0; fanouts && i < params->num_hops; i++)
-        fanouts = params->fanout[i] >= -1 && params->fanout[i] <= PLIM__FANOUT_MAX;
-    if (!fanouts)
-        return plim__fail(PLIM_ERR_USAGE, "0 to %d hops of a fan-out of -1 to %d are possible",
-                          PLIM__HOPS_MAX, PLIM__FANOUT_MAX);
-    if (!(params->share > 0 && params->share <= 1) || params->num_seeds < 0)
-        return plim__fail(PLIM_ERR_USAGE, "a share of %g of %lld seeds", params->share,
-                          (long long)params->num_seeds);
-    if (!plim__mul_size((size_t)info->num_nodes, params->list_fixed, &of_lists) ||
-        !plim__mul_size((size_t)info->num_edges, params->list_bytes, &of_entries) ||
-        !plim__add_size(of_lists, of_entries, &sum) ||
-        !plim__mul_size((size_t)info->num_nodes, params->row_bytes, &of_rows) ||
-        !plim__add_size(sum, of_rows, &sum))
-        return plim__fail(PLIM_ERR_USAGE, "lists of %zu + %zu bytes and rows of %zu are too large",
-                          params->list_fixed, params->list_bytes, params->row_bytes);
-    return PLIM_OK;
-}
-
 static plim_status_t run(plim__access_work_t *work, const plim_dataset_t *dataset,
                          plim__access_t *access)
 {
     int64_t ranges =
         (plim__access_chunks(work->num_nodes) * PLIM__ACCESS_CHUNK - 1) / work->layout.capacity + 1;
-    /* The last hop matters for rows only: lists are drawn from before it. */
+    /* The last hop matters only for rows: its destinations are not drawn from. */
     int hops = work->params->row_bytes > 0 ? work->num_hops : work->num_hops - 1;
     work->edges_total = plim__max_i64(hops, 0) * ranges * work->num_edges;
     PLIM_TRY(open_files(work, dataset));
@@ -246,7 +219,6 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
     plim__access_work_t *work;
-    PLIM_TRY(check_params(info, params));
     PLIM_TRY(plim__arena_create(job->ledger, "cache sets", plim__access_estimate(info->num_nodes),
                                 &arena));
     plim__access_t access = carve_sets(&arena, info->num_nodes);

@@ -27,38 +27,37 @@ typedef struct plim__access_params {
     bool replace;
     const int64_t *seeds; /* (num_seeds) distinct, in any order */
     int64_t num_seeds;
-    double share;         /* of the seeds that a window has, (0, 1] */
-    size_t row_bytes;     /* cache bytes of a row; 0: no rows are wanted */
-    size_t list_bytes;    /* cache bytes of a list's entry; 0: no lists are wanted */
+    double share;         /* share of the seeds in a window, (0, 1] */
+    size_t row_bytes;     /* cache bytes of a row; 0: no row cache */
+    size_t list_bytes;    /* cache bytes of a list's entry; 0: no list cache */
     size_t list_fixed;    /* cache bytes of a list besides its entries */
-    size_t row_capacity;  /* most bytes of admitted rows, */
+    size_t row_capacity;  /* maximum bytes of admitted rows, */
     size_t list_capacity; /* of admitted lists, */
     size_t capacity;      /* and of both together */
-    size_t miss_bytes; /* window bytes of a row that is needed and not admitted; 0: not counted */
+    size_t miss_bytes;    /* window bytes of a needed row that is not admitted; 0: not counted */
     size_t miss_capacity; /* bytes for such rows, in addition to `capacity` */
-    size_t miss_min;      /* the part of miss_capacity that admission never takes */
+    size_t miss_min;      /* part of miss_capacity that admission never takes */
     size_t work_bytes;    /* memory during the computation, besides the result */
-    const char *tmp;      /* directory for a temporary file, when the counters do not fit */
+    const char *tmp;      /* directory of a temporary file for counters that do not fit */
 } plim__access_params_t;
 
 /*
- * With miss_bytes, admission also gets the part of miss_capacity that the expected missed rows do
- * not need.
+ * With miss_bytes, admission also gets the part of miss_capacity that the expected misses leave.
  */
 
 /* The admitted lists and rows: two sealed sets and their bytes in the caches. */
 typedef struct plim__access {
-    plim__arena_t arena; /* account "cache sets": both sets' lines */
+    plim__arena_t arena; /* account "cache sets": memory of both sets */
     plim__node_set_t lists;
     plim__node_set_t rows;
     size_t list_bytes;
     size_t row_bytes;
     double list_hits; /* expected hit rates */
     double row_hits;
-    double rows_missed; /* expected number of rows that a window needs and that are not admitted */
+    double rows_missed; /* expected number of uncached rows that a window needs */
 } plim__access_t;
 
-/* Bytes of the result; the minimum of work_bytes. */
+/* Bytes of the result, and the minimum of work_bytes. */
 size_t plim__access_estimate(int64_t num_nodes);
 size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes);
 
@@ -66,8 +65,8 @@ size_t plim__access_work_minimum(const plim_job_t *job, int64_t num_nodes);
 bool plim__access_needs_file(const plim_job_t *job, int64_t num_nodes, size_t work_bytes);
 int64_t plim__access_file_bytes(int64_t num_nodes);
 
-/* The result is the same for every number of threads, engine and work_bytes. PLIM_ERR_IO,
- * PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. */
+/* Computes the result, which is the same for every number of threads, engine and work_bytes.
+ * PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED. */
 plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__offsets_t *offsets, const plim__access_params_t *params,
                                 plim__access_t *access_out);

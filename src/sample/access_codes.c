@@ -1,4 +1,5 @@
-/* The hazards of all nodes between the hops: started, read, turned into counters and back. */
+/* The hazards of all nodes between hops: initialises, reads and converts them to counters and
+ * back. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -28,7 +29,7 @@ static plim_status_t sweep_worker(void *context, int worker)
         if (status == PLIM_OK)
             status = sweep->body(sweep->context, worker, chunk);
         if (status != PLIM_OK) {
-            atomic_store(&sweep->next, sweep->end); /* the others need not go on */
+            atomic_store(&sweep->next, sweep->end); /* stops the other workers */
             return status;
         }
     }
@@ -43,11 +44,11 @@ plim_status_t plim__access_sweep(plim__access_work_t *work, int64_t first, int64
     return plim__parallel(work->layout.workers, sweep_worker, &sweep);
 }
 
-/* What the sweeps here need to know. */
+/* Parameters of the sweeps below. */
 typedef struct range {
     plim__access_work_t *work;
     const plim__node_set_t *seeds;
-    int64_t first; /* the chunk of the first counter */
+    int64_t first; /* chunk of the first counter */
 } range_t;
 
 static int64_t file_offset(const plim__access_work_t *work, int which, int64_t chunk)
@@ -70,7 +71,7 @@ static plim_status_t start_chunk(void *context, int worker, int64_t chunk)
         node = plim__node_set_next(range->seeds, node);
         if (node < 0 || node >= end)
             break;
-        /* A seed never has probability 0, however small the share. */
+        /* A seed never gets probability 0, even for a tiny share. */
         codes[node - first] = code > 0 ? code : 1;
     }
     if (work->codes != NULL)

@@ -1,11 +1,10 @@
 /*
- * One pass over indices.npy: whatever list has a chance of being drawn from adds to the counters of
- * its entries.
+ * One pass over indices.npy: each list with a hazard above 0 adds to the counters of its entries.
  *
  *     pieces of equally many entries ─► walk: lists that add something ─► slots: transfers of lists
- *     that lie close together, `depth` in flight ─► additions, put off until their counter is near
+ *     close together, `depth` in flight ─► additions, queued until their counter is in the cache
  *
- * What a list adds depends on its node's code and its length: one logarithm a list, not an entry.
+ * The addend depends on the node's code and the list's length: one logarithm a list, not an entry.
  */
 #include "base/check.h"
 #include "base/fail.h"
@@ -16,23 +15,23 @@
 
 #include <string.h>
 
-#define MERGE_DISTANCE ((int64_t)32 << 10) /* bytes: what lies between is read with it */
-#define PIECE_MOST ((int64_t)4 << 20)      /* entries */
+#define MERGE_DISTANCE ((int64_t)32 << 10) /* bytes: merges closer reads */
+#define PIECE_MOST ((int64_t)4 << 20)      /* entries of a piece, at most */
 #define PIECE_MIN ((int64_t)1 << 10)
-#define PIECES_EACH 64 /* for each worker, when the graph is small */
+#define PIECES_EACH 64 /* pieces a worker in a small graph */
 
 typedef struct pass {
     plim__access_work_t *work;
     int64_t fanout;
-    uint64_t key;  /* of this hop's rounding */
-    int64_t first; /* the counters are of the nodes [first, first + count) */
+    uint64_t key;  /* random key of this hop's rounding */
+    int64_t first; /* counters of the nodes [first, first + count) */
     uint64_t count;
-    int64_t piece; /* entries */
+    int64_t piece; /* entries in a piece */
     int64_t num_pieces;
     atomic_llong next;
 } pass_t;
 
-/* The least node whose list begins at `entry` or later. */
+/* The smallest node whose list begins at `entry` or later. */
 static int64_t node_at(const plim__access_work_t *work, int64_t entry)
 {
     int64_t low = 0, high = work->num_nodes;
@@ -46,7 +45,7 @@ static int64_t node_at(const plim__access_work_t *work, int64_t entry)
     return low;
 }
 
-/* Takes the next piece; false when there is none. A piece is whole lists. */
+/* Claims the next piece, which is whole lists; false after the last. */
 static bool claim(pass_t *pass, plim__access_worker_t *worker)
 {
     plim__access_work_t *work = pass->work;
@@ -61,8 +60,8 @@ static bool claim(pass_t *pass, plim__access_worker_t *worker)
     return true;
 }
 
-/* What each entry of the node's list has added. Rounded up or down by lot, so that many small ones
- * do not add up to nothing. */
+/* The hazard that each entry of the node's list receives. Rounded up or down at random, so that
+ * many small ones do not add up to 0. */
 static uint32_t added(const pass_t *pass, int64_t node, uint16_t code, int64_t degree)
 {
     const plim__access_work_t *work = pass->work;
@@ -73,7 +72,7 @@ static uint32_t added(const pass_t *pass, int64_t node, uint16_t code, int64_t d
     return (uint32_t)(hazard + plim__rng_double(pass->key, (uint64_t)node));
 }
 
-/* The first place from `place` on whose code is not 0, or `end`. */
+/* The first index from `place` on whose code is not 0, or `end`. */
 static int64_t skip_nothing(const uint16_t *codes, int64_t place, int64_t end)
 {
     uint64_t four;
@@ -87,7 +86,7 @@ static int64_t skip_nothing(const uint16_t *codes, int64_t place, int64_t end)
     return place;
 }
 
-/* Walks on to the next list that adds something; *more_out is false when there is none. */
+/* Moves to the next list with a hazard; *more_out is false after the last. */
 static plim_status_t walk(pass_t *pass, plim__access_worker_t *worker, bool *more_out)
 {
     plim__access_work_t *work = pass->work;
@@ -118,8 +117,8 @@ static plim_status_t walk(pass_t *pass, plim__access_worker_t *worker, bool *mor
     }
 }
 
-/* Fills a slot with lists that lie close together and begins to read them; *filled_out is false
- * when none is left. A list longer than the block goes on in the next slot. */
+/* Fills a slot with lists that are close together and starts reading them; *filled_out is false
+ * after the last. A list longer than the block continues in the next slot. */
 static plim_status_t fill(pass_t *pass, plim__access_worker_t *worker, plim__access_slot_t *slot,
                           bool *filled_out)
 {
@@ -160,7 +159,7 @@ static plim_status_t fill(pass_t *pass, plim__access_worker_t *worker, plim__acc
     return PLIM_OK;
 }
 
-/* Saturating, so the sum is the same in whatever order it is made. */
+/* Saturating, so the sum does not depend on the order of addition. */
 static inline void add(uint32_t *counter, uint32_t hazard)
 {
     uint32_t old = __atomic_load_n(counter, __ATOMIC_RELAXED);
@@ -173,8 +172,8 @@ static inline void add(uint32_t *counter, uint32_t hazard)
         !__atomic_compare_exchange_n(counter, &old, sum, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
-/* Fetches a line to write to it, which the compilers' own prefetch does only on processors that are
- * asked for by name. Where PREFETCHW is not known it does nothing. */
+/* Prefetches a cache line for writing. Compilers do so only for explicitly selected processors.
+ * Processors without PREFETCHW ignore it. */
 static inline void prefetch_to_write(uint32_t *counter)
 {
 #if defined(__x86_64__)
@@ -184,7 +183,7 @@ static inline void prefetch_to_write(uint32_t *counter)
 #endif
 }
 
-/* Adds to a counter a little later, when it has come into the cache. */
+/* Queues the addition until the counter is in the cache. */
 static inline void put_off(plim__access_worker_t *worker, uint32_t *counter, uint32_t hazard)
 {
     uint64_t place = worker->num_pending++ % PLIM__ACCESS_DELAY;
@@ -204,8 +203,8 @@ static void add_pending(plim__access_worker_t *worker)
     }
 }
 
-/* Adds a slot's parts to the counters in range; the place in the block of the first entry that is
- * no node, or -1. */
+/* Adds a slot's parts to the counters in range. Returns the block position of the first invalid
+ * entry, or -1. */
 static inline __attribute__((always_inline)) int64_t add_parts(const pass_t *pass,
                                                                plim__access_worker_t *worker,
                                                                const plim__access_slot_t *slot,
@@ -273,7 +272,7 @@ static plim_status_t pass_worker(void *context, int number)
     worker->chunk_first = -1;
     worker->list.degree = 0;
     plim_status_t status = run(pass, worker);
-    if (status != PLIM_OK) /* the others need not go on */
+    if (status != PLIM_OK) /* stops the other workers */
         atomic_store(&pass->next, pass->num_pieces);
     add_pending(worker);
     return status;

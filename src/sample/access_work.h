@@ -18,19 +18,17 @@
 #include "sample/access.h"
 #include "sample/hazard.h"
 
-#include <stdatomic.h>
+#define PLIM__ACCESS_CHUNK 65536  /* nodes whose codes are processed at a time */
+#define PLIM__ACCESS_RANGES 64    /* maximum number of counter ranges */
+#define PLIM__ACCESS_DELAY 64     /* additions between prefetching a counter and adding to it */
+#define PLIM__ACCESS_PART_EACH 32 /* bytes of a block for each part in it */
 
-#define PLIM__ACCESS_CHUNK 65536  /* nodes whose codes are read, written, judged at a time */
-#define PLIM__ACCESS_RANGES 64    /* of counters at most */
-#define PLIM__ACCESS_DELAY 64     /* additions between asking for a counter and adding to it */
-#define PLIM__ACCESS_PART_EACH 32 /* bytes of a block for each part it can hold */
+/* Densities are sorted into bins: 512 for each power of two below 1, down to 2^-96. */
+#define PLIM__ACCESS_BINS 49152
 
-/* Densities are put into bins: 512 for each power of two below 1, down to 2^-96. */
-#define PLIM__ACCESS_BINS 49152 /* 96 powers of two, 512 steps each */
-
-/* Part of a list that lies in a block: its entries, and what each of them has added. */
+/* Part of a list in a block: its entries, and the hazard that each receives. */
 typedef struct plim__access_part {
-    uint32_t begin; /* entries from the block's front */
+    uint32_t begin; /* first entry in the block */
     uint32_t count;
     uint32_t hazard;
 } plim__access_part_t;
@@ -47,41 +45,41 @@ typedef struct plim__access_slot {
 typedef struct plim__access_sums {
     uint64_t chosen;
     uint64_t all;
-    uint64_t bytes; /* of the chosen */
+    uint64_t bytes; /* of the admitted items */
 } plim__access_sums_t;
 
 typedef struct plim__access_worker {
     plim__engine_t *engine;
     plim__access_slot_t *slots; /* (depth) */
-    char *blocks;               /* (depth, block) of the slots */
-    plim__access_part_t *parts; /* (depth, block / PLIM__ACCESS_PART_EACH) of the slots */
-    uint16_t *codes;            /* (PLIM__ACCESS_CHUNK) before the hop, and after it */
+    char *blocks;               /* (depth, block) buffers of the slots */
+    plim__access_part_t *parts; /* (depth, block / PLIM__ACCESS_PART_EACH) parts of the slots */
+    uint16_t *codes;            /* (PLIM__ACCESS_CHUNK) before and after the hop */
     uint16_t *codes_after;
-    /* For admission: of lists, and of rows. */
+    /* For admission: lists, rows. */
     const uint16_t *judged[2]; /* codes of the current chunk; NULL: not wanted */
-    uint64_t *bins[2];         /* (PLIM__ACCESS_BINS) bytes in each bin of densities */
+    uint64_t *bins[2];         /* (PLIM__ACCESS_BINS) bytes in each density bin */
     plim__access_sums_t sums[2];
-    uint8_t *at_cut; /* (PLIM__ACCESS_CHUNK) bit `kind` is set: the item is in its cut's bin */
+    uint8_t *at_cut; /* (PLIM__ACCESS_CHUNK) bit `kind`: the item is in the bin of its cut */
 
     /* The position of the walk over the lists. */
     int64_t node;
-    int64_t node_end;      /* of the piece */
+    int64_t node_end;      /* end of the piece */
     const uint16_t *chunk; /* codes of the nodes from chunk_first on */
-    int64_t chunk_first;   /* -1: none */
-    plim__list_t list;     /* the rest of the current list … */
-    uint32_t hazard;       /* … and what it adds */
-    uint64_t num_pending;  /* additions put off so far */
+    int64_t chunk_first;   /* -1: no chunk */
+    plim__list_t list;     /* rest of the current list … */
+    uint32_t hazard;       /* … and its hazard */
+    uint64_t num_pending;  /* queued additions so far */
     uint32_t *pending_counter[PLIM__ACCESS_DELAY];
     uint32_t pending_hazard[PLIM__ACCESS_DELAY];
 } plim__access_worker_t;
 
-/* How the memory is divided. */
+/* Division of the memory. */
 typedef struct plim__access_layout {
     int workers;
-    int depth;        /* transfers in flight, for each worker */
-    size_t block;     /* bytes of each */
-    int64_t capacity; /* counters */
-    bool in_file;     /* the codes are */
+    int depth;        /* transfers in flight of each worker */
+    size_t block;     /* bytes of a transfer */
+    int64_t capacity; /* number of counters */
+    bool in_file;     /* the codes are in a file */
 } plim__access_layout_t;
 
 typedef struct plim__access_work {
@@ -94,19 +92,18 @@ typedef struct plim__access_work {
     int64_t num_edges;
     plim__file_t indices;
     size_t entry_bytes;
-    int num_hops; /* with a fan-out other than 0 */
+    int num_hops; /* hops with a fan-out other than 0 */
     int64_t fanout[PLIM__HOPS_MAX];
     float *chances;     /* (PLIM__HAZARD_CODES) */
     uint32_t *counters; /* (capacity) */
-    uint16_t *codes;    /* (num_nodes, in whole chunks), or NULL: in the file */
-    plim__file_t file;  /* two sets of codes; fd -1 when there is none */
-    int before;         /* which of them is the one before the hop */
-    int64_t edges_done; /* for progress: of edges_total, over all passes */
+    uint16_t *codes;    /* (num_nodes, rounded up to chunks), or NULL: in the file */
+    plim__file_t file;  /* two sets of codes; fd -1 if unused */
+    int before;         /* index of the set before the hop */
+    int64_t edges_done; /* for progress: edges over all passes */
     int64_t edges_total;
     plim__access_worker_t *workers; /* (layout.workers) */
 } plim__access_work_t;
 
-/* Chunks that hold `nodes`. */
 static inline int64_t plim__access_chunks(int64_t nodes)
 {
     return nodes / PLIM__ACCESS_CHUNK + (nodes % PLIM__ACCESS_CHUNK != 0);
@@ -117,21 +114,21 @@ plim_status_t plim__access_sweep(plim__access_work_t *work, int64_t first, int64
                                  plim_status_t (*body)(void *context, int worker, int64_t chunk),
                                  void *context);
 
-/* The hazards of the seeds, as the codes before the first hop; `set` is scratch, empty before and
- * after. */
+/* Writes the hazards of the seeds as the codes before the first hop; `set` is scratch, empty before
+ * and after. */
 plim_status_t plim__access_codes_start(plim__access_work_t *work, plim__node_set_t *set);
 
-/* The codes of a chunk of nodes, in `buffer` or where they lie. After the hop: in memory only the
- * counters know them. */
+/* Returns the codes of a chunk of nodes, in `buffer` or in place. For codes after the hop: not
+ * while only the counters hold them. */
 plim_status_t plim__access_codes_before(plim__access_work_t *work, int64_t chunk, uint16_t *buffer,
                                         const uint16_t **codes_out);
 plim_status_t plim__access_codes_after(plim__access_work_t *work, int64_t chunk, uint16_t *buffer,
                                        const uint16_t **codes_out);
 
-/* One hop: from the codes before it to those after it. */
+/* Computes one hop: codes before it to codes after it. */
 plim_status_t plim__access_hop(plim__access_work_t *work, int hop);
 
-/* What was after the hop is before the next one. */
+/* Makes the codes after the hop the codes before the next one. */
 plim_status_t plim__access_codes_advance(plim__access_work_t *work);
 
 /* Adds the draws of hop `hop` to the counters of the nodes [first, first + count). */

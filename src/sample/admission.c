@@ -16,24 +16,24 @@
 
 enum { LISTS, ROWS, KINDS };
 
-/* Where lists, or rows, end. */
+/* The point where admission of lists or of rows ends. */
 typedef struct cut {
-    uint64_t left; /* bytes of the kind's own limit that items above the bin leave */
-    int bin;       /* -1: all are admitted */
+    uint64_t left; /* bytes of the kind's own limit left by items above the bin */
+    int bin;       /* -1: all items are admitted */
     bool shared;   /* items in that bin also count against the common limit */
-    bool open;     /* while cuts are looked for */
+    bool open;     /* still searching */
 } cut_t;
 
 typedef struct choice {
     plim__access_work_t *work;
-    plim__node_set_t *sets[KINDS]; /* the result */
+    plim__node_set_t *sets[KINDS]; /* results */
     bool wanted[KINDS];
     cut_t cuts[KINDS];
-    uint64_t capacity; /* the common limit, bytes */
-    uint64_t common;   /* bytes left of it */
+    uint64_t capacity; /* the common limit in bytes */
+    uint64_t common;   /* bytes left of the common limit */
 } choice_t;
 
-/* A list or a row that may be admitted; one of probability 0 never is. */
+/* A list or a row that may be admitted. Items with probability 0 never are. */
 typedef struct item {
     float probability;
     uint64_t bytes;
@@ -53,7 +53,6 @@ static int bin_of(double density)
     return bits - BIN_BASE < PLIM__ACCESS_BINS ? (int)(bits - BIN_BASE) : PLIM__ACCESS_BINS - 1;
 }
 
-/* The middle of a bin. */
 static double density_of(int bin)
 {
     uint64_t bits = ((BIN_BASE + (uint64_t)bin) << (52 - 9)) + ((uint64_t)1 << (52 - 10));
@@ -62,7 +61,7 @@ static double density_of(int bin)
     return density;
 }
 
-/* A probability as an integer: sums do not depend on the order of addition. */
+/* The probability as an integer: sums do not depend on the order of addition. */
 static uint64_t fixed_point(float probability)
 {
     return (uint64_t)((double)probability * PLIM__HAZARD_ONE);
@@ -74,7 +73,7 @@ static item_t item_of(const plim__access_work_t *work, int kind, int64_t node, u
     uint64_t bytes = params->row_bytes;
     if (kind == LISTS) {
         const int64_t degree = plim__offsets_list(work->offsets, node).degree;
-        if (degree == 0) /* nothing reads an empty list */
+        if (degree == 0) /* an empty list is never read */
             return (item_t){0};
         bytes = params->list_fixed + params->list_bytes * (uint64_t)degree;
     }
@@ -83,7 +82,7 @@ static item_t item_of(const plim__access_work_t *work, int kind, int64_t node, u
     return item;
 }
 
-/* Sets the codes by which lists and rows of a chunk are judged; NULL where they are not wanted. */
+/* Sets the codes of a chunk's lists and rows; NULL for a kind without a cache. */
 static plim_status_t get_codes(const choice_t *choice, plim__access_worker_t *worker, int64_t chunk)
 {
     plim__access_work_t *work = choice->work;
@@ -131,7 +130,7 @@ static uint64_t fitting_bytes(const cut_t *cut, uint64_t there)
     return there < cut->left ? there : cut->left;
 }
 
-/* Admits `fit` bytes of a bin; the kind ends there when that is not all of it. */
+/* Admits `fit` bytes of a bin; a bin that does not fit whole ends the kind. */
 static void take_bin(cut_t *cut, int bin, uint64_t there, uint64_t fit)
 {
     if (!cut->open)
@@ -143,8 +142,8 @@ static void take_bin(cut_t *cut, int bin, uint64_t there, uint64_t fit)
 }
 
 /*
- * From the densest bin down. Where a kind reaches its own limit, it ends with the part of the bin
- * that fits, and the other kind goes on; where both reach the common limit, both end.
+ * Goes from the densest bin down. A kind that reaches its own limit ends with the part of the bin
+ * that fits, and the other kind continues; at the common limit both end.
  */
 static void find_cuts(choice_t *choice, uint64_t *const bins[KINDS])
 {
@@ -170,7 +169,7 @@ static void find_cuts(choice_t *choice, uint64_t *const bins[KINDS])
     }
 }
 
-/* Expected number of rows that a window needs and that the cuts leave out. */
+/* Expected number of rows that a window needs and the cuts exclude. */
 static double count_missed(const choice_t *choice, const uint64_t *row_bins)
 {
     double missed = 0;
@@ -179,11 +178,11 @@ static double count_missed(const choice_t *choice, const uint64_t *row_bins)
     return missed;
 }
 
-/* miss_capacity is divided in steps of this part of it. */
+/* miss_capacity is divided into this many steps. */
 #define CAPACITY_STEPS 512
 
-/* Finds the largest common limit that leaves enough memory for missed rows, or takes the given one.
- */
+/* Finds the largest common limit that leaves enough memory for missed rows, or uses the given
+ * one. */
 static void find_room(choice_t *choice, uint64_t *const bins[KINDS])
 {
     const plim__access_params_t *params = choice->work->params;
@@ -214,7 +213,7 @@ static void admit(const choice_t *choice, plim__access_worker_t *worker, int kin
     worker->sums[kind].chosen += fixed_point(item->probability);
 }
 
-/* Admits the items above the cuts, and marks those in the cuts' bins. */
+/* Admits items above the cuts, and marks items in the cuts' bins. */
 static plim_status_t choose_chunk(void *context, int number, int64_t chunk)
 {
     const choice_t *choice = context;
@@ -247,7 +246,7 @@ static bool fits(choice_t *choice, cut_t *cut, uint64_t bytes)
     return true;
 }
 
-/* In the order of chunks: admits marked items while they fit. */
+/* Runs in chunk order: admits marked items while they fit. */
 static plim_status_t settle_chunk(void *context, int number, int64_t chunk)
 {
     choice_t *choice = context;
@@ -268,7 +267,7 @@ static plim_status_t settle_chunk(void *context, int number, int64_t chunk)
 plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *access)
 {
     const int64_t chunks = plim__access_chunks(work->num_nodes);
-    plim__access_worker_t *all = &work->workers[0]; /* sums up what the others have */
+    plim__access_worker_t *all = &work->workers[0]; /* sums up the other workers' counts */
     choice_t choice = {.work = work,
                        .sets = {&access->lists, &access->rows},
                        .wanted = {work->params->list_bytes > 0 && work->num_hops > 0,

@@ -21,28 +21,30 @@
 
 #define CHUNK_NODES 512
 #define CHUNK_ENTRIES 4096
-#define RUN 256  /* ids relabelled between two checks of the capacity */
-#define AHEAD 16 /* drawn ids whose slot is prefetched */
+#define RUN 256  /* ids relabelled between two capacity checks */
+#define AHEAD 16 /* drawn ids whose table slot is prefetched */
 #define EMPTY UINT32_MAX
-#define LEAST_BITS 6 /* of the table's size */
+#define LEAST_BITS 6 /* minimum log2 of the table size */
 
 struct plim__blocks {
     plim__arena_t arena;
     plim__blocks_params_t params;
-    int64_t *nodes; /* (node_capacity + RUN + 1) the batch's, in local order */
+    int64_t *nodes; /* (node_capacity + RUN + 1) nodes of the batch, in local order */
     int64_t num_nodes;
     uint32_t *table; /* (2^most_bits), the first 2^bits in use */
     unsigned bits;
     unsigned most_bits;
-    int64_t full;           /* the table is rebuilt above this number of nodes */
-    int64_t expected_nodes; /* nodes of the last batch: the next table starts at this size */
-    plim__drawn_t drawn;    /* of one chunk */
+    int64_t full;           /* above this number of nodes the table is rebuilt */
+    int64_t expected_nodes; /* nodes of the last batch; initial size of the next table */
+    plim__drawn_t drawn;    /* draws of one chunk */
 };
 
-/* A result as it grows. */
+/* A result under construction. */
 typedef struct writing {
     plim__blocks_out_t *out;
-    int64_t used; /* of out->edges */
+    int64_t num_edges; /* indices written so far, from the front of out->edges */
+    int64_t indptr;    /* entry of out->edges where the last indptr begins */
+    int64_t left;      /* of out->edge_capacity */
 } writing_t;
 
 /* log2 of the smallest table that is at most two thirds full with `num_nodes`. */
@@ -77,10 +79,6 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
                                   plim__blocks_t **blocks_out)
 {
     plim__blocks_t draft = {.params = *params}, *blocks;
-    if (params->num_hops < 0 || params->num_hops > PLIM__HOPS_MAX || params->node_capacity < 1 ||
-        params->node_capacity > INT32_MAX || params->most_drawn < 0)
-        return plim__fail(PLIM_ERR_USAGE, "blocks of %d hops and %lld nodes", params->num_hops,
-                          (long long)params->node_capacity);
     PLIM_TRY(plim__object_create(job->ledger, "blocks", lay_out, &draft, sizeof draft, &draft.arena,
                                  &blocks));
     plim__arena_want_huge(blocks->arena.base, blocks->arena.size);
@@ -95,13 +93,15 @@ void plim__blocks_destroy(plim__blocks_t *blocks)
         plim__arena_destroy(&blocks->arena);
 }
 
-void plim__blocks_draw_as(plim__blocks_t *blocks, int num_hops, const int64_t *fanout)
+void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
+                          const int64_t *fanout)
 {
+    blocks->params.seed = seed;
     blocks->params.num_hops = num_hops;
     memcpy(blocks->params.fanout, fanout, (size_t)num_hops * sizeof *fanout);
 }
 
-/* The high bits of it are a node's slot, the low 32 above `bits` its tag. */
+/* The high bits are a node's slot; of the low 32, those above `bits` are its tag. */
 static inline uint64_t hash_of(int64_t node)
 {
     return (uint64_t)node * 0x9e3779b97f4a7c15u;
@@ -125,8 +125,8 @@ static void rebuild(plim__blocks_t *blocks, int64_t num_nodes)
 }
 
 /*
- * The local id of a node, which becomes `next` when it is new. Whether it is new cannot be
- * predicted, so nothing branches on it: the node is written behind the last in any case.
+ * The local id of a node; a new node gets `next`. Branches on whether it is new would be
+ * mispredicted, so the node is always written after the last one.
  */
 static inline uint32_t local_id(int64_t *nodes, uint32_t *table, unsigned bits, int64_t node,
                                 uint32_t next)
@@ -149,8 +149,7 @@ static inline uint32_t local_id(int64_t *nodes, uint32_t *table, unsigned bits, 
     }
 }
 
-/* Turns drawn ids into local ids: the same code for both types. Table and nodes have room for all.
- */
+/* Converts drawn ids to local ids, for both types. The caller has checked the capacity. */
 #define RELABEL(name, type)                                                                        \
     static void name(plim__blocks_t *blocks, const int64_t *ids, int64_t count, type *locals_out)  \
     {                                                                                              \
@@ -185,7 +184,7 @@ static void put(void *array, plim_dtype_t type, int64_t place, int64_t value)
         ((int64_t *)array)[place] = value;
 }
 
-/* Relabels ids; false when the nodes outgrow their capacity. */
+/* Relabels ids; false if the nodes exceed their capacity. */
 static bool relabel(plim__blocks_t *blocks, const plim__blocks_out_t *out, const int64_t *ids,
                     int64_t count, int64_t place)
 {
@@ -204,7 +203,8 @@ static bool relabel(plim__blocks_t *blocks, const plim__blocks_out_t *out, const
     return true;
 }
 
-/* Draws for destinations [first, first + count) of the batch, a block; false: it does not fit. */
+/* Draws for destinations [first, first + count) of the batch and builds their block; false if it
+ * does not fit. */
 static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                const plim__hop_t *hop, int64_t first, int64_t count,
                                writing_t *writing, bool *fits_out)
@@ -212,17 +212,19 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     plim__blocks_out_t *out = writing->out;
     plim__drawn_t *drawn = &blocks->drawn;
     *fits_out = false;
-    if (count + 1 > out->edge_capacity - writing->used)
+    if (count + 1 > writing->left)
         return PLIM_OK;
-    void *indptr = edges_at(out, writing->used);
-    int64_t begin = writing->used + count + 1;
+    writing->left -= count + 1;
+    writing->indptr -= count + 1;
+    void *indptr = edges_at(out, writing->indptr);
+    const int64_t begin = writing->num_edges;
     int64_t num_edges = 0;
     put(indptr, out->index_type, 0, 0);
     for (int64_t done = 0; done < count; done += drawn->taken) {
         PLIM_TRY(plim__topology_draw(source, worker, hop, blocks->nodes + first + done,
                                      plim__min_i64(count - done, CHUNK_NODES), drawn));
         int64_t added = drawn->indptr[drawn->taken];
-        if (added > out->edge_capacity - begin - num_edges ||
+        if (added > writing->left - num_edges ||
             (out->index_type == PLIM_I32 && added > INT32_MAX - num_edges) ||
             !relabel(blocks, out, drawn->ids, added, begin + num_edges))
             return PLIM_OK;
@@ -230,7 +232,8 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
             put(indptr, out->index_type, done + i, num_edges + drawn->indptr[i]);
         num_edges += added;
     }
-    writing->used = begin + num_edges;
+    writing->num_edges += num_edges;
+    writing->left -= num_edges;
     out->blocks[hop->hop] = (plim_block_t){.num_dst = count,
                                            .first_dst = first,
                                            .num_src = blocks->num_nodes,
@@ -241,12 +244,41 @@ static plim_status_t build_hop(plim__blocks_t *blocks, plim__topology_t *source,
     return PLIM_OK;
 }
 
+/* Writes the target of each edge of a block; returns where they end. */
+#define WRITE_TARGETS(name, type)                                                                  \
+    static type *name(const plim_block_t *block, type *targets_out)                                \
+    {                                                                                              \
+        const type *indptr = block->indptr;                                                        \
+        for (int64_t i = 0; i < block->num_dst; i++)                                               \
+            for (type j = indptr[i]; j < indptr[i + 1]; j++)                                       \
+                *targets_out++ = (type)(block->first_dst + i);                                     \
+        return targets_out;                                                                        \
+    }
+
+WRITE_TARGETS(write_targets_i32, int32_t)
+WRITE_TARGETS(write_targets_i64, int64_t)
+
+static void write_targets(const plim__blocks_out_t *out)
+{
+    void *targets = edges_at(out, out->num_edges);
+    for (int i = 0; i < out->num_hops; i++)
+        targets = out->index_type == PLIM_I32 ? (void *)write_targets_i32(&out->blocks[i], targets)
+                                              : (void *)write_targets_i64(&out->blocks[i], targets);
+}
+
+static plim__hop_t hop_of(const plim__blocks_params_t *params, int64_t epoch, int hop)
+{
+    return (plim__hop_t){params->seed, epoch, hop, params->fanout[hop], params->replace};
+}
+
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out)
 {
     const plim__blocks_params_t *params = &blocks->params;
-    writing_t writing = {.out = out};
+    writing_t writing = {.out = out,
+                         .indptr = (out->with_targets ? 2 : 1) * out->edge_capacity,
+                         .left = out->edge_capacity};
     bool fits = count <= plim__min_i64(out->node_capacity, params->node_capacity);
     if (fits) {
         memcpy(blocks->nodes, seeds, (size_t)count * sizeof *seeds);
@@ -255,7 +287,7 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
     }
     int64_t first = 0;
     for (int i = 0; i < params->num_hops && fits; i++) {
-        const plim__hop_t hop = {params->seed, epoch, i, params->fanout[i], params->replace};
+        const plim__hop_t hop = hop_of(params, epoch, i);
         int64_t end = blocks->num_nodes;
         PLIM_TRY(build_hop(blocks, source, worker, &hop, first, end - first, &writing, &fits));
         first = params->form == PLIM_PYG ? end : 0;
@@ -265,11 +297,35 @@ plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *sourc
             put(out->nodes, out->index_type, i, blocks->nodes[i]);
         out->num_hops = params->num_hops;
         out->num_nodes = blocks->num_nodes;
+        out->num_edges = writing.num_edges;
         out->ids = blocks->nodes;
         blocks->expected_nodes = blocks->num_nodes + RUN;
     }
+    if (fits && out->with_targets)
+        write_targets(out);
     *fits_out = fits;
     return PLIM_OK;
+}
+
+void plim__blocks_edge_ids(const plim__blocks_t *blocks, const plim__offsets_t *offsets,
+                           int64_t epoch, const plim__blocks_out_t *out, int64_t *edge_ids_out)
+{
+    for (int i = 0; i < out->num_hops; i++) {
+        const plim__hop_t hop = hop_of(&blocks->params, epoch, i);
+        const uint64_t prefix = plim__draw_prefix(&hop);
+        const int64_t *nodes = blocks->nodes + out->blocks[i].first_dst;
+        const int64_t num_dst = out->blocks[i].num_dst;
+        for (int64_t j = 0; j < num_dst; j++) {
+            plim__offsets_prefetch(offsets, nodes[plim__min_i64(j + AHEAD, num_dst - 1)]);
+            const plim__list_t list = plim__offsets_list(offsets, nodes[j]);
+            const int64_t count = plim__draw_count(&hop, list.degree);
+            plim__draw_positions_keyed(plim__draw_key(prefix, nodes[j]), &hop, list.degree,
+                                       edge_ids_out);
+            for (int64_t k = 0; k < count; k++)
+                edge_ids_out[k] += list.start;
+            edge_ids_out += count;
+        }
+    }
 }
 
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
@@ -280,7 +336,7 @@ void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_n
     for (int i = 0; i < params->num_hops; i++) {
         const plim__hop_t hop = {.fanout = params->fanout[i], .replace = params->replace};
         int64_t drawn = plim__mul_saturating_i64(destinations, plim__draw_count(&hop, max_degree));
-        /* A hop's destinations are distinct: no entry is drawn twice, unless put back. */
+        /* Destinations are distinct: without replacement no entry is drawn twice. */
         if (hop.fanout < 0 || !hop.replace)
             drawn = plim__min_i64(drawn, num_graph_edges);
         edges = plim__add_saturating_i64(

@@ -22,17 +22,21 @@
 
 typedef struct plim__blocks plim__blocks_t; /* one worker's scratch */
 
-/* Where the result goes: a slot's arrays. */
+/* Destination of the result: a slot's arrays. */
 typedef struct plim__blocks_out {
-    plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: of nodes, indptr and indices */
+    plim_dtype_t index_type; /* PLIM_I32 or PLIM_I64: type of nodes, indptr and indices */
     void *nodes;             /* (node_capacity) */
     int64_t node_capacity;   /* below 2^31 */
-    void *edges; /* (edge_capacity) indptr and indices of all hops, one after the other */
-    int64_t edge_capacity;
+    /* (edge_capacity) the indices of all hops from the front, each hop's indptr at the end. With
+     * targets twice as many entries: the targets of all edges follow the indices. */
+    void *edges;
+    int64_t edge_capacity; /* for indptr and indices */
+    bool with_targets;
     int num_hops;
     plim_block_t blocks[PLIM__HOPS_MAX];
     int64_t num_nodes;
-    const int64_t *ids; /* (num_nodes) the nodes again, in the scratch until its next use */
+    int64_t num_edges;  /* of all hops */
+    const int64_t *ids; /* (num_nodes) the nodes as int64; in the scratch until its next use */
 } plim__blocks_out_t;
 
 typedef struct plim__blocks_params {
@@ -41,7 +45,7 @@ typedef struct plim__blocks_params {
     bool replace;
     plim_form_t form;
     uint64_t seed;
-    int64_t node_capacity; /* of the largest result */
+    int64_t node_capacity; /* nodes of the largest result */
     int64_t most_drawn;    /* the longest single draw: the largest fan-out, or the longest list */
 } plim__blocks_params_t;
 
@@ -50,19 +54,28 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
                                   plim__blocks_t **blocks_out);
 void plim__blocks_destroy(plim__blocks_t *blocks);
 
-/* Sets the number of hops and their fan-outs; none may draw more than most_drawn. */
-void plim__blocks_draw_as(plim__blocks_t *blocks, int num_hops, const int64_t *fanout);
+/* Sets the seed, the number of hops and their fan-outs; none may draw more than most_drawn. */
+void plim__blocks_draw_as(plim__blocks_t *blocks, uint64_t seed, int num_hops,
+                          const int64_t *fanout);
 
 /*
- * Builds the blocks around `seeds` (valid; one that occurs twice stands twice among the nodes),
- * drawing as worker `worker` of the source. *fits_out is false when a capacity was too small: the
- * result is then void, and fewer seeds may do. Errors are the source's.
+ * Builds the blocks around `seeds` (valid; duplicate seeds give duplicate nodes), drawing as worker
+ * `worker` of the source. *fits_out is false if a capacity was too small: the result is then
+ * undefined, and fewer seeds may fit. Errors are those of the source.
  */
 plim_status_t plim__blocks_build(plim__blocks_t *blocks, plim__topology_t *source, int worker,
                                  int64_t epoch, const int64_t *seeds, int64_t count,
                                  plim__blocks_out_t *out, bool *fits_out);
 
-/* Upper bounds of nodes and of entries in `edges` for `num_seeds` seeds; saturating. */
+/*
+ * Writes the positions in indices.npy of the num_edges edges of the result that was built last, in
+ * its order. Draws again instead of keeping the positions: sources store ids only.
+ */
+void plim__blocks_edge_ids(const plim__blocks_t *blocks, const plim__offsets_t *offsets,
+                           int64_t epoch, const plim__blocks_out_t *out, int64_t *edge_ids_out);
+
+/* Upper bounds of nodes and of entries in `edges`, without targets, for `num_seeds` seeds;
+ * saturating. */
 void plim__blocks_bound(const plim__blocks_params_t *params, int64_t num_graph_nodes,
                         int64_t num_graph_edges, int64_t max_degree, int64_t num_seeds,
                         int64_t *nodes_out, int64_t *edges_out);

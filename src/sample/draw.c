@@ -1,20 +1,18 @@
 #include "sample/draw.h"
 
-#include "base/check.h"
-
 #include <string.h>
 
-#define SCANNED 16 /* up to this many draws, duplicates are found by a linear scan */
+#define SCANNED 16 /* up to this many draws, a linear scan finds duplicates */
 #define TABLE_MOST (2 * PLIM__FANOUT_MAX)
 #define EMPTY UINT16_MAX
 
-/* Uniform in [0, bound): the next number of the node's stream. */
+/* Uniform in [0, bound): the next number of the node's random sequence. */
 static inline int64_t below(uint64_t key, uint64_t *counter, int64_t bound)
 {
     return (int64_t)plim__rng_below(key, counter, (uint64_t)bound);
 }
 
-/* Floyd's subset of a list of at most 64 entries: what was taken is a bit set. */
+/* Floyd's algorithm for a list of at most 64 entries, with a bit set of taken entries. */
 static void draw_short(uint64_t key, int64_t degree, int64_t count, int64_t *positions)
 {
     uint64_t counter = 0, taken = 0;
@@ -40,7 +38,7 @@ static void draw_few(uint64_t key, int64_t degree, int64_t count, int64_t *posit
     }
 }
 
-/* What was taken is found in an open-addressing table of places in `positions`. */
+/* Floyd's algorithm with an open-addressing table of taken positions. */
 static void draw_many(uint64_t key, int64_t degree, int64_t count, int64_t *positions)
 {
     uint16_t table[TABLE_MOST];
@@ -61,7 +59,7 @@ static void draw_many(uint64_t key, int64_t degree, int64_t count, int64_t *posi
                 table[slot] = (uint16_t)i;
                 break;
             }
-            position = last; /* which is larger than any taken so far */
+            position = last; /* larger than any position taken so far */
         }
         positions[i] = position;
     }

@@ -21,12 +21,12 @@
 typedef struct plim__hop {
     uint64_t seed;
     int64_t epoch;
-    int hop;        /* 0: around the seeds */
+    int hop;        /* 0: the hop from the seeds */
     int64_t fanout; /* 0 … PLIM__FANOUT_MAX, or -1: all */
     bool replace;
 } plim__hop_t;
 
-/* How many entries are drawn from a list of that length. */
+/* Number of entries drawn from a list of that length. */
 static inline int64_t plim__draw_count(const plim__hop_t *hop, int64_t degree)
 {
     if (hop->fanout < 0 || degree == 0)
@@ -35,13 +35,13 @@ static inline int64_t plim__draw_count(const plim__hop_t *hop, int64_t degree)
 }
 
 /*
- * The positions drawn in the list of `node`, each in [0, degree), plim__draw_count of them.
- * Any thread.
+ * Computes the plim__draw_count positions drawn in the list of `node`, each in [0, degree). Any
+ * thread.
  */
 void plim__draw_positions(const plim__hop_t *hop, int64_t node, int64_t degree,
                           int64_t *positions_out);
 
-/* The same in steps, for many nodes of one hop: what they share, a node's key, its positions. */
+/* The same in steps, for many nodes of one hop: the common prefix, a node's key, its positions. */
 static inline uint64_t plim__draw_prefix(const plim__hop_t *hop)
 {
     return plim__rng_prefix(hop->seed, (uint64_t)hop->epoch, (uint64_t)hop->hop);

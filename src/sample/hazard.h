@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 #define PLIM__HAZARD_ONE ((double)(1 << 28))
-#define PLIM__HAZARD_MAX 3721305590u /* 20 ln 2: a chance of 1 - 2^-20, taken as certain */
+#define PLIM__HAZARD_MAX 3721305590u /* 20 ln 2: a probability of 1 - 2^-20, treated as certain */
 #define PLIM__CHANCE_MAX (1 - 0x1p-20)
 #define PLIM__HAZARD_CODES 44509 /* one more than the code of PLIM__HAZARD_MAX */
 
-/* Codes are ordered as hazards are. Up to 4,095 the code is the hazard; from there on 2,048 codes
- * stand for each doubling: the leading 12 bits, and how many follow. */
+/* Codes have the order of hazards. Up to 4,095 the code is the hazard; above that, 2,048 codes
+ * represent each doubling: the leading 12 bits and the number of bits below them. */
 static inline uint16_t plim__hazard_encode(uint32_t hazard)
 {
     if (hazard < 4096)
@@ -25,7 +25,7 @@ static inline uint16_t plim__hazard_encode(uint32_t hazard)
     return (uint16_t)((uint32_t)shift * 2048 + (hazard >> shift));
 }
 
-/* The middle of the hazards that have this code. */
+/* The midpoint of the hazards with this code. */
 static inline uint32_t plim__hazard_decode(uint16_t code)
 {
     if (code < 4096)
@@ -38,10 +38,10 @@ static inline uint32_t plim__hazard_decode(uint16_t code)
 /* -ln(1 - chance) for 0 ≤ chance ≤ PLIM__CHANCE_MAX, to ten digits, the same on every machine. */
 double plim__hazard_of(double chance);
 
-/* chances_out[code] for every code. (PLIM__HAZARD_CODES) */
+/* Computes chances_out[code] for every code. (PLIM__HAZARD_CODES) */
 void plim__hazard_chances(float *chances_out);
 
-/* The chance that one given entry of a list of that length is drawn, fan-out -1 meaning all. */
+/* The probability that a given entry of a list of that length is drawn; fan-out -1: all. */
 double plim__hazard_drawn(int64_t fanout, bool replace, int64_t degree);
 
 #endif

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #define BLOCK ((int64_t)1 << PLIM__LIST_BLOCK_BITS)
-#define SOME 256                   /* nodes looked at, at a time */
-#define AHEAD 16                   /* of them between a prefetch and its use */
-#define PIECE ((int64_t)512 << 10) /* of indices.npy, at a time */
+#define SOME 256                   /* nodes in a chunk */
+#define AHEAD 16                   /* nodes between a prefetch and its use */
+#define PIECE ((int64_t)512 << 10) /* bytes of indices.npy read at a time */
 
-/* The layout of a cache of `num_lists` lists and `num_entries` entries. */
+/* Layout of a cache of `num_lists` lists and `num_entries` entries. */
 static plim__list_cache_t carve(plim__arena_t *arena, const plim_dataset_info_t *info,
                                 const plim__list_cache_params_t *params, int64_t num_lists,
                                 int64_t num_entries)
@@ -63,7 +63,7 @@ size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_pa
                        : (size_t)(fill_threads(job, params->num_fillers) - 1) * PLIM__STACK_BYTES;
 }
 
-/* The members of the set one after the other, with their lists. */
+/* Iterates over the members of the set and their lists. */
 typedef struct walk {
     const plim__list_cache_params_t *params;
     int64_t some[SOME];
@@ -92,7 +92,7 @@ static int64_t walk_next(walk_t *walk, plim__list_t *list_out)
     return node;
 }
 
-/* Counts how many of the first lists fit `bytes`, and 32 bits within their block. */
+/* Counts how many lists fit `bytes` and the 32-bit offsets within their block. */
 static void measure(const plim_dataset_info_t *info, const plim__list_cache_params_t *params,
                     int64_t *num_lists_out, int64_t *num_entries_out)
 {
@@ -139,7 +139,7 @@ static char *place_of(const plim__list_cache_t *cache, int64_t entry)
     return cache->memory.base + (size_t)entry * cache->width;
 }
 
-/* The list that the `place`-th entry belongs to: the last one that begins there or before. */
+/* The list that holds the entry at `place`: the last one that begins there or before. */
 static int64_t rank_at(const plim__list_cache_t *cache, int64_t place)
 {
     int64_t low = 0, high = cache->num_lists;
@@ -153,7 +153,7 @@ static int64_t rank_at(const plim__list_cache_t *cache, int64_t place)
     return low;
 }
 
-/* Reads of entries, as they are asked for. */
+/* Queued reads of entries. */
 typedef struct asking {
     const plim__list_cache_t *cache;
     const plim__list_filler_t *filler;
@@ -169,8 +169,8 @@ static plim_status_t read_asked(asking_t *asking)
 }
 
 /*
- * Asks for entries [first, first + count) of the file: as part of the read before where they are
- * its neighbours, as their places in memory then are too. Reads what was asked when it must.
+ * Queues a read of entries [first, first + count) of the file. Extends the previous read if they
+ * are adjacent, since their places in memory then are too. Executes the queue when it is full.
  */
 static plim_status_t ask(asking_t *asking, int64_t first, int64_t count, char *to)
 {
@@ -198,7 +198,7 @@ static plim_status_t ask(asking_t *asking, int64_t first, int64_t count, char *t
     return PLIM_OK;
 }
 
-/* Asks for the entries [from, to) of those kept. */
+/* Queues reads of the cached entries [from, to). */
 static plim_status_t ask_kept(asking_t *asking, int64_t from, int64_t to)
 {
     const plim__list_cache_t *cache = asking->cache;
@@ -221,7 +221,7 @@ static plim_status_t ask_kept(asking_t *asking, int64_t from, int64_t to)
     return PLIM_OK;
 }
 
-/* Names the entry of the file that is the `place`-th of those kept. */
+/* Builds the error for the file entry at cache position `place`. */
 static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, int64_t value)
 {
     long long entry = place;
@@ -239,7 +239,7 @@ static plim_status_t fail_entry(const plim__list_cache_t *cache, int64_t place, 
 }
 
 #define COMPLEMENT(name, type, unsigned_type)                                                      \
-    /* False when one of the entries is no node. */                                                \
+    /* False if an entry is not a node. */                                                         \
     static bool name(const type *from, type *to, int64_t count, int64_t num_nodes)                 \
     {                                                                                              \
         const unsigned_type last = (unsigned_type)(num_nodes - 1);                                 \

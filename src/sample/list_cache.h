@@ -21,21 +21,21 @@
 
 typedef struct plim__list_cache plim__list_cache_t;
 
-/* What one thread fills with. */
+/* Resources of one filling thread. */
 typedef struct plim__list_filler {
     plim__reader_t *reader;
     plim__read_t *reads; /* (num_reads) */
     int64_t num_reads;
-    size_t max_read; /* of the reader */
+    size_t max_read; /* maximum of the reader */
 } plim__list_filler_t;
 
 typedef struct plim__list_cache_params {
-    bool all;                           /* the lists of all nodes … */
+    bool all;                           /* caches the lists of all nodes … */
     const plim__node_set_t *nodes;      /* … or of these; sealed, borrowed */
-    size_t bytes;                       /* limit of the cache; the first lists that fit are kept */
+    size_t bytes;                       /* size limit; the first lists that fit are cached */
     const plim__offsets_t *offsets;     /* borrowed */
     const plim__file_t *file;           /* indices.npy; borrowed */
-    const plim__list_filler_t *fillers; /* (num_fillers) borrowed: one a reader */
+    const plim__list_filler_t *fillers; /* (num_fillers) borrowed; one for each reader */
     int num_fillers;
 } plim__list_cache_params_t;
 
@@ -43,24 +43,24 @@ struct plim__list_cache {
     plim__arena_t arena;
     plim__list_cache_params_t params;
     plim__droppable_t memory;
-    int64_t num_nodes; /* of the graph: entries are below it */
-    int64_t num_lists; /* kept: those of the first nodes */
+    int64_t num_nodes; /* of the graph; entries are smaller */
+    int64_t num_lists; /* number of cached lists: those of the first nodes */
     int64_t num_entries;
-    size_t width;     /* of an entry */
+    size_t width;     /* bytes of an entry */
     int64_t *blocks;  /* (num_lists / 4,096, rounded up) */
     uint32_t *starts; /* (num_lists) */
 };
 
-/* Most bytes of the cache (offsets, file and fillers do not matter), and additional bytes while it
- * is filled. */
+/* Maximum bytes of the cache (does not depend on offsets, file and fillers), and additional bytes
+ * while it is filled. */
 size_t plim__list_cache_estimate(const plim_dataset_t *dataset,
                                  const plim__list_cache_params_t *params);
 size_t plim__list_cache_filling(const plim_job_t *job, const plim__list_cache_params_t *params);
 
 /*
- * Reads the lists by one ascending pass over indices.npy (all lists: its checksums are compared).
- * Account "list cache". *cache_out is NULL when not one list fits. PLIM_ERR_DATA for an entry that
- * is no node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
+ * Reads the lists in one ascending pass over indices.npy; if all lists are cached, compares its
+ * checksums. Account "list cache". *cache_out is NULL if no list fits. PLIM_ERR_DATA for an entry
+ * that is not a node, PLIM_ERR_IO, PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                       const plim__list_cache_params_t *params,
@@ -70,7 +70,7 @@ void plim__list_cache_destroy(plim__list_cache_t *cache);
 /* Reads dropped lists again, as worker `filler`: see plim__droppable_refresh. */
 plim_status_t plim__list_cache_refresh(plim__list_cache_t *cache, int filler, int64_t nanoseconds);
 
-/* The rank of the node's list in the cache, or -1. Any thread, as all below. */
+/* The rank of the node's list in the cache, or -1. This and the functions below: any thread. */
 static inline int64_t plim__list_cache_rank(const plim__list_cache_t *cache, int64_t node)
 {
     const int64_t rank = cache->params.all ? node : plim__node_set_rank(cache->params.nodes, node);
@@ -113,7 +113,8 @@ static inline void plim__list_cache_miss(plim__list_cache_t *cache, int64_t plac
     plim__droppable_miss(&cache->memory, last);
 }
 
-/* Replaces positions ids[0 … count-1] by their entries; false when one was dropped: it is -1. */
+/* Replaces positions ids[0 … count-1] by their entries; false if one was dropped (it becomes
+ * -1). */
 static inline bool plim__list_cache_load(const plim__list_cache_t *cache, int64_t *ids,
                                          int64_t count)
 {

@@ -14,13 +14,13 @@
 #define LONG_DEGREE 128 /* the smallest degree that a byte does not store */
 #define LONG_BYTE 255   /* marks a long list: the only value with the highest bit set */
 
-/* Lines of a piece of indptr.npy: 64 of them are a whole number of pages of offsets. */
+/* Lines from one piece of indptr.npy: the offsets of 64 lines are a whole number of pages. */
 #define PIECE_LINES 2048
 #define PIECE_NODES ((int64_t)PIECE_LINES * LINE_NODES)
 #define PIECE_BYTES (PIECE_NODES * (int64_t)sizeof(int64_t))
 
 typedef struct line {
-    uint64_t word; /* low bits: start of the first list; above: number of the first long list */
+    uint64_t word; /* low bits: start of the first list; above: index of the first long list */
     uint8_t degrees[LINE_NODES];
 } line_t;
 
@@ -36,18 +36,18 @@ struct plim__offsets {
     int64_t num_long;
 };
 
-/* Counts of one worker. */
+/* Counters of one worker. */
 typedef struct tally {
     int64_t degrees[PLIM_DEGREE_BUCKETS];
     int64_t max_degree;
-    int64_t num_long; /* in the current piece */
+    int64_t num_long; /* of the current piece */
 } tally_t;
 
 typedef struct reading {
     plim__arena_t arena;
     plim__offsets_t *offsets;
     const plim__file_t *file;
-    int64_t long_used; /* moved in the order of the pieces */
+    int64_t long_used; /* advanced in the order of the pieces */
     tally_t *tallies;  /* (threads) */
 } reading_t;
 
@@ -108,7 +108,7 @@ static plim_status_t fail_step(const reading_t *reading, int64_t number, int64_t
                       (long long)reading->offsets->max_degree);
 }
 
-/* The line of nodes `first` … first+count-1 of a piece from the piece's offsets. */
+/* Builds the line of nodes `first` … first+count-1 from the piece's offsets. */
 static plim_status_t make_line(const reading_t *reading, tally_t *tally, int64_t piece,
                                const int64_t *entries, int64_t first, int64_t count)
 {
@@ -143,7 +143,7 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
     if ((piece == 0 && entries[0] != 0) || (last && entries[num_nodes] != offsets->num_edges))
         return plim__fail(PLIM_ERR_DATA,
                           "%s: the offsets do not go from 0 to %lld, the number of edges; copy the "
-                          "dataset again or make it anew",
+                          "dataset again or import it again",
                           reading->file->path, (long long)offsets->num_edges);
     tally->num_long = 0;
     for (int64_t i = 0; i < num_nodes; i += LINE_NODES)
@@ -152,7 +152,7 @@ static plim_status_t look(void *context, int worker, int64_t piece, void *data, 
     return PLIM_OK;
 }
 
-/* Puts the piece's long lists behind those of the pieces before it. */
+/* Appends the piece's long lists to those of the previous pieces. */
 static plim_status_t settle(void *context, int worker, int64_t piece, void *data, size_t size)
 {
     reading_t *reading = context;
@@ -195,7 +195,7 @@ static plim_status_t check_tallies(const reading_t *reading, const plim__manifes
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA,
                       "%s: its degrees are not those that dataset.json counts; copy the dataset "
-                      "again or make it anew",
+                      "again or import it again",
                       reading->file->path);
 }
 
@@ -264,7 +264,7 @@ void plim__offsets_destroy(plim__offsets_t *offsets)
         plim__arena_destroy(&offsets->arena);
 }
 
-/* 64 bytes of this from 56 - i on select a line's first i degrees; the word is left out. */
+/* The 64 bytes from 56 - i on mask a line's first i degrees and exclude its word. */
 static const uint8_t before[128] __attribute__((aligned(64))) = {
 #define EIGHT 255, 255, 255, 255, 255, 255, 255, 255
     EIGHT, EIGHT, EIGHT, EIGHT, EIGHT,

@@ -14,20 +14,20 @@
 
 typedef struct plim__offsets plim__offsets_t;
 
-/* A list: entries [start, start + degree) of indices.npy. */
+/* A list is entries [start, start + degree) of indices.npy. */
 typedef struct plim__list {
     int64_t start;
     int64_t degree;
 } plim__list_t;
 
-/* Bytes of the object; the minimum of additional memory while it is read. */
+/* Bytes of the object; minimum of additional memory while it is read. */
 size_t plim__offsets_estimate(const plim_dataset_t *dataset);
 size_t plim__offsets_work_minimum(const plim_job_t *job);
 
 /*
- * Reads indptr.npy once, sequentially, on as many threads as memory allows. Account "offsets".
- * PLIM_ERR_DATA when the offsets do not ascend from 0 to the number of edges or the degrees are not
- * those that dataset.json counts; PLIM_ERR_UNSUPPORTED beyond what a line can number; PLIM_ERR_IO,
+ * Reads indptr.npy once, sequentially, with as many threads as memory allows. Account "offsets".
+ * PLIM_ERR_DATA if the offsets do not ascend from 0 to the number of edges or contradict the degree
+ * counts of dataset.json; PLIM_ERR_UNSUPPORTED for more lists than a line can number; PLIM_ERR_IO,
  * PLIM_ERR_BUDGET, PLIM_ERR_NOMEM, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__offsets_create(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -38,7 +38,7 @@ void plim__offsets_destroy(plim__offsets_t *offsets);
 plim__list_t plim__offsets_list(const plim__offsets_t *offsets, int64_t node);
 void plim__offsets_prefetch(const plim__offsets_t *offsets, int64_t node);
 
-/* The lengths of many lists, which are below 2^31; their cache lines are fetched ahead. */
+/* Lengths of many lists, all below 2^31; prefetches their cache lines. */
 void plim__offsets_degrees(const plim__offsets_t *offsets, const int64_t *nodes, int64_t count,
                            int32_t *degrees_out);
 

@@ -1,6 +1,6 @@
 /*
- * A topology source draws the neighbours of nodes at a hop: from disk with a cache in front, or
- * from a window that was drawn before. The answers are the same for every kind of source.
+ * A topology source draws the neighbours of nodes at a hop: from disk behind a cache, or from a
+ * window. The result is the same for every kind of source.
  */
 #ifndef PLIM_SAMPLE_TOPOLOGY_H
 #define PLIM_SAMPLE_TOPOLOGY_H
@@ -15,17 +15,17 @@ typedef struct plim__topology plim__topology_t;
 typedef struct plim__drawn {
     int64_t *indptr;  /* (nodes + 1), from 0 */
     int64_t *ids;     /* (capacity) */
-    int64_t capacity; /* of ids */
-    int64_t taken;    /* how many of the nodes were answered: fewer when ids was full */
+    int64_t capacity; /* capacity of ids */
+    int64_t taken;    /* number of nodes done: fewer if ids is full */
 } plim__drawn_t;
 
-/* Counted since the source was made, by all workers. */
+/* Counters of all workers since the source was created. */
 typedef struct plim__topology_stats {
-    int64_t lists;        /* lists drawn from, */
-    int64_t lists_cached; /* and those found in memory */
+    int64_t lists;        /* lists drawn from */
+    int64_t lists_cached; /* lists found in the cache */
     int64_t transfers;    /* I/Os */
-    int64_t bytes_read;   /* by them */
-    int64_t wait_ns;      /* waited for them, summed over workers */
+    int64_t bytes_read;   /* by these I/Os */
+    int64_t wait_ns;      /* wait for them, summed over workers */
 } plim__topology_stats_t;
 
 /* The interface of a source: the first member of its struct. */
@@ -34,15 +34,13 @@ struct plim__topology {
                           const int64_t *nodes, int64_t count, plim__drawn_t *drawn);
     plim_status_t (*degrees)(plim__topology_t *source, int worker, const int64_t *nodes,
                              int64_t count, int32_t *degrees_out);
-    void (*stats)(plim__topology_t *source, plim__topology_stats_t *stats_out);
-    void (*destroy)(plim__topology_t *source);
 };
 
 /*
  * Draws for nodes[0 … count-1], in any order, each node valid. Workers 0 … workers-1 of a source
  * may draw at once, each number by one thread at a time. At least one node must fit drawn->capacity
- * (fan-out -1: the longest list), else PLIM_ERR_BUDGET. On disk, ascending nodes and large counts
- * read best. PLIM_ERR_IO, PLIM_ERR_DATA for an entry that is no node.
+ * (fan-out -1: the longest list), otherwise PLIM_ERR_BUDGET. On disk, ascending nodes and large
+ * counts are fastest. PLIM_ERR_IO, PLIM_ERR_DATA for an entry that is not a node.
  */
 static inline plim_status_t plim__topology_draw(plim__topology_t *source, int worker,
                                                 const plim__hop_t *hop, const int64_t *nodes,
@@ -51,8 +49,8 @@ static inline plim_status_t plim__topology_draw(plim__topology_t *source, int wo
     return source->draw(source, worker, hop, nodes, count, drawn);
 }
 
-/* How long the whole lists of nodes[0 … count-1] are, in any order, each node valid. As the draws
- * go, but for datasets whose longest list is below 2^31 only. */
+/* Lengths of the whole lists of nodes[0 … count-1], in any order, each node valid. Concurrency as
+ * for draws; only for datasets whose longest list is below 2^31. */
 static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int worker,
                                                    const int64_t *nodes, int64_t count,
                                                    int32_t *degrees_out)
@@ -60,29 +58,18 @@ static inline plim_status_t plim__topology_degrees(plim__topology_t *source, int
     return source->degrees(source, worker, nodes, count, degrees_out);
 }
 
-static inline void plim__topology_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
-{
-    source->stats(source, stats_out);
-}
-
-static inline void plim__topology_destroy(plim__topology_t *source)
-{
-    if (source != NULL)
-        source->destroy(source);
-}
-
 /*
- * indices.npy on disk, the drawn entries read by batched direct I/O: sorted, those less than
- * `merge_distance` bytes apart joined. The list cache (sample/list_cache.h) keeps the lists of the
- * nodes in `cached`, at most cache_bytes of them in ascending order of nodes, or all lists.
- * `offsets` is borrowed and must outlive the source.
+ * indices.npy on disk. Reads the drawn entries by batched direct I/O, sorted, and merges reads less
+ * than `merge_distance` bytes apart. The list cache (sample/list_cache.h) holds the lists of the
+ * nodes in `cached`, at most cache_bytes in ascending order of nodes, or all lists. `offsets` is
+ * borrowed and must outlive the source.
  */
 typedef struct plim__topology_disk_params {
     int workers;
-    int depth;                      /* I/Os in flight, for each worker */
+    int depth;                      /* I/Os in flight of each worker */
     size_t merge_distance;          /* see plim__reader_params_t */
     bool all;                       /* all lists are cached; the fields below are ignored */
-    const plim__node_set_t *cached; /* sealed; borrowed; NULL or empty: none */
+    const plim__node_set_t *cached; /* sealed; borrowed; NULL or empty: no cache */
     size_t cache_bytes;
 } plim__topology_disk_params_t;
 
@@ -95,10 +82,12 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
                                          const plim__offsets_t *offsets,
                                          const plim__topology_disk_params_t *params,
                                          plim__topology_t **source_out);
+void plim__topology_disk_destroy(plim__topology_t *source);
+void plim__topology_disk_stats(plim__topology_t *source, plim__topology_stats_t *stats_out);
 
 /*
- * The memory of the source's cache, or NULL; and reading dropped lists again, as worker `worker`
- * (see plim__droppable_refresh). Both accept a source of another kind, which has no cache.
+ * The memory of the source's cache, or NULL; and a refresh of dropped lists, as worker `worker`
+ * (see plim__droppable_refresh). Both accept other kinds of sources, which have no cache.
  */
 plim__droppable_t *plim__topology_disk_memory(const plim__topology_t *source);
 plim_status_t plim__topology_disk_refresh(plim__topology_t *source, int worker,

@@ -24,16 +24,16 @@
 #include <string.h>
 
 #define PIECE_BITS 14
-#define READ_BYTES ((size_t)64 << 10) /* the largest one */
-#define POINT_BITS 12                 /* numbers of draws from one list: PLIM__FANOUT_MAX */
+#define READ_BYTES ((size_t)64 << 10) /* maximum size of a read */
+#define POINT_BITS 12                 /* bits for PLIM__FANOUT_MAX draws from one list */
 #define STRETCH ((int64_t)16)         /* see is_stretch */
 #define AHEAD 24                      /* nodes between a prefetch and its use … */
-#define AHEAD_CACHED 16               /* … and between drawing from a cached list and taking */
-#define CHUNK_ENTRIES 2048            /* drawn before they are loaded: their lines fit L2 */
+#define AHEAD_CACHED 16               /* … and between drawing from a cached list and loading */
+#define CHUNK_ENTRIES 2048            /* entries drawn before loading: their lines fit L2 */
 #define NODES_MAX ((int64_t)1 << (63 - PIECE_BITS))
 
-/* How much is read at a time: of a piece's nodes, the entries that its reads may bring (a stretch
- * of the largest fan-out must fit), and its reads. */
+/* Sizes of a piece: its nodes, the entries that its reads return (a stretch of the largest fan-out
+ * must fit), and its reads. */
 typedef struct sizes {
     int64_t piece; /* at most 1 << PIECE_BITS, at least PLIM__FANOUT_MAX */
     int64_t staged;
@@ -42,21 +42,21 @@ typedef struct sizes {
 
 static const sizes_t disk_sizes = {(int64_t)1 << PIECE_BITS, (int64_t)256 << 10, (int64_t)32 << 10};
 
-/* Where all lists are cached, reads are rare. */
+/* If all lists are cached, reads are rare. */
 static const sizes_t cached_sizes = {PLIM__FANOUT_MAX, (int64_t)128 << 10, (int64_t)8 << 10};
 
 typedef struct worker {
     plim__reader_t *reader;
     plim__list_t *lists; /* (piece) */
-    int64_t *ranks;      /* (piece) of the lists among those cached, or -1 */
-    int32_t *order;      /* (piece) the piece's nodes, ascending */
-    uint64_t *keys;      /* (piece) for sorting, and as many to spare */
+    int64_t *ranks;      /* (piece) ranks in the list cache, or -1 */
+    int32_t *order;      /* (piece) the piece's nodes in ascending order */
+    uint64_t *keys;      /* (piece) sort keys, and as many for the sort */
     uint64_t *spare;
     plim__read_t *reads; /* (reads) */
-    char *staging;       /* (staged) entries as they lie on disk */
+    char *staging;       /* (staged) entries read from disk */
     int64_t num_reads;
     int64_t num_staged;
-    int64_t old_transfers; /* of the reader, before anything was drawn */
+    int64_t old_transfers; /* of the reader at the start */
     int64_t old_bytes;
     /* Written by the worker, read by any thread. */
     _Alignas(PLIM__LINE) atomic_int_least64_t num_lists;
@@ -72,24 +72,24 @@ typedef struct disk {
     plim__file_t file;
     const plim__offsets_t *offsets;
     plim__list_cache_t *cache;    /* NULL: none */
-    plim__list_filler_t *fillers; /* (num_workers) the workers' readers, for the cache */
+    plim__list_filler_t *fillers; /* (num_workers) the workers' readers, which fill the cache */
     int64_t num_nodes;
-    size_t width; /* of an entry */
+    size_t width; /* bytes of an entry */
     const sizes_t *sizes;
     int num_workers;
     worker_t *workers;
 } disk_t;
 
-/* A part of the caller's nodes, and where their answers go. */
+/* Part of the caller's nodes, and their results. */
 typedef struct piece {
     const plim__hop_t *hop;
     const int64_t *nodes;
-    int64_t *indptr; /* indptr[0] is known */
-    int64_t *ids;    /* of the whole answer */
-    int64_t count;   /* nodes in it */
+    int64_t *indptr; /* indptr[0] is set */
+    int64_t *ids;    /* of the whole result */
+    int64_t count;   /* number of nodes */
     bool ascending;
-    bool long_list; /* it is one list, too long for the staging */
-    bool full;      /* the ids of the next node did not fit */
+    bool long_list; /* the piece is one list, too long for the staging */
+    bool full;      /* ids has no space for the next node */
 } piece_t;
 
 static bool is_whole(const plim__hop_t *hop, int64_t degree)
@@ -98,8 +98,8 @@ static bool is_whole(const plim__hop_t *hop, int64_t degree)
 }
 
 /*
- * Whether the drawn entries are read with all that lies between them. A read of its own for an
- * entry costs about as much as copying STRETCH more of them.
+ * Whether to read the drawn entries and everything between them. A separate read of an entry costs
+ * about as much as copying STRETCH more of them.
  */
 static bool is_stretch(const plim__hop_t *hop, int64_t degree, int64_t count)
 {
@@ -142,7 +142,6 @@ static void measure(const disk_t *disk, const worker_t *worker, int64_t count, i
     piece->count = i;
 }
 
-/* The order in which the piece's lists lie on disk. */
 static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piece)
 {
     int bits = 64 - __builtin_clzll((unsigned long long)disk->num_nodes);
@@ -154,7 +153,8 @@ static void sort_nodes(const disk_t *disk, worker_t *worker, const piece_t *piec
         worker->order[i] = (int32_t)(sorted[i] & (((uint64_t)1 << PIECE_BITS) - 1));
 }
 
-/* Asks for entries [first, first + count) of indices.npy; the place of the first in staging. */
+/* Queues a read of entries [first, first + count) of indices.npy; returns the position of the first
+ * in staging. */
 static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t count)
 {
     const int64_t most = (int64_t)(READ_BYTES / disk->width);
@@ -169,7 +169,7 @@ static int64_t ask(const disk_t *disk, worker_t *worker, int64_t first, int64_t 
     return place;
 }
 
-/* Each position drawn is a read of its own, in the order they lie on disk. */
+/* Queues one read for each drawn position, in disk order. */
 static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, int64_t *ids,
                        int64_t count)
 {
@@ -185,7 +185,7 @@ static void ask_points(const disk_t *disk, worker_t *worker, plim__list_t list, 
     }
 }
 
-/* Asks for what was drawn from one list, whose positions the `count` ids are. */
+/* Queues reads for one list; the `count` ids are its drawn positions. */
 static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *hop,
                      plim__list_t list, int64_t *ids, int64_t count)
 {
@@ -209,7 +209,7 @@ static void ask_list(const disk_t *disk, worker_t *worker, const plim__hop_t *ho
         ids[k] = ~(place + ids[k]);
 }
 
-/* Which of the piece's lists are cached. */
+/* Looks up the piece's lists in the cache. */
 static void find_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece)
 {
     const int64_t *nodes = piece->nodes;
@@ -223,7 +223,7 @@ static void find_cached(const disk_t *disk, const worker_t *worker, const piece_
     }
 }
 
-/* Draws positions from the piece's i-th list; what was drawn from a cached one is prefetched. */
+/* Draws positions from the piece's i-th list; prefetches the entries if it is cached. */
 static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
     int64_t *ids = piece->ids + piece->indptr[i];
@@ -241,8 +241,8 @@ static void draw_list(const disk_t *disk, const worker_t *worker, const piece_t 
 }
 
 /*
- * Takes what was drawn from the piece's i-th list out of the cache. False when it is not cached or
- * was dropped; the positions are then as drawn.
+ * Loads the entries drawn from the piece's i-th list from the cache. False if the list is not
+ * cached or was dropped; the positions are then unchanged.
  */
 static bool take_cached(const disk_t *disk, const worker_t *worker, const piece_t *piece, int64_t i)
 {
@@ -282,7 +282,7 @@ static plim_status_t fail_entry(const disk_t *disk, const worker_t *worker, int6
                       disk->file.path, entry, (long long)value, (long long)disk->num_nodes);
 }
 
-/* Puts what has arrived in the places of `count` ids. */
+/* Replaces `count` ids by the entries that were read. */
 static plim_status_t settle(const disk_t *disk, const worker_t *worker, int64_t *ids, int64_t count)
 {
     const bool narrow = disk->width == sizeof(int32_t);
@@ -306,7 +306,7 @@ static void count_up(atomic_int_least64_t *counter, int64_t by)
                           memory_order_relaxed);
 }
 
-/* Reads what was asked for, and forgets the asking once the ids have it. */
+/* Executes the queued reads and stores their entries in ids. */
 static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *ids, int64_t count)
 {
     int64_t transfers, bytes;
@@ -324,7 +324,7 @@ static plim_status_t read_asked(const disk_t *disk, worker_t *worker, int64_t *i
     return status;
 }
 
-/* All of one list, a staging's content at a time. */
+/* Reads all of one long list, one staging buffer at a time. */
 static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_t list,
                                int64_t *ids)
 {
@@ -339,8 +339,8 @@ static plim_status_t read_long(const disk_t *disk, worker_t *worker, plim__list_
     return PLIM_OK;
 }
 
-/* Draws from the piece's lists and asks for entries that are not cached; returns the number of
- * cached lists. */
+/* Draws from the piece's lists and queues reads of uncached entries; returns the number of cached
+ * lists. */
 static int64_t draw_lists(const disk_t *disk, worker_t *worker, const piece_t *piece)
 {
     int64_t num_cached = 0;
@@ -383,8 +383,8 @@ static plim_status_t draw_piece(const disk_t *disk, int number, const piece_t *p
 }
 
 /*
- * Draws from a cache of all lists, until the ids are full or an entry was dropped. Returns the
- * number of nodes done.
+ * Draws from a cache of all lists until ids is full or an entry was dropped. Returns the number of
+ * nodes done.
  */
 static int64_t draw_cached(const disk_t *disk, const plim__hop_t *hop, const int64_t *nodes,
                            int64_t count, int64_t *indptr, const plim__drawn_t *drawn, bool *full)
@@ -474,7 +474,7 @@ static plim_status_t degrees(plim__topology_t *source, int number, const int64_t
     return PLIM_OK;
 }
 
-static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
+void plim__topology_disk_stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
 {
     const disk_t *disk = (const disk_t *)source;
     plim__topology_stats_t sum = {0};
@@ -489,9 +489,11 @@ static void stats(plim__topology_t *source, plim__topology_stats_t *stats_out)
     *stats_out = sum;
 }
 
-static void destroy(plim__topology_t *source)
+void plim__topology_disk_destroy(plim__topology_t *source)
 {
     disk_t *disk = (disk_t *)source;
+    if (disk == NULL)
+        return;
     plim__list_cache_destroy(disk->cache);
     for (int i = 0; i < disk->num_workers; i++)
         plim__reader_destroy(disk->workers[i].reader);
@@ -529,7 +531,7 @@ static void lay_out(plim__arena_t *arena, void *object)
 static disk_t draft_of(const plim_dataset_t *dataset, const plim__topology_disk_params_t *params)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
-    return (disk_t){.face = {draw, degrees, stats, destroy},
+    return (disk_t){.face = {draw, degrees},
                     .file.fd = -1,
                     .num_nodes = info->num_nodes,
                     .width = plim__index_bytes(info->index_type),
@@ -584,7 +586,7 @@ static plim_status_t make_readers(disk_t *disk, const plim_job_t *job,
     return PLIM_OK;
 }
 
-/* Makes the cache; it is read by the workers' readers. */
+/* Creates the cache; the workers' readers fill it. */
 static plim_status_t make_cache(disk_t *disk, const plim_job_t *job, const plim_dataset_t *dataset,
                                 const plim__topology_disk_params_t *params)
 {
@@ -631,7 +633,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     draft.offsets = offsets;
     PLIM_TRY(plim__object_create(job->ledger, "topology", lay_out, &draft, sizeof draft,
                                  &draft.arena, &disk));
-    if (!params->all) /* else it is rarely used */
+    if (!params->all) /* otherwise it is rarely used */
         plim__arena_touch(&disk->arena);
     plim_status_t status = plim__dataset_file_open(
         dataset, plim__manifest_find(manifest, "indices.npy"), true, &disk->file);
@@ -640,7 +642,7 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
     if (status == PLIM_OK)
         status = make_cache(disk, job, dataset, params);
     if (status != PLIM_OK) {
-        destroy(&disk->face);
+        plim__topology_disk_destroy(&disk->face);
         return status;
     }
     *source_out = &disk->face;

@@ -108,7 +108,7 @@ static plim_status_t check_header(const plim_job_t *job, const plim_dataset_t *d
     if (status != PLIM_OK)
         return status;
     PLIM_TRY(plim__stream_memory(job, file.path, header, sizeof header, &stream));
-    stream->size = file.size; /* only its header is in memory */
+    stream->size = file.size; /* only the header is in memory */
     status = plim__npy_read(stream, &npy);
     plim__stream_close(stream);
     if (status != PLIM_OK)
@@ -134,7 +134,7 @@ static void lay_out(plim__arena_t *arena, void *draft)
             plim__arena_carve(arena, length + strlen(dataset->manifest->files[i].name) + 2, 1, 1);
 }
 
-/* Makes the dataset with its paths; it takes over the manifest. */
+/* Creates the dataset with its paths; takes over the manifest. */
 static plim_status_t make_dataset(const plim_job_t *job, const char *path,
                                   plim__arena_t manifest_arena, plim__manifest_t *manifest,
                                   plim_dataset_t **dataset_out)
@@ -162,6 +162,20 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path,
     return PLIM_OK;
 }
 
+/* A run given in place of a dataset. `manifest`: the path of dataset.json, which a run lacks. */
+static plim_status_t refuse_run(const char *path, const char *manifest)
+{
+    char run[PATH_MAX];
+    struct stat about;
+    PLIM_TRY(plim__file_path(run, path, "run.json"));
+    if (stat(manifest, &about) == 0 || stat(run, &about) != 0)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s is a run of `plimsoll train`, not a dataset; give the dataset directory, "
+                      "which its run.json names",
+                      path);
+}
+
 PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
                                          plim_dataset_t **dataset_out)
 {
@@ -171,15 +185,20 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     plim_dataset_t *dataset;
     struct stat about;
     PLIM_ENTER(job);
-    if (stat(path, &about) != 0 && (errno == ENOENT || errno == ENOTDIR))
+    const bool known = stat(path, &about) == 0;
+    if (!known && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
             PLIM_ERR_USAGE,
             "the directory %s does not exist; make a dataset with `plimsoll import` or `plimsoll "
             "generate`",
             path);
-    int length = snprintf(name, sizeof name, "%s/%s", path, PLIM__MANIFEST_NAME);
-    if (length < 0 || (size_t)length >= sizeof name)
-        return plim__fail(PLIM_ERR_USAGE, "%.100s…: the path is too long", path);
+    if (known && S_ISREG(about.st_mode))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is a file, not a dataset; make a dataset of it: plimsoll import %s "
+                          "DIR",
+                          path, path);
+    PLIM_TRY(plim__file_path(name, path, PLIM__MANIFEST_NAME));
+    PLIM_TRY(refuse_run(path, name));
     PLIM_TRY(read_manifest(job, name, &arena, &manifest));
     plim_status_t status = make_dataset(job, path, arena, manifest, &dataset);
     if (status != PLIM_OK) {
@@ -222,7 +241,7 @@ bool plim__dataset_is_shape(const plim_dataset_t *dataset)
     return dataset->is_shape;
 }
 
-/* The count changes in datasets that are const otherwise. */
+/* The reference count changes in const datasets too. */
 static atomic_int *count_of(const plim_dataset_t *dataset)
 {
     return &((plim_dataset_t *)(uintptr_t)dataset)->count;

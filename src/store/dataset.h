@@ -5,13 +5,11 @@
 #include "io/file.h"
 #include "store/manifest.h"
 
-/* Bytes of an id, PLIM_I32 or PLIM_I64. */
 static inline size_t plim__index_bytes(plim_dtype_t type)
 {
     return type == PLIM_I32 ? sizeof(int32_t) : sizeof(int64_t);
 }
 
-/* Bytes of a feature, PLIM_F16 or PLIM_F32. */
 static inline size_t plim__feature_bytes(plim_dtype_t type)
 {
     return type == PLIM_F16 ? 2 : 4;

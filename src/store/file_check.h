@@ -8,9 +8,9 @@
 #include "store/dataset.h"
 
 typedef struct plim__file_check {
-    _Alignas(64) unsigned char state[640]; /* of XXH3 */
+    _Alignas(64) unsigned char state[640]; /* state of XXH3 */
     const plim__manifest_file_t *entry;
-    const plim__file_t *file; /* for its path */
+    const plim__file_t *file; /* for messages */
     int64_t at;               /* bytes so far */
 } plim__file_check_t;
 

@@ -63,6 +63,9 @@ typedef struct inspection {
     int64_t bytes_done; /* written by take_piece only */
 } inspection_t;
 
+#define ID_OFFSETS PLIM__ID_OFFSETS ".npy"
+#define CLASS_OFFSETS PLIM__CLASS_OFFSETS ".npy"
+
 static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
                                  const plim__manifest_file_t *entry)
 {
@@ -74,6 +77,7 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
         {"indices.npy", PLIM__SCAN_INDICES}, {"labels.npy", PLIM__SCAN_CLASSES},
         {"train.npy", PLIM__SCAN_ROWS},      {"valid.npy", PLIM__SCAN_ROWS},
         {"test.npy", PLIM__SCAN_ROWS},       {"features.npy", PLIM__SCAN_VALUES},
+        {ID_OFFSETS, PLIM__SCAN_OFFSETS},    {CLASS_OFFSETS, PLIM__SCAN_OFFSETS},
     };
     const plim_dataset_info_t *info = &manifest->info;
     plim__scan_rule_t rule = {.kind = PLIM__SCAN_BYTES, .type = entry->type};
@@ -84,6 +88,10 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
     rule.degrees = strcmp(entry->name, "indptr.npy") == 0;
     if (rule.kind == PLIM__SCAN_OFFSETS)
         rule.bound = rule.degrees ? info->num_edges : info->num_nodes;
+    if (strcmp(entry->name, ID_OFFSETS) == 0)
+        rule.bound = plim__manifest_find(manifest, PLIM__ID_TEXT ".npy")->shape[0];
+    if (strcmp(entry->name, CLASS_OFFSETS) == 0)
+        rule.bound = plim__manifest_find(manifest, PLIM__CLASS_TEXT ".npy")->shape[0];
     if (rule.kind == PLIM__SCAN_INDICES)
         rule.bound = info->num_nodes;
     if (rule.kind == PLIM__SCAN_CLASSES) {
@@ -96,7 +104,7 @@ static plim__scan_rule_t rule_of(const plim__manifest_t *manifest,
     return rule;
 }
 
-/* Order of the files: degrees' offsets, files checked by themselves, indices, values. */
+/* Order of the files: offsets of degrees, files checked by themselves, indices, values. */
 static int turn_of(const plim__scan_rule_t *rule)
 {
     return rule->degrees                      ? 0
@@ -105,7 +113,7 @@ static int turn_of(const plim__scan_rule_t *rule)
                                               : 1;
 }
 
-/* Without `whole`, all of a file is read, or a sample, or nothing. */
+/* Without `whole`, reads all of a file, a sample, or nothing. */
 static void choose_pieces(source_t *source, bool whole)
 {
     const int64_t bytes = source->entry->bytes;
@@ -196,7 +204,7 @@ static plim_status_t read_piece(const inspection_t *inspection, worker_t *worker
     for (int64_t at = start; at < asked && at < end; at += block, slot = (slot + 1) % DEPTH) {
         plim_status_t read = plim__engine_wait(worker->engine, &worker->ops[slot]);
         if (status != PLIM_OK)
-            continue; /* only wait for the rest */
+            continue; /* only wait for the other reads */
         status = read;
         if (status == PLIM_OK)
             status = digest(worker, source, worker->blocks[slot],
@@ -379,7 +387,6 @@ static void lay_out(plim__arena_t *arena, void *draft)
     (void)plim__arena_carve(arena, workers, PLIM__STACK_BYTES, 1); /* counts the threads' stacks */
 }
 
-/* Memory of an inspection with its engines. */
 static size_t estimate(const plim_job_t *job, int workers, size_t block)
 {
     inspection_t draft = {.num_workers = workers, .block = block};

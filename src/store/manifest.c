@@ -65,9 +65,15 @@ static plim_status_t check_file(const plim__manifest_file_t *file, const char *n
     return PLIM_OK;
 }
 
-/* Checks that the file has `num_dims` dimensions and `rows` rows (-1: any number). */
+static plim_status_t bad_type(const plim__manifest_file_t *file, const char *name)
+{
+    return plim__fail(PLIM_ERR_DATA, "%s: %s must not have the type %s", name, file->name,
+                      plim__dtype_name(file->type));
+}
+
+/* Checks that the file has `num_dims` dimensions, `rows` rows (-1: any number) and the type. */
 static plim_status_t expect(const plim__manifest_file_t *file, int num_dims, int64_t rows,
-                            const char *name)
+                            plim__dtype_t type, const char *name)
 {
     if (file->num_dims != num_dims || (rows >= 0 && file->shape[0] != rows))
         return plim__fail(
@@ -77,13 +83,7 @@ static plim_status_t expect(const plim__manifest_file_t *file, int num_dims, int
             name, file->name, num_dims, num_dims == 1 ? "" : "s",
             (long long)(rows >= 0 ? rows : file->shape[0]), file->num_dims,
             (long long)(file->num_dims > 0 ? file->shape[0] : 1));
-    return PLIM_OK;
-}
-
-static plim_status_t bad_type(const plim__manifest_file_t *file, const char *name)
-{
-    return plim__fail(PLIM_ERR_DATA, "%s: %s must not have the type %s", name, file->name,
-                      plim__dtype_name(file->type));
+    return file->type == type ? PLIM_OK : bad_type(file, name);
 }
 
 static plim_status_t check_columns(const plim__manifest_file_t *file, const char *name)
@@ -92,6 +92,21 @@ static plim_status_t check_columns(const plim__manifest_file_t *file, const char
         return PLIM_OK;
     return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld columns; 1 to %lld are supported", name,
                       file->name, (long long)file->shape[1], (long long)PLIM__COLUMNS_MAX);
+}
+
+/* Checks the columns of `count` names, if there are any. */
+static plim_status_t check_names(const plim__manifest_t *manifest, const char *text_name,
+                                 const char *offsets_name, int64_t count, const char *name)
+{
+    const plim__manifest_file_t *text = plim__manifest_find(manifest, text_name);
+    const plim__manifest_file_t *offsets = plim__manifest_find(manifest, offsets_name);
+    if (text == NULL && offsets == NULL)
+        return PLIM_OK;
+    if (text == NULL || offsets == NULL)
+        return plim__fail(PLIM_ERR_DATA, "%s: %s is missing", name,
+                          text == NULL ? text_name : offsets_name);
+    PLIM_TRY(expect(text, 1, -1, PLIM__NPY_U8, name));
+    return expect(offsets, 1, count + 1, PLIM__NPY_I64, name);
 }
 
 static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
@@ -108,12 +123,9 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
     if (info->num_nodes < 1 || info->num_nodes > PLIM__ITEMS_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: the number of nodes, %lld, is out of range", name,
                           (long long)info->num_nodes);
-    PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, name));
-    if (indptr->type != PLIM__NPY_I64)
-        return bad_type(indptr, name);
-    PLIM_TRY(expect(indices, 1, -1, name));
-    if (indices->type != (info->num_nodes < (int64_t)1 << 31 ? PLIM__NPY_I32 : PLIM__NPY_I64))
-        return bad_type(indices, name);
+    PLIM_TRY(expect(indptr, 1, info->num_nodes + 1, PLIM__NPY_I64, name));
+    PLIM_TRY(expect(indices, 1, -1,
+                    info->num_nodes < (int64_t)1 << 31 ? PLIM__NPY_I32 : PLIM__NPY_I64, name));
     info->num_edges = indices->shape[0];
     if (info->num_edges > PLIM__ITEMS_MAX)
         return plim__fail(PLIM_ERR_DATA, "%s: the number of edges, %lld, is out of range", name,
@@ -124,17 +136,12 @@ static plim_status_t settle_graph(plim__manifest_t *manifest, const char *name)
         (graphs == NULL) != (info->num_graphs == 0))
         return plim__fail(PLIM_ERR_DATA, "%s: %lld graphs %s graph_indptr.npy", name,
                           (long long)info->num_graphs, graphs == NULL ? "without" : "with");
-    if (graphs != NULL) {
-        PLIM_TRY(expect(graphs, 1, info->num_graphs + 1, name));
-        if (graphs->type != PLIM__NPY_I64)
-            return bad_type(graphs, name);
-    }
-    if (ids != NULL) {
-        PLIM_TRY(expect(ids, 1, info->num_nodes, name));
-        if (ids->type != PLIM__NPY_I64)
-            return bad_type(ids, name);
-    }
-    return PLIM_OK;
+    if (graphs != NULL)
+        PLIM_TRY(expect(graphs, 1, info->num_graphs + 1, PLIM__NPY_I64, name));
+    if (ids != NULL)
+        PLIM_TRY(expect(ids, 1, info->num_nodes, PLIM__NPY_I64, name));
+    return check_names(manifest, PLIM__ID_TEXT ".npy", PLIM__ID_OFFSETS ".npy", info->num_nodes,
+                       name);
 }
 
 static plim_status_t settle_features(plim__manifest_t *manifest, const char *name)
@@ -149,7 +156,7 @@ static plim_status_t settle_features(plim__manifest_t *manifest, const char *nam
                           info->feature_error);
     if (features == NULL)
         return PLIM_OK;
-    PLIM_TRY(expect(features, 2, info->num_nodes, name));
+    PLIM_TRY(expect(features, 2, info->num_nodes, features->type, name));
     if (features->type != PLIM__NPY_F16 && features->type != PLIM__NPY_F32)
         return bad_type(features, name);
     PLIM_TRY(check_columns(features, name));
@@ -172,7 +179,7 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
         if (labels->type != PLIM__NPY_I64 && labels->type != PLIM__NPY_F32)
             return bad_type(labels, name);
         info->label_kind = labels->type == PLIM__NPY_I64 ? PLIM_LABELS_CLASSES : PLIM_LABELS_VALUES;
-        PLIM_TRY(expect(labels, labels->type == PLIM__NPY_I64 ? 1 : 2, rows, name));
+        PLIM_TRY(expect(labels, labels->type == PLIM__NPY_I64 ? 1 : 2, rows, labels->type, name));
         if (labels->type == PLIM__NPY_F32)
             PLIM_TRY(check_columns(labels, name));
         info->num_labels = rows;
@@ -184,6 +191,8 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
     if (info->num_classes > 0 && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld classes, but its labels are not classes", name,
                           (long long)info->num_classes);
+    PLIM_TRY(check_names(manifest, PLIM__CLASS_TEXT ".npy", PLIM__CLASS_OFFSETS ".npy",
+                         info->num_classes, name));
     if (info->multi_label && info->num_targets < 2)
         return plim__fail(PLIM_ERR_DATA, "%s: multi-label, but with %lld columns of values", name,
                           (long long)info->num_targets);
@@ -192,9 +201,7 @@ static plim_status_t settle_labels(plim__manifest_t *manifest, const char *name)
         info->num_split[i] = 0;
         if (split == NULL)
             continue;
-        PLIM_TRY(expect(split, 1, -1, name));
-        if (split->type != PLIM__NPY_I64)
-            return bad_type(split, name);
+        PLIM_TRY(expect(split, 1, -1, PLIM__NPY_I64, name));
         if (split->shape[0] > rows)
             return plim__fail(PLIM_ERR_DATA, "%s: %s has %lld entries for %lld %s", name, splits[i],
                               (long long)split->shape[0], (long long)rows,

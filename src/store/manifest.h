@@ -11,10 +11,19 @@
 
 #include <plimsoll/dataset.h>
 
-#define PLIM__FORMAT 1 /* the version that is written, and the newest that can be read */
+#define PLIM__FORMAT 1 /* version to write, and newest version to read */
 #define PLIM__MANIFEST_NAME "dataset.json"
 #define PLIM__MANIFEST_BYTES ((size_t)64 << 20) /* maximum size of dataset.json */
 #define PLIM__FILES_MAX 32
+
+/* Columns of the names of nodes, one after the other, and where each begins. */
+#define PLIM__ID_TEXT "id_text"
+#define PLIM__ID_OFFSETS "id_offsets"
+#define PLIM__ID_TEXT_MAX 255 /* bytes of a name */
+
+/* The same of the words that the classes were given as. */
+#define PLIM__CLASS_TEXT "class_text"
+#define PLIM__CLASS_OFFSETS "class_offsets"
 
 /* One array. `name` is a file name, without any directory. */
 typedef struct plim__manifest_file {
@@ -30,8 +39,7 @@ typedef struct plim__manifest_file {
 typedef struct plim__manifest {
     plim_dataset_info_t info;
     int64_t degrees[PLIM_DEGREE_BUCKETS];
-    int64_t reach;      /* in a dataset without files: number of nodes that training nodes have as
-                           neighbours; 0: all */
+    int64_t reach;      /* without files: nodes that training nodes may draw; 0: all */
     const char *source; /* provenance */
     const char *options;
     const char *version;
@@ -46,7 +54,6 @@ const plim__manifest_file_t *plim__manifest_find(const plim__manifest_t *manifes
 /* Whether a name is allowed in a manifest: [a-z0-9_]+.npy, so never a path. */
 bool plim__manifest_name_valid(const char *name);
 
-/* Sorts the files by name. */
 void plim__manifest_sort(plim__manifest_t *manifest);
 
 /* Number of elements. False when it overflows or the shape is negative. */

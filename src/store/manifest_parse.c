@@ -1,7 +1,6 @@
 /* Parses dataset.json, which is untrusted. */
 #include "store/manifest_json.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "io/seal.h"
 

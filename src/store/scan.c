@@ -5,7 +5,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
 #define WINDOW ((int64_t)8 * 4096) /* offsets in a window: 256 KiB */
 
@@ -185,7 +184,7 @@ static plim_status_t next_list(plim__scan_t *scan, int64_t position)
     return PLIM_OK;
 }
 
-/* Reports what is wrong with an entry, if anything. */
+/* Reports the first error of an entry, if any. */
 static void find_index(plim__scan_t *scan, int64_t position, int64_t value, int64_t before)
 {
     if (value < 0 || value >= scan->rule->bound)

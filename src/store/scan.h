@@ -96,7 +96,6 @@ void plim__scan_join(plim__scan_t *scan, plim__joint_t *joint);
 /* After the run that reached the end of the file. */
 void plim__scan_end(plim__scan_t *scan, const plim__joint_t *joint);
 
-/* Adds the counts of `from` to `to`. */
 void plim__tally_add(plim__tally_t *to, const plim__tally_t *from);
 
 /* The cell in which a degree is counted, and the smallest degree of a cell. */

@@ -27,14 +27,6 @@ typedef struct staging {
     int64_t copied;
 } staging_t;
 
-static plim_status_t join(char path_out[PATH_MAX], const char *directory, const char *name)
-{
-    int length = snprintf(path_out, PATH_MAX, "%s/%s", directory, name);
-    if (length < 0 || length >= PATH_MAX)
-        return plim__fail(PLIM_ERR_USAGE, "%s: the path is too long", directory);
-    return PLIM_OK;
-}
-
 static plim_status_t pump(staging_t *staging, plim__stream_t *stream, plim__writer_t *writer)
 {
     int64_t total = plim_dataset_info(staging->dataset)->bytes;
@@ -72,7 +64,7 @@ static plim_status_t compare(const staging_t *staging, const plim__manifest_file
     return PLIM_OK;
 }
 
-/* Removes write permission for others, whatever the umask. */
+/* Removes write permission for others, for any umask. */
 static plim_status_t keep_others_out(const char *path)
 {
     const mode_t others = S_IWGRP | S_IWOTH;
@@ -91,8 +83,8 @@ static plim_status_t copy_file(staging_t *staging, const char *name, int64_t mos
     plim__writer_t *writer = NULL;
     int64_t size, num_checksums;
     const uint64_t *checksums;
-    PLIM_TRY(join(staging->from, plim__dataset_path(staging->dataset), name));
-    PLIM_TRY(join(staging->to, staging->directory.path, name));
+    PLIM_TRY(plim__file_path(staging->from, plim__dataset_path(staging->dataset), name));
+    PLIM_TRY(plim__file_path(staging->to, staging->directory.path, name));
     plim_status_t status = plim__stream_file(staging->job, staging->from, BUFFER, &stream);
     if (status == PLIM_OK)
         status = plim__writer_create(staging->job, staging->to, BUFFER, most, &writer);
@@ -126,7 +118,8 @@ static plim_status_t check_files(const plim_dataset_t *copy, const char *directo
     char path[PATH_MAX];
     struct stat about;
     for (int i = -1; i < manifest->num_files; i++) {
-        PLIM_TRY(join(path, directory, i < 0 ? PLIM__MANIFEST_NAME : manifest->files[i].name));
+        PLIM_TRY(plim__file_path(path, directory,
+                                 i < 0 ? PLIM__MANIFEST_NAME : manifest->files[i].name));
         if (stat(path, &about) != 0)
             return plim__fail_errno(errno, "cannot stat %s", path);
         PLIM_TRY(check_trust(path, &about));
@@ -191,7 +184,7 @@ static plim_status_t check_space(const plim__manifest_t *manifest, const char *d
     int64_t space;
     char need[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT], path[PATH_MAX];
     for (int i = 0; i < manifest->num_files; i++) {
-        PLIM_TRY(join(path, directory, manifest->files[i].name));
+        PLIM_TRY(plim__file_path(path, directory, manifest->files[i].name));
         PLIM_TRY(plim__file_size_allowed(path, manifest->files[i].bytes));
     }
     PLIM_TRY(plim__file_space(directory, &space));
@@ -242,7 +235,7 @@ PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_data
     int account;
     size_t charged;
     (void)snprintf(name, sizeof name, "plimsoll-%s", info->fingerprint);
-    PLIM_TRY(join(target, directory, name));
+    PLIM_TRY(plim__file_path(target, directory, name));
     PLIM_TRY(find_copy(job, target, info->fingerprint, &found));
     PLIM_TRY(charge_memory(job, directory, info->bytes, &account, &charged));
     if (!found) {

@@ -25,7 +25,7 @@ typedef struct state {
     int64_t pieces;
     worker_t *workers;
     char *buffers;            /* (num_workers, piece + a page) the workers' data */
-    plim__file_check_t check; /* moved by take alone */
+    plim__file_check_t check; /* only take advances it */
 } state_t;
 
 static plim_status_t read_piece(const state_t *state, worker_t *worker, int64_t offset)

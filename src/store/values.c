@@ -4,7 +4,6 @@
 #include "base/half.h"
 
 #include <math.h>
-#include <string.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -50,7 +49,7 @@ void plim__values_add_plain(plim__values_t *values, plim__dtype_t type, const vo
 }
 
 #if defined(__x86_64__)
-/* Keeps the eight lanes in registers. Stops before eight values of which one is not finite. */
+/* Keeps the eight lanes in registers. Stops before eight values if one of them is not finite. */
 __attribute__((target("avx2,f16c"))) static size_t
 add_vectors(plim__values_t *values, plim__dtype_t type, const void *data, size_t count)
 {

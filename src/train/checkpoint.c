@@ -1,7 +1,6 @@
 #include "train/checkpoint.h"
 
 #include "base/bounds.h"
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "train/run_json.h"
@@ -14,7 +13,7 @@
 
 typedef enum kind { TURNS, TOTAL, REAL, FLAG } kind_t;
 
-/* A position's fields by their notes. */
+/* Maps fields of a position to notes. */
 typedef struct field {
     const char *key;
     kind_t kind;
@@ -41,13 +40,14 @@ static const field_t fields[] = {
     {"metrics_bytes", TOTAL, AT(metrics_bytes)},
     {"metrics_crc32", TOTAL, AT(metrics_crc)},
     {"ended", FLAG, AT(ended)},
+    {"scored", FLAG, AT(scored)},
 };
 
 #define NUM_FIELDS (int)(sizeof fields / sizeof fields[0])
 #define NUM_FACTS 8 /* notes that describe_origin writes */
 #define NOTE_TEXT 40
 
-/* Exact: numbers that are not whole are written with a binary exponent. */
+/* Exact: fractional numbers are written with a binary exponent. */
 static void put_field(const field_t *field, const plim__position_t *position,
                       char text_out[NOTE_TEXT])
 {
@@ -94,8 +94,8 @@ static plim_status_t get_position(const plim__safetensors_t *file, const char *p
 {
     for (int i = 0; i < NUM_FIELDS; i++) {
         const char *text = plim__safetensors_note(file, fields[i].key);
-        if (text == NULL && fields[i].offset == AT(metrics_crc))
-            continue; /* a training without metrics.jsonl */
+        if (text == NULL && (fields[i].offset == AT(metrics_crc) || fields[i].offset == AT(scored)))
+            continue; /* a training without metrics.jsonl; of an earlier version */
         if (!get_field(&fields[i], text, position_out))
             return plim__fail(
                 PLIM_ERR_DATA,
@@ -106,13 +106,13 @@ static plim_status_t get_position(const plim__safetensors_t *file, const char *p
     return PLIM_OK;
 }
 
-/* Notes that are the same in every checkpoint of a training. */
+/* Writes the notes that all checkpoints of a training share. */
 static void describe_origin(const plim__checkpoint_t *checkpoint, char threads_out[NOTE_TEXT],
                             plim__note_t notes_out[NUM_FACTS])
 {
     const plim__machine_t *machine = &checkpoint->machine;
     (void)snprintf(threads_out, NOTE_TEXT, "%d", machine->threads);
-    notes_out[0] = (plim__note_t){"format", "pt"}; /* as PyTorch's own files say */
+    notes_out[0] = (plim__note_t){"format", "pt"}; /* PyTorch's files have the same note */
     notes_out[1] = (plim__note_t){"plimsoll", machine->version};
     notes_out[2] = (plim__note_t){"onednn", machine->library};
     notes_out[3] = (plim__note_t){"cpu", machine->cpu};
@@ -244,8 +244,7 @@ plim_status_t plim__checkpoint_position(const plim_job_t *job, const char *path,
     return status;
 }
 
-/* Refuses a checkpoint that another training wrote: it would be continued as if it were this one's.
- */
+/* Refuses a checkpoint of another training: resuming would mix the two. */
 static plim_status_t check_origin(const plim__checkpoint_t *checkpoint,
                                   const plim__safetensors_t *file, const char *path,
                                   const plim__position_t *position)
@@ -257,12 +256,36 @@ static plim_status_t check_origin(const plim__checkpoint_t *checkpoint,
         return plim__fail(PLIM_ERR_DATA, "%s: does not say from which dataset and settings it is",
                           path);
     if (strcmp(fingerprint, checkpoint->fingerprint) != 0)
-        return plim__fail(PLIM_ERR_DATA,
+        return plim__fail(PLIM_ERR_USAGE,
                           "%s: from the dataset of fingerprint %.16s, but this training is on %s",
                           path, fingerprint, checkpoint->fingerprint);
     PLIM_TRY(plim__run_json_settings_of(checkpoint->job, settings, path, &before));
     return plim__run_settings_compare(&before, &checkpoint->training,
-                                      plim__position_begun(position), PLIM_ERR_DATA, path);
+                                      plim__position_begun(position), path);
+}
+
+static bool has_tensor(const plim__safetensors_t *file, const char *name)
+{
+    plim__tensor_t tensor;
+    for (int i = 0; i < plim__safetensors_count(file); i++) {
+        plim__safetensors_describe(file, i, &tensor);
+        if (strcmp(tensor.name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Modules written by hand call their layers conv1, conv2, … where PyG's models have convs.0, … */
+static void find_by_hand(const plim__safetensors_t *file, plim__tensor_t *tensor)
+{
+    static const char prefix[] = "convs.";
+    char name[sizeof tensor->name], *rest;
+    if (has_tensor(file, tensor->name) || strncmp(tensor->name, prefix, strlen(prefix)) != 0)
+        return;
+    const long layer = strtol(tensor->name + strlen(prefix), &rest, 10);
+    (void)snprintf(name, sizeof name, "conv%ld%s", layer + 1, rest);
+    if (has_tensor(file, name))
+        memcpy(tensor->name, name, sizeof name);
 }
 
 /* Reads the values of all parameters; with `optimiser`, its moments too. */
@@ -270,7 +293,7 @@ static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *fil
                                  const plim_optimiser_t *optimiser, plim__parameter_t *parameters,
                                  int count)
 {
-    /* Weights of other programs carry no checksums: warn only about our own files. */
+    /* Files of other programs have no checksums: warn only about our own files. */
     if (!plim__safetensors_sealed(file) && plim__safetensors_note(file, "plimsoll") != NULL)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s carries no checksums (an older plimsoll wrote it, or another program saved "
@@ -281,6 +304,8 @@ static plim_status_t read_values(const plim_job_t *job, plim__safetensors_t *fil
             if (index >= 0 && parameters[i].moment[index] == NULL)
                 continue;
             plim__tensor_t tensor = tensor_of(optimiser, &parameters[i], index);
+            if (optimiser == NULL)
+                find_by_hand(file, &tensor);
             PLIM_TRY(plim__safetensors_read(file, &tensor));
         }
     return PLIM_OK;
@@ -305,6 +330,37 @@ plim_status_t plim__checkpoint_read(const plim__checkpoint_t *checkpoint, const 
     return status;
 }
 
+/* Warns about tensors that the model does not have: the file is of another model. */
+static void warn_unused(const plim_job_t *job, const plim__safetensors_t *file, const char *path,
+                        const plim__parameter_t *parameters, int count)
+{
+    char names[160] = "";
+    size_t used = 0;
+    int unused = 0;
+    plim__tensor_t tensor;
+    for (int i = 0; i < plim__safetensors_count(file); i++) {
+        bool known = false;
+        plim__safetensors_describe(file, i, &tensor);
+        for (int j = 0; j < count && !known; j++) {
+            plim__tensor_t wanted = tensor_of(NULL, &parameters[j], -1);
+            find_by_hand(file, &wanted);
+            known = strcmp(tensor.name, wanted.name) == 0;
+        }
+        if (known || strncmp(tensor.name, "optimizer.", strlen("optimizer.")) == 0 ||
+            strstr(tensor.name, "num_batches_tracked") != NULL)
+            continue;
+        unused++;
+        if (used + strlen(tensor.name) + 3 < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", tensor.name);
+    }
+    if (unused > 0)
+        plim__log(job, PLIM_LOG_WARNING,
+                  "%s: %d of its tensors are not in this model and are not used: %s%s; is it of "
+                  "another model (--layers, --norm)?",
+                  path, unused, names, unused > 1 ? " …" : "");
+}
+
 plim_status_t plim__checkpoint_weights(const plim_job_t *job, const char *path, int64_t epoch,
                                        plim__parameter_t *parameters, int count)
 {
@@ -318,6 +374,8 @@ plim_status_t plim__checkpoint_weights(const plim_job_t *job, const char *path, 
             ? plim__fail(PLIM_ERR_DATA, "%s: it is of epoch %.20s, but the best is of %s", path,
                          found != NULL ? found : "unknown", wanted)
             : read_values(job, file, path, NULL, parameters, count);
+    if (status == PLIM_OK)
+        warn_unused(job, file, path, parameters, count);
     plim__safetensors_close(file);
     return status;
 }

@@ -1,8 +1,10 @@
 /*
- * Scores and predictions of a finished run's weights: by batches drawn as in training, or exactly.
- * A dataset of many graphs, and a model that looks at no neighbours, have nothing to draw: there
- * batches are exact. But batches are of a split: all nodes of a graph always go the exact way.
+ * Scores and predictions of a finished run's weights: sampled as in training, or exact. For a
+ * dataset of many graphs and for a model that reads no neighbours, batches are exact. Batches come
+ * from a split, so predictions for all nodes of a graph always use the exact pass.
  */
+#include "train/evaluate.h"
+
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -12,6 +14,7 @@
 #include "mem/size_text.h"
 #include "plan/plan_settings.h"
 #include "plan/train_plan.h"
+#include "train/embedding_table.h"
 #include "train/output.h"
 #include "train/run.h"
 #include "train/session.h"
@@ -19,7 +22,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A run to be asked: its settings, checked against the dataset. */
+/* Reads a run's settings and checks them against the dataset. */
 static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
                               plim_training_t *training_out)
 {
@@ -27,7 +30,7 @@ static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *datas
     const char *fingerprint = plim_dataset_info(dataset)->fingerprint;
     PLIM_TRY(plim_run_read(job, run, &info));
     if (strcmp(info.fingerprint, fingerprint) != 0)
-        return plim__fail(PLIM_ERR_DATA,
+        return plim__fail(PLIM_ERR_USAGE,
                           "%s was trained on another dataset: its fingerprint is %s, and %s has %s",
                           run, info.fingerprint, plim__dataset_path(dataset), fingerprint);
     PLIM_TRY(plim__plan_settings_check(dataset, &info.training));
@@ -37,7 +40,7 @@ static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *datas
 
 static bool draws(const plim__session_t *session)
 {
-    return session->info->num_graphs == 0 && session->training.model.kind != PLIM_MLP;
+    return plim__plan_settings_draws(session->info, &session->training);
 }
 
 static plim_status_t load_weights(plim__session_t *session, const char *run,
@@ -49,7 +52,7 @@ static plim_status_t load_weights(plim__session_t *session, const char *run,
     return PLIM_OK;
 }
 
-/* Loader and model for batches. The caller destroys the loader, also after an error. */
+/* Creates loader and model for batches. The caller destroys the loader, also after an error. */
 static plim_status_t open_sampled(plim__session_t *session, const char *run,
                                   const plim_inference_t *inference, plim_loader_t **loader_out)
 {
@@ -64,7 +67,7 @@ static plim_status_t open_sampled(plim__session_t *session, const char *run,
     return load_weights(session, run, inference);
 }
 
-/* A model that is only its parameters, and a team of one. */
+/* Creates a model with only its parameters, and a team of one. */
 static plim_status_t open_exact(plim__session_t *session, const char *run,
                                 const plim_inference_t *inference)
 {
@@ -90,14 +93,14 @@ static plim__exact_params_t exact_params(const plim__session_t *session, const c
     return params;
 }
 
-/* Nodes of the wanted splits one after the other, and their labels. */
+/* The nodes of the requested splits in sequence, and their labels. */
 typedef struct wanted {
     plim__arena_t arena;
     int64_t *nodes;
     char *labels; /* label_bytes each */
     size_t label_bytes;
-    int64_t first[4]; /* of each split; [3] is their number */
-    plim__session_t *session;
+    int64_t first[4];   /* first node of each split; [3] is the total */
+    plim__team_t *team; /* computes the scores */
     plim__score_t *scores[3];
 } wanted_t;
 
@@ -133,16 +136,19 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
     for (int split = 0; split < 3; split++)
         session->labelled[split] = plim__seeds_labelled(seeds, (plim_split_t)split);
     plim__seeds_destroy(seeds);
-    for (int split = 0; split < 3 && status == PLIM_OK; split++)
+    for (int split = 0; split < 3 && status == PLIM_OK; split++) {
         if (wanted->first[split + 1] > wanted->first[split])
             status =
                 plim__score_create(job->ledger, session->training.metric, session->training.loss,
                                    wanted->first[split + 1] - wanted->first[split],
                                    session->num_outputs, &wanted->scores[split]);
+        if (wanted->scores[split] != NULL && session->hits != NULL)
+            plim__score_rank(wanted->scores[split], session->hits);
+    }
     return status;
 }
 
-/* Outputs of nodes first … first + rows - 1 of the wanted ones, to the scores of their splits. */
+/* Adds the outputs of requested nodes first … first + rows - 1 to the scores of their splits. */
 static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int64_t width,
                                  const float *outputs)
 {
@@ -151,7 +157,7 @@ static plim_status_t score_exact(void *context, int64_t first, int64_t rows, int
         const int64_t from = plim__max_i64(first, wanted->first[split]);
         const int64_t to = plim__min_i64(first + rows, wanted->first[split + 1]);
         if (from < to)
-            plim__score_add(wanted->scores[split], wanted->session->team, to - from, width,
+            plim__score_add(wanted->scores[split], wanted->team, to - from, width,
                             outputs + (from - first) * width,
                             wanted->labels + (size_t)from * wanted->label_bytes);
     }
@@ -182,19 +188,25 @@ static plim_status_t check_labels(const plim__session_t *session, unsigned split
                                      plim__dataset_path(session->dataset));
 }
 
-/* All splits in one pass over the graph. */
+/* Evaluates all splits in one pass over the graph. With `tells` it checks their labels and logs its
+ * plan, which a run has done before its first epoch. */
 static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
-                                    const plim_inference_t *inference, unsigned splits,
+                                    const plim_inference_t *inference, unsigned splits, bool tells,
                                     double score[3], double loss[3])
 {
-    wanted_t wanted = {.session = session};
+    wanted_t wanted = {.nodes = NULL};
+    plim__team_t *ranking = NULL; /* hits compare every output with a whole table */
     plim_status_t status = open_exact(session, run, inference);
+    if (status == PLIM_OK && session->hits != NULL)
+        status = plim__team_create_for(session->job, plim__job_threads(session->job), &ranking);
+    wanted.team = ranking != NULL ? ranking : session->team;
     if (status == PLIM_OK)
         status = find_wanted(session, splits, &wanted);
-    if (status == PLIM_OK)
+    if (status == PLIM_OK && tells)
         status = check_labels(session, splits);
     if (status == PLIM_OK) {
-        const plim__exact_params_t params = exact_params(session, run, inference, false);
+        plim__exact_params_t params = exact_params(session, run, inference, false);
+        params.quiet = !tells;
         status = plim__exact_run(session->job, session->dataset, &params, wanted.nodes,
                                  wanted.first[3], score_exact, &wanted);
     }
@@ -206,6 +218,22 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
         plim__score_destroy(wanted.scores[split]);
     }
     plim__arena_destroy(&wanted.arena);
+    plim__team_destroy(ranking);
+    return status;
+}
+
+plim_status_t plim__evaluate_exact(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   const plim_training_t *training, const char *run,
+                                   const char *weights, unsigned splits, double score[3],
+                                   double loss[3])
+{
+    plim_inference_t inference = PLIM_INFERENCE_INIT;
+    plim__session_t session;
+    inference.weights = weights;
+    plim__session_begin(job, dataset, training, NULL, NULL, &session);
+    const plim_status_t status =
+        evaluate_exact(&session, run, &inference, splits, false, score, loss);
+    plim__session_end(&session);
     return status;
 }
 
@@ -245,10 +273,18 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
                               plim__dataset_path(dataset), split_names[split]);
     PLIM_TRY(read_run(job, dataset, run, &training));
     plim__session_begin(job, dataset, &training, events, user, &session);
-    const plim_status_t status = known.exact && draws(&session)
-                                     ? evaluate_exact(&session, run, &known, splits, score, loss)
-                                     : evaluate_sampled(&session, run, &known, splits, score, loss);
+    plim__embedding_table_t table = {.stored = NULL};
+    plim_status_t status = PLIM_OK;
+    if (known.table != NULL) {
+        status = plim__embedding_table_read(job, dataset, known.table, known.hits, &table);
+        session.hits = &table.hits;
+    }
+    if (status == PLIM_OK)
+        status = known.exact && draws(&session)
+                     ? evaluate_exact(&session, run, &known, splits, true, score, loss)
+                     : evaluate_sampled(&session, run, &known, splits, score, loss);
     plim__session_end(&session);
+    plim__arena_destroy(&table.arena);
     if (status != PLIM_OK)
         return status;
     for (int split = 0; split < 3; split++)
@@ -274,7 +310,7 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
                                    const plim_inference_t *inference, int split, int64_t most_bytes,
                                    plim__output_t *output)
 {
-    wanted_t wanted = {.session = session};
+    wanted_t wanted = {.nodes = NULL};
     plim_status_t status = open_exact(session, run, inference);
     if (status == PLIM_OK && split >= 0)
         status = find_wanted(session, 1U << split, &wanted);
@@ -291,11 +327,10 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
     return status;
 }
 
-static plim_status_t take_sampled(void *context, const plim_batch_t *batch, int64_t first,
+static plim_status_t take_sampled(void *context, const plim_batch_t *batch,
                                   const plim__model_output_t *outputs)
 {
     plim__output_t *output = context;
-    (void)first;
     if (output->kind == PLIM_PREDICT_EMBEDDINGS)
         return plim__output_take(output, batch->num_seeds, outputs->embedding_width,
                                  outputs->embeddings);
@@ -317,7 +352,7 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
     return status;
 }
 
-/* Whether that can be said of these; and of how many. */
+/* Checks that this kind of output exists for the requested nodes, and counts them. */
 static plim_status_t check_wish(const plim__session_t *session, const plim_inference_t *inference,
                                 int split, plim_predict_kind_t kind, int64_t *rows_out)
 {
@@ -327,6 +362,13 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
         return plim__fail(PLIM_ERR_USAGE, "there is no split %d", split);
     if (kind == PLIM_PREDICT_CLASSES && info->label_kind != PLIM_LABELS_CLASSES)
         return plim__fail(PLIM_ERR_USAGE, "%s: its labels are values, not classes; ask for logits",
+                          path);
+    const plim_loss_t loss = plim_training_loss(info, &session->training);
+    if (kind == PLIM_PREDICT_PROBABILITIES && loss != PLIM_LOSS_CROSS_ENTROPY &&
+        loss != PLIM_LOSS_BCE)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s: the run predicts values, which have no probabilities; ask for "
+                          "logits",
                           path);
     if (split == -1 && info->num_graphs > 0)
         return plim__fail(PLIM_ERR_USAGE,
@@ -362,12 +404,14 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
                               ? plim__max_i64(training.model.hidden, session.info->num_features)
                               : session.num_outputs;
-    /* As the plan of the training had it. */
+    /* As in the training's plan. */
     const bool exact = split == -1 || (known.exact && draws(&session));
     const int64_t most_bytes =
         exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training) : 0;
-    plim_status_t status = plim__output_open(job->ledger, out, kind, rows, width, &output);
+    plim_status_t status =
+        plim__output_open(job->ledger, out, kind, dataset, split, rows, width, &output);
     output.logits = session.num_outputs;
+    output.sigmoid = plim_training_loss(session.info, &training) == PLIM_LOSS_BCE;
     if (status == PLIM_OK)
         status = exact ? predict_exact(&session, run, &known, split, most_bytes, &output)
                        : predict_sampled(&session, run, &known, split, &output);

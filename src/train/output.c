@@ -8,6 +8,7 @@
 #include "train/run.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,9 +18,50 @@
 
 #define BUFFER_BYTES ((size_t)128 << 10)
 
-static size_t row_bytes(const plim__output_t *output, int64_t width)
+#define CSV_HEADING 40 /* most bytes of a column's heading, and a line's end */
+#define CSV_VALUE 16   /* most bytes of "-1.23456789e-38," */
+#define CSV_INTEGER 21 /* most bytes of an id that is a number, and what follows it */
+#define CSV_QUOTES 3   /* most bytes that a name takes besides its text */
+
+static bool ends_with(const char *path, const char *ending)
 {
-    return output->kind == PLIM_PREDICT_CLASSES ? sizeof(int64_t) : (size_t)width * sizeof(float);
+    const size_t length = strlen(path), size = strlen(ending);
+    return length > size && strcmp(path + length - size, ending) == 0;
+}
+
+/* Most bytes of `rows` names whose text is `bytes` in all; quotes in it are doubled. */
+static int64_t name_bytes(int64_t bytes, int64_t rows)
+{
+    return plim__add_saturating_i64(plim__mul_saturating_i64(bytes, 2),
+                                    plim__mul_saturating_i64(rows, CSV_QUOTES));
+}
+
+/* Most bytes of all ids as text. */
+static int64_t id_bytes(const plim__output_t *output)
+{
+    if (!output->has_ids || !plim__row_ids_named(&output->ids))
+        return plim__mul_saturating_i64(output->rows, CSV_INTEGER);
+    return name_bytes(output->ids.names.text_bytes, output->rows);
+}
+
+/* Most bytes of the whole file. */
+static int64_t most_bytes(const plim__output_t *output, int64_t width)
+{
+    const bool classes = output->kind == PLIM_PREDICT_CLASSES;
+    int64_t first = PLIM__NPY_HEADER;
+    int64_t row = classes ? (int64_t)sizeof(int64_t)
+                          : plim__mul_saturating_i64(width, (int64_t)sizeof(float));
+    if (output->csv) {
+        first = plim__add_saturating_i64(plim__mul_saturating_i64(width, CSV_HEADING),
+                                         id_bytes(output));
+        row = plim__mul_saturating_i64(width, CSV_VALUE);
+        if (classes)
+            row = output->has_ids && plim__row_ids_classes(&output->ids)
+                      ? name_bytes(plim__min_i64(output->ids.classes.text_bytes, PLIM__ID_TEXT_MAX),
+                                   1)
+                      : CSV_INTEGER;
+    }
+    return plim__add_saturating_i64(first, plim__mul_saturating_i64(output->rows, row));
 }
 
 static bool exists(const char *path)
@@ -28,19 +70,25 @@ static bool exists(const char *path)
     return lstat(path, &about) == 0;
 }
 
-/* Whether a file that is there is an .npy, or empty. */
+/* Whether an existing file is empty, or begins as predictions of this ending do. */
 static bool is_replaceable(const char *path)
 {
-    static const char magic[] = "\x93NUMPY";
-    char front[sizeof magic - 1];
+    static const char *const headings[] = {"id\n",           "id,predicted_class\n", "id,output_0",
+                                           "id,embedding_0", "id,probability_0",     NULL};
+    static const char *const magics[] = {"\x93NUMPY", NULL};
+    char front[32];
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const ssize_t size = fd < 0 ? -1 : read(fd, front, sizeof front);
     if (fd >= 0)
         (void)close(fd);
-    return size == 0 || (size == (ssize_t)sizeof front && memcmp(front, magic, sizeof front) == 0);
+    for (const char *const *text = ends_with(path, ".csv") ? headings : magics; *text != NULL;
+         text++)
+        if (size >= (ssize_t)strlen(*text) && memcmp(front, *text, strlen(*text)) == 0)
+            return true;
+    return size == 0;
 }
 
-/* Nothing is written into a dataset, and in a run nothing under a name that the run uses. */
+/* Refuses a path in a dataset, and in a run a name that the run uses. */
 static plim_status_t check_directory(const char *path, size_t length)
 {
     const char *name = path + length;
@@ -60,8 +108,7 @@ static plim_status_t check_directory(const char *path, size_t length)
     return PLIM_OK;
 }
 
-/* Predictions come under their name whole, by a rename, which would put a file in the place of
- * whatever stands there: of earlier predictions, and of nothing else. */
+/* The rename at the end replaces any file at `path`. Allow only earlier predictions. */
 static plim_status_t check_place(const char *path)
 {
     struct stat about;
@@ -75,23 +122,72 @@ static plim_status_t check_place(const char *path)
                           "a file of their own; name another",
                           path);
     if (!is_replaceable(path))
-        return plim__fail(PLIM_ERR_USAGE,
-                          "%s is there already and is no .npy file, so it is not replaced; remove "
-                          "it or name another",
-                          path);
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s is there already and is no file of predictions, so it is not replaced; "
+            "remove it or name another",
+            path);
+    return PLIM_OK;
+}
+
+static plim_status_t check_ending(const char *path)
+{
+    if (ends_with(path, ".npy") || ends_with(path, ".csv"))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s: predictions are written as .npy or as .csv; end the name in one of them",
+                      path);
+}
+
+/* Opens the file of the ids beside an .npy, if they are not 0, 1, 2 …; refuses ids of an earlier
+ * prediction, which would stay beside this one. */
+static plim_status_t open_ids(plim__output_t *output, const char *out)
+{
+    static const char *const endings[] = {"npy", "csv"};
+    const int stem = (int)(strlen(out) - strlen(".npy"));
+    const bool named = plim__row_ids_named(&output->ids);
+    const int64_t bytes =
+        named ? id_bytes(output) : plim__mul_saturating_i64(output->rows, (int64_t)sizeof(int64_t));
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        if (snprintf(path, sizeof path, "%.*s.ids.%s", stem, out, endings[i]) >= PATH_MAX)
+            return plim__fail(PLIM_ERR_USAGE, "'%.200s…' is too long a path", out);
+        if (plim__row_ids_matter(&output->ids) && named == (i == 1)) {
+            PLIM_TRY(check_place(path));
+            PLIM_TRY(plim__draft_open(path, false,
+                                      plim__add_saturating_i64(PLIM__NPY_HEADER, bytes),
+                                      &output->ids_draft));
+        } else if (exists(path)) {
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s is there already, and would be taken for the ids of %s, which "
+                              "are others; remove it or name another file",
+                              path, out);
+        }
+    }
     return PLIM_OK;
 }
 
 plim_status_t plim__output_open(plim_ledger_t *ledger, const char *path, plim_predict_kind_t kind,
-                                int64_t rows, int64_t most_width, plim__output_t *output_out)
+                                const plim_dataset_t *dataset, int split, int64_t rows,
+                                int64_t most_width, plim__output_t *output_out)
 {
     plim__output_t *output = output_out;
-    *output = (plim__output_t){
-        .draft.file.fd = -1, .kind = kind, .rows = rows, .width = -1, .offset = PLIM__NPY_HEADER};
+    *output = (plim__output_t){.draft.file.fd = -1,
+                               .ids_draft.file.fd = -1,
+                               .has_ids = dataset != NULL,
+                               .kind = kind,
+                               .rows = rows,
+                               .width = -1,
+                               .csv = ends_with(path, ".csv"),
+                               .to = &output->draft.file};
+    output->offset = output->csv ? 0 : PLIM__NPY_HEADER;
     PLIM_TRY(check_place(path));
-    const int64_t bytes = plim__add_saturating_i64(
-        PLIM__NPY_HEADER, plim__mul_saturating_i64(rows, (int64_t)row_bytes(output, most_width)));
-    PLIM_TRY(plim__draft_open(path, false, bytes, &output->draft));
+    PLIM_TRY(check_ending(path));
+    if (output->has_ids)
+        PLIM_TRY(plim__row_ids_open(dataset, split, &output->ids));
+    if (output->has_ids && !output->csv)
+        PLIM_TRY(open_ids(output, path));
+    PLIM_TRY(plim__draft_open(path, false, most_bytes(output, most_width), &output->draft));
     PLIM_TRY(plim__arena_create(ledger, "predictions",
                                 plim__arena_piece(1, BUFFER_BYTES, PLIM__PAGE), &output->arena));
     output->buffer = plim__arena_carve(&output->arena, 1, BUFFER_BYTES, PLIM__PAGE);
@@ -103,8 +199,7 @@ static plim_status_t flush(plim__output_t *output)
 {
     if (output->used == 0)
         return PLIM_OK;
-    PLIM_TRY(
-        plim__file_write_at(&output->draft.file, output->offset, output->buffer, output->used));
+    PLIM_TRY(plim__file_write_at(output->to, output->offset, output->buffer, output->used));
     output->offset += (int64_t)output->used;
     output->used = 0;
     return PLIM_OK;
@@ -126,6 +221,134 @@ static plim_status_t append(plim__output_t *output, const void *from, size_t siz
     return PLIM_OK;
 }
 
+/* Appends a name, in quotes if a reader of CSV needs them; a quote in it is then doubled. */
+static plim_status_t append_name(plim__output_t *output, const plim__row_names_t *names)
+{
+    bool quoted = false;
+    for (size_t i = 0; i < names->size; i++)
+        quoted = quoted || strchr("\",; \t\r", names->name[i]) != NULL;
+    if (!quoted)
+        return append(output, names->name, names->size);
+    PLIM_TRY(append(output, "\"", 1));
+    for (size_t i = 0; i < names->size; i++) {
+        if (names->name[i] == '"')
+            PLIM_TRY(append(output, "\"", 1));
+        PLIM_TRY(append(output, &names->name[i], 1));
+    }
+    return append(output, "\"", 1);
+}
+
+/* Appends the id of the next row as text. */
+static plim_status_t append_id(plim__output_t *output, int64_t row)
+{
+    char text[24];
+    int64_t id = row;
+    if (output->has_ids)
+        PLIM_TRY(plim__row_ids_next(&output->ids, &id));
+    if (output->has_ids && plim__row_ids_named(&output->ids))
+        return append_name(output, &output->ids.names);
+    const int size = snprintf(text, sizeof text, "%" PRId64, id);
+    return append(output, text, (size_t)size);
+}
+
+/* Softmax needs the largest output of a row and the sum over it. */
+typedef struct softmax {
+    double most;
+    double sum;
+} softmax_t;
+
+static softmax_t softmax_of(const plim__output_t *output, const float *row)
+{
+    softmax_t softmax = {0, 0};
+    if (output->kind != PLIM_PREDICT_PROBABILITIES || output->sigmoid)
+        return softmax;
+    softmax.most = (double)row[plim__largest_at(row, output->width)];
+    for (int64_t i = 0; i < output->width; i++)
+        softmax.sum += exp((double)row[i] - softmax.most);
+    return softmax;
+}
+
+static float value_at(const plim__output_t *output, const softmax_t *softmax, float value)
+{
+    if (output->kind != PLIM_PREDICT_PROBABILITIES)
+        return value;
+    return output->sigmoid ? (float)(1 / (1 + exp(-(double)value)))
+                           : (float)(exp((double)value - softmax->most) / softmax->sum);
+}
+
+static plim_status_t append_heading(plim__output_t *output)
+{
+    static const char *const names[] = {"output", "class", "embedding", "probability"};
+    const bool classes = output->kind == PLIM_PREDICT_CLASSES;
+    char text[48];
+    PLIM_TRY(append(output, "id", 2));
+    for (int64_t i = 0; i < (classes ? 1 : output->width); i++) {
+        const int size = classes
+                             ? snprintf(text, sizeof text, ",predicted_class")
+                             : snprintf(text, sizeof text, ",%s_%" PRId64, names[output->kind], i);
+        PLIM_TRY(append(output, text, (size_t)size));
+    }
+    return append(output, "\n", 1);
+}
+
+/* The class at the end of a line, as the word that it was given as. */
+static plim_status_t append_class(plim__output_t *output, int64_t class)
+{
+    char text[32];
+    if (output->has_ids && plim__row_ids_classes(&output->ids)) {
+        PLIM_TRY(plim__row_ids_class(&output->ids, class));
+        PLIM_TRY(append(output, ",", 1));
+        PLIM_TRY(append_name(output, &output->ids.classes));
+        return append(output, "\n", 1);
+    }
+    const int size = snprintf(text, sizeof text, ",%" PRId64 "\n", class);
+    return append(output, text, (size_t)size);
+}
+
+static plim_status_t append_text(plim__output_t *output, int64_t index, const float *row)
+{
+    char text[32];
+    const softmax_t softmax = softmax_of(output, row);
+    PLIM_TRY(append_id(output, index));
+    if (output->kind == PLIM_PREDICT_CLASSES)
+        return append_class(output, plim__largest_at(row, output->width));
+    for (int64_t i = 0; i < output->width; i++) {
+        /* Nine digits give the same float again. */
+        const int size =
+            snprintf(text, sizeof text, ",%.9g", (double)value_at(output, &softmax, row[i]));
+        PLIM_TRY(append(output, text, (size_t)size));
+    }
+    return append(output, "\n", 1);
+}
+
+static plim_status_t append_row(plim__output_t *output, int64_t index, const float *row)
+{
+    if (output->csv)
+        return append_text(output, index, row);
+    if (output->kind == PLIM_PREDICT_CLASSES) {
+        const int64_t class = plim__largest_at(row, output->width);
+        return append(output, &class, sizeof class);
+    }
+    if (output->kind != PLIM_PREDICT_PROBABILITIES)
+        return append(output, row, (size_t)output->width * sizeof *row);
+    const softmax_t softmax = softmax_of(output, row);
+    for (int64_t i = 0; i < output->width; i++) {
+        const float value = value_at(output, &softmax, row[i]);
+        PLIM_TRY(append(output, &value, sizeof value));
+    }
+    return PLIM_OK;
+}
+
+static plim_status_t append_rows(plim__output_t *output, int64_t rows, const float *values)
+{
+    if (output->csv && output->taken == 0)
+        PLIM_TRY(append_heading(output));
+    for (int64_t row = 0; row < rows; row++)
+        PLIM_TRY(append_row(output, output->taken + row, values + row * output->width));
+    output->taken += rows;
+    return PLIM_OK;
+}
+
 plim_status_t plim__output_take(plim__output_t *output, int64_t rows, int64_t width,
                                 const float *values)
 {
@@ -140,19 +363,43 @@ plim_status_t plim__output_take(plim__output_t *output, int64_t rows, int64_t wi
                               "%s: prediction %lld is not finite: the weights are too large; take "
                               "others (--weights), or train with a lower learning rate (--lr)",
                               output->draft.path, (long long)(output->taken + i / width));
-    output->taken += rows;
-    if (output->kind != PLIM_PREDICT_CLASSES)
-        return append(output, values, (size_t)rows * row_bytes(output, width));
-    for (int64_t row = 0; row < rows; row++) {
-        const int64_t class = plim__largest_at(values + row * width, width);
-        PLIM_TRY(append(output, &class, sizeof class));
+    return append_rows(output, rows, values);
+}
+
+static plim_status_t write_header(plim__draft_t *draft, const plim__npy_t *npy)
+{
+    unsigned char header[PLIM__NPY_HEADER];
+    plim__npy_header(npy, header);
+    return plim__file_write_at(&draft->file, 0, header, sizeof header);
+}
+
+/* Writes the ids beside an .npy. */
+static plim_status_t write_ids(plim__output_t *output)
+{
+    const bool named = plim__row_ids_named(&output->ids);
+    const plim__npy_t npy = {.type = PLIM__NPY_I64, .num_dims = 1, .shape = {output->rows}};
+    int64_t id;
+    output->to = &output->ids_draft.file;
+    output->offset = named ? 0 : PLIM__NPY_HEADER;
+    if (named)
+        PLIM_TRY(append(output, "id\n", 3));
+    else
+        PLIM_TRY(write_header(&output->ids_draft, &npy));
+    for (int64_t row = 0; row < output->rows; row++) {
+        if (named) {
+            PLIM_TRY(append_id(output, row));
+            PLIM_TRY(append(output, "\n", 1));
+        } else {
+            PLIM_TRY(plim__row_ids_next(&output->ids, &id));
+            PLIM_TRY(append(output, &id, sizeof id));
+        }
     }
-    return PLIM_OK;
+    PLIM_TRY(flush(output));
+    return plim__draft_commit(&output->ids_draft, output->offset);
 }
 
 plim_status_t plim__output_finish(plim__output_t *output)
 {
-    unsigned char header[PLIM__NPY_HEADER];
     const bool classes = output->kind == PLIM_PREDICT_CLASSES;
     const plim__npy_t npy = {.type = classes ? PLIM__NPY_I64 : PLIM__NPY_F32,
                              .num_dims = classes ? 1 : 2,
@@ -161,13 +408,19 @@ plim_status_t plim__output_finish(plim__output_t *output)
         return plim__fail(PLIM_ERR_DATA, "%s: %lld rows of %lld came", output->draft.path,
                           (long long)output->taken, (long long)output->rows);
     PLIM_TRY(flush(output));
-    PLIM_TRY(plim__npy_header(&npy, header));
-    PLIM_TRY(plim__file_write_at(&output->draft.file, 0, header, sizeof header));
-    return plim__draft_commit(&output->draft, output->offset);
+    const int64_t size = output->offset;
+    if (!output->csv)
+        PLIM_TRY(write_header(&output->draft, &npy));
+    if (output->ids_draft.file.fd >= 0)
+        PLIM_TRY(write_ids(output));
+    return plim__draft_commit(&output->draft, size);
 }
 
 void plim__output_close(plim__output_t *output)
 {
     plim__draft_close(&output->draft);
+    plim__draft_close(&output->ids_draft);
+    if (output->has_ids)
+        plim__row_ids_close(&output->ids);
     plim__arena_destroy(&output->arena);
 }

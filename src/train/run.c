@@ -1,16 +1,17 @@
 /*
- * A run's directory: made, locked, opened again.
+ * A run's directory: create, lock, open again.
  *
  * The lock is flock() on a file that stays in the directory, so it ends with the process that holds
  * it, and network file systems see it on every node.
  */
 #include "train/run.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
 #include "io/commit.h"
+#include "plan/plan_settings.h"
+#include "store/dataset.h"
 #include "store/manifest.h"
 #include "train/run_settings.h"
 
@@ -26,7 +27,7 @@
 #include <unistd.h>
 
 #define LOCK_FILE ".lock"
-#define LOCK_TEXT 128 /* bytes in it at most */
+#define LOCK_TEXT 128 /* maximum bytes of its text */
 #define METRICS "metrics.jsonl"
 #define TIMELINE "timeline.jsonl"
 
@@ -49,7 +50,7 @@ static bool exists(const char *path)
     return lstat(path, &about) == 0;
 }
 
-/* The text that the holder of the lock left there: where and who it is. */
+/* Builds the error with the text that the holder of the lock wrote: its host and process. */
 static plim_status_t refuse_busy(int fd, const char *directory)
 {
     char holder[128];
@@ -62,7 +63,7 @@ static plim_status_t refuse_busy(int fd, const char *directory)
                       directory, holder[0] != '\0' ? ": " : "", holder);
 }
 
-/* Content of a lock file. Empty until its owner has written it. */
+/* Whether the content is that of our lock file. It is empty until the owner writes it. */
 static bool has_our_words(int fd, int64_t size)
 {
     static const char words[] = "process ";
@@ -71,8 +72,7 @@ static bool has_our_words(int fd, int64_t size)
                          memcmp(text, words, sizeof text) == 0);
 }
 
-/* The lock file: made, or one that is there, in a new run's directory (`fresh`) only one of ours.
- */
+/* Opens or creates the lock file. In a new run (`fresh`) an existing one must be ours. */
 static plim_status_t open_lock(const char *path, bool fresh, bool *made_out, int *fd_out)
 {
     const int flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
@@ -116,13 +116,13 @@ static plim_status_t lock(plim__run_t *run, bool fresh)
     (void)gethostname(host, sizeof host - 1);
     int length = snprintf(text, sizeof text, "process %ld on %.63s\n", (long)getpid(), host);
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)length, 0) != length)
-        (void)ftruncate(fd, 0); /* only words for others: the lock is what counts */
+        (void)ftruncate(fd, 0); /* the text only informs; flock decides */
     run->lock_fd = fd;
     return PLIM_OK;
 }
 
-/* Whether `name` is that of a temporary file that becomes `file`: .FILE.partial, or with a dash and
- * a process's number. */
+/* Whether `name` is a temporary file of `file`: .FILE.partial, optionally with a dash and a process
+ * id. */
 static bool is_partial_of(const char *name, const char *file)
 {
     const size_t length = strlen(file);
@@ -146,7 +146,7 @@ bool plim__run_has_file(const char *name)
     return found;
 }
 
-/* Removes what a process left that was killed while it gave a new file its name. */
+/* Removes temporary files of a process that was killed while it named a new file. */
 static void remove_leftovers(const char *directory)
 {
     static const char *const names[] = {PLIM__RUN_LAST, PLIM__RUN_BEST, PLIM__RUN_JSON};
@@ -171,23 +171,17 @@ static void lay_out(plim__arena_t *arena, void *object)
     plim__checkpoint_carve(&run->checkpoint, arena);
 }
 
-size_t plim__run_estimate(void)
-{
-    plim__run_t draft;
-    const size_t files = plim__safetensors_estimate(PLIM__TENSORS_MAX);
-    const size_t json = plim__run_json_estimate();
-    return plim__object_bytes(lay_out, &draft, sizeof draft) + (files > json ? files : json);
-}
-
 void plim__run_close(plim__run_t *run)
 {
     if (run == NULL)
         return;
     plim__run_release(run);
-    plim__run_lines_close(&run->timeline);
-    plim__run_lines_close(&run->metrics);
-    if (run->lock_fd >= 0)
+    plim__file_close(&run->timeline.file);
+    plim__file_close(&run->metrics.file);
+    if (run->lock_fd >= 0) {
+        (void)flock(run->lock_fd, LOCK_UN); /* a forked child may still have the file open */
         (void)close(run->lock_fd);
+    }
     plim__arena_t arena = run->arena;
     plim__arena_destroy(&arena);
 }
@@ -196,9 +190,10 @@ static plim_status_t make_run(const plim_job_t *job, const char *path,
                               const plim_dataset_info_t *dataset, const plim_training_t *training,
                               plim__run_t **run_out)
 {
-    plim__run_t *run, draft = {.job = job, .lock_fd = -1, .metrics.fd = -1, .timeline.fd = -1};
+    plim__run_t *run,
+        draft = {.job = job, .lock_fd = -1, .metrics.file.fd = -1, .timeline.file.fd = -1};
     char probe[PLIM__RUN_PATH];
-    PLIM_TRY(plim__run_path(path, "", probe)); /* it is not too long */
+    PLIM_TRY(plim__run_path(path, "", probe)); /* checks its length */
     memcpy(draft.path, path, strlen(path) + 1);
     PLIM_TRY(plim__object_create(job->ledger, PLIM__RUN_ACCOUNT, lay_out, &draft, sizeof draft,
                                  &draft.arena, &run));
@@ -212,7 +207,7 @@ static plim_status_t make_run(const plim_job_t *job, const char *path,
     return PLIM_OK;
 }
 
-/* Shared by create and open, after run.json and `run` agree. */
+/* For create and open, after run.json was written or compared. */
 static plim_status_t open_lines(plim__run_t *run, bool fresh)
 {
     PLIM_TRY(plim__run_path(run->path, METRICS, run->metrics.path));
@@ -221,7 +216,7 @@ static plim_status_t open_lines(plim__run_t *run, bool fresh)
     return plim__run_lines_open(&run->timeline, fresh);
 }
 
-/* A new run's directory may hold other files, but nothing under a name that the run will write. */
+/* A new run's directory may hold other files, but none with a name that the run writes. */
 static plim_status_t refuse_existing(const char *path)
 {
     static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST, METRICS,
@@ -266,8 +261,8 @@ void plim__run_discard(plim__run_t *run)
 }
 
 /*
- * All files of a new run. run.json first: with it there is a run, to which a resume adds what is
- * missing; without it, files of lines would be in the way of the next try.
+ * Writes all files of a new run. run.json comes first: a directory with it is a run, and a resume
+ * adds missing files; without it, the other files would block the next attempt.
  */
 static plim_status_t write_files(plim__run_t *run, const plim__run_json_t *about)
 {
@@ -286,7 +281,7 @@ static plim_status_t lock_and_write(plim__run_t *run, const plim__run_json_t *ab
 {
     PLIM_TRY(refuse_existing(run->path));
     PLIM_TRY(lock(run, true));
-    PLIM_TRY(refuse_existing(run->path)); /* another job may have made it before we had the lock */
+    PLIM_TRY(refuse_existing(run->path)); /* again, now under the lock */
     return write_files(run, about);
 }
 
@@ -295,8 +290,14 @@ static plim_status_t create_files(plim__run_t *run, const char *dataset_path)
     plim__run_json_t about = {.machine = run->checkpoint.machine,
                               .training = run->checkpoint.training};
     memcpy(about.fingerprint, run->checkpoint.fingerprint, sizeof about.fingerprint);
+    const char *init = run->checkpoint.training.init;
     if (realpath(dataset_path, about.dataset) == NULL)
         return plim__fail_errno(errno, "cannot find the dataset %s", dataset_path);
+    if (init != NULL && realpath(init, about.init) == NULL)
+        return errno == ENOENT
+                   ? plim__fail(PLIM_ERR_USAGE, "there is no file %s; name a file of weights", init)
+                   : plim__fail_errno(errno, "cannot find the weights %s", init);
+    memcpy(run->init, about.init, sizeof run->init);
     run->made_directory = mkdir(run->path, 0777) == 0;
     if (!run->made_directory && errno != EEXIST)
         return plim__fail_errno(errno, "cannot create the directory %s", run->path);
@@ -321,7 +322,7 @@ plim_status_t plim__run_create(const plim_job_t *job, const char *path, const ch
     return PLIM_OK;
 }
 
-/* Whether the run may go on from where it stands. */
+/* Whether the run may continue from its position. */
 static plim_status_t compare(const plim__run_t *run, const plim_training_t *before,
                              const char *path)
 {
@@ -329,8 +330,7 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     plim__position_t position = PLIM__POSITION_INIT;
     bool found;
     PLIM_TRY(plim__run_position(run->job, run->path, &position, &found));
-    PLIM_TRY(plim__run_settings_compare(before, now, plim__position_begun(&position),
-                                        PLIM_ERR_USAGE, path));
+    PLIM_TRY(plim__run_settings_compare(before, now, plim__position_begun(&position), path));
     if (now->epochs > before->epochs && plim__position_ends(&position, now))
         return plim__fail(
             PLIM_ERR_USAGE,
@@ -341,17 +341,38 @@ static plim_status_t compare(const plim__run_t *run, const plim_training_t *befo
     return PLIM_OK;
 }
 
-/* The path of a run's run.json; PLIM_ERR_USAGE where there is none. */
-static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PATH])
+/* Compares the first weights with those of run.json. A file that is gone is not compared. */
+static plim_status_t compare_init(const plim__run_t *run, const char *before)
 {
-    PLIM_TRY(plim__run_path(directory, PLIM__RUN_JSON, path_out));
-    return exists(path_out) ? PLIM_OK
-                            : plim__fail(PLIM_ERR_USAGE,
-                                         "%s holds no run (there is no %s in it); check the path",
-                                         directory, PLIM__RUN_JSON);
+    const char *now = run->checkpoint.training.init;
+    char path[PLIM_PATH_MAX];
+    if (now == NULL || (before[0] != '\0' && realpath(now, path) == NULL) ||
+        (before[0] != '\0' && strcmp(path, before) == 0))
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%s did not begin with the weights %s, but with %s; leave out --init, or "
+                      "begin a new run",
+                      run->path, now, before[0] != '\0' ? before : "random ones");
 }
 
-/* Files that a run replaces are files, not links to or in place of something else. */
+/* Finds a run's run.json; PLIM_ERR_USAGE if it does not exist. */
+static plim_status_t find_run(const char *directory, char path_out[PLIM__RUN_PATH])
+{
+    char manifest[PLIM__RUN_PATH];
+    PLIM_TRY(plim__run_path(directory, PLIM__MANIFEST_NAME, manifest));
+    PLIM_TRY(plim__run_path(directory, PLIM__RUN_JSON, path_out));
+    if (exists(path_out))
+        return PLIM_OK;
+    if (exists(manifest))
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is a dataset, not a run; the run's directory comes first, and "
+                          "`plimsoll train %s --run RUN` makes one",
+                          directory, directory);
+    return plim__fail(PLIM_ERR_USAGE, "%s holds no run (there is no %s in it); check the path",
+                      directory, PLIM__RUN_JSON);
+}
+
+/* Refuses links and special files in place of files that a run replaces. */
 static plim_status_t refuse_strange(const char *path)
 {
     static const char *const names[] = {PLIM__RUN_JSON, PLIM__RUN_LAST, PLIM__RUN_BEST};
@@ -367,7 +388,22 @@ static plim_status_t refuse_strange(const char *path)
     return PLIM_OK;
 }
 
-/* Compares run.json with the settings under the lock and writes the ones that may change. */
+/* Reads run.json and compares it with the dataset and the settings. */
+static plim_status_t read_and_compare(const plim__run_t *run, const char *path,
+                                      plim__run_json_t *about)
+{
+    PLIM_TRY(plim__run_json_read(run->job, path, about));
+    if (strcmp(about->fingerprint, run->checkpoint.fingerprint) != 0)
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "%s was trained on another dataset: its fingerprint is %s, this one's %s; "
+            "give the dataset that was at %s",
+            run->path, about->fingerprint, run->checkpoint.fingerprint, about->dataset);
+    PLIM_TRY(compare(run, &about->training, path));
+    return compare_init(run, about->init);
+}
+
+/* Compares run.json with the settings under the lock and writes the settings that may change. */
 static plim_status_t open_files(plim__run_t *run)
 {
     plim__run_json_t about;
@@ -375,14 +411,8 @@ static plim_status_t open_files(plim__run_t *run)
     PLIM_TRY(find_run(run->path, path));
     PLIM_TRY(refuse_strange(run->path));
     PLIM_TRY(lock(run, false));
-    PLIM_TRY(plim__run_json_read(run->job, path, &about));
-    if (strcmp(about.fingerprint, run->checkpoint.fingerprint) != 0)
-        return plim__fail(
-            PLIM_ERR_DATA,
-            "%s was trained on another dataset: its fingerprint is %s, this one's %s; "
-            "give the dataset that was at %s",
-            run->path, about.fingerprint, run->checkpoint.fingerprint, about.dataset);
-    PLIM_TRY(compare(run, &about.training, path));
+    PLIM_TRY(read_and_compare(run, path, &about));
+    memcpy(run->init, about.init, sizeof run->init);
     plim__machine_compare(run->job, run->path, &about.machine, &run->checkpoint.machine);
     remove_leftovers(run->path);
     PLIM_TRY(open_lines(run, false));
@@ -438,7 +468,7 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
     PLIM_TRY(find_run(run, path));
     PLIM_TRY(plim__run_json_read(job, path, &about));
     const plim_status_t status = plim__run_position(job, run, &position, &found);
-    if (status == PLIM_ERR_DATA) { /* the best weights may still be whole */
+    if (status == PLIM_ERR_DATA) { /* the best weights may still be intact */
         position = (plim__position_t)PLIM__POSITION_INIT;
         found = false;
     } else if (status != PLIM_OK) {
@@ -449,9 +479,32 @@ PLIM_API plim_status_t plim_run_read(const plim_job_t *job, const char *run,
                             .part_seeds = position.part_seeds,
                             .part_nodes = position.part_nodes,
                             .part_edges = position.part_edges,
+                            .best_epoch = position.best_epoch,
+                            .scored = position.scored,
+                            .early = position.ended,
+                            .sampled = plim__plan_settings_sampled(&about.training),
                             .training = about.training};
+    memcpy(info.score, position.best_score, sizeof info.score);
     memcpy(info.dataset, about.dataset, sizeof about.dataset);
     memcpy(info.fingerprint, about.fingerprint, sizeof about.fingerprint);
     plim__output_give(info_out, &info, sizeof info);
     return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_run_compare(const plim_job_t *job, const char *run,
+                                        const plim_dataset_t *dataset,
+                                        const plim_training_t *training)
+{
+    PLIM_ENTER(job);
+    plim_training_t known = PLIM_TRAINING_INIT;
+    plim__run_json_t about;
+    plim__run_t *now;
+    char path[PLIM__RUN_PATH];
+    PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(find_run(run, path));
+    PLIM_TRY(make_run(job, run, plim_dataset_info(dataset), &known, &now));
+    const plim_status_t status = read_and_compare(now, path, &about);
+    plim__run_close(now);
+    return status;
 }

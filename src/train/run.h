@@ -1,10 +1,9 @@
 /*
- * A run's directory: run.json, metrics.jsonl, timeline.jsonl, last.safetensors, best.safetensors;
+ * A run's directory: run.json, metrics.jsonl, timeline.jsonl, last.safetensors, best.safetensors,
  * and the lock that keeps a second job out.
  *
- * metrics.jsonl holds nothing that differs from one machine or try to the next (no times): killed
- * and resumed, it ends as the same bytes. What was appended after the last checkpoint is cut off
- * when the run resumes.
+ * metrics.jsonl holds nothing that depends on machine or time, so a killed and resumed run ends
+ * with the same bytes. Resuming truncates lines that were appended after the last checkpoint.
  */
 #ifndef PLIM_TRAIN_RUN_H
 #define PLIM_TRAIN_RUN_H
@@ -27,98 +26,101 @@ typedef struct plim__run {
     plim__arena_t arena;
     const plim_job_t *job;
     char path[PLIM_PATH_MAX];
-    bool made_directory; /* these were made by this job: only they are removed again */
+    bool made_directory; /* this job made these; discarding the run removes only them */
     bool made_lock;
     bool made_json;
-    int lock_fd; /* -1 where the file system has no locks */
+    int lock_fd; /* -1 if the file system has no locks */
     plim__run_lines_t metrics;
     plim__run_lines_t timeline;
-    bool timeline_lost; /* the disk was full: no more lines are written */
+    bool timeline_lost;       /* the disk was full; no more lines are written */
+    char init[PLIM_PATH_MAX]; /* first weights, as in run.json; "": drawn by the seed */
     plim__run_drafts_t last, best;
     plim__checkpoint_t checkpoint; /* settings, dataset and machine of the run */
 } plim__run_t;
 
-/* Memory of an open run: tables, and what a checkpoint takes while it is written. */
-size_t plim__run_estimate(void);
-
-/* Makes `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE when it
- * holds a run already, or anything under a name that a run's files have, or is a dataset;
- * PLIM_ERR_IO. What is there stays as it is. `dataset_path` is made absolute. */
+/* Creates `path` (its parent must exist) with run.json, durable, and locks it. PLIM_ERR_USAGE if it
+ * is a dataset, holds a run, or holds an entry with the name of a run's file; PLIM_ERR_IO. Existing
+ * files stay unchanged. `dataset_path` is made absolute. */
 plim_status_t plim__run_create(const plim_job_t *job, const char *path, const char *dataset_path,
                                const plim_dataset_info_t *dataset, const plim_training_t *training,
                                plim__run_t **run_out);
 
 /*
- * Locks an existing run and compares: PLIM_ERR_DATA for another dataset; PLIM_ERR_USAGE naming what
- * decides the result and is not as in run.json, for more epochs of a run that patience ended, or
- * that another process has the run. Other processors, threads or library versions are logged.
+ * Locks an existing run and compares. PLIM_ERR_USAGE for another dataset, for a setting that
+ * changes the result (the message names it), for other first weights than it began with, for more
+ * epochs after patience ended the run, and if another process holds the run. Logs a change of
+ * processor, threads or library versions.
  */
 plim_status_t plim__run_open(const plim_job_t *job, const char *path,
                              const plim_dataset_info_t *dataset, const plim_training_t *training,
                              plim__run_t **run_out);
 void plim__run_close(plim__run_t *run);
 
-/* Removes a run that was made and could not begin: the files that plim__run_create made, and its
- * directory where that was made with them. It is still to be closed. */
+/* Removes a run that could not begin: the files that plim__run_create made, and the directory if it
+ * was made too. The caller still closes the run. */
 void plim__run_discard(plim__run_t *run);
 
 /*
- * last.safetensors into parameters, moments and position, and metrics.jsonl cut back to it. A run
- * that has none yet starts anew: the position is the first, metrics.jsonl empty, *found_out false.
+ * Loads last.safetensors into parameters, moments and position, and truncates metrics.jsonl to it.
+ * Without a checkpoint the position is the first, metrics.jsonl becomes empty, and *found_out is
+ * false.
  */
 plim_status_t plim__run_load(plim__run_t *run, plim__parameter_t *parameters, int count,
                              plim__position_t *position_out, bool *found_out);
 
 /*
  * Reserves disk space for the next checkpoint, or for the first two of a run that has none. After
- * that plim__run_save succeeds once more even if somebody else fills the disk. With `best` it
- * reserves best.safetensors too. For a run's start and after each plim__run_save. PLIM_ERR_SPACE.
+ * that plim__run_save succeeds once more even if another process fills the disk. With `best` it
+ * reserves best.safetensors too. Call it at a run's start and after each plim__run_save.
+ * PLIM_ERR_SPACE.
  */
 plim_status_t plim__run_reserve(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best);
 
-/* last.safetensors anew, metrics.jsonl made durable before it; the position's metrics_bytes and
- * metrics_crc are set here. */
+/* Writes last.safetensors; metrics.jsonl is made durable first. Sets the position's metrics_bytes
+ * and metrics_crc. */
 plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *parameters, int count,
                              plim__position_t *position);
 
-/* Writes what plim__run_save would, into a reserved draft that stays one: so the process has held
- * whatever saving takes, and no file changes. */
+/* Writes a checkpoint into a reserved draft without naming it, so that the process allocates all
+ * memory that saving takes. No file changes. */
 plim_status_t plim__run_rehearse_save(plim__run_t *run, const plim__parameter_t *parameters,
                                       int count, const plim__position_t *position);
 
-/* best.safetensors anew: values only, and what they reached. To be called before the plim__run_save
- * whose position counts it, or a kill between the two would lose it. */
+/* Writes best.safetensors: the values and their scores. Call it before the plim__run_save whose
+ * position refers to it; otherwise a kill between the two would lose it. */
 plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                   const plim__position_t *position);
 
-/* best.safetensors back into the values of parameters. PLIM_ERR_DATA when it is of another epoch
- * than `epoch`, PLIM_ERR_IO when there is none. */
+/* Reads best.safetensors into the values of parameters. PLIM_ERR_DATA if it is of another epoch
+ * than `epoch`, PLIM_ERR_IO if it does not exist. */
 plim_status_t plim__run_load_best(const plim__run_t *run, int64_t epoch,
                                   plim__parameter_t *parameters, int count);
 
-/* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. Where the disk is
- * full, the timeline is given up with a warning: it says how fast a run was, not what it reached.
- */
+/* Appends one line (without its newline) to metrics.jsonl or timeline.jsonl. If the disk is full,
+ * the timeline stops with a warning: it holds only speeds, no results. */
 plim_status_t plim__run_metrics(plim__run_t *run, const char *line);
 plim_status_t plim__run_timeline(plim__run_t *run, const char *line);
 
-/* A weights file (NULL: the run's best, else its last) into the values of parameters; every
- * parameter must be there with its shape. For evaluate and predict, which need no lock. */
+/* Reads a weights file (NULL: the run's best, else its last) into the values of parameters; the
+ * file must have every parameter with its shape. For evaluate and predict, which need no lock. */
 plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const char *weights,
                                 plim__parameter_t *parameters, int count);
 
-/* directory/name; PLIM_ERR_USAGE when that is too long. */
+/* directory/name; PLIM_ERR_USAGE if that is too long. */
 plim_status_t plim__run_path(const char *directory, const char *name,
                              char path_out[PLIM__RUN_PATH]);
+
+/* Whether last.safetensors exists. */
+bool plim__run_is_saved(const plim__run_t *run);
 
 /* Releases the disk space of all drafts. */
 void plim__run_release(plim__run_t *run);
 
-/* Whether a run keeps a file of that name in its directory, or one in the making. */
+/* Whether `name` is a run's file or a temporary file of one. */
 bool plim__run_has_file(const char *name);
 
-/* Position of last.safetensors; *found_out is false when the run has none yet. */
+/* Reads the position of last.safetensors; *found_out is false if the run has none yet. */
 plim_status_t plim__run_position(const plim_job_t *job, const char *path,
                                  plim__position_t *position_out, bool *found_out);
 

@@ -1,6 +1,5 @@
 #include "train/run_json.h"
 
-#include "base/check.h"
 #include "base/fail.h"
 #include "io/commit.h"
 #include "io/seal.h"
@@ -14,10 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT_MAX ((size_t)64 << 10)  /* of run.json: a path of 4,096 letters, each escaped, fits */
-#define JSON_MAX ((size_t)512 << 10) /* of jansson's, for it */
+#define TEXT_MAX ((size_t)64 << 10)  /* of run.json: a path of 4,096 escaped letters fits */
+#define JSON_MAX ((size_t)512 << 10) /* maximum memory of jansson for it */
 
-/* The value of a line "key : value" of /proc/cpuinfo; NULL for another key. */
+/* The value in a line "key : value" of /proc/cpuinfo; NULL for another key. */
 static const char *value_of(const char *line, const char *key)
 {
     size_t length = strlen(key);
@@ -90,23 +89,22 @@ void plim__machine_compare(const plim_job_t *job, const char *what, const plim__
                   before->threads, now->threads);
 }
 
-size_t plim__run_json_estimate(void)
-{
-    return plim__round_up(plim__arena_piece(TEXT_MAX, 1, 1), PLIM__PAGE) + JSON_MAX;
-}
-
 static json_t *root_of(const plim__run_json_t *about, json_t *settings)
 {
     const plim__machine_t *machine = &about->machine;
-    return json_pack("{s:s, s:i, s:i, s:{s:s, s:s}, s:{s:s, s:s, s:i}, s:{s:s, s:s}, s:o}",
-                     "plimsoll", "run", "format", PLIM__RUN_FORMAT, "readable_by", 1, "dataset",
-                     "path", about->dataset, "fingerprint", about->fingerprint, "machine", "cpu",
-                     machine->cpu, "vectors", machine->vectors, "threads", machine->threads,
-                     "versions", "plimsoll", machine->version, "onednn", machine->library,
-                     "settings", settings);
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:{s:s, s:s}, s:{s:s, s:s, s:i}, s:{s:s, s:s}, s:o}", "plimsoll",
+                  "run", "format", PLIM__RUN_FORMAT, "readable_by", 1, "dataset", "path",
+                  about->dataset, "fingerprint", about->fingerprint, "machine", "cpu", machine->cpu,
+                  "vectors", machine->vectors, "threads", machine->threads, "versions", "plimsoll",
+                  machine->version, "onednn", machine->library, "settings", settings);
+    if (about->init[0] == '\0' || json_object_set_new(root, "init", json_string(about->init)) == 0)
+        return root;
+    json_decref(root);
+    return NULL;
 }
 
-/* A path is any bytes but NUL; JSON holds UTF-8 only. */
+/* JSON holds only UTF-8, a path any bytes. */
 static bool is_utf8(const char *text)
 {
     json_t *value = json_string(text);
@@ -125,11 +123,11 @@ static plim_status_t settings_of(const plim_training_t *training, json_t **setti
 
 static plim_status_t render(const plim__run_json_t *about, char *text, size_t *size_out)
 {
-    if (!is_utf8(about->dataset))
+    if (!is_utf8(about->dataset) || !is_utf8(about->init))
         return plim__fail(PLIM_ERR_USAGE,
-                          "the dataset's path %s is not UTF-8, so run.json cannot hold it; give "
-                          "the dataset another name",
-                          about->dataset);
+                          "the path %s is not UTF-8, so run.json cannot hold it; give it another "
+                          "name",
+                          is_utf8(about->dataset) ? about->init : about->dataset);
     json_t *settings = NULL;
     PLIM_TRY(settings_of(&about->training, &settings));
     json_t *root = root_of(about, settings);
@@ -165,7 +163,7 @@ destroy_arena:
     return status;
 }
 
-/* Copies the text under `key` of `object`, when there is one that fits. */
+/* Copies the string under `key` of `object` if it exists and fits. */
 static plim_status_t get_text(const json_t *object, const char *key, const char *name, size_t size,
                               char *text_out)
 {
@@ -217,10 +215,13 @@ static plim_status_t take_root(const json_t *root, const char *name, plim__run_j
         return plim__fail(PLIM_ERR_DATA, "%s: \"threads\" is missing or not a number of threads",
                           name);
     here->threads = (int)json_integer_value(threads);
+    about_out->init[0] = '\0';
+    if (json_object_get(root, "init") != NULL)
+        PLIM_TRY(get_text(root, "init", name, sizeof about_out->init, about_out->init));
     return plim__run_settings_parse(json_object_get(root, "settings"), name, &about_out->training);
 }
 
-/* The text parsed, with jansson's memory on the ledger until plim__ledger_release. */
+/* Parses the text; jansson's memory stays on the ledger until plim__ledger_release. */
 static plim_status_t load(const plim_job_t *job, const char *text, size_t size, const char *name,
                           size_t *memory_out, int *account_out, json_t **root_out)
 {

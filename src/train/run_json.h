@@ -1,4 +1,5 @@
-/* run.json: what a run is, written when it begins; only what does not decide the result changes. */
+/* run.json: a run's description, written when it begins. Only settings that do not change the
+ * result change later. */
 #ifndef PLIM_TRAIN_RUN_JSON_H
 #define PLIM_TRAIN_RUN_JSON_H
 
@@ -6,23 +7,24 @@
 
 #include <plimsoll/train.h>
 
-#define PLIM__RUN_FORMAT 1 /* the version written, and the newest that can be read */
+#define PLIM__RUN_FORMAT 1 /* version to write, and newest version to read */
 #define PLIM__RUN_ACCOUNT "checkpoint"
 
-/* What a run was computed on. Processor and versions may change the last bits of its results; the
- * number of threads may not. */
+/* The machine that computed a run. Processor and versions may change the last bits of the results;
+ * the number of threads may not. */
 typedef struct plim__machine {
-    char cpu[96];     /* the processor's name */
-    char vectors[16]; /* the kind of vector unit, by which libraries choose their kernels */
+    char cpu[96];     /* name of the processor */
+    char vectors[16]; /* vector extension, by which libraries choose kernels */
     int threads;
-    char version[32]; /* plimsoll's */
-    char library[64]; /* oneDNN's */
+    char version[32]; /* of plimsoll */
+    char library[64]; /* of oneDNN */
 } plim__machine_t;
 
-/* This machine; "unknown" for what /proc/cpuinfo does not tell. */
+/* Describes this machine; "unknown" for fields that /proc/cpuinfo does not have. */
 plim__machine_t plim__machine_here(const plim_job_t *job);
 
-/* Logs how `now` differs from `before`, where `what` was computed, and what that means. */
+/* Logs the differences between `now` and `before`, the machine that computed `what`, and their
+ * effect. */
 void plim__machine_compare(const plim_job_t *job, const char *what, const plim__machine_t *before,
                            const plim__machine_t *now);
 
@@ -30,23 +32,21 @@ typedef struct plim__run_json {
     plim_training_t training;
     char dataset[PLIM_PATH_MAX];
     char fingerprint[17];
-    plim__machine_t machine; /* where it was begun */
+    plim__machine_t machine;  /* machine that began the run */
+    char init[PLIM_PATH_MAX]; /* file of the first weights; "": drawn by the seed */
 } plim__run_json_t;
 
-/* The most memory that reading or writing takes. */
-size_t plim__run_json_estimate(void);
-
-/* Anew, whole, durable and sealed (io/seal.h); with `fresh` nothing may be there. PLIM_ERR_USAGE
- * for settings or a dataset's path that cannot be written down; PLIM_ERR_IO. */
+/* Writes the whole file, durable and sealed (io/seal.h); with `fresh` it must not exist.
+ * PLIM_ERR_USAGE for settings or a dataset path that JSON cannot represent; PLIM_ERR_IO. */
 plim_status_t plim__run_json_write(const plim_job_t *job, const char *path,
                                    const plim__run_json_t *about, bool fresh);
 
-/* PLIM_ERR_DATA, also when its seal does not agree (those of older versions have none);
+/* PLIM_ERR_DATA for damage, also if the seal does not match (older versions wrote no seal);
  * PLIM_ERR_IO; PLIM_ERR_UNSUPPORTED for a newer format. */
 plim_status_t plim__run_json_read(const plim_job_t *job, const char *path,
                                   plim__run_json_t *about_out);
 
-/* The settings as one line of JSON, and back (`name` for messages). */
+/* Converts the settings to one line of JSON, and back (`name` is for messages). */
 plim_status_t plim__run_json_settings(const plim_job_t *job, const plim_training_t *training,
                                       char *text_out, size_t size);
 plim_status_t plim__run_json_settings_of(const plim_job_t *job, const char *text, const char *name,

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: disk space reserved beforehand, files written in it, and read back. */
+/* Checkpoints of a run: reserve disk space, write, read back. */
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Whether a file is there. Anything but its absence is left to its opening. */
+/* Whether a file exists. Errors other than its absence appear when it is opened. */
 static plim_status_t find_file(const char *directory, const char *name,
                                char path_out[PLIM__RUN_PATH], bool *found_out)
 {
@@ -22,29 +22,24 @@ static plim_status_t find_file(const char *directory, const char *name,
     return PLIM_OK;
 }
 
-/* Drafts that a file has between two saves. */
+/* Number of drafts to keep between two saves. */
 static int wanted_drafts(bool found)
 {
     return found ? 1 : 2;
 }
 
-/* The two files of a run that every save replaces. */
+/* Drafts of one of the two files that every save replaces. */
 static plim__run_drafts_t *drafts_of(plim__run_t *run, bool best)
 {
     return best ? &run->best : &run->last;
 }
 
-static const char *name_of(bool best)
-{
-    return best ? PLIM__RUN_BEST : PLIM__RUN_LAST;
-}
-
-/* Bytes of the file at most, its path, and whether it is there. */
+/* Computes the maximum bytes of the file, its path, and whether it exists. */
 static plim_status_t look_at(plim__run_t *run, const plim__parameter_t *parameters, int count,
                              bool best, char path_out[PLIM__RUN_PATH], bool *found_out,
                              int64_t *bytes_out)
 {
-    PLIM_TRY(find_file(run->path, name_of(best), path_out, found_out));
+    PLIM_TRY(find_file(run->path, best ? PLIM__RUN_BEST : PLIM__RUN_LAST, path_out, found_out));
     return plim__checkpoint_most(&run->checkpoint, path_out, parameters, count, !best, bytes_out);
 }
 
@@ -58,7 +53,7 @@ static plim_status_t reserve(plim__run_t *run, const plim__parameter_t *paramete
     PLIM_TRY(look_at(run, parameters, count, best, path, &found, &bytes));
     while (drafts->count < wanted_drafts(found)) {
         if (drafts->count > 0 && drafts->draft[0].partial[0] != '\0')
-            break; /* it has a name, of which there is one */
+            break; /* a named draft: there can be only one */
         plim__draft_t *draft = &drafts->draft[drafts->count];
         const plim_status_t status = plim__draft_open(path, true, bytes, draft);
         if (status != PLIM_OK) {
@@ -75,7 +70,7 @@ static plim_status_t check_descriptors(const plim__run_t *run)
 {
     int fds[4], count = 0, error = 0;
     while (count < 4 && error == 0) {
-        fds[count] = fcntl(run->metrics.fd, F_DUPFD_CLOEXEC, 0);
+        fds[count] = fcntl(run->metrics.file.fd, F_DUPFD_CLOEXEC, 0);
         if (fds[count] < 0)
             error = errno;
         else
@@ -127,7 +122,8 @@ void plim__run_release(plim__run_t *run)
         plim__draft_close(&run->best.draft[--run->best.count]);
 }
 
-/* A draft to write into: a reserved one, else a new one, for which the disk may have no space. */
+/* Finds a draft to write into: a reserved one, else a new one, for which disk space may be
+ * missing. */
 static plim_status_t find_draft(plim__run_t *run, const plim__parameter_t *parameters, int count,
                                 bool best, plim__draft_t **draft_out)
 {
@@ -145,8 +141,8 @@ plim_status_t plim__run_save(plim__run_t *run, const plim__parameter_t *paramete
                              plim__position_t *position)
 {
     plim__draft_t *draft;
-    PLIM_TRY(plim__run_lines_sync(&run->metrics));
-    position->metrics_bytes = run->metrics.size;
+    PLIM_TRY(plim__file_sync(&run->metrics.file));
+    position->metrics_bytes = run->metrics.file.size;
     position->metrics_crc = run->metrics.crc;
     PLIM_TRY(find_draft(run, parameters, count, false, &draft));
     run->last.count--;
@@ -174,6 +170,13 @@ plim_status_t plim__run_save_best(plim__run_t *run, const plim__parameter_t *par
         plim__checkpoint_write_best(&run->checkpoint, draft, parameters, count, position);
     plim__draft_close(draft);
     return status;
+}
+
+bool plim__run_is_saved(const plim__run_t *run)
+{
+    char path[PLIM__RUN_PATH];
+    bool found;
+    return find_file(run->path, PLIM__RUN_LAST, path, &found) == PLIM_OK && found;
 }
 
 plim_status_t plim__run_position(const plim_job_t *job, const char *path,
@@ -225,14 +228,17 @@ plim_status_t plim__run_weights(const plim_job_t *job, const char *run, const ch
                               run, PLIM__RUN_BEST, PLIM__RUN_LAST);
         weights = path;
     }
+    if (access(weights, F_OK) != 0 && errno == ENOENT)
+        return plim__fail(PLIM_ERR_USAGE, "there is no file %s; name a file of weights", weights);
     PLIM_TRY(plim__checkpoint_weights(job, weights, 0, parameters, count));
     for (int i = 0; i < count; i++)
         for (int64_t j = 0; j < parameters[i].count; j++)
             if (!isfinite(parameters[i].value[j]))
                 return plim__fail(PLIM_ERR_DIVERGED,
                                   "%s: %s is not finite at value %lld: training has diverged; "
-                                  "take other weights (--weights), or train with a lower learning "
-                                  "rate (--lr)",
-                                  weights, parameters[i].name, (long long)j);
+                                  "take other weights (%s), or train with a lower learning rate "
+                                  "(--lr)",
+                                  weights, parameters[i].name, (long long)j,
+                                  run[0] == '\0' ? "--init" : "--weights");
     return PLIM_OK;
 }

@@ -1,4 +1,3 @@
-/* The table of settings, and what it serves for. */
 #include "train/run_settings.h"
 
 #include "base/bounds.h"
@@ -10,19 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { NAME, INT, COUNT, REAL, FLOAT, FLAG, SEED, FANOUT } kind_t;
+typedef enum kind { NAME, INT, COUNT, REAL, FLOAT, FLAG, SEED, FANOUT, EVAL_FANOUT } kind_t;
 
 typedef struct setting {
     const char *key;
     kind_t kind;
-    bool decides; /* the result */
+    bool decides; /* the setting changes the result */
     size_t offset;
-    const char *const *names; /* of an enum's values, ended by NULL */
+    const char *const *names; /* names of an enum's values, ended by NULL */
 } setting_t;
 
 static const char *const models[] = {[PLIM_MLP] = "mlp", [PLIM_GCN] = "gcn", [PLIM_SAGE] = "sage",
                                      [PLIM_GAT] = "gat", [PLIM_GIN] = "gin", NULL};
-static const char *const aggregations[] = {[PLIM_MEAN] = "mean", [PLIM_MAX] = "max", NULL};
+static const char *const aggregations[] = {
+    [PLIM_MEAN] = "mean", [PLIM_MAX] = "max", [PLIM_SUM] = "sum", NULL};
 static const char *const norms[] = {
     [PLIM_NORM_NONE] = "none", [PLIM_NORM_LAYER] = "layer", [PLIM_NORM_BATCH] = "batch", NULL};
 static const char *const activations[] = {
@@ -41,19 +41,31 @@ static const char *const losses[] = {
     [PLIM_LOSS_AUTO] = "auto", [PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
     [PLIM_LOSS_BCE] = "bce",   [PLIM_LOSS_MSE] = "mse",
     [PLIM_LOSS_MAE] = "mae",   NULL};
-static const char *const metrics[] = {
-    [PLIM_METRIC_AUTO] = "auto",       [PLIM_METRIC_ACCURACY] = "accuracy",
-    [PLIM_METRIC_ROC_AUC] = "roc_auc", [PLIM_METRIC_MAE] = "mae",
-    [PLIM_METRIC_RMSE] = "rmse",       NULL};
+static const char *const metrics[] = {[PLIM_METRIC_AUTO] = "auto",
+                                      [PLIM_METRIC_ACCURACY] = "accuracy",
+                                      [PLIM_METRIC_ROC_AUC] = "roc_auc",
+                                      [PLIM_METRIC_MAE] = "mae",
+                                      [PLIM_METRIC_RMSE] = "rmse",
+                                      [PLIM_METRIC_COSINE] = "cosine",
+                                      NULL};
+
+static const char *const eval_splits[] = {"auto", "train",      "valid",      "train,valid",
+                                          "test", "train,test", "valid,test", "train,valid,test",
+                                          NULL};
 
 PLIM_API const char *const *plim_words(plim_words_t of)
 {
-    static const char *const *const all[] = {
-        [PLIM_WORDS_MODEL] = models,         [PLIM_WORDS_AGGREGATION] = aggregations,
-        [PLIM_WORDS_NORM] = norms,           [PLIM_WORDS_ACTIVATION] = activations,
-        [PLIM_WORDS_POOL] = pools,           [PLIM_WORDS_PRECISION] = precisions,
-        [PLIM_WORDS_OPTIMISER] = optimisers, [PLIM_WORDS_SCHEDULE] = schedules,
-        [PLIM_WORDS_LOSS] = losses,          [PLIM_WORDS_METRIC] = metrics};
+    static const char *const *const all[] = {[PLIM_WORDS_MODEL] = models,
+                                             [PLIM_WORDS_AGGREGATION] = aggregations,
+                                             [PLIM_WORDS_NORM] = norms,
+                                             [PLIM_WORDS_ACTIVATION] = activations,
+                                             [PLIM_WORDS_POOL] = pools,
+                                             [PLIM_WORDS_PRECISION] = precisions,
+                                             [PLIM_WORDS_OPTIMISER] = optimisers,
+                                             [PLIM_WORDS_SCHEDULE] = schedules,
+                                             [PLIM_WORDS_LOSS] = losses,
+                                             [PLIM_WORDS_METRIC] = metrics,
+                                             [PLIM_WORDS_EVAL_SPLITS] = eval_splits};
     return all[of];
 }
 
@@ -87,9 +99,9 @@ static const setting_t settings[] = {
     {"schedule_factor", REAL, true, AT(optimiser.schedule_factor), NULL},
     {"loss", NAME, true, AT(loss), losses},
     {"metric", NAME, true, AT(metric), metrics},
-    {"epochs", COUNT, false, AT(epochs), NULL}, /* compared by a rule of its own */
+    {"epochs", COUNT, false, AT(epochs), NULL}, /* has its own rule */
     {"eval_every", COUNT, true, AT(eval_every), NULL},
-    {"patience", COUNT, false, AT(patience), NULL}, /* likewise */
+    {"patience", COUNT, false, AT(patience), NULL}, /* has its own rule */
     {"eval_train", FLAG, true, AT(eval_train), NULL},
     {"accumulation", COUNT, true, AT(accumulation), NULL},
     {"recompute", FLAG, false, AT(model.recompute), NULL},
@@ -97,7 +109,12 @@ static const setting_t settings[] = {
     {"checkpoint_steps", COUNT, false, AT(checkpoint_steps), NULL},
     {"checkpoint_seconds", REAL, false, AT(checkpoint_seconds), NULL},
     {"memory_steps", COUNT, false, AT(memory_steps), NULL},
+    {"eval_fanout", EVAL_FANOUT, true, AT(eval_fanout), NULL},
+    {"eval_splits", NAME, true, AT(eval_splits), eval_splits},
+    {"eval_exact", FLAG, true, AT(eval_exact), NULL},
 };
+
+#define NUM_ADDED 3 /* the last settings, which runs of earlier versions lack */
 
 /* Option names of settings that differ from their names in run.json. */
 static const struct {
@@ -114,6 +131,9 @@ static const struct {
     {"schedule_factor", "--gamma"},
     {"eval_every", "--eval-every"},
     {"eval_train", "--eval-train"},
+    {"eval_fanout", "--eval-fanout"},
+    {"eval_splits", "--eval-splits"},
+    {"eval_exact", "--eval-exact"},
     {"accumulation", "--gradient-accumulation-steps"},
 };
 
@@ -141,7 +161,7 @@ static double get_double(const void *from)
     return value;
 }
 
-/* The name of an enum's value; NULL for one that it does not have. */
+/* The name of an enum value; NULL for an invalid one. */
 static const char *name_of(const setting_t *setting, int value)
 {
     int count = 0;
@@ -150,8 +170,8 @@ static const char *name_of(const setting_t *setting, int value)
     return value >= 0 && value < count ? setting->names[value] : NULL;
 }
 
-/* The number a person would have written for a float: 0.1 rather than 0.10000000149011612. It is
- * the same float again. */
+/* The shortest decimal for a float: 0.1 rather than 0.10000000149011612. It reads back as the same
+ * float. */
 static double plain(float value)
 {
     char text[32];
@@ -160,18 +180,35 @@ static double plain(float value)
     return (float)nearest == value ? nearest : (double)value;
 }
 
-static json_t *render_fanout(const plim_recipe_t *recipe)
+/* The fan-outs of a recipe, or those of evaluation, which end at the first 0. */
+static const int64_t *fanout_at(const setting_t *setting, const void *from, int *count_out)
+{
+    const plim_recipe_t *recipe = from;
+    const int64_t *fanout = setting->kind == FANOUT ? recipe->fanout : from;
+    int count = 0;
+    if (setting->kind == FANOUT)
+        count = recipe->num_hops < PLIM_HOPS_MAX ? recipe->num_hops : PLIM_HOPS_MAX;
+    else
+        while (count < PLIM_HOPS_MAX && fanout[count] != 0)
+            count++;
+    *count_out = count;
+    return fanout;
+}
+
+static json_t *render_fanout(const setting_t *setting, const void *from)
 {
     json_t *list = json_array();
-    for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX; i++)
-        if (json_array_append_new(list, json_integer(recipe->fanout[i])) != 0) {
+    int count;
+    const int64_t *fanout = fanout_at(setting, from, &count);
+    for (int i = 0; i < count; i++)
+        if (json_array_append_new(list, json_integer(fanout[i])) != 0) {
             json_decref(list);
             return NULL;
         }
     return list;
 }
 
-/* JSON's readers know integers up to 2^63; a larger seed is a text. */
+/* JSON readers know integers up to 2^63; a larger seed is a string. */
 static json_t *render_seed(uint64_t seed)
 {
     char digits[24];
@@ -199,7 +236,8 @@ static json_t *render(const setting_t *setting, const void *from)
     case SEED:
         return render_seed(*(const uint64_t *)from);
     case FANOUT:
-        return render_fanout(from);
+    case EVAL_FANOUT:
+        return render_fanout(setting, from);
     }
     return NULL;
 }
@@ -279,15 +317,14 @@ static bool parse_seed(const json_t *value, uint64_t *seed_out)
     return errno == 0 && *end == '\0';
 }
 
-static bool parse_fanout(const json_t *value, plim_recipe_t *recipe)
+static bool parse_fanout(const json_t *value, int64_t fanout[PLIM_HOPS_MAX])
 {
     size_t count = json_array_size(value);
     if (!json_is_array(value) || count > PLIM_HOPS_MAX)
         return false;
-    memset(recipe->fanout, 0, sizeof recipe->fanout);
-    recipe->num_hops = (int)count;
+    memset(fanout, 0, PLIM_HOPS_MAX * sizeof fanout[0]);
     for (size_t i = 0; i < count; i++)
-        if (!parse_integer(json_array_get(value, i), -1, INT32_MAX, &recipe->fanout[i]))
+        if (!parse_integer(json_array_get(value, i), -1, INT32_MAX, &fanout[i]))
             return false;
     return true;
 }
@@ -295,6 +332,7 @@ static bool parse_fanout(const json_t *value, plim_recipe_t *recipe)
 static bool parse(const setting_t *setting, const json_t *value, void *to)
 {
     int64_t number = 0;
+    plim_recipe_t *recipe = to;
     switch (setting->kind) {
     case NAME:
         return parse_name(value, setting->names, to);
@@ -317,6 +355,9 @@ static bool parse(const setting_t *setting, const json_t *value, void *to)
     case SEED:
         return parse_seed(value, to);
     case FANOUT:
+        recipe->num_hops = (int)json_array_size(value);
+        return parse_fanout(value, recipe->fanout);
+    case EVAL_FANOUT:
         return parse_fanout(value, to);
     }
     return false;
@@ -329,6 +370,8 @@ plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
         const json_t *value = json_object_get(object, setting->key);
+        if (value == NULL && i >= NUM_SETTINGS - NUM_ADDED)
+            continue;
         if (!parse(setting, value, (char *)&training + setting->offset))
             return plim__fail(PLIM_ERR_DATA, "%s: its setting \"%s\" is missing or impossible",
                               name, setting->key);
@@ -337,44 +380,15 @@ plim_status_t plim__run_settings_parse(const json_t *object, const char *name,
     return PLIM_OK;
 }
 
-static bool same_fanout(const plim_recipe_t *a, const plim_recipe_t *b)
-{
-    bool same = a->num_hops == b->num_hops;
-    for (int i = 0; same && i < a->num_hops && i < PLIM_HOPS_MAX; i++)
-        same = a->fanout[i] == b->fanout[i];
-    return same;
-}
-
-static bool same(const setting_t *setting, const void *a, const void *b)
-{
-    switch (setting->kind) {
-    case NAME:
-    case INT:
-        return get_int(a) == get_int(b);
-    case COUNT:
-    case SEED:
-        return *(const uint64_t *)a == *(const uint64_t *)b;
-    case REAL:
-        return get_double(a) == get_double(b);
-    case FLOAT:
-        return *(const float *)a == *(const float *)b;
-    case FLAG:
-        return *(const bool *)a == *(const bool *)b;
-    case FANOUT:
-        return same_fanout(a, b);
-    }
-    return false;
-}
-
-#define SETTING_TEXT 128
+#define SETTING_TEXT 256
 _Static_assert(PLIM__REAL_TEXT <= SETTING_TEXT, "a number fits");
 
-/* A setting's value as a message shows it. */
+/* Formats a setting's value for a message. Different values have different texts. */
 static void describe(const setting_t *setting, const void *from, char text_out[SETTING_TEXT])
 {
-    const plim_recipe_t *recipe = from;
+    const int64_t *fanout;
     const char *name;
-    int used = 0;
+    int used = 0, count;
     switch (setting->kind) {
     case NAME:
         name = name_of(setting, get_int(from));
@@ -399,16 +413,18 @@ static void describe(const setting_t *setting, const void *from, char text_out[S
         (void)snprintf(text_out, SETTING_TEXT, "%llu", (unsigned long long)*(const uint64_t *)from);
         return;
     case FANOUT:
-        for (int i = 0; i < recipe->num_hops && i < PLIM_HOPS_MAX && used < SETTING_TEXT; i++)
+    case EVAL_FANOUT:
+        fanout = fanout_at(setting, from, &count);
+        for (int i = 0; i < count && used < SETTING_TEXT; i++)
             used += snprintf(text_out + used, SETTING_TEXT - (size_t)used, "%s%lld",
-                             i == 0 ? "[" : ", ", (long long)recipe->fanout[i]);
+                             i == 0 ? "[" : ", ", (long long)fanout[i]);
         if (used < SETTING_TEXT)
             (void)snprintf(text_out + used, SETTING_TEXT - (size_t)used, used == 0 ? "[]" : "]");
         return;
     }
 }
 
-/* A setting's name, and what the command line calls it. */
+/* Formats a setting's name and its command-line option. */
 static void describe_name(const char *key, char text_out[SETTING_TEXT])
 {
     (void)snprintf(text_out, SETTING_TEXT, "%s", key);
@@ -417,59 +433,67 @@ static void describe_name(const char *key, char text_out[SETTING_TEXT])
             (void)snprintf(text_out, SETTING_TEXT, "%s (%s)", key, options[i].option);
 }
 
+/* Whether both have the same value, and the texts of both. */
+static bool same(const setting_t *setting, const plim_training_t *a, const plim_training_t *b,
+                 char a_out[SETTING_TEXT], char b_out[SETTING_TEXT])
+{
+    describe(setting, at(a, setting), a_out);
+    describe(setting, at(b, setting), b_out);
+    return strcmp(a_out, b_out) == 0;
+}
+
 static plim_status_t compare_epochs(const plim_training_t *before, const plim_training_t *now,
-                                    int64_t begun, plim_status_t status, const char *name)
+                                    int64_t begun, const char *name)
 {
     if (now->epochs < begun)
         return plim__fail(
-            status,
-            "%s: %lld epochs are asked for, but the run is in epoch %lld already; ask "
-            "for as many at least, or begin a new run",
-            name, (long long)now->epochs, (long long)begun);
+            PLIM_ERR_USAGE,
+            "%s: the run is in epoch %lld already, and %lld were asked for; give %lld or more, or "
+            "begin a new run",
+            name, (long long)begun, (long long)now->epochs, (long long)begun);
     if (now->epochs != before->epochs && before->optimiser.schedule == PLIM_SCHEDULE_COSINE)
-        return plim__fail(status,
+        return plim__fail(PLIM_ERR_USAGE,
                           "%s: epochs are %lld there but %lld now; with a cosine schedule every "
                           "step's rate depends on them, so they must stay: begin a new run",
                           name, (long long)before->epochs, (long long)now->epochs);
     return PLIM_OK;
 }
 
-/* What did not end the run by now would not have ended a more patient one. */
+/* Patience may grow: a run that has not ended yet would not have ended with more patience. */
 static plim_status_t compare_patience(const plim_training_t *before, const plim_training_t *now,
-                                      plim_status_t status, const char *name)
+                                      const char *name)
 {
     if (now->patience == 0 || (before->patience > 0 && now->patience >= before->patience))
         return PLIM_OK;
-    return plim__fail(status,
+    return plim__fail(PLIM_ERR_USAGE,
                       "%s: patience is %lld there but %lld now; a run can be made more patient (0: "
                       "it never ends early), not less",
                       name, (long long)before->patience, (long long)now->patience);
 }
 
 plim_status_t plim__run_settings_compare(const plim_training_t *before, const plim_training_t *now,
-                                         int64_t begun, plim_status_t status, const char *name)
+                                         int64_t begun, const char *name)
 {
     for (size_t i = 0; i < NUM_SETTINGS; i++) {
         const setting_t *setting = &settings[i];
         char key[SETTING_TEXT], then_text[SETTING_TEXT], now_text[SETTING_TEXT];
-        if (!setting->decides || same(setting, at(before, setting), at(now, setting)))
+        if (!setting->decides || same(setting, before, now, then_text, now_text))
             continue;
         describe_name(setting->key, key);
-        describe(setting, at(before, setting), then_text);
-        describe(setting, at(now, setting), now_text);
-        return plim__fail(status,
+        return plim__fail(PLIM_ERR_USAGE,
                           "%s: %s is %s there but %s now, which would change the result; leave it "
                           "as it was or begin a new run",
                           name, key, then_text, now_text);
     }
-    PLIM_TRY(compare_patience(before, now, status, name));
-    return compare_epochs(before, now, begun, status, name);
+    PLIM_TRY(compare_patience(before, now, name));
+    return compare_epochs(before, now, begun, name);
 }
 
 bool plim__run_settings_same(const plim_training_t *a, const plim_training_t *b)
 {
+    char a_text[SETTING_TEXT], b_text[SETTING_TEXT];
     for (size_t i = 0; i < NUM_SETTINGS; i++)
-        if (!same(&settings[i], at(a, &settings[i]), at(b, &settings[i])))
+        if (!same(&settings[i], a, b, a_text, b_text))
             return false;
     return true;
 }

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/loader_params.h"
+#include "load/slots.h"
 #include "plan/plan_settings.h"
 
 #include <math.h>
@@ -34,9 +35,12 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
                                                training, plim__team_size(session->team));
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
-    return plim__score_create(ledger, session->training.metric, session->training.loss,
-                              plim__load_largest_split(session->info), session->num_outputs,
-                              &session->score);
+    PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
+                                plim__load_largest_split(session->info), session->num_outputs,
+                                &session->score));
+    if (session->hits != NULL)
+        plim__score_rank(session->score, session->hits);
+    return PLIM_OK;
 }
 
 void plim__session_count_labels(plim__session_t *session, const plim_loader_t *loader)
@@ -55,6 +59,20 @@ void plim__session_end(plim__session_t *session)
     session->team = NULL;
 }
 
+plim_status_t plim__session_check_batch(const plim__session_t *session, const plim_batch_t *batch)
+{
+    const plim__slots_t *slots = ((const plim__slot_t *)(const void *)batch)->slots;
+    const plim_recipe_t wanted = plim__plan_settings_recipe(session->info, &session->training);
+    if (slots != NULL && strcmp(slots->fingerprint, session->info->fingerprint) == 0 &&
+        slots->recipe.row_type == wanted.row_type &&
+        slots->recipe.index_type == wanted.index_type && !slots->recipe.no_features &&
+        slots->recipe.degrees >= wanted.degrees)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "the batch is of another dataset, or of a recipe whose types or arrays are "
+                      "not those of the model: take it from a loader of the trainer's plan");
+}
+
 static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream, plim_split_t split,
                                 int64_t epoch, plim__session_take_fn take, void *context)
 {
@@ -69,17 +87,17 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
                                .embeddings = session->embeddings};
     plim__model_output_t output;
     plim_batch_t *batch;
-    int64_t first = 0;
     PLIM_TRY(plim_stream_start(stream, 0, 0));
     for (;;) {
         PLIM_TRY(plim__job_check(session->job));
         PLIM_TRY(plim_stream_next(stream, -1, &batch));
         if (batch == NULL)
             return PLIM_OK;
-        plim_status_t status = plim__model_forward(session->model, batch, &pass, &output);
+        plim_status_t status = plim__session_check_batch(session, batch);
         if (status == PLIM_OK)
-            status = take(context, batch, first, &output);
-        first += batch->num_seeds;
+            status = plim__model_forward(session->model, batch, &pass, &output);
+        if (status == PLIM_OK)
+            status = take(context, batch, &output);
         event.step = batch->step + batch->last_part;
         const bool last = batch->last_part;
         plim_batch_release(batch);
@@ -94,9 +112,9 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
                                  plim_split_t split, int64_t epoch, plim__session_take_fn take,
                                  void *context)
 {
-    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_params_t params =
+        plim__plan_settings_evaluation(session->info, &session->training, split);
     plim_stream_t *stream;
-    params.split = split;
     params.shuffle = split == PLIM_TRAIN && !session->in_order;
     PLIM_TRY(plim_loader_stream(loader, &params, &stream));
     plim_status_t status = run_stream(session, stream, split, epoch, take, context);
@@ -104,11 +122,10 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
     return status;
 }
 
-plim_status_t plim__session_score(void *context, const plim_batch_t *batch, int64_t first,
+plim_status_t plim__session_score(void *context, const plim_batch_t *batch,
                                   const plim__model_output_t *output)
 {
     plim__session_t *session = context;
-    (void)first;
     plim__score_add(session->score, session->team, batch->num_seeds, session->num_outputs,
                     output->outputs, batch->labels);
     return PLIM_OK;

@@ -6,14 +6,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Lines are at least this far apart. */
+/* Minimum interval between lines. */
 #define LINE_SECONDS 1.0
 
 static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
                                      const plim_trainer_t *trainer, const plim_loader_t *loader)
 {
     plim__model_times_t model;
-    plim_load_stats_t load;
+    plim_load_stats_t load = PLIM_LOAD_STATS_INIT;
     plim__model_times(trainer->session.model, &model);
     plim_loader_stats(loader, &load);
     return (plim__spent_t){.waiting = load.starved_seconds,

@@ -1,14 +1,13 @@
 /*
- * Training as steps: batches are computed forward and back, their gradients summed, and an update
- * changes the weights.
+ * Training as steps: forward and backward passes over batches sum gradients, and an update changes
+ * the weights.
  *
- * The state of a training is its parameters, moments, buffers and position. It changes with an
- * update only: what was computed since then is gradients and moved buffers, which
- * plim_trainer_discard puts back.
+ * The state of a training is its parameters, moments, buffers and position. Only an update changes
+ * it: between updates there are only gradients and moved buffers, which plim_trainer_discard
+ * restores.
  */
 #include "train/trainer.h"
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/params.h"
@@ -16,6 +15,7 @@
 #include "nn/loss.h"
 #include "nn/vector.h"
 #include "plan/plan_settings.h"
+#include "train/run.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -28,21 +28,22 @@ plim_status_t plim__trainer_check_plan(const plim_dataset_info_t *info,
     if (!plan->trains)
         return plim__fail(PLIM_ERR_USAGE,
                           "the plan is of a loader alone: make it with plim_train_plan");
+    PLIM_TRY(plim__plan_check_dataset(plan, info));
     const plim_recipe_t wanted = plim__plan_settings_recipe(info, training);
     const plim_recipe_t *planned = &plan->numbers.load.recipe;
-    bool same = wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
-                wanted.replace == planned->replace && wanted.form == planned->form &&
-                wanted.seed == planned->seed && wanted.no_features == planned->no_features &&
-                wanted.degrees == planned->degrees && wanted.row_type == planned->row_type &&
-                wanted.index_type == planned->index_type;
+    bool same =
+        wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
+        wanted.seed == planned->seed && wanted.degrees == planned->degrees &&
+        plim__train_model_bytes(info, training, &plan->numbers) == plan->numbers.model_bytes;
     for (int i = 0; same && i < wanted.num_hops; i++)
         same = wanted.fanout[i] == planned->fanout[i];
     return same ? PLIM_OK
-                : plim__fail(PLIM_ERR_USAGE, "the plan is for another batch size, fan-out, seed or "
-                                             "model than the settings say: plan again");
+                : plim__fail(PLIM_ERR_USAGE,
+                             "the settings draw other batches than the plan, or their model, "
+                             "optimiser or metric needs other memory: plan again");
 }
 
-/* Copies the buffers as they are now, for plim_trainer_discard. */
+/* Copies the buffers for plim_trainer_discard. */
 static void keep_buffers(plim_trainer_t *trainer)
 {
     memcpy(trainer->scratch.buffers, trainer->arrays.buffers,
@@ -62,6 +63,12 @@ static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_pla
     trainer->arrays = *plim__model_arrays(session->model);
     plim__arena_touch(&trainer->arena);
     plim__model_initialise(session->model, session->training.recipe.seed);
+    if (trainer->settings.init != NULL) {
+        PLIM_TRY(plim__run_weights(session->job, "", trainer->settings.init, session->parameters,
+                                   session->num_parameters));
+        plim__model_changed(session->model);
+        trainer->settings.init = session->training.init = NULL; /* the caller's text */
+    }
     keep_buffers(trainer);
     return PLIM_OK;
 }
@@ -74,7 +81,6 @@ plim_status_t plim__trainer_create(const plim_job_t *job, const plim_dataset_t *
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim_trainer_t *trainer,
         draft = {.job = *job, .position = PLIM__POSITION_INIT, .settings = *training};
-    PLIM_TRY(plim__plan_settings_check(dataset, training));
     draft.session.params =
         plim__train_model_params(info, training, &plan->load, true, plim__job_threads(job));
     PLIM_TRY(plim__object_create(job->ledger, "trainer", lay_out, &draft, sizeof draft,
@@ -101,6 +107,7 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
+    PLIM_TRY(plim__plan_settings_check(dataset, &known));
     PLIM_TRY(plim__trainer_check_plan(plim_dataset_info(dataset), &known, plan));
     return plim__trainer_create(job, dataset, &known, &plan->numbers, NULL, NULL, trainer_out);
 }
@@ -145,7 +152,7 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
-/* Forward, loss and back; the loss of this part's seeds is added to part_loss. */
+/* Computes forward, loss and backward; adds the loss of this part's seeds to part_loss. */
 static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch, double weight)
 {
     plim__session_t *session = &trainer->session;
@@ -163,35 +170,50 @@ static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch,
     return plim__model_backward(session->model, batch, trainer->scratch.doutputs);
 }
 
+/* PLIM_ERR_USAGE when the sum of gradients is not whole. */
+static plim_status_t check_whole(const plim_trainer_t *trainer)
+{
+    return trainer->failed
+               ? plim__fail(PLIM_ERR_USAGE, "the last plim_trainer_backward failed: call "
+                                            "plim_trainer_discard and compute its update again")
+               : PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
                                              int64_t batches, double *loss_out)
 {
     PLIM_ENTER(&trainer->job);
+    PLIM_TRY(check_whole(trainer));
+    PLIM_TRY(plim__session_check_batch(&trainer->session, batch));
     const plim_training_t *training = &trainer->session.training;
     if (batches < 1)
         return plim__fail(PLIM_ERR_USAGE, "an update of %lld batches: it takes at least one",
                           (long long)batches);
     if (training->model.norm == PLIM_NORM_BATCH && batch->num_seeds < batch->batch_seeds)
-        return plim__fail(
-            PLIM_ERR_BUDGET,
-            "step %lld of epoch %lld does not fit its slot as a whole, and batch norm "
-            "cannot work on parts of it; raise the line, take a smaller batch, or "
-            "layer norm",
-            (long long)batch->step, (long long)batch->epoch + 1);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batch norm needs all %lld seeds of step %lld of epoch %lld at once, and "
+                          "this part or share has %lld: take whole batches, or layer norm",
+                          (long long)batch->batch_seeds, (long long)batch->step,
+                          (long long)batch->epoch + 1, (long long)batch->num_seeds);
     const double weight =
         plim__loss_weight(training->loss, trainer->session.num_outputs, batch->batch_labels);
     const bool begins =
         !trainer->computed || trainer->epoch != batch->epoch || trainer->step != batch->step + 1;
+    plim_status_t status = PLIM_OK;
+    if (batch->batch_labels > 0 && batch->num_seeds > 0)
+        status = compute(trainer, batch, weight * (double)batches);
+    if (status == PLIM_OK && !isfinite(trainer->part_loss))
+        status = fail_diverged("the loss", batch->epoch, batch->step + 1);
+    if (status != PLIM_OK) {
+        trainer->failed = status != PLIM_ERR_USAGE; /* a refused batch changes nothing */
+        return status;
+    }
     trainer->computed = true;
     trainer->taken = false;
     trainer->epoch = batch->epoch;
     trainer->step = batch->step + 1;
     if (begins)
         trainer->group_seeds += weight;
-    if (batch->batch_labels > 0 && batch->num_seeds > 0)
-        PLIM_TRY(compute(trainer, batch, weight * (double)batches));
-    if (!isfinite(trainer->part_loss))
-        return fail_diverged("the loss", batch->epoch, batch->step + 1);
     if (loss_out != NULL)
         *loss_out = batch->batch_labels > 0 ? trainer->part_loss / weight : NAN;
     if (batch->last_part) {
@@ -201,10 +223,15 @@ PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim
     return PLIM_OK;
 }
 
-static plim_status_t fail_idle(void)
+/* PLIM_ERR_USAGE when there is no whole gradient. */
+static plim_status_t check_computed(const plim_trainer_t *trainer)
 {
-    return plim__fail(PLIM_ERR_USAGE,
-                      "no batch was computed since the last update: call plim_trainer_backward");
+    PLIM_TRY(check_whole(trainer));
+    return trainer->computed
+               ? PLIM_OK
+               : plim__fail(
+                     PLIM_ERR_USAGE,
+                     "no batch was computed since the last update: call plim_trainer_backward");
 }
 
 static size_t gradient_bytes(const plim_trainer_t *trainer)
@@ -215,8 +242,7 @@ static size_t gradient_bytes(const plim_trainer_t *trainer)
 PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gradient_out)
 {
     PLIM_ENTER(&trainer->job);
-    if (!trainer->computed)
-        return fail_idle();
+    PLIM_TRY(check_computed(trainer));
     plim__model_gather_gradients(trainer->session.model);
     memcpy(gradient_out, trainer->arrays.gradient, gradient_bytes(trainer));
     memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
@@ -237,14 +263,14 @@ PLIM_API void plim_gradient_add(float *sum, const float *addend, int64_t count)
     add(sum, addend, count);
 }
 
-/* Nothing was computed since the last update. */
+/* Resets the sums since the last update. */
 static void begin_group(plim_trainer_t *trainer)
 {
-    trainer->computed = trainer->taken = false;
+    trainer->computed = trainer->taken = trainer->failed = false;
     trainer->part_loss = trainer->group_loss = trainer->group_seeds = 0;
 }
 
-/* Moves the weights by the model's gradient, which is zero afterwards. */
+/* Moves the weights by the model's gradient and zeroes the gradient. */
 static void step_weights(plim_trainer_t *trainer)
 {
     plim__session_t *session = &trainer->session;
@@ -262,8 +288,7 @@ PLIM_API plim_status_t plim_trainer_update(plim_trainer_t *trainer, const float 
 {
     PLIM_ENTER(&trainer->job);
     plim__position_t *position = &trainer->position;
-    if (!trainer->computed)
-        return fail_idle();
+    PLIM_TRY(check_computed(trainer));
     if ((gradient != NULL) != trainer->taken)
         return plim__fail(PLIM_ERR_USAGE, gradient != NULL
                                               ? "the trainer's own gradient was not taken: call "
@@ -296,6 +321,7 @@ PLIM_API void plim_trainer_discard(plim_trainer_t *trainer)
     memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
     memcpy(trainer->arrays.buffers, trainer->scratch.buffers,
            (size_t)trainer->arrays.num_buffers * sizeof(float));
+    plim__model_changed(trainer->session.model); /* it forgets a failure, too */
     begin_group(trainer);
 }
 
@@ -335,7 +361,7 @@ PLIM_API plim_status_t plim_trainer_parameter(const plim_trainer_t *trainer, int
     return PLIM_OK;
 }
 
-/* An array of the trainer's; none in a forked child. */
+/* One of the trainer's arrays; NULL in a forked child. */
 static float *array_of(const plim_trainer_t *trainer, float *array, int64_t count,
                        int64_t *count_out)
 {
@@ -382,10 +408,10 @@ void plim__trainer_restored(plim_trainer_t *trainer, const plim__position_t *pos
 {
     trainer->position = *position;
     plim_trainer_changed(trainer);
-    begin_group(trainer);
+    plim_trainer_discard(trainer);
 }
 
-/* Writes the trainer's state to `path`, or reads it from there. */
+/* Writes the trainer's state to `path`, or reads it. */
 static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool save)
 {
     const plim__session_t *session = &trainer->session;
@@ -424,6 +450,7 @@ static plim_status_t transfer(plim_trainer_t *trainer, const char *path, bool sa
 PLIM_API plim_status_t plim_trainer_save(plim_trainer_t *trainer, const char *path)
 {
     PLIM_ENTER(&trainer->job);
+    PLIM_TRY(check_whole(trainer));
     if (trainer->computed)
         return plim__fail(PLIM_ERR_USAGE, "a batch was computed since the last update: call "
                                           "plim_trainer_update or plim_trainer_discard, then save");

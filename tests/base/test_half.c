@@ -73,8 +73,6 @@ static void widens_within_its_own_memory(void **state)
 int main(void)
 {
     best = plim__half_best();
-    if (best < PLIM__HALF_AVX512)
-        print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
     if (best < PLIM__HALF_AVX2)
         print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
     const struct CMUnitTest tests[] = {

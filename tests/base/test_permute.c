@@ -21,10 +21,10 @@ static void check_bijection(int64_t count, uint64_t key)
         seen[image] = 1;
         images[i] = i;
     }
-    plim__permute_forward_many(&permute, images, count);
+    plim__permute_many(&permute, images, count, false);
     for (int64_t i = 0; i < count; i++)
         assert_true((uint64_t)images[i] == plim__permute_forward(&permute, (uint64_t)i));
-    plim__permute_inverse_many(&permute, images, count);
+    plim__permute_many(&permute, images, count, true);
     for (int64_t i = 0; i < count; i++)
         assert_true(images[i] == i);
 }
@@ -52,11 +52,11 @@ static void large_counts_come_back(void **state)
             assert_true(image < counts[i]);
             images[j] = (int64_t)index;
         }
-        plim__permute_forward_many(&permute, images, 1000);
+        plim__permute_many(&permute, images, 1000, false);
         for (uint64_t j = 0; j < 1000; j++)
             assert_true((uint64_t)images[j] ==
                         plim__permute_forward(&permute, plim__rng_u64(i, j) % counts[i]));
-        plim__permute_inverse_many(&permute, images, 1000);
+        plim__permute_many(&permute, images, 1000, true);
         for (uint64_t j = 0; j < 1000; j++)
             assert_true((uint64_t)images[j] == plim__rng_u64(i, j) % counts[i]);
     }

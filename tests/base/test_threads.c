@@ -1,6 +1,7 @@
 /* Parallel work: everything done once, errors carried over with their messages, order kept. */
 #include "support/harness.h"
 
+#include "base/condition.h"
 #include "base/fail.h"
 #include "base/threads.h"
 
@@ -74,12 +75,85 @@ static void reports_the_first_piece_that_failed(void **state)
     }
 }
 
+/* Tokens that one worker hands out, some at a time, and the others take. */
+typedef struct tokens {
+    pthread_mutex_t lock;
+    plim__condition_t given, taken;
+    int left, taken_count;
+    bool ended;
+} tokens_t;
+
+enum { NUM_TOKENS = 20000 };
+
+static void give(tokens_t *tokens)
+{
+    for (int given = 0; given < NUM_TOKENS;) {
+        const int more = 1 + given % 5 < NUM_TOKENS - given ? 1 + given % 5 : NUM_TOKENS - given;
+        pthread_mutex_lock(&tokens->lock);
+        tokens->left += more;
+        given += more;
+        plim__condition_wake(&tokens->given, more);
+        while (tokens->left > 3)
+            plim__condition_wait(&tokens->taken, &tokens->lock);
+        tokens->ended = given == NUM_TOKENS;
+        if (tokens->ended)
+            plim__condition_wake_all(&tokens->given);
+        pthread_mutex_unlock(&tokens->lock);
+    }
+}
+
+static plim_status_t pass_tokens(void *context, int worker)
+{
+    tokens_t *tokens = context;
+    if (worker == 0) {
+        give(tokens);
+        return PLIM_OK;
+    }
+    pthread_mutex_lock(&tokens->lock);
+    for (;;) {
+        while (tokens->left == 0 && !tokens->ended)
+            plim__condition_wait(&tokens->given, &tokens->lock);
+        if (tokens->left == 0)
+            break;
+        tokens->left--;
+        tokens->taken_count++;
+        plim__condition_wake(&tokens->taken, 1);
+    }
+    pthread_mutex_unlock(&tokens->lock);
+    return PLIM_OK;
+}
+
+/* With pthread_cond_t of an old glibc a waiter may sleep for ever. */
+static void every_waiter_is_woken(void **state)
+{
+    (void)state;
+    for (int threads = 2; threads < 10; threads++) {
+        tokens_t tokens = {.lock = PTHREAD_MUTEX_INITIALIZER};
+        assert_ok(plim__parallel(threads, pass_tokens, &tokens));
+        assert_int_equal(tokens.taken_count, NUM_TOKENS);
+        pthread_mutex_destroy(&tokens.lock);
+    }
+}
+
+static void a_wait_ends_in_time(void **state)
+{
+    (void)state;
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    plim__condition_t never = {0};
+    pthread_mutex_lock(&lock);
+    plim__condition_wait_for(&never, &lock, 1000000);
+    plim__condition_wait_for(&never, &lock, -1);
+    pthread_mutex_unlock(&lock);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_all_and_carries_errors),
         cmocka_unit_test(keeps_order),
         cmocka_unit_test(reports_the_first_piece_that_failed),
+        cmocka_unit_test(every_waiter_is_woken),
+        cmocka_unit_test(a_wait_ends_in_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

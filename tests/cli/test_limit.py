@@ -50,6 +50,8 @@ def test_version():
     (['limit', '--memory'], '--memory'),
     (['limit', '--memory', 'much'], 'much'),
     (['limit', '--memory', '0'], '--memory'),
+    (['limit', '--memory', '4'], '4G'),  # in which unit?
+    (['limit', '--memory', '999999'], '999999M'),
     (['limit', '--memory', '-4G'], '-4G'),
     (['limit', '--memory', 'nan'], 'nan'),
     (['limit', '--memory', '4GG'], '4GG'),
@@ -66,8 +68,8 @@ def test_wrong_use_is_said_and_ends_with_2(arguments, named):
 
 
 @pytest.mark.parametrize('text, size', [
-    ('4096', 4096), ('64K', 64 << 10), ('64k', 64 << 10), ('300M', 300 << 20),
-    ('300MiB', 300 << 20), ('300MB', 300 << 20), ('1.5G', 3 << 29)])
+    ('4096B', 4096), ('1000000', 1000000), ('64K', 64 << 10), ('64k', 64 << 10), ('300M', 300 << 20),
+    ('300MiB', 300 << 20), ('300Mi', 300 << 20), ('300MB', 300 << 20), ('1.5G', 3 << 29)])
 def test_sizes_as_people_write_them(text, size):
     found = limits('--memory', text)
     assert (found['line_bytes'], found['line_source']) == (size, '--memory')

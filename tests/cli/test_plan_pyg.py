@@ -87,7 +87,31 @@ def test_gpu(graph):
     assert tight['largest_batch']['bf16'] > tight['largest_batch']['f32']
 
 
+def test_loaders_made_late(graph):
+    """The job trains, then dies making the validation loader."""
+    early, late = plan(graph, *RECIPE), plan(graph, *RECIPE, '--late-loaders')
+    assert late['phases']['sort'] < early['phases']['sort'] and late['phases']['train'] < early['phases']['train']
+    assert late['peak_phase'] == 'evaluate'
+    line = (late['phases']['train'] + late['phases']['evaluate']) // 2
+    found = plan(graph, *RECIPE, '--late-loaders', '--memory', line)
+    assert found['killed_phase'] == 'evaluate'
+    assert 'late loader' in plimsoll('plan', graph, *RECIPE, '--late-loaders', '--memory', line).stdout
+
+
+def test_sweep(graph):
+    words = ('--memory', '4G', '--sweep', 'workers=0,4', 'loaders=1,3', 'late-loaders=no,yes', 'gpu-memory=1G,8G')
+    rows = plan(graph, *RECIPE, *words)['rows']
+    assert len(rows) == 16 and rows[0]['choice'] == {'workers': '0', 'loaders': '1', 'late-loaders': 'no', 'gpu-memory': '1G'}
+    assert rows[15]['total_bytes'] == plan(graph, *RECIPE, '--memory', '4G', '--workers', 4, '--late-loaders', '--gpu-memory', '8G')['total_bytes']
+    assert rows[8]['total_bytes'] > rows[0]['total_bytes'] and all(row['fits'] for row in rows)
+    said = plimsoll('plan', graph, *RECIPE, *words).stdout.splitlines()
+    assert max(map(len, said[1:])) <= 100 and len(said) == 19
+    for key in ('workers=x', 'loaders=4', 'late-loaders=maybe', 'gpu-memory=much'):
+        plimsoll('plan', graph, *RECIPE, '--sweep', key, code=2)
+    plimsoll('plan', graph, '--sweep', 'workers=0,4', code=2)  # without --for pyg
+
+
 def test_nonsense(graph):
     for words in (('--loaders', 4), ('--workers', -1), ('--gpu-memory', 'much'), ('--graph', 'coo')):
         assert words[0] in plimsoll('plan', graph, *RECIPE, *words, code=2).stderr
-    plimsoll('plan', graph, '--workers', 2, code=2)
+    plimsoll('plan', graph, '--loaders', 2, code=2)

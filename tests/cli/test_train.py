@@ -13,7 +13,7 @@ import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
 EPOCH = re.compile(r'^Epoch (\d{3,}) \| Loss: \d+\.\d{4}( \| Train: \d\.\d{4})?'
-                   r'( \| Val: \d\.\d{4} \| Test: \d\.\d{4})? \| Time: \d+(\.\d\d)?s$')
+                   r'( \| Val: \d\.\d{4} \| Test: \d\.\d{4} \(sampled\))? \| Time: \d+(\.\d\d)?s$')
 
 
 def plimsoll(*words, code=0, cwd=None):
@@ -66,11 +66,11 @@ def test_a_line_an_epoch(graph, tmp_path):
     assert len(said) == 4
     assert all(EPOCH.match(line) for line in said[:3]), said
     assert [EPOCH.match(line).group(1) for line in said[:3]] == ['001', '002', '003']
-    assert re.match(r'^Best epoch 00\d \| Train: \d\.\d{4} \| Val: \d\.\d{4} \| Test: \d\.\d{4}$', said[3])
+    assert re.match(r'^Best epoch 00\d \| Train: \d\.\d{4} \| Val: \d\.\d{4} \| Test: \d\.\d{4} \(sampled\)$', said[3])
     lines = metrics(tmp_path / 'a')
     assert [line['epoch'] for line in lines] == [1, 2, 3]
     assert lines[2]['loss'] < lines[0]['loss']
-    assert all(set(line) == {'epoch', 'loss', 'labelled', 'valid', 'test', 'rate', 'best'} for line in lines)
+    assert all(set(line) == {'epoch', 'loss', 'labelled', 'valid', 'test', 'valid_loss', 'rate', 'best'} for line in lines)
     assert {'run.json', 'metrics.jsonl', 'timeline.jsonl', 'last.safetensors', 'best.safetensors'} \
         <= set(os.listdir(tmp_path / 'a'))
 
@@ -79,8 +79,10 @@ def test_evaluations_are_as_rare_as_asked(graph, tmp_path):
     plimsoll('train', graph, *SMALL, '--epochs', 5, '--eval-every', 2, '--run', tmp_path / 'a')
     assert [line['epoch'] for line in metrics(tmp_path / 'a') if 'valid' in line] == [2, 4]
     said = plimsoll('train', graph, *SMALL, '--epochs', 2, '--eval-every', 0, '--run', tmp_path / 'b').stdout
-    assert 'Val' not in said and 'Best' not in said
+    assert not any(word in said for word in ('Train:', 'Val', 'Test', 'Best'))
     assert not (tmp_path / 'b' / 'best.safetensors').exists()
+    scored = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--json', '--quiet')
+    assert not {'train', 'valid', 'test'} & set(objects(scored)[-1])
     plimsoll('train', graph, *SMALL, '--epochs', 1, '--eval-train', '--run', tmp_path / 'c')
     assert 'train' in metrics(tmp_path / 'c')[0]
 
@@ -102,6 +104,11 @@ def test_log_steps_are_epochs(graph, tmp_path):
         assert [EPOCH.match(line).group(1) for line in said[:-1]] == ['002', '004', '005'] and said[-1].startswith('Best epoch')
         assert [line['epoch'] for line in metrics(place) if 'valid' in line] == [2, 4]
         assert len(metrics(place)) == 5
+    for words in (('--eval-every', 1, '--log-steps', 2), ('--log-steps', 2, '--eval-every', 1)):
+        place = tmp_path / '-'.join(map(str, words))
+        said = plimsoll('train', graph, *SMALL, '--epochs', 3, *words, '--run', place).stdout.splitlines()
+        assert [EPOCH.match(line).group(1) for line in said[:-1]] == ['002', '003']
+        assert all('valid' in line for line in metrics(place))
     done = plimsoll('train', graph, *SMALL, '--epochs', 2, '--log_interval', 5, '--run', tmp_path / 'memory', '--json')
     assert [line['step'] % 5 for line in objects(done) if line['event'] == 'memory'] == [0] * (2 * steps_of(graph) // 5)
 
@@ -198,6 +205,9 @@ def test_the_plan_comes_first(graph, tmp_path):
     idle = objects(plimsoll('train', graph, '--model', 'mlp', '--layers', 1, '--hidden', 8, '--dropout', 0.5, '--norm', 'layer',
                             '--residual', '--heads', 1, '--epochs', 1, '--run', tmp_path / 'c', '--json'))[0]['without_effect']
     assert {text.split()[0] for text in idle} == {'--hidden', '--dropout', '--norm', '--residual', '--heads'}
+    idle = objects(plimsoll('train', graph, *words, '--epochs', 1, '--eval-every', 0, '--eval-fanout', 8, '--eval-splits', 'valid',
+                            '--run', tmp_path / 'd', '--json'))[0]['without_effect']
+    assert {text.split()[0] for text in idle} == {'--eval-fanout', '--eval-splits'}
     plain = plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b').stderr
     assert 'warning: options' not in plain
 
@@ -262,8 +272,11 @@ def test_stages(graph, tmp_path):
     plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 3, '--quiet')
     plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', '+1', '--quiet')
     assert (tmp_path / 'straight' / 'metrics.jsonl').read_bytes() == (tmp_path / 'stages' / 'metrics.jsonl').read_bytes()
-    done = plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 4, code=2)
-    assert '+4' in done.stderr
+    before = (tmp_path / 'stages' / 'last.safetensors').read_bytes()
+    plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 4)
+    assert (tmp_path / 'stages' / 'last.safetensors').read_bytes() == before
+    done = plimsoll('train', '--resume', tmp_path / 'stages', '--epochs', 3, code=2)
+    assert '+3' in done.stderr
     assert all(number in (repr(float(number)), str(int(float(number))))  # the shortest that is read as the same
                for number in re.findall(r'[-\d.e]+', (tmp_path / 'stages' / 'metrics.jsonl').read_text()) if '.' in number)
 
@@ -366,9 +379,8 @@ def test_a_best_that_cannot_be_replaced_is_refused_first(graph, tmp_path):
     for name in ('last.safetensors', 'best.safetensors', 'metrics.jsonl'):
         assert (tmp_path / 'a' / name).read_bytes() == (tmp_path / 'straight' / name).read_bytes(), name
     assert again.stdout.splitlines()[-1] == straight.stdout.splitlines()[-1]
-    best.unlink()  # then nothing else is called the best
-    lost = plimsoll('train', '--resume', tmp_path / 'a')
-    assert 'Train' not in lost.stdout and 'best weights cannot be read' in lost.stderr
+    best.unlink()  # the scores of a finished run are saved
+    assert plimsoll('train', '--resume', tmp_path / 'a', '--quiet').stdout.splitlines()[-1] == straight.stdout.splitlines()[-1]
 
 
 def test_begun_anew_it_ends_with_the_same_bytes(graph, tmp_path):
@@ -393,7 +405,7 @@ def test_a_signal_saves_the_run(graph, tmp_path, number):
     began = time.monotonic()
     _, said = process.communicate(timeout=60)
     assert process.returncode == 75, said
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert 'saved' in said
     done = len(metrics(tmp_path / 'a'))
     assert done < 40
@@ -440,8 +452,8 @@ def test_what_does_not_fit_is_refused_first(graph, tmp_path):
 def test_another_dataset_is_refused(graph, run, tmp_path):
     other = tmp_path / 'other'
     plimsoll('generate', 'free', other, '--nodes', 500, '--edges', 2000, '--features', 24, '--classes', 5)
-    assert 'another dataset' in plimsoll('train', '--resume', run, other, '--epochs', '+1', code=4).stderr
-    assert 'another dataset' in plimsoll('evaluate', run, other, code=4).stderr
+    assert 'another dataset' in plimsoll('train', '--resume', run, other, '--epochs', '+1', code=2).stderr
+    assert 'another dataset' in plimsoll('evaluate', run, other, code=2).stderr
 
 
 def test_evaluate(graph, run):

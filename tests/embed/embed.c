@@ -53,6 +53,7 @@ typedef struct process_state {
     int capacity;
     int descriptors;
     int arenas; /* mappings that a forked child would find empty: the library's are */
+    int mappings;
     mode_t umask;
     char locale[128];
     int environment; /* number of variables */
@@ -96,6 +97,18 @@ static int count_arenas(void)
     return count;
 }
 
+static int count_mappings(void)
+{
+    char line[1024];
+    int count = 0;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        count++;
+    if (file != NULL)
+        (void)fclose(file);
+    return count;
+}
+
 extern char **environ;
 
 static void take_state(process_state_t *state)
@@ -108,6 +121,7 @@ static void take_state(process_state_t *state)
     (void)dnnl_get_primitive_cache_capacity(&state->capacity);
     state->descriptors = count_entries("/proc/self/fd");
     state->arenas = count_arenas();
+    state->mappings = count_mappings();
     state->umask = umask(0);
     (void)umask(state->umask);
     (void)snprintf(state->locale, sizeof state->locale, "%s", setlocale(LC_ALL, NULL));
@@ -252,14 +266,59 @@ static void on_progress(void *user, const plim_progress_t *progress)
     each_thread(check_signals);
 }
 
+/* What a child that is forked inside plim_train uses. */
+typedef struct trained {
+    plim_job_t *job;
+    plim_dataset_t *dataset;
+    plim_plan_t *plan;
+    const plim_training_t *training;
+    const char *run;
+    bool forks, forked;
+    int failed;
+} trained_t;
+
+/* Waits for a child; 0 when it ended with 0. */
+static int wait_for(pid_t child)
+{
+    int status;
+    pid_t ended;
+    while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR)
+        ;
+    EXPECT(child > 0 && ended == child);
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    return 0;
+}
+
+static int train_in_child(const trained_t *trained)
+{
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    plim_run_info_t info = PLIM_RUN_INFO_INIT;
+    EXPECT(plim_train(trained->job, trained->dataset, trained->training, trained->plan,
+                      trained->run, NULL, NULL, &result) == PLIM_ERR_USAGE);
+    EXPECT(plim_train_resume(trained->job, trained->dataset, trained->training, trained->plan,
+                             trained->run, NULL, NULL, &result) == PLIM_ERR_USAGE);
+    EXPECT(plim_run_read(trained->job, trained->run, &info) == PLIM_ERR_USAGE);
+    plim_plan_release(trained->plan);
+    plim_dataset_release(trained->dataset);
+    plim_job_release(trained->job);
+    return 0;
+}
+
 static void on_event(void *user, const plim_train_event_t *event)
 {
-    (void)user;
+    trained_t *trained = user;
     (void)event;
     host.foreign |= !is_host_thread(this_thread());
     pthread_mutex_lock(&host.lock);
     pthread_mutex_unlock(&host.lock);
     each_thread(check_signals);
+    if (!trained->forks || trained->forked)
+        return;
+    trained->forked = true;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(train_in_child(trained));
+    trained->failed = wait_for(child);
 }
 
 /* The host's own product: it must come out right before, during and after. */
@@ -335,7 +394,7 @@ static int use_in_child(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t 
 {
     plim_stream_params_t more = PLIM_STREAM_PARAMS_INIT;
     plim_stream_t *added;
-    plim_load_stats_t stats;
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     void *memory;
     size_t bytes;
     plim_job_params_t params = PLIM_JOB_PARAMS_INIT;
@@ -375,7 +434,7 @@ static int run_epoch(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t *lo
 {
     uint64_t hash = 0;
     plim_batch_t *batch;
-    int count = 0, status;
+    int count = 0;
     EXPECT_OK(plim_stream_start(stream, 0, 0));
     for (;; count++) {
         EXPECT_OK(plim_stream_next(stream, -1, &batch));
@@ -386,11 +445,7 @@ static int run_epoch(plim_job_t *job, plim_dataset_t *dataset, plim_loader_t *lo
             const pid_t child = fork();
             if (child == 0)
                 _exit(use_in_child(job, dataset, loader, stream, batch, path));
-            pid_t ended;
-            while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR)
-                ;
-            EXPECT(child > 0 && ended == child);
-            EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            EXPECT(wait_for(child) == 0);
         }
         hash = plim_loader_hash(loader, batch, hash);
         plim_batch_release(batch);
@@ -430,21 +485,34 @@ static int load(plim_job_t *job, const char *path)
     return 0;
 }
 
-static int train(plim_job_t *job, const char *path, const char *directory)
+/* Trains; with `forks` a child is forked inside. */
+static int train(plim_job_t *job, const char *path, const char *run, bool forks,
+                 plim_train_result_t *result_out)
 {
     plim_training_t training = PLIM_TRAINING_INIT;
-    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
-    plim_dataset_t *dataset;
-    plim_plan_t *plan;
-    char run[512];
-    (void)snprintf(run, sizeof run, "%s/run", directory);
+    trained_t trained = {.job = job, .training = &training, .run = run, .forks = forks};
     training.epochs = 2;
     training.recipe.batch_size = 256;
-    EXPECT_OK(plim_dataset_open(job, path, &dataset));
-    EXPECT_OK(plim_train_plan(job, dataset, &training, NULL, &plan));
-    EXPECT_OK(plim_train(job, dataset, &training, plan, run, on_event, NULL, &result));
-    plim_plan_release(plan);
-    plim_dataset_release(dataset);
+    EXPECT_OK(plim_dataset_open(job, path, &trained.dataset));
+    EXPECT_OK(plim_train_plan(job, trained.dataset, &training, NULL, &trained.plan));
+    EXPECT_OK(plim_train(job, trained.dataset, &training, trained.plan, run, on_event, &trained,
+                         result_out));
+    plim_plan_release(trained.plan);
+    plim_dataset_release(trained.dataset);
+    EXPECT(trained.forked == forks && trained.failed == 0);
+    return 0;
+}
+
+/* Twice, to the same loss: a fork in between is nothing to the parent. */
+static int train_and_fork(plim_job_t *job, const char *path, const char *directory)
+{
+    plim_train_result_t whole = PLIM_TRAIN_RESULT_INIT, forked = PLIM_TRAIN_RESULT_INIT;
+    char run[512], other[512];
+    (void)snprintf(run, sizeof run, "%s/run", directory);
+    (void)snprintf(other, sizeof other, "%s/forked", directory);
+    if (train(job, path, run, false, &whole) != 0 || train(job, path, other, true, &forked) != 0)
+        return 1;
+    EXPECT(whole.loss == forked.loss && whole.score[0] == forked.score[0]);
     return 0;
 }
 
@@ -470,7 +538,7 @@ static int work(const char *directory)
     EXPECT(pthread_create(&thread, NULL, call_with_lock, &caller) == 0);
     (void)pthread_sigmask(SIG_SETMASK, &mask, NULL);
     (void)pthread_barrier_wait(&caller.started);
-    const int failed = load(job, made) != 0 || train(job, made, directory) != 0;
+    const int failed = load(job, made) != 0 || train_and_fork(job, made, directory) != 0;
     caller.stop = 1;
     (void)pthread_join(thread, NULL);
     (void)pthread_barrier_destroy(&caller.started);
@@ -484,6 +552,9 @@ static void restore(const struct sigaction *action, const struct itimerval *time
     (void)setitimer(ITIMER_REAL, timer, NULL);
     (void)sigaction(SIGALRM, action, NULL);
 }
+
+/* The first scene leaves what the C library keeps: its heaps, and stacks of threads that ended. */
+static bool is_warm;
 
 /* 0 when all is as it should be. `log` gets the library's lines, with no lock of this file held. */
 int embed_run(const char *directory, plim_log_fn log)
@@ -521,6 +592,8 @@ int embed_run(const char *directory, plim_log_fn log)
         EXPECT(huge[i] == 7);
     (void)munmap(huge, HUGE_BYTES);
     EXPECT(dnnl_set_primitive_cache_capacity(capacity) == dnnl_success);
+    EXPECT(!is_warm || after.mappings <= before.mappings);
+    is_warm = true;
     EXPECT(left == 0);
     EXPECT(!host.foreign);
     EXPECT(host.unblocked == 0 && host.seen > 0);

@@ -1,4 +1,4 @@
-/* The scene of embed.c in a C program. */
+/* The scene of embed.c in a C program, twice. */
 #include <plimsoll/job.h>
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 int embed_run(const char *directory, plim_log_fn log);
 
-int main(void)
+static int run_once(void)
 {
     char directory[] = "/tmp/plimsoll-embed-XXXXXX";
     char command[64];
@@ -15,4 +15,9 @@ int main(void)
     const int failed = embed_run(directory, NULL);
     (void)snprintf(command, sizeof command, "rm -rf %s", directory);
     return system(command) != 0 || failed != 0;
+}
+
+int main(void)
+{
+    return run_once() != 0 || run_once() != 0;
 }

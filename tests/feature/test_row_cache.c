@@ -48,7 +48,7 @@ static void equal_the_dataset(void **state)
             assert_int_equal(test_row_cache_gather(&cache, source), expected);
             test_row_cache_refresh(source);
             assert_int_equal(test_row_cache_held(&cache, source), expected);
-            plim__rows_destroy(source);
+            plim__rows_disk_destroy(source);
             assert_int_equal(plim__ledger_reserved(cache.world.job.ledger), before);
             assert_string_equal(cache.log, "");
             test_row_cache_end(&cache);
@@ -86,7 +86,7 @@ static void dropped_pages_are_read_and_come_back(void **state)
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
         int64_t from_memory = test_row_cache_gather(&cache, source);
         assert_true(from_memory < cache.set.count);
-        plim__rows_stats(source, &stats);
+        plim__rows_disk_stats(source, &stats);
         assert_true(stats.rows_lost >= (cache.set.count - from_memory));
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
@@ -96,7 +96,7 @@ static void dropped_pages_are_read_and_come_back(void **state)
             test_row_cache_drop(source, page, 1);
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-        plim__rows_destroy(source);
+        plim__rows_disk_destroy(source);
         test_row_cache_end(&cache);
     }
 }
@@ -130,7 +130,7 @@ static void filled_and_refilled_pages_can_be_taken(void **state)
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
         assert_kernel_takes_all(&cache, source);
-        plim__rows_destroy(source);
+        plim__rows_disk_destroy(source);
         test_row_cache_end(&cache);
     }
     test_pages_pin(false);
@@ -159,7 +159,7 @@ static void a_huge_page_of_zeros(void **state)
         print_message("SKIPPED in part: this kernel brings no huge page of zeros\n");
     test_row_cache_refresh(source);
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -183,7 +183,7 @@ static void rows_that_look_dropped(void **state)
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_held(&cache, source), cache.set.count);
     }
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -271,13 +271,13 @@ static void dropped_and_refilled_while_others_gather(void **state)
         crowd_t crowd = {.cache = &cache, .source = source, .resized = i / 2 % 2 == 1};
         assert_ok(plim__parallel(CROWD, crowd_member, &crowd));
         assert_int_equal(crowd.next, CROWD);
-        plim__rows_stats(source, &stats);
+        plim__rows_disk_stats(source, &stats);
         assert_true(stats.rows_cached > 0 && stats.rows_cached < stats.rows);
         plim__droppable_limit(plim__rows_disk_memory(source), SIZE_MAX);
         (void)test_row_cache_gather(&cache, source); /* finds the single pages that are gone */
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-        plim__rows_destroy(source);
+        plim__rows_disk_destroy(source);
         test_row_cache_end(&cache);
     }
 }
@@ -308,7 +308,7 @@ static void given_back_and_taken_again(void **state)
     assert_int_equal(test_row_cache_held(&cache, source), TEST_CHUNK_PAGES * 16);
     test_row_cache_refresh(source);
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -317,7 +317,7 @@ static plim_status_t make_source(plim_job_t *job, void *context)
     test_row_cache_t *cache = context;
     plim__rows_t *source;
     PLIM_TRY(plim__rows_disk_create(job, cache->world.dataset, &cache->params, &source));
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     return PLIM_OK;
 }
 
@@ -368,7 +368,7 @@ static void filling_ends_with_the_first_error(void **state)
             assert_true(atomic_load(&chunks_filled) <= 2);
         }
     }
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -430,7 +430,7 @@ static int under_pressure(test_row_cache_t *cache, const test_cgroup_t *group, s
         if (during >= cache->set.count || after != cache->set.count)
             return 17;
     }
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     return 0;
 }
 

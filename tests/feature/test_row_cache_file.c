@@ -53,7 +53,7 @@ static void warm_start(void **state)
         test_row_cache_features_path(&cache, features);
         packed_path(&cache, packed);
         plim__rows_t *source = test_row_cache_open(&cache);
-        plim__rows_destroy(source);
+        plim__rows_disk_destroy(source);
         assert_int_equal(entries(cache.scratch), 1);
         assert_true(file_size(packed) > cache.set.count * (int64_t)sizes[s] * 2);
         memset(spoilt, 0x77, sizeof spoilt);
@@ -66,7 +66,7 @@ static void warm_start(void **state)
         test_row_cache_drop(source, 1, 1);
         test_row_cache_refresh(source);
         assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-        plim__rows_destroy(source);
+        plim__rows_disk_destroy(source);
         assert_string_equal(cache.log, "");
         test_row_cache_end(&cache);
     }
@@ -81,12 +81,12 @@ static void assert_made_again(test_row_cache_t *cache, const char *said)
     plim__rows_t *source = test_row_cache_open(cache);
     assert_non_null(strstr(cache->log, said));
     assert_int_equal(test_row_cache_gather(cache, source), cache->set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     cache->log[0] = '\0';
     source = test_row_cache_open(cache);
     assert_string_equal(cache->log, "");
     assert_int_equal(test_row_cache_gather(cache, source), cache->set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     assert_int_equal(entries(cache->scratch), 1);
 }
 
@@ -98,7 +98,7 @@ static void bad_packed_files(void **state)
     test_row_cache_make(&cache, 20000, 100, true, false, PLIM_IO_AUTO);
     cache.params.scratch = cache.scratch;
     packed_path(&cache, packed);
-    plim__rows_destroy(test_row_cache_open(&cache));
+    plim__rows_disk_destroy(test_row_cache_open(&cache));
     int64_t size = file_size(packed);
     test_row_cache_overwrite(packed, 4096 + 1500000, "x", 1);
     assert_made_again(&cache, "damaged between 4096 and 2101248");
@@ -127,7 +127,7 @@ static void bad_packed_files(void **state)
     other.params.scratch = other.scratch;
     char path[700];
     test_row_cache_features_path(&other, path);
-    plim__rows_destroy(test_row_cache_open(&other));
+    plim__rows_disk_destroy(test_row_cache_open(&other));
     packed_path(&other, foreign);
     int fd = open(foreign, O_WRONLY | O_CLOEXEC);
     assert_int_equal(pwrite(fd, "0123456789abcdef", 16, 8), 16);
@@ -148,7 +148,7 @@ static void without_a_place_to_keep_them(void **state)
     plim__rows_t *source = test_row_cache_open(&cache);
     assert_non_null(strstr(cache.log, "nowhere"));
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -168,7 +168,7 @@ static void not_in_memory(void **state)
     plim__rows_t *source = test_row_cache_open(&cache);
     assert_non_null(strstr(cache.log, "/dev/shm"));
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 
@@ -192,7 +192,7 @@ static void no_room_on_the_disk(void **state)
     test_row_cache_drop(source, 0, 1);
     test_row_cache_refresh(source);
     assert_int_equal(test_row_cache_gather(&cache, source), cache.set.count);
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     assert_int_equal(entries(cache.scratch), 0);
     test_row_cache_end(&cache);
 }
@@ -216,7 +216,7 @@ static void packed_file_ends_meanwhile(void **state)
     }
     assert_non_null(strstr(cache.log, "truncated"));
     assert_non_null(strstr(cache.log, "going on without packed rows"));
-    plim__rows_destroy(source);
+    plim__rows_disk_destroy(source);
     test_row_cache_end(&cache);
 }
 

@@ -104,7 +104,7 @@ def test_both_types_hold_the_same_numbers(tmp_path):
 
 
 @pytest.mark.parametrize('nodes, edges, features, classes', [(1, 0, 0, 1), (1, 0, 3, 5), (2, 2, 1, 1), (2, 1, 17, 3),
-                                                             (30, 870, 2, 40), (500, 0, 4, 2)])
+                                                             (30, 870, 2, 40), (50, 60, 3, 9), (500, 0, 4, 2)])
 def test_tiny_free_shapes(tmp_path, nodes, edges, features, classes):
     arrays = shape(tmp_path / 'set', 'free', '--nodes', nodes, '--edges', edges, '--features', features,
                    '--classes', classes)
@@ -154,8 +154,9 @@ def test_access_and_accuracy_are_as_promised(tmp_path):
     found = figures(tmp_path / 'set')
     assert 0.95 <= found['caught_presampled'] <= 0.99
     assert 0.45 <= found['caught_in_degree'] <= 0.55 and 0.45 <= found['caught_out_degree'] <= 0.55
-    assert 0.45 <= found['accuracy_rows'] <= 0.50
-    assert 0.60 <= found['accuracy_rows_and_neighbours'] <= 0.70
+    # Of discriminants fitted to a hundredth of the training nodes; more of them give some points more.
+    assert 0.40 <= found['accuracy_rows'] <= 0.50
+    assert 0.58 <= found['accuracy_rows_and_neighbours'] <= 0.70
 
 
 def test_spread_makes_it_gradually_harder(tmp_path):

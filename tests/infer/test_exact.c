@@ -215,6 +215,8 @@ static void test_sage(void **state)
     model.activation = PLIM_ELU;
     model.aggregation = PLIM_MAX;
     check_both(&model);
+    model.aggregation = PLIM_SUM;
+    check_both(&model);
 }
 
 static void test_gat(void **state)

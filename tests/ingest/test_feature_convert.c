@@ -239,10 +239,6 @@ int main(void)
         paths[num_paths++] = PLIM__HALF_AVX2;
     else
         print_message("SKIPPED the AVX2 path: this processor has no AVX2 and F16C\n");
-    if (plim__half_best() >= PLIM__HALF_AVX512)
-        paths[num_paths++] = PLIM__HALF_AVX512;
-    else
-        print_message("SKIPPED the AVX-512 path: this processor has no AVX-512\n");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_f16_widens_and_returns),
         cmocka_unit_test(rounds_to_nearest_even),

@@ -77,19 +77,53 @@ static void write_csv_layout(const fixture_t *fixture)
     }
 }
 
+static void write_names(fixture_t *fixture)
+{
+    static const char *const files[][2] = {{"edges.csv", "a,b\nb,c\nc,a\n"},
+                                           {"nodes.csv", "id\na\nb\nc\n"},
+                                           {"features.csv", "id,x\na,1\nb,2\nc,3\n"},
+                                           {"labels.csv", "id,y\nc,1\na,0\nb,1\n"}};
+    char path[700];
+    assert_int_equal(mkdir(fixture->source, 0700), 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", fixture->source, files[i][0]);
+        write_text(path, files[i][1]);
+    }
+    fixture->options.relabel = true;
+    fixture->options.split[0] = fixture->options.split[1] = 0.3;
+}
+
+/* Writes a source of each kind. */
+static void write_source(fixture_t *fixture, int kind)
+{
+    switch (kind) {
+    case 0:
+    case 1:
+        write_text(fixture->source, "0 1\n1 2\n2 0\n");
+        fixture->options.relabel = kind == 1;
+        break;
+    case 2:
+        write_graphbolt(fixture);
+        break;
+    case 3:
+        write_csv_layout(fixture);
+        break;
+    case 4:
+        write_text(fixture->source, "a b\nb c\nc a\n");
+        fixture->options.relabel = true;
+        break;
+    default:
+        write_names(fixture);
+    }
+}
+
 static void survives_refused_memory(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 4; kind++) {
+    for (int kind = 0; kind < 6; kind++) {
         fixture_t fixture;
         begin(&fixture);
-        if (kind < 2)
-            write_text(fixture.source, "0 1\n1 2\n2 0\n");
-        else if (kind == 2)
-            write_graphbolt(&fixture);
-        else
-            write_csv_layout(&fixture);
-        fixture.options.relabel = kind == 1;
+        write_source(&fixture, kind);
         plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
         test_fail_each_arena(&job, import_and_remove, &fixture);
         test_job_end(&job);
@@ -97,26 +131,36 @@ static void survives_refused_memory(void **state)
     }
 }
 
-static void fits_or_says_so_at_every_line(void **state)
+static void check_every_line(int kind)
 {
-    (void)state;
     fixture_t fixture;
     begin(&fixture);
-    write_csv_layout(&fixture);
+    write_source(&fixture, kind);
     bool fitted = false;
-    for (int64_t line = (int64_t)1 << 20; line < (int64_t)96 << 20; line += (int64_t)1 << 20) {
+    int fits = 0; /* a sanitizer's own memory moves the first line that fits */
+    for (int64_t line = (int64_t)1 << 20; line < (int64_t)1 << 30 && fits < 40;
+         line += (int64_t)1 << 20) {
         plim_job_t job;
         if (test_job_try(line, 2, PLIM_IO_AUTO, &job) != PLIM_OK)
             continue;
         plim_status_t status = import_and_remove(&job, &fixture);
         assert_true(status == PLIM_OK || status == PLIM_ERR_BUDGET);
-        assert_true(status == PLIM_OK || !fitted);
+        /* A sanitizer keeps what was freed, so that the process grows from line to line. */
+        assert_true(status == PLIM_OK || !fitted || TEST_SANITIZED);
         assert_true(status != PLIM_OK || plim__ledger_peak(job.ledger) <= line);
         fitted = status == PLIM_OK;
+        fits += fitted;
         test_job_end(&job);
     }
     assert_true(fitted);
     test_directory_remove(fixture.directory);
+}
+
+static void fits_or_says_so_at_every_line(void **state)
+{
+    (void)state;
+    check_every_line(3);
+    check_every_line(5);
 }
 
 static void stops_on_request(void **state)

@@ -122,7 +122,13 @@ static void temporary_files_have_no_name(void **state)
     assert_ok(plim__file_read_at(&file, 0, back, 4096));
     assert_memory_equal(data, back, 4096);
     assert_int_equal(rmdir(directory), 0); /* which only an empty directory allows */
+    /* A forked child that still has the file open keeps no disk space. */
+    struct stat about;
+    const int inherited = dup(file.fd);
     plim__file_close(&file);
+    assert_int_equal(fstat(inherited, &about), 0);
+    assert_int_equal(about.st_blocks, 0);
+    (void)close(inherited);
     free(data);
     free(back);
 }

@@ -221,6 +221,42 @@ static void stops_within_a_batch(void **state)
     world_end(&world);
 }
 
+static void count_line(void *user, plim_log_level_t level, const char *message)
+{
+    (void)level;
+    (void)message;
+    ++*(int *)user;
+}
+
+/* A cache reads while it holds its lock, so a read calls no callback. */
+static void delivers_no_messages(void **state)
+{
+    (void)state;
+    world_t world;
+    char to[100];
+    int lines = 0;
+    const plim__reader_params_t params = {8, 100, 0};
+    const plim__read_t read = {0, sizeof to, to};
+    plim__reader_t *reader;
+    plim__file_t file;
+    world_make(&world);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    job.log = count_line;
+    job.user = &lines;
+    assert_ok(plim__file_open(world.path, PLIM__FILE_READ, true, &file));
+    assert_ok(plim__reader_create(&job, &params, &reader));
+    plim__log(&job, PLIM_LOG_INFO, "queued");
+    lines = 0;
+    assert_ok(plim__reader_read(reader, &file, &read, 1));
+    assert_int_equal(lines, 0);
+    assert_ok(plim__job_check(&job));
+    assert_true(lines > 0);
+    plim__reader_destroy(reader);
+    plim__file_close(&file);
+    test_job_end(&job);
+    world_end(&world);
+}
+
 static plim_status_t make_one(plim_job_t *job, void *context)
 {
     plim__reader_t *reader;
@@ -250,6 +286,7 @@ int main(void)
         cmocka_unit_test(joins_neighbours),
         cmocka_unit_test(reports_what_cannot_be_read),
         cmocka_unit_test(stops_within_a_batch),
+        cmocka_unit_test(delivers_no_messages),
         cmocka_unit_test(survives_refused_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

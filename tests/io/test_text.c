@@ -2,6 +2,7 @@
  * place. */
 #include "support/harness.h"
 
+#include "base/fail.h"
 #include "base/rng.h"
 #include "io/text.h"
 
@@ -95,6 +96,120 @@ static void takes_no_typing_error_for_a_heading(void **state)
     test_job_end(&job);
 }
 
+static void takes_headings_of_tables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *content;
+        bool wide;
+        bool skipped;
+        bool index;
+        bool ids;
+    } cases[] = {{",a,b\n0,1,2\n", false, true, true, true},
+                 {",0,1\n0,1,2\n", false, true, true, true},
+                 {"0,1,2\n3,4,5\n", false, false, false, false},
+                 {"0,1,2\n3,4,5\n", true, true, false, false},
+                 {"0,1\n3,4\n", true, false, false, false},
+                 {",2,1\n3,4,5\n", true, false, false, false},
+                 {"paper_id,x\n0,1\n", true, true, false, true},
+                 {"ID x\n0 1\n", true, true, false, true},
+                 {"x,y\n0,1\n", true, true, false, false},
+                 {"id\n0\n", false, true, false, false},
+                 {"id,source,target\n7,0,1\n", false, true, true, true},
+                 {"True\nFalse\n", false, false, false, false}};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        plim__text_line_t line;
+        plim__text_t *text = open_text(&job, cases[i].content, 64);
+        assert_ok(plim__text_table(text, cases[i].wide, &line));
+        assert_int_equal(line.number == 2, cases[i].skipped);
+        assert_int_equal(line.index, cases[i].index);
+        assert_int_equal(line.ids, cases[i].ids);
+        plim__text_close(text);
+    }
+    test_job_end(&job);
+}
+
+static void takes_whole_reals_and_words_as_integers(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__text_t *text = open_text(&job, "1.000000000000000000e+00 2.0\nTrue,false\n1e3 7\n", 64);
+    int64_t rows[6], got;
+    assert_ok(plim__text_rows_i64(text, 2, 2, 3, rows, &got));
+    assert_memory_equal(rows, ((int64_t[]){1, 2, 1, 0, 1000, 7}), sizeof rows);
+    plim__text_close(text);
+    test_job_end(&job);
+}
+
+static void assert_field(plim__text_field_t field, const char *expected)
+{
+    assert_int_equal(field.size, strlen(expected));
+    assert_memory_equal(field.begin, expected, field.size);
+}
+
+static void takes_names(void **state)
+{
+    (void)state;
+    static const char *const same[] = {"source,target,w\nNew York,b 2,1\n", "New York\tb 2\r\n",
+                                       "\"New York\" \"b 2\"", "New York ; b 2 ;3\n"};
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        plim__text_t *text = open_text(&job, same[i], 64);
+        plim__text_line_t line;
+        plim__text_field_t names[2];
+        bool more;
+        assert_ok(plim__text_names_heading(text, 2, &line));
+        assert_ok(plim__text_names(text, 2, names, &more));
+        assert_true(more);
+        assert_field(names[0], "New York");
+        assert_field(names[1], "b 2");
+        assert_ok(plim__text_names(text, 2, names, &more));
+        assert_false(more);
+        plim__text_close(text);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        static const char *const wrong[] = {"a\n", "a,,b\n", "\"a b\n"};
+        plim__text_t *text = open_text(&job, wrong[i], 64);
+        plim__text_field_t names[2];
+        bool more;
+        assert_int_equal(plim__text_names(text, 2, names, &more), PLIM_ERR_DATA);
+        plim__text_close(text);
+    }
+    test_job_end(&job);
+}
+
+static plim_status_t add_first(void *context, int64_t row, plim__text_field_t field)
+{
+    char *all = context;
+    if (field.size > 3)
+        return plim__fail(PLIM_ERR_DATA, "too long");
+    (void)snprintf(all + strlen(all), 8, "%d%.*s", (int)row, (int)field.size, field.begin);
+    return PLIM_OK;
+}
+
+static void passes_the_first_field_on(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
+    plim__text_t *text = open_text(&job, "a b,1,2\n\nc,3,4\nlong,5,6\n", 64);
+    plim__text_line_t line;
+    char all[64] = "";
+    double rows[4];
+    int64_t got;
+    plim__text_set_first(text, add_first, all);
+    assert_ok(plim__text_peek(text, &line));
+    assert_int_equal(line.columns, 3);
+    assert_ok(plim__text_rows_f64(text, 3, 2, 2, rows, &got));
+    assert_int_equal(got, 2);
+    assert_true(rows[0] == 1 && rows[1] == 2 && rows[2] == 3 && rows[3] == 4);
+    assert_string_equal(all, "0a b1c");
+    assert_int_equal(plim__text_rows_f64(text, 3, 2, 1, rows, &got), PLIM_ERR_DATA);
+    assert_non_null(strstr(plim_last_error(), "test.csv: line 4: too long"));
+    plim__text_close(text);
+    test_job_end(&job);
+}
+
 /* Every row says its own number, which is that of its line. */
 static void knows_the_line_of_each_row(void **state)
 {
@@ -135,7 +250,7 @@ static void refuses_with_the_place(void **state)
     (void)state;
     static const refusal_t cases[] = {
         {"1,2\n3,x7\n", "test.csv: line 2, column 2: 'x7'"},
-        {"1,2\n3,4.0\n", "line 2, column 2: '4.0'"},
+        {"1,2\n3,4.5\n", "line 2, column 2: '4.5'"},
         {"1,9223372036854775808\n", "line 1, column 2"},
         {"1,-9223372036854775809\n", "line 1, column 2"},
         {"1,99999999999999999999999999\n", "line 1, column 2"},
@@ -297,6 +412,10 @@ int main(void)
         cmocka_unit_test(takes_every_separator),
         cmocka_unit_test(tells_headings_from_numbers),
         cmocka_unit_test(takes_no_typing_error_for_a_heading),
+        cmocka_unit_test(takes_headings_of_tables),
+        cmocka_unit_test(takes_whole_reals_and_words_as_integers),
+        cmocka_unit_test(takes_names),
+        cmocka_unit_test(passes_the_first_field_on),
         cmocka_unit_test(knows_the_line_of_each_row),
         cmocka_unit_test(refuses_with_the_place),
         cmocka_unit_test(reads_integers_to_their_limits),

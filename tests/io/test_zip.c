@@ -384,28 +384,6 @@ static void passes_over_names_nobody_can_want(void **state)
     test_job_end(&job);
 }
 
-static void keeps_its_order(void **state)
-{
-    (void)state;
-    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    test_zip_t made;
-    make_small(&made);
-    plim__zip_t *zip = open_zip(&job, &made);
-    plim__stream_t *stream, *second;
-    const char *name;
-    int64_t size;
-    assert_int_equal(plim__zip_member(zip, &stream), PLIM_ERR_USAGE);
-    assert_ok(plim__zip_next(zip, &name, &size));
-    assert_ok(plim__zip_member(zip, &stream));
-    assert_int_equal(plim__zip_member(zip, &second), PLIM_ERR_USAGE);
-    assert_int_equal(plim__zip_next(zip, &name, &size), PLIM_ERR_USAGE);
-    plim__stream_close(stream);
-    plim__zip_close(zip);
-    plim__zip_close(NULL);
-    test_zip_free(&made);
-    test_job_end(&job);
-}
-
 static plim_status_t read_small(plim_job_t *job, void *context)
 {
     const test_zip_t *made = context;
@@ -488,7 +466,6 @@ int main(void)
         cmocka_unit_test(says_what_is_wrong),
         cmocka_unit_test(compares_the_directory),
         cmocka_unit_test(passes_over_names_nobody_can_want),
-        cmocka_unit_test(keeps_its_order),
         cmocka_unit_test(survives_refused_memory),
         cmocka_unit_test(reads_what_tools_write),
     };

@@ -12,12 +12,19 @@ static void batches_are_what_the_files_say(void **state)
     (void)state;
     test_loader_t fixture =
         test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
-    for (int variant = 0; variant < 6; variant++) {
+    for (int variant = 0; variant < 9; variant++) {
         plim_recipe_t recipe = test_two_hops;
         recipe.index_type = variant % 2 == 0 ? PLIM_I32 : PLIM_I64;
         recipe.row_type = variant % 3 == 0 ? PLIM_F16 : PLIM_F32;
-        recipe.form = variant == 4 ? PLIM_PYG : PLIM_NATIVE;
-        recipe.replace = variant == 5;
+        recipe.form = variant == 4 || variant >= 6 ? PLIM_PYG : PLIM_NATIVE;
+        recipe.replace = variant == 5 || variant == 6;
+        recipe.arrays = variant < 6 ? 0 : variant == 8 ? PLIM_EDGE_IDS : PLIM_EDGE_INDEX;
+        if (variant == 7) {
+            recipe.arrays |= PLIM_EDGE_IDS;
+            recipe.num_hops = 3;
+            recipe.fanout[1] = -1;
+            recipe.fanout[2] = 2;
+        }
         recipe.degrees = variant != 2;
         plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 2);
         plim_loader_t *loader;
@@ -50,6 +57,41 @@ static void batches_are_what_the_files_say(void **state)
         }
         plim_loader_release(loader);
     }
+    test_loader_close(&fixture);
+}
+
+static void *reserve_elsewhere(void *ledger)
+{
+    int account;
+    assert_ok(plim__ledger_reserve(ledger, "elsewhere", 1000000, &account));
+    return NULL;
+}
+
+/* While a loader is made, another thread reserves memory under the same job. */
+static void meanwhile(void *user, const plim_progress_t *progress)
+{
+    pthread_t thread;
+    (void)progress;
+    assert_int_equal(pthread_create(&thread, NULL, reserve_elsewhere, user), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void knows_its_own_bytes(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 1, PLIM_IO_AUTO);
+    plim__load_plan_t plan = test_plan_disk(fixture.info, &test_two_hops, 1, 4);
+    plan.row_cache_bytes = TEST_NODES / 2 * 16;
+    plim_loader_t *loader;
+    fixture.job.progress = meanwhile;
+    fixture.job.user = fixture.job.ledger;
+    const int64_t before = plim__ledger_reserved(fixture.job.ledger);
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    const int64_t taken = plim__ledger_reserved(fixture.job.ledger) - before;
+    assert_true(taken - loader->bytes >= 1000000);
+    assert_int_equal((taken - loader->bytes) % 1000000, 0);
+    plim_loader_release(loader);
     test_loader_close(&fixture);
 }
 
@@ -177,6 +219,48 @@ static void degrees_come_from_every_source(void **state)
     test_loader_close(&fixture);
 }
 
+/* The edges of all hops are one array of the blocks' own memory, and know their places in the
+ * files, wherever lists lie. */
+static void edges_come_from_every_source(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 2, PLIM_IO_AUTO);
+    plim_recipe_t recipe = test_two_hops;
+    recipe.form = PLIM_PYG;
+    recipe.index_type = PLIM_I64;
+    int64_t whole, parts;
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &recipe, 1);
+    const uint64_t expected = test_hash_of(&fixture, &plan, &whole);
+    recipe.arrays = PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
+    for (int mode = 0; mode < 6; mode++) {
+        plim_loader_t *loader;
+        plim_batch_t *batch;
+        plan = test_plan_disk(fixture.info, &recipe, 2, 3);
+        plan.topology_in_memory = mode % 2 == 0;
+        plan.rows_in_memory = mode / 2 % 2 == 0;
+        plan.window_draws = mode == 5 ? 100 : plan.window_draws; /* no batch fits a window */
+        assert_true(test_hash_of(&fixture, &plan, &parts) == expected && parts == whole);
+        assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+        assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+        for (assert_ok(plim__loader_next(loader, &batch)); batch != NULL;
+             assert_ok(plim__loader_next(loader, &batch))) {
+            const int64_t *sources = batch->edge_index;
+            test_check_batch(&fixture, &recipe, batch);
+            assert_true(batch->blocks[0].indices == sources);
+            assert_true(batch->blocks[1].indices == sources + batch->blocks[0].num_edges);
+            plim_batch_release(batch);
+        }
+        plim_loader_release(loader);
+    }
+    recipe.form = PLIM_NATIVE;
+    plan = test_plan_memory(fixture.info, &recipe, 1);
+    plim_loader_t *loader;
+    assert_int_equal(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader),
+                     PLIM_ERR_USAGE);
+    test_loader_close(&fixture);
+}
+
 /* Recipes of every kind, from memory and from windows. */
 static void every_recipe_is_one_stream(void **state)
 {
@@ -262,7 +346,7 @@ static void counts_what_it_does(void **state)
         plan.slot_nodes = 400;
         plim_loader_t *loader;
         plim_batch_t *batch;
-        plim_load_stats_t stats, expected = {0};
+        plim_load_stats_t stats = PLIM_LOAD_STATS_INIT, expected = {0};
         char *seen = calloc(TEST_NODES, 1);
         int64_t distinct = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
@@ -317,7 +401,7 @@ static void batches_without_a_window_are_drawn_once(void **state)
         plan.row_cache_bytes = mode == 1 ? TEST_NODES / 2 * 16 : 0;
         plim_loader_t *loader;
         plim_batch_t *batch;
-        plim_load_stats_t stats;
+        plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
         int64_t nodes = 0, lists = 0;
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
         assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
@@ -346,9 +430,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batches_are_what_the_files_say),
+        cmocka_unit_test(knows_its_own_bytes),
         cmocka_unit_test(the_stream_is_one),
         cmocka_unit_test(larger_slots_cut_alike),
         cmocka_unit_test(degrees_come_from_every_source),
+        cmocka_unit_test(edges_come_from_every_source),
         cmocka_unit_test(every_recipe_is_one_stream),
         cmocka_unit_test(any_step_continues_the_stream),
         cmocka_unit_test(counts_what_it_does),

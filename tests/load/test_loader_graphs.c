@@ -36,6 +36,7 @@ static void check_graphs(const test_loader_t *fixture, const plim_recipe_t *reci
     assert_int_equal(local, batch->num_nodes);
     assert_int_equal(test_index_at(recipe, batch->graph_indptr, batch->num_seeds), local);
     test_check_degrees(fixture, recipe, batch);
+    test_check_edges(fixture, recipe, batch);
     test_check_rows(fixture, recipe, batch);
 }
 
@@ -117,6 +118,7 @@ static void graphs_come_whole(void **state)
         plan.part_seeds = mode == 4 ? 16 : mode == 5 ? 3 : 0;
         plan.list_cache_bytes = plan.row_cache_bytes = mode < 4 ? 0 : 9000;
         plan.recipe.degrees = recipe.degrees = mode % 3 == 0;
+        plan.recipe.arrays = recipe.arrays = mode < 3 ? 0 : PLIM_EDGE_INDEX | PLIM_EDGE_IDS;
         assert_true(test_hash_of(&fixture, &plan, &parts) == expected);
         assert_true(mode % 2 == 0 ? parts == whole : parts > whole);
         assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));

@@ -118,6 +118,36 @@ static void test_a_list_is_like_a_split(void **state)
     }
 }
 
+/* Streams over one list, in different epochs: their orders take the same memory. */
+static void test_streams_over_one_list(void **state)
+{
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT;
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        uint64_t expected = 0, last = 0;
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_t *one = open_stream(loader, &usual), *other = open_stream(loader, &usual);
+        const int64_t late = plim_stream_steps(other) - 2;
+        assert_ok(plim_stream_start(other, 3, late));
+        (void)take(loader, other, INT64_MAX, &last);
+        expected = whole(loader, one, 1);
+        for (int64_t taken = 1; taken < late; taken += 4) {
+            uint64_t hash = 0, other_hash = 0;
+            assert_ok(plim_stream_start(one, 1, 0));
+            assert_true(take(loader, one, taken, &hash));
+            assert_ok(plim_stream_start(other, 3, late));
+            assert_true(take(loader, other, 1, &other_hash));
+            assert_true(take(loader, one, 1, &hash));
+            assert_false(take(loader, other, INT64_MAX, &other_hash));
+            assert_false(take(loader, one, INT64_MAX, &hash));
+            assert_true(hash == expected && other_hash == last);
+        }
+        plim_stream_release(one);
+        plim_stream_release(other);
+        plim_loader_release(loader);
+    }
+}
+
 /* The nodes of a list come in its order, as often as they are in it, with their labels. */
 static void test_a_list_keeps_its_order(void **state)
 {
@@ -225,7 +255,7 @@ static void test_positions_can_be_resumed(void **state)
 
 static int64_t lists_drawn(const plim_loader_t *loader)
 {
-    plim_load_stats_t stats;
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     plim_loader_stats(loader, &stats);
     return stats.lists;
 }
@@ -383,7 +413,7 @@ static void test_streams_that_cannot_be(void **state)
     params.split = PLIM_TRAIN;
     while (plim_loader_stream(loader, &params, &streams[count]) == PLIM_OK)
         count++;
-    assert_true(count >= 8 && count <= PLIM_STREAMS_MAX);
+    assert_int_equal(count, PLIM_STREAMS_MAX);
     assert_int_equal(plim_stream_next(streams[0], -1, &batch), PLIM_ERR_USAGE); /* not started */
     for (int i = 0; i < count; i++)
         plim_stream_release(streams[i]);
@@ -439,6 +469,118 @@ static void test_streams_are_planned_together(void **state)
         plim_loader_release(loader);
         assert_int_equal(plim__ledger_reserved(fixture.job.ledger), before);
     }
+}
+
+/* A stream with its own seed gives the batches of a loader whose recipe has that seed, and leaves
+ * the others theirs. */
+static void test_a_stream_has_its_own_seed(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT, own = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_params_t valid = PLIM_STREAM_PARAMS_INIT;
+        plim__load_plan_t plan = plan_as(&test_two_hops, way);
+        plim_loader_t *loader = open_planned(&plan);
+        plan.recipe.seed = 1234;
+        plim_loader_t *other = open_planned(&plan);
+        own.has_seed = valid.has_seed = true;
+        own.seed = valid.seed = 1234;
+        valid.split = PLIM_VALID;
+        valid.shuffle = way % 2 == 0;
+        plim_stream_t *streams[] = {open_stream(loader, &usual), open_stream(loader, &own),
+                                    open_stream(loader, &valid)};
+        own.seed = test_two_hops.seed;
+        plim_stream_t *same = open_stream(loader, &own);
+        plim_stream_t *expected = open_stream(other, &usual);
+        valid.has_seed = false;
+        plim_stream_t *expected_valid = open_stream(other, &valid);
+        for (int64_t epoch = 0; epoch < 2; epoch++) {
+            const uint64_t hash = whole(loader, streams[0], epoch);
+            assert_true(whole(loader, streams[1], epoch) == whole(other, expected, epoch));
+            assert_true(whole(loader, streams[2], epoch) == whole(other, expected_valid, epoch));
+            assert_true(whole(loader, streams[1], epoch) != hash);
+            assert_true(whole(loader, same, epoch) == hash);
+            assert_true(whole(loader, streams[0], epoch) == hash);
+        }
+        for (int i = 0; i < 3; i++)
+            plim_stream_release(streams[i]);
+        plim_stream_release(same);
+        plim_stream_release(expected);
+        plim_stream_release(expected_valid);
+        plim_loader_release(loader);
+        plim_loader_release(other);
+    }
+}
+
+/* Takes an epoch and compares each seed with the entry of the list at its input id. */
+static void check_input_ids(plim_stream_t *stream, const int64_t *list, int64_t epoch)
+{
+    plim_batch_t *batch;
+    int64_t ids[64];
+    assert_ok(plim_stream_start(stream, epoch, 0));
+    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
+         assert_ok(plim_stream_next(stream, -1, &batch))) {
+        assert_true(batch->num_seeds <= 64);
+        assert_ok(plim_stream_input_ids(stream, batch, ids));
+        for (int64_t i = 0; i < batch->num_seeds; i++)
+            assert_int_equal(list[ids[i]], ((const int32_t *)batch->nodes)[i]);
+        plim_batch_release(batch);
+    }
+}
+
+static void test_input_ids_are_positions_in_the_list(void **state)
+{
+    plim_batch_t other = {.step = 1 << 20, .num_seeds = 1};
+    int64_t ids[1];
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        for (int kind = 0; kind < 6; kind++) {
+            plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+            params.shuffle = kind % 2 == 0;
+            if (kind >= 2) {
+                params.nodes = fixture.splits[PLIM_TRAIN];
+                params.num_nodes = fixture.info->num_split[PLIM_TRAIN];
+            }
+            if (kind >= 4) {
+                params.share = 1;
+                params.num_shares = 3;
+            }
+            plim_stream_t *stream = open_stream(loader, &params);
+            for (int64_t epoch = 0; epoch < 3; epoch++)
+                check_input_ids(stream, fixture.splits[PLIM_TRAIN], epoch);
+            assert_int_equal(plim_stream_input_ids(stream, &other, ids), PLIM_ERR_USAGE);
+            plim_stream_release(stream);
+        }
+        plim_loader_release(loader);
+    }
+}
+
+/* A share of a batch takes the memory of a batch of its size. */
+static void test_shares_are_planned_as_such(void **state)
+{
+    plim_recipe_t recipe = test_two_hops;
+    plim_stream_params_t stream = PLIM_STREAM_PARAMS_INIT;
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
+    plim_plan_t *plan;
+    long nodes[3]; /* of a slot */
+    (void)state;
+    recipe.form = PLIM_PYG;
+    recipe.batch_size = 8;
+    params.streams = &stream;
+    params.num_streams = 1;
+    params.num_slots = 4;
+    for (int i = 0; i < 3; i++) { /* the size of a share; a share; the whole */
+        stream.batch_size = i == 0 ? 8 : 64;
+        stream.num_shares = i == 1 ? 8 : 1;
+        assert_ok(plim_load_plan(&fixture.job, fixture.dataset, &recipe, &params, &plan));
+        const char *slot = strstr(plim_plan_json(plan), "\"slot_nodes\":");
+        assert_non_null(slot);
+        nodes[i] = strtol(strchr(slot, ':') + 1, NULL, 10);
+        plim_plan_release(plan);
+    }
+    assert_int_equal(nodes[0], nodes[1]);
+    assert_true(nodes[1] < nodes[2]);
 }
 
 /* Of 60 shares of batches of 48 seeds the last 12 are always empty, others in the last batch. */
@@ -635,7 +777,7 @@ static void test_a_loader_whose_files_are_gone(void **state)
     plim_loader_t *loader;
     plim_stream_t *stream;
     plim_batch_t *batch;
-    plim_load_stats_t stats;
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     void *base;
     size_t bytes;
     char path[600];
@@ -665,6 +807,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_list_is_like_a_split),
+        cmocka_unit_test(test_streams_over_one_list),
         cmocka_unit_test(test_a_list_keeps_its_order),
         cmocka_unit_test(test_interrupted_streams_go_on),
         cmocka_unit_test(test_positions_can_be_resumed),
@@ -673,6 +816,9 @@ int main(void)
         cmocka_unit_test(test_a_batch_outlives_its_loader),
         cmocka_unit_test(test_streams_that_cannot_be),
         cmocka_unit_test(test_streams_are_planned_together),
+        cmocka_unit_test(test_a_stream_has_its_own_seed),
+        cmocka_unit_test(test_input_ids_are_positions_in_the_list),
+        cmocka_unit_test(test_shares_are_planned_as_such),
         cmocka_unit_test(test_shares_may_be_empty),
         cmocka_unit_test(test_a_larger_stream_is_added),
         cmocka_unit_test(test_a_loader_survives_a_failure_to_remake_it),

@@ -74,8 +74,8 @@ static void world_make(world_t *world, plim_io_engine_t engine, bool half)
 static void world_end(world_t *world)
 {
     for (int i = 0; i < 2; i++) {
-        plim__topology_destroy(world->lists[i]);
-        plim__rows_destroy(world->rows[i]);
+        plim__topology_disk_destroy(world->lists[i]);
+        plim__rows_disk_destroy(world->rows[i]);
     }
     plim__offsets_destroy(world->offsets);
     plim_dataset_release(world->dataset);

@@ -20,6 +20,8 @@ static void reads_what_people_write(void **state)
         {"300M", (int64_t)300 << 20},
         {"300MB", (int64_t)300 << 20},
         {"300MiB", (int64_t)300 << 20},
+        {"300Mi", (int64_t)300 << 20},
+        {"300mib", (int64_t)300 << 20},
         {"300 MiB", (int64_t)300 << 20},
         {"4G", (int64_t)4 << 30},
         {"1.5G", (int64_t)3 << 29},

@@ -382,14 +382,17 @@ static void scales_are_the_formulas(void **state)
         float src[NUM_SRC + 1], dst[NUM_DST + 1], self[NUM_DST + 1], mean[NUM_DST + 1];
         src[NUM_SRC] = dst[NUM_DST] = self[NUM_DST] = mean[NUM_DST] = 7;
         plim__vector_limit((plim__vector_path_t)path);
+        const double fanout = path % 2 == 0 ? 5 : INFINITY;
         plim__scales_gcn(&hop.hop, degrees, path % 2 == 0 ? 5 : 0, src, dst, self);
         plim__scales_mean(&hop.hop, mean);
         for (int64_t u = 0; u < NUM_SRC; u++)
-            assert_close(src[u], 1 / sqrt(fmin(degrees[u], path % 2 == 0 ? 5 : INFINITY) + 1));
+            assert_close(src[u], 1 / sqrt(fmin(degrees[u], fanout) + 1));
         for (int64_t v = 0; v < NUM_DST; v++) {
             const double drawn = hop.hop.indptr[v + 1] - hop.hop.indptr[v];
-            assert_close(dst[v], 1 / sqrt(drawn + 1));
-            assert_close(self[v], (double)src[v] / sqrt(drawn + 1));
+            const double scale =
+                drawn > fanout ? sqrt(fanout + 1) / (drawn + 1) : 1 / sqrt(drawn + 1);
+            assert_close(dst[v], scale);
+            assert_close(self[v], (double)src[v] * scale);
             assert_close(mean[v], drawn > 0 ? 1 / drawn : 0);
         }
         assert_true(src[NUM_SRC] == 7 && dst[NUM_DST] == 7);

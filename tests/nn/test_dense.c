@@ -12,6 +12,8 @@
 #include <dirent.h>
 #include <malloc.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -402,6 +404,42 @@ static void other_processors_give_right_products(void **state)
     }
 }
 
+static atomic_bool forked_enough;
+
+static void *ask_on(void *unused)
+{
+    (void)unused;
+    for (int64_t in = 200; !atomic_load(&forked_enough); in++) {
+        const plim__dense_params_t params = {.in = in, .out = 40, .backward = true, .workers = 1};
+        (void)plim__dense_estimate(&params);
+    }
+    return NULL;
+}
+
+/* A child that is forked while another thread asks oneDNN has its answers, and does not block. */
+static void a_forked_child_does_not_block(void **state)
+{
+    (void)state;
+    const plim__dense_params_t params = {.in = 100, .out = 40, .backward = true, .workers = 1};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, ask_on, NULL), 0);
+    for (int i = 0; i < 10; i++) {
+        const size_t bytes = plim__dense_estimate(&params);
+        (void)usleep(1000); /* the thread asks again */
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            (void)alarm(20);
+            _exit(plim__dense_estimate(&params) == bytes ? 0 : 1);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    atomic_store(&forked_enough, true);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest products[] = {
@@ -416,6 +454,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(running_takes_no_memory),
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(other_processors_give_right_products),
+        cmocka_unit_test(a_forked_child_does_not_block),
     };
     if (argc > 1 && strcmp(argv[1], "products") == 0)
         return cmocka_run_group_tests(products, NULL, NULL);

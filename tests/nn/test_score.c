@@ -1,6 +1,7 @@
 /* Metrics against their definitions. */
 #include "nn/score.h"
 
+#include "base/rng.h"
 #include "support/harness.h"
 #include "support/nn.h"
 
@@ -126,6 +127,99 @@ static void yes_and_no_by_the_sign_of_the_logit(void **state)
     plim__score_destroy(score);
 }
 
+static void cosines_are_of_known_values(void **state)
+{
+    const float outputs[8] = {3, 4, 1, 0, 5, 5, 0, 0}, labels[8] = {4, 3, NAN, NAN, -2, NAN, 1, 1};
+    plim__score_t *score = score_of(PLIM_METRIC_COSINE, PLIM_LOSS_MSE, 4, 2);
+    assert_true(isnan(plim__score_value(score)));
+    plim__score_add(score, *state, 3, 2, outputs, labels);
+    plim__score_add(score, *state, 1, 2, outputs + 6, labels + 6); /* no length: 0 */
+    test_close(plim__score_value(score), (0.96 - 1 + 0) / 3, 1e-14, "cosine", 0);
+    test_close(plim__score_loss(score), (1 + 1 + 49 + 1 + 1) / 5.0, 1e-14, "loss", 0);
+    plim__score_destroy(score);
+}
+
+/* Number of rows of the table that are nearer to x than the label, by cosine. */
+static int64_t rank_of(const float *x, const float *label, const float *table, int64_t rows,
+                       int64_t width)
+{
+    double own = 0, length = 0;
+    int64_t nearer = 0;
+    for (int64_t i = 0; i < width; i++) {
+        own += (double)x[i] * (double)label[i];
+        length += (double)label[i] * (double)label[i];
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        double product = 0, square = 0;
+        for (int64_t i = 0; i < width; i++) {
+            const double value = (double)table[row * width + i];
+            product += (double)x[i] * value;
+            square += value * value;
+        }
+        nearer += product / sqrt(square) > own / sqrt(length) + 1e-5;
+    }
+    return nearer;
+}
+
+static void hits_are_among_the_nearest_rows(void **state)
+{
+    enum { TABLE = 700, ROWS = 90, WIDTH = 7, K = 20 };
+    float table[TABLE * WIDTH], columns[TABLE * WIDTH], outputs[ROWS * WIDTH], labels[ROWS * WIDTH];
+    const plim__hits_t hits = {.k = K, .rows = TABLE, .width = WIDTH, .columns = columns};
+    int64_t found = 0;
+    for (int64_t i = 0; i < TABLE * WIDTH; i++)
+        table[i] = (float)(plim__rng_u64(3, (uint64_t)i) % 2000) / 1000.0f - 1.0f;
+    for (int64_t row = 0; row < TABLE; row++)
+        plim__hits_put(&hits, row, table + row * WIDTH);
+    for (int64_t row = 0; row < ROWS; row++) { /* the labels are in the table */
+        for (int64_t i = 0; i < WIDTH; i++) {
+            labels[row * WIDTH + i] = table[row * 7 * WIDTH + i];
+            outputs[row * WIDTH + i] =
+                3 * labels[row * WIDTH + i] +
+                2 * ((float)(plim__rng_u64(4, (uint64_t)(row * WIDTH + i)) % 2000) / 1000.0f - 1);
+        }
+        found += rank_of(outputs + row * WIDTH, labels + row * WIDTH, table, TABLE, WIDTH) < K;
+    }
+    labels[5] = NAN;
+    found -= rank_of(outputs, table, table, TABLE, WIDTH) < K;
+    plim__score_t *score = score_of(PLIM_METRIC_COSINE, PLIM_LOSS_MSE, ROWS, WIDTH);
+    plim__score_rank(score, &hits);
+    plim__score_add(score, *state, 40, WIDTH, outputs, labels);
+    plim__score_add(score, *state, ROWS - 40, WIDTH, outputs + 40 * WIDTH, labels + 40 * WIDTH);
+    assert_true(found > ROWS / 5 && found < ROWS - 5);
+    test_close(plim__score_value(score), (double)found / (ROWS - 1), 0.025, "hits", 0);
+    memcpy(outputs, table + 3 * WIDTH, sizeof(float) * WIDTH); /* the label itself is the nearest */
+    const plim__hits_t first = {.k = 1, .rows = TABLE, .width = WIDTH, .columns = columns};
+    plim__score_reset(score);
+    plim__score_rank(score, &first);
+    plim__score_add(score, *state, 1, WIDTH, outputs, table + 3 * WIDTH);
+    assert_true(plim__score_value(score) == 1.0);
+    plim__score_destroy(score);
+}
+
+/* An output that is equally near to all rows, or to none, is no hit of each of them. */
+static void ties_are_not_all_hits(void **state)
+{
+    enum { TABLE = 40, WIDTH = 3 };
+    float table[TABLE * WIDTH], columns[TABLE * WIDTH], outputs[TABLE * WIDTH] = {0};
+    const plim__hits_t hits = {.k = 1, .rows = TABLE, .width = WIDTH, .columns = columns};
+    for (int64_t row = 0; row < TABLE; row++) { /* in a plane: equally near to its normal */
+        const float at[WIDTH] = {1, (float)row - 20, 0};
+        memcpy(table + row * WIDTH, at, sizeof at);
+        plim__hits_put(&hits, row, at);
+    }
+    plim__score_t *score = score_of(PLIM_METRIC_COSINE, PLIM_LOSS_MSE, TABLE, WIDTH);
+    plim__score_rank(score, &hits);
+    plim__score_add(score, *state, TABLE, WIDTH, outputs, table);
+    assert_true(plim__score_value(score) == 0.0);
+    for (int64_t row = 0; row < TABLE; row++)
+        outputs[row * WIDTH + 2] = 1;
+    plim__score_reset(score);
+    plim__score_add(score, *state, TABLE, WIDTH, outputs, table);
+    assert_true(fabs(plim__score_value(score) - 1.0 / TABLE) < 1e-9);
+    plim__score_destroy(score);
+}
+
 static void better_is_more_or_less(void **state)
 {
     (void)state;
@@ -134,6 +228,7 @@ static void better_is_more_or_less(void **state)
     assert_true(plim__score_better(PLIM_METRIC_MAE, 0.4, 0.5));
     assert_false(plim__score_better(PLIM_METRIC_RMSE, 0.6, 0.5));
     assert_true(plim__score_better(PLIM_METRIC_RMSE, 0.6, NAN));
+    assert_true(plim__score_better(PLIM_METRIC_COSINE, 0.6, 0.5));
     assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, 0.5));
     assert_false(plim__score_better(PLIM_METRIC_ACCURACY, NAN, NAN));
 }
@@ -168,6 +263,9 @@ int main(void)
         cmocka_unit_test(area_of_two_classes),
         cmocka_unit_test(distances_are_over_all_known_values),
         cmocka_unit_test(yes_and_no_by_the_sign_of_the_logit),
+        cmocka_unit_test(cosines_are_of_known_values),
+        cmocka_unit_test(hits_are_among_the_nearest_rows),
+        cmocka_unit_test(ties_are_not_all_hits),
         cmocka_unit_test(better_is_more_or_less),
         cmocka_unit_test(creation_fails_cleanly),
     };

@@ -175,11 +175,39 @@ static void the_cut_is_the_same_in_any_process(void **state)
     assert_true(seeds > 0 && seeds < BATCH && kept > 8 && named > 0);
 }
 
+/* A run that continues keeps its whole batches under lines under which a new run cuts them. */
+static void a_continued_run_keeps_its_cut(void **state)
+{
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    plim_dataset_t *dataset = from_shape(&job, 7);
+    const plim_training_t training = training_of(7);
+    plim__train_plan_t whole, plan;
+    int kept = 0;
+    assert_ok(plim__train_plan(&job, dataset, &training, NULL, &whole));
+    for (int64_t line = whole.minimum; line < whole.total; line += MIB) {
+        const plim_plan_params_t continued = {.memory = line,
+                                              .part_nodes = whole.load.part_nodes,
+                                              .part_edges = whole.load.part_edges,
+                                              .no_advice = true};
+        const bool cut = seeds_under(&job, dataset, &training, line, 0, &plan) < BATCH;
+        assert_ok(plim__train_plan(&job, dataset, &training, &continued, &plan));
+        assert_true(plan.total <= line);
+        assert_true(cut || plan.load.part_seeds == 0);
+        kept += cut && plan.load.part_seeds == 0;
+    }
+    assert_true(kept > 0);
+    plim_dataset_release(dataset);
+    test_job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cut_is_the_same_in_any_process),
         cmocka_unit_test(the_cut_is_the_largest_that_fits),
+        cmocka_unit_test(a_continued_run_keeps_its_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,16 +45,26 @@ static void test_recipes_that_cannot_be(void **state)
     recipes[4].fanout[0] = 4097;
     recipes[5].row_type = PLIM_I32;
     recipes[6].index_type = PLIM_F32;
-    for (size_t i = 0; i < 7; i++)
+    recipes[7].arrays = 4;
+    for (size_t i = 0; i < 8; i++)
         assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[i], &wanted, &plan),
                          PLIM_ERR_USAGE);
-    const plim_plan_params_t wrong[] = {{.topology = 3}, {.rows = -1},      {.row_cache = -2},
-                                        {.window = -1},  {.num_slots = -1}, {.num_slots = 65}};
+    const plim_plan_params_t wrong[] = {{.topology = 3},    {.rows = -1},       {.row_cache = -2},
+                                        {.window = -1},     {.num_slots = -1},  {.num_slots = 65},
+                                        {.num_streams = 1}, {.num_streams = -1}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipes[9], &wrong[i], &plan),
                          PLIM_ERR_USAGE);
     plim_plan_t *none;
+    recipes[7] = small_recipe();
+    recipes[7].arrays = PLIM_EDGE_IDS; /* of two hops in native form */
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[7], NULL, &none),
+                     PLIM_ERR_USAGE);
     recipes[7].size = 0;
+    assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[7], NULL, &none),
+                     PLIM_ERR_USAGE);
+    recipes[7] = small_recipe();
+    recipes[7].reserved[2] = 1;
     assert_int_equal(plim_load_plan(&place.job, place.dataset, &recipes[7], NULL, &none),
                      PLIM_ERR_USAGE);
     recipes[8].form = PLIM_PYG;
@@ -186,6 +196,7 @@ static void test_runs_stay_inside_their_plans(void **state)
         recipe.degrees = round % 3 == 0;
         recipe.fanout[2] = plim__rng_below(key, &counter, 2) == 1 ? -1 : 4;
         recipe.form = plim__rng_below(key, &counter, 3) == 0 ? PLIM_PYG : PLIM_NATIVE;
+        recipe.arrays = recipe.form == PLIM_PYG ? PLIM_EDGE_INDEX | PLIM_EDGE_IDS : 0;
         recipe.seed = round;
         plim__load_plan_t plan;
         uint64_t expected, hash;
@@ -381,7 +392,7 @@ static int64_t window_steps(const test_place_t *place, const plim__load_plan_t *
 {
     plim_loader_t *loader;
     plim_batch_t *batch;
-    plim_load_stats_t stats;
+    plim_load_stats_t stats = PLIM_LOAD_STATS_INIT;
     assert_ok(plim__loader_create(&place->job, place->dataset, plan, &loader));
     for (int64_t epoch = 0; epoch < 8; epoch++) {
         assert_ok(plim__loader_start(loader, PLIM_TRAIN, epoch, 0));

@@ -13,7 +13,6 @@
 #include "nn/score.h"
 #include "plan/plan_settings.h"
 #include "plan/train_plan.h"
-#include "train/run.h"
 
 #include <plimsoll/plimsoll.h>
 
@@ -423,14 +422,6 @@ static void splitting_is_planned(void **state)
     test_place_close(&place);
 }
 
-/* What the plan cannot ask src/train for is within what it counts. */
-static void the_run_is_counted(void **state)
-{
-    (void)state;
-    assert_true(plim__run_estimate() <=
-                plim__safetensors_estimate(PLIM__TENSORS_MAX) + PLIM__TRAINER_BYTES);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,7 +431,6 @@ int main(void)
         cmocka_unit_test(more_memory_never_hurts),
         cmocka_unit_test(the_minimum_is_not_above_the_total),
         cmocka_unit_test(splitting_is_planned),
-        cmocka_unit_test(the_run_is_counted),
         cmocka_unit_test(more_memory_never_means_more_parts),
         cmocka_unit_test(batches_are_cut_as_planned),
         cmocka_unit_test(what_a_part_may_need_is_the_recipes),

@@ -522,14 +522,6 @@ static void fails_cleanly(void **state)
     assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
                      PLIM_ERR_STOPPED);
     job->stop = NULL;
-    params.share = NAN;
-    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
-                     PLIM_ERR_USAGE);
-    params = params_of(&world, 10000);
-    params.row_bytes = SIZE_MAX / 2;
-    assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
-                     PLIM_ERR_USAGE);
-    params = params_of(&world, 10000);
     world.seeds[7] = SMALL;
     assert_int_equal(plim__access_find(job, world.dataset, world.offsets, &params, &worth),
                      PLIM_ERR_DATA);

@@ -108,12 +108,12 @@ static void draws_what_the_lists_hold(void **state)
             drawing.hop = (plim__hop_t){4, 2, 1, fanouts[f], replace == 1};
             assert_ok(plim__parallel(WORKERS, draw_all, &drawing));
         }
-    plim__topology_stats(drawing.source, &stats);
+    plim__topology_disk_stats(drawing.source, &stats);
     assert_int_equal(stats.lists, 12 * WORKERS * 5000);
     assert_int_equal(stats.lists_cached, stats.lists);
     assert_int_equal(stats.transfers, 0);
-    plim__topology_destroy(drawing.source);
-    plim__topology_destroy(NULL);
+    plim__topology_disk_destroy(drawing.source);
+    plim__topology_disk_destroy(NULL);
 }
 
 static void takes_what_fits_and_at_least_one(void **state)
@@ -136,7 +136,7 @@ static void takes_what_fits_and_at_least_one(void **state)
     assert_int_equal(plim__topology_draw(source, 0, &hop, nodes, 1, &drawn), PLIM_ERR_BUDGET);
     assert_ok(plim__topology_draw(source, 0, &hop, nodes, 0, &drawn));
     assert_int_equal(drawn.taken, 0);
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
 }
 
 static void refuses_entries_that_are_no_nodes(void **state)
@@ -169,7 +169,7 @@ static plim_status_t create_and_destroy(plim_job_t *job, void *context)
     plim_status_t status = create(job, &source);
     (void)context;
     if (status == PLIM_OK)
-        plim__topology_destroy(source);
+        plim__topology_disk_destroy(source);
     return status;
 }
 
@@ -186,7 +186,7 @@ static void keeps_to_its_estimate(void **state)
         assert_ok(create(&job, &source));
         assert_in_range(plim__ledger_reserved(job.ledger) - before, 0,
                         plim__topology_disk_estimate(&job, fixture.dataset, &all));
-        plim__topology_destroy(source);
+        plim__topology_disk_destroy(source);
         test_job_end(&job);
     }
 }

@@ -107,7 +107,7 @@ static void world_make(world_t *world, plim_io_engine_t engine)
 
 static void world_end(world_t *world)
 {
-    plim__topology_destroy(world->memory);
+    plim__topology_disk_destroy(world->memory);
     plim__offsets_destroy(world->offsets);
     plim_dataset_release(world->dataset);
     test_job_end(&world->job);
@@ -192,7 +192,7 @@ static void equals_memory(void **state)
             assert_true(reserved <= (int64_t)plim__topology_disk_estimate(&world.job, world.dataset,
                                                                           &params[p]));
             compare_all(&world, source);
-            plim__topology_destroy(source);
+            plim__topology_disk_destroy(source);
             assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
         }
         world_end(&world);
@@ -257,7 +257,7 @@ static void cached_lists_change_nothing(void **state)
         plim__topology_t *source = open_cached(&world, &cached, cases[i].bytes);
         assert_true(plim__ledger_reserved(world.job.ledger) - before <= (int64_t)estimate);
         compare_all(&world, source);
-        plim__topology_destroy(source);
+        plim__topology_disk_destroy(source);
         assert_int_equal(plim__ledger_reserved(world.job.ledger), before);
         free(cached.lines);
     }
@@ -274,12 +274,12 @@ static void cached_lists_are_not_read(void **state)
     plim__node_set_t cached = make_cached(1);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
-    plim__topology_stats(source, &stats);
+    plim__topology_disk_stats(source, &stats);
     assert_true(stats.lists > NODES);
     assert_int_equal(stats.lists_cached, stats.lists);
     assert_int_equal(stats.transfers, 0);
     assert_int_equal(stats.bytes_read, 0);
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     free(cached.lines);
     world_end(&world);
 }
@@ -299,16 +299,16 @@ static void dropped_pages_are_read_again(void **state)
     for (size_t at = 0; at < bytes; at += 3 * PLIM__PAGE)
         assert_int_equal(madvise(pages + at, PLIM__PAGE, MADV_DONTNEED), 0);
     compare_all(&world, source);
-    plim__topology_stats(source, &stats);
+    plim__topology_disk_stats(source, &stats);
     assert_true(stats.lists_cached > 0 && stats.lists_cached < stats.lists / 2);
     assert_true(stats.transfers > 0);
 
     compare_all(&world, source);
     assert_int_equal(madvise(pages, bytes, MADV_DONTNEED), 0);
-    plim__topology_stats(source, &stats);
+    plim__topology_disk_stats(source, &stats);
     int64_t hits = stats.lists_cached;
     compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
-    plim__topology_stats(source, &stats);
+    plim__topology_disk_stats(source, &stats);
     assert_int_equal(stats.lists_cached, hits);
 
     if (plim__headroom("") > (int64_t)64 << 20) {
@@ -316,13 +316,13 @@ static void dropped_pages_are_read_again(void **state)
         assert_ok(plim__topology_disk_refresh(world.memory, 1, SECOND));
         int64_t *nodes = make_nodes(NODES / 2, 2, false);
         compare(&world, source, 0, &hops[6], nodes, NODES / 2, 4000000);
-        plim__topology_stats(source, &stats);
+        plim__topology_disk_stats(source, &stats);
         assert_int_equal(stats.lists_cached, hits + NODES / 2);
         free(nodes);
     } else {
         print_message("SKIPPED in part: no room in memory for a refresh\n");
     }
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     free(cached.lines);
     world_end(&world);
 }
@@ -353,7 +353,7 @@ static void wide_entries_are_read(void **state)
     plim__node_set_t cached = make_cached(3);
     plim__topology_t *source = open_cached(&world, &cached, SIZE_MAX / 2);
     compare_all(&world, source);
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     free(cached.lines);
     free(wide);
     world_end(&world);
@@ -385,7 +385,7 @@ static void stops_where_ids_are_full(void **state)
     drawn_free(&drawn);
     free(shuffled);
     free(nodes);
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     world_end(&world);
 }
 
@@ -410,7 +410,7 @@ static void the_kernel_may_take_all(void **state)
         compare(&world, source, 0, &hops[1], (int64_t[]){2, 4, 6, 8}, 4, 100);
         assert_ok(plim__topology_disk_refresh(source, 1, SECOND));
     }
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     free(cached.lines);
     world_end(&world);
     test_pages_pin(false);
@@ -467,12 +467,12 @@ static void workers_draw_at_once(void **state)
                                              &drawing.source));
         plim__topology_stats_t stats;
         assert_ok(plim__parallel(WORKERS, draw_as_worker, &drawing));
-        plim__topology_stats(drawing.source, &stats);
+        plim__topology_disk_stats(drawing.source, &stats);
         assert_int_equal(stats.lists, 24 * 2000);
         assert_true(stats.lists_cached > 0);
         assert_true(stats.transfers > 0 && stats.bytes_read >= 512 * stats.transfers);
         assert_true(stats.wait_ns > 0);
-        plim__topology_destroy(drawing.source);
+        plim__topology_disk_destroy(drawing.source);
         free(cached.lines);
         world_end(&world);
     }
@@ -529,7 +529,7 @@ static void says_which_entry_is_no_node(void **state)
     }
     write_entry(last, entry_of(last));
     assert_ok(draw_one(source, &hops[6], node));
-    plim__topology_destroy(source);
+    plim__topology_disk_destroy(source);
     world_end(&world);
 }
 
@@ -545,7 +545,7 @@ static void says_that_the_file_was_cut(void **state)
             assert_int_equal(draw_one(source, &hops[h], 7), PLIM_ERR_DATA);
             assert_non_null(strstr(plim_last_error(), "indices.npy"));
         }
-        plim__topology_destroy(source);
+        plim__topology_disk_destroy(source);
         world_end(&world);
         test_directory_remove(directory);
         (void)make_dataset(NULL);
@@ -565,7 +565,7 @@ static plim_status_t create_and_destroy(plim_job_t *job, void *context)
     plim_status_t status =
         plim__topology_disk_create(job, world->dataset, world->offsets, &params, &source);
     if (status == PLIM_OK)
-        plim__topology_destroy(source);
+        plim__topology_disk_destroy(source);
     free(cached.lines);
     return status;
 }
@@ -577,7 +577,7 @@ static void fails_cleanly_without_memory(void **state)
     world_make(&world, PLIM_IO_THREADS);
     test_fail_each_arena(&world.job, create_and_destroy, &world);
     world_end(&world);
-    plim__topology_destroy(NULL);
+    plim__topology_disk_destroy(NULL);
 }
 
 int main(void)

@@ -106,6 +106,24 @@ def test_verify_finds_an_id_twice(tmp_path, split, ids, places):
     run(write(tmp_path / 'other', arrays, num_classes=5), '--verify')
 
 
+@pytest.mark.parametrize('kind, count', [('id', 50), ('class', 5)])
+def test_names_are_verified(tmp_path, kind, count):
+    arrays = graph(np.random.default_rng(3), 50)
+    names = [b'name %d' % i for i in range(count)]
+    text, offsets = f'{kind}_text', f'{kind}_offsets'
+    arrays[text] = np.frombuffer(b''.join(names), np.uint8)
+    arrays[offsets] = np.cumsum([0, *map(len, names)])
+    run(write(tmp_path / 'good', arrays, num_classes=5), '--verify')
+    wrong = arrays[offsets].copy()
+    wrong[2] = wrong[3] + 1
+    cases = [(offsets, wrong, True), (offsets, arrays[offsets] + 1, True), (offsets, arrays[offsets][:-1], False),
+             (offsets, None, False), (text, None, False), (text, arrays[text].astype(np.int16), False)]
+    for i, (name, array, verify) in enumerate(cases):
+        changed = {**arrays, name: array} if array is not None else {key: arrays[key] for key in arrays if key != name}
+        done = run(write(tmp_path / str(i), changed, num_classes=5), *(['--verify'] if verify else []), code=4)
+        assert name in done.stderr
+
+
 def test_too_little_memory_names_what_would_do(tmp_path):
     path = write(tmp_path / 'set', graph(np.random.default_rng(3), 50), num_classes=5)
     words = [PLIMSOLL, 'inspect', str(path), '--threads', '1', '--memory']

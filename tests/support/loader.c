@@ -162,6 +162,83 @@ void test_check_degrees(const test_loader_t *fixture, const plim_recipe_t *recip
     }
 }
 
+/* The array of that name; NULL if the batch does not list it. */
+static const plim_array_t *find_array(const plim_batch_t *batch, const char *name)
+{
+    const plim_array_t *array;
+    for (int i = 0; (array = plim_batch_array(batch, i)) != NULL; i++)
+        if (strcmp(array->name, name) == 0)
+            return array;
+    return NULL;
+}
+
+static int64_t count_edges(const plim_batch_t *batch)
+{
+    int64_t edges = 0;
+    for (int hop = 0; hop < batch->num_blocks; hop++)
+        edges += batch->blocks[hop].num_edges;
+    return edges;
+}
+
+/* The arrays as the batch lists them. */
+static void check_edge_arrays(const plim_recipe_t *recipe, const plim_batch_t *batch)
+{
+    const plim_array_t *index = find_array(batch, "edge_index"),
+                       *ids = find_array(batch, "edge_ids");
+    assert_int_equal(batch->edge_index != NULL, (recipe->arrays & PLIM_EDGE_INDEX) != 0);
+    assert_int_equal(batch->edge_ids != NULL, (recipe->arrays & PLIM_EDGE_IDS) != 0);
+    assert_true((index != NULL) == (batch->edge_index != NULL));
+    assert_true((ids != NULL) == (batch->edge_ids != NULL));
+    if (index != NULL) {
+        assert_true(index->data == batch->edge_index && index->type == recipe->index_type);
+        assert_true(index->ndim == 2 && index->shape[0] == 2 && index->hop == -1);
+        assert_int_equal(index->shape[1], count_edges(batch));
+        assert_int_equal((uintptr_t)index->data % 64, 0);
+    }
+    if (ids != NULL) {
+        assert_true(ids->data == batch->edge_ids && ids->type == PLIM_I64 && ids->ndim == 1);
+        assert_int_equal(ids->shape[0], count_edges(batch));
+        assert_int_equal((uintptr_t)ids->data % 64, 0);
+    }
+}
+
+/* One edge: from the neighbour to the node that drew it, at its place in the files. */
+static void check_edge(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                       const plim_batch_t *batch, int64_t edge, int64_t source, int64_t target)
+{
+    if (batch->edge_index != NULL) {
+        const int64_t edges = count_edges(batch);
+        assert_int_equal(test_index_at(recipe, batch->edge_index, edge), source);
+        assert_int_equal(test_index_at(recipe, batch->edge_index, edges + edge), target);
+    }
+    if (batch->edge_ids != NULL) {
+        const int64_t id = batch->edge_ids[edge];
+        const int64_t node = test_index_at(recipe, batch->nodes, target);
+        assert_in_range(id, fixture->indptr[node], fixture->indptr[node + 1] - 1);
+        assert_int_equal(fixture->indices[id], test_index_at(recipe, batch->nodes, source));
+    }
+}
+
+void test_check_edges(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                      const plim_batch_t *batch)
+{
+    int64_t edge = 0;
+    check_edge_arrays(recipe, batch);
+    for (int hop = 0; hop < batch->num_blocks; hop++) {
+        const plim_block_t *block = &batch->blocks[hop];
+        for (int64_t i = 0; i < block->num_dst; i++) {
+            const int64_t first = edge, end = test_index_at(recipe, block->indptr, i + 1);
+            for (int64_t j = test_index_at(recipe, block->indptr, i); j < end; j++, edge++) {
+                check_edge(fixture, recipe, batch, edge, test_index_at(recipe, block->indices, j),
+                           block->first_dst + i);
+                for (int64_t other = first; batch->edge_ids != NULL && other < edge; other++)
+                    assert_true(recipe->replace || batch->edge_ids[other] != batch->edge_ids[edge]);
+            }
+        }
+    }
+    assert_int_equal(edge, count_edges(batch));
+}
+
 /* Every destination's draws, as the definition says, by the node's own list in the files. */
 static void check_block(const test_loader_t *fixture, const plim_recipe_t *recipe,
                         const plim_batch_t *batch, int hop, int64_t known)
@@ -197,6 +274,7 @@ void test_check_batch(const test_loader_t *fixture, const plim_recipe_t *recipe,
     for (int64_t i = 0; i < batch->num_nodes; i++)
         assert_int_equal(seen[test_index_at(recipe, batch->nodes, i)]++, 0);
     test_check_degrees(fixture, recipe, batch);
+    test_check_edges(fixture, recipe, batch);
     for (int hop = 0; hop < batch->num_blocks; hop++) {
         if (recipe->form == PLIM_NATIVE)
             assert_int_equal(batch->blocks[hop].first_dst, 0);

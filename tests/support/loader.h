@@ -44,7 +44,9 @@ plim__load_plan_t test_plan_disk(const plim_dataset_info_t *info, const plim_rec
 /* An entry of an array of the recipe's index type. */
 int64_t test_index_at(const plim_recipe_t *recipe, const void *array, int64_t i);
 
-/* Rows, degrees, and whole batches with every draw, against the files. */
+/* Rows, degrees, edge_index and edge_ids, and whole batches with every draw, against the files. */
+void test_check_edges(const test_loader_t *fixture, const plim_recipe_t *recipe,
+                      const plim_batch_t *batch);
 void test_check_degrees(const test_loader_t *fixture, const plim_recipe_t *recipe,
                         const plim_batch_t *batch);
 void test_check_rows(const test_loader_t *fixture, const plim_recipe_t *recipe,

@@ -191,6 +191,7 @@ static void fold(const test_weights_t *weights, const test_loader_t *world, int 
 {
     const plim_model_kind_t kind = weights->model.kind;
     const bool max = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MAX;
+    const bool mean = kind == PLIM_SAGE && weights->model.aggregation == PLIM_MEAN;
     const double degree = degree_of(world, v);
     for (int64_t k = 0; k < in; k++) {
         double value_here = max && degree > 0 ? -INFINITY : 0;
@@ -202,7 +203,7 @@ static void fold(const test_weights_t *weights, const test_loader_t *world, int 
             else if (kind == PLIM_GCN)
                 value_here += one / sqrt((degree_of(world, u) + 1) * (degree + 1));
             else
-                value_here += kind == PLIM_SAGE ? one / degree : one;
+                value_here += mean ? one / degree : one;
         }
         if (kind == PLIM_GCN)
             value_here += x[v * in + k] / (degree + 1);

@@ -95,7 +95,7 @@ int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source)
     int64_t nodes[PIECE];
     char *rows = malloc(PIECE * (size_t)world->num_features * 4);
     assert_non_null(rows);
-    plim__rows_stats(source, &before);
+    plim__rows_disk_stats(source, &before);
     for (int64_t first = 0; first < world->num_nodes; first += PIECE) {
         int64_t left = world->num_nodes - first, count = left < PIECE ? left : PIECE;
         for (int64_t i = 0; i < count; i++)
@@ -103,7 +103,7 @@ int64_t test_row_cache_gather(test_row_cache_t *cache, plim__rows_t *source)
         assert_ok(plim__rows_gather(source, 0, nodes, count, world->type, rows));
         test_features_compare(world, nodes, count, world->type, rows);
     }
-    plim__rows_stats(source, &after);
+    plim__rows_disk_stats(source, &after);
     free(rows);
     plim__job_deliver(&world->job);
     assert_int_equal(after.rows - before.rows, world->num_nodes);

@@ -81,7 +81,8 @@ static plim_status_t write_rows(world_t *world, plim_predict_kind_t kind, int64_
 {
     static const float values[6] = {1, 3, 2, 7, 5, 7};
     plim__output_t output;
-    plim_status_t status = plim__output_open(world->job.ledger, world->path, kind, 2, 3, &output);
+    plim_status_t status =
+        plim__output_open(world->job.ledger, world->path, kind, NULL, -1, 2, 3, &output);
     if (status == PLIM_OK)
         status = plim__output_take(&output, rows, 3, values);
     if (status == PLIM_OK)
@@ -164,16 +165,16 @@ static void test_impossible_places_are_refused_at_once(void **state)
     assert_int_equal(mkdir(world.path, 0755), 0);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         (void)snprintf(world.path, sizeof world.path, "%s/%s", world.directory, names[i]);
-        assert_int_not_equal(
-            plim__output_open(world.job.ledger, world.path, PLIM_PREDICT_LOGITS, 2, 3, &output),
-            PLIM_OK);
+        assert_int_not_equal(plim__output_open(world.job.ledger, world.path, PLIM_PREDICT_LOGITS,
+                                               NULL, -1, 2, 3, &output),
+                             PLIM_OK);
         plim__output_close(&output);
         assert_int_equal(entries(world.directory), 1);
     }
-    (void)snprintf(world.path, sizeof world.path, "%s/large", world.directory);
-    assert_int_equal(
-        plim__output_open(world.job.ledger, world.path, PLIM_PREDICT_LOGITS, INT64_MAX, 3, &output),
-        PLIM_ERR_SPACE);
+    (void)snprintf(world.path, sizeof world.path, "%s/large.npy", world.directory);
+    assert_int_equal(plim__output_open(world.job.ledger, world.path, PLIM_PREDICT_LOGITS, NULL, -1,
+                                       INT64_MAX, 3, &output),
+                     PLIM_ERR_SPACE);
     plim__output_close(&output);
     assert_int_equal(entries(world.directory), 1);
     world_end(&world);

@@ -23,6 +23,7 @@ CASES = {
     'gcn': (GCN, {}, ['--model', 'gcn']),
     'sage': (GraphSAGE, {}, ['--model', 'sage']),
     'sage-max-layer-norm': (GraphSAGE, {'aggr': 'max', **LAYER_NORM}, ['--model', 'sage', '--aggr', 'max', '--norm', 'layer']),
+    'sage-sum': (GraphSAGE, {'aggr': 'sum'}, ['--model', 'sage', '--aggr', 'sum']),
     'gat': (GAT, {'heads': 4, 'act': 'elu'}, ['--model', 'gat', '--heads', '4', '--act', 'elu']),
     'gin-batch-norm': (GIN, {'norm': 'batch_norm'}, ['--model', 'gin', '--norm', 'batch']),
 }

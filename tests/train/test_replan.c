@@ -5,6 +5,8 @@
 #include "load/governor.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 
 static void count_steps(void *user, const plim_train_event_t *event)
 {
@@ -56,11 +58,51 @@ static void squeezed_in_a_group(void **state)
     }
 }
 
+/* A host that takes memory of its own, more than the line, at its third step. */
+typedef struct host {
+    size_t bytes;
+    void *memory;
+    int steps;
+} host_t;
+
+static void take_memory(void *user, const plim_train_event_t *event)
+{
+    host_t *host = user;
+    if (event->kind != PLIM_EVENT_STEP || ++host->steps != 3)
+        return;
+    host->memory =
+        mmap(NULL, host->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(host->memory, MAP_FAILED);
+    memset(host->memory, 1, host->bytes);
+    plim__loader_squeeze_at(1);
+}
+
+/* Below its minimum a run saves and stops, and later continues with the same bits. */
+static void stopped_below_the_minimum(void **state)
+{
+    (void)state;
+    const plim_training_t training = test_training_small();
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    test_way_t way = test_plain_way;
+    way.line = (int64_t)256 << 20;
+    host_t host = {.bytes = (size_t)way.line};
+    assert_ok(test_train("roomy", &training, &way, &result));
+    way.events = take_memory;
+    way.user = &host;
+    assert_int_equal(test_train("crowded", &training, &way, &result), PLIM_ERR_STOPPED);
+    assert_int_equal(munmap(host.memory, host.bytes), 0);
+    way.resume = true;
+    assert_ok(test_train("crowded", &training, &way, &result));
+    assert_int_equal(result.epochs, training.epochs);
+    test_assert_same_run("roomy", "crowded");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(squeezed_anywhere),
         cmocka_unit_test(squeezed_in_a_group),
+        cmocka_unit_test(stopped_below_the_minimum),
     };
     return cmocka_run_group_tests(tests, test_training_begin, test_training_end);
 }

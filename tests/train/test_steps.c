@@ -1,7 +1,10 @@
 /* Training as steps: gradients of parts sum up to the whole's, updates are separate, and a loop of
  * one's own ends as plim_train does. */
 #include "load/loader.h"
+#include "nn/dense_object.h"
+#include "nn/model_internal.h"
 #include "support/training.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,15 +21,21 @@ typedef struct bed {
     int64_t count; /* of weights */
 } bed_t;
 
-static void open_bed_as(const plim_training_t *training, const plim_plan_params_t *params,
-                        bed_t *bed)
+static void open_bed_under(int64_t line, const plim_training_t *training,
+                           const plim_plan_params_t *params, bed_t *bed)
 {
-    bed->job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    bed->job = test_job_make(line, 2, PLIM_IO_AUTO);
     assert_ok(plim_dataset_open(&bed->job, test_training_graph(), &bed->dataset));
     assert_ok(plim_train_plan(&bed->job, bed->dataset, training, params, &bed->plan));
     assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
     assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
     (void)plim_trainer_weights(bed->trainer, &bed->count);
+}
+
+static void open_bed_as(const plim_training_t *training, const plim_plan_params_t *params,
+                        bed_t *bed)
+{
+    open_bed_under(PLIM_LINE_NONE, training, params, bed);
 }
 
 static void open_bed(const plim_training_t *training, bed_t *bed)
@@ -186,6 +195,26 @@ static void check_shares(const plim_plan_params_t *how)
     close_bed(&bed);
 }
 
+static void test_a_share_with_batch_norm_is_refused(void **state)
+{
+    plim_training_t training = test_training_small();
+    plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream;
+    plim_batch_t *batch;
+    bed_t bed;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    open_bed(&training, &bed);
+    params.num_shares = 2;
+    assert_ok(plim_loader_stream(bed.loader, &params, &stream));
+    assert_ok(plim_stream_start(stream, 0, 0));
+    assert_ok(plim_stream_next(stream, -1, &batch));
+    assert_int_equal(plim_trainer_backward(bed.trainer, batch, 1, NULL), PLIM_ERR_USAGE);
+    plim_batch_release(batch);
+    plim_stream_release(stream);
+    close_bed(&bed);
+}
+
 static void test_gradients_of_shares_sum_up_to_the_batch(void **state)
 {
     plim_plan_params_t disk = PLIM_PLAN_PARAMS_INIT; /* windows of three steps */
@@ -229,6 +258,37 @@ static void test_a_larger_stream_changes_no_gradient(void **state)
         free(gradient);
         close_bed(&bed);
     }
+}
+
+/* Near the minimum line for the larger stream, with a model larger than what is left: the remade
+ * loader counts the model once, and leaves the memory for saving and resuming. */
+static void test_a_larger_stream_leaves_room_to_save(void **state)
+{
+    plim_training_t training = test_training_small();
+    plim_stream_params_t larger = PLIM_STREAM_PARAMS_INIT;
+    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
+    plim_stream_t *stream;
+    char path[700];
+    bed_t bed;
+    (void)state;
+    training.model.hidden = 1000; /* with its moments and gradients 32 MiB */
+    training.model.num_layers = training.recipe.num_hops = 3;
+    training.recipe.fanout[2] = 2;
+    larger.num_hops = PLIM_HOPS_MAX;
+    for (int hop = 0; hop < PLIM_HOPS_MAX; hop++)
+        larger.fanout[hop] = 30;
+    params.streams = &larger;
+    params.num_streams = 1;
+    open_bed_as(&training, &params, &bed);
+    const int64_t line = plim_plan_minimum(bed.plan) + ((int64_t)16 << 20);
+    close_bed(&bed);
+    open_bed_under(line, &training, NULL, &bed);
+    assert_ok(plim_loader_stream(bed.loader, &larger, &stream));
+    test_training_path("saved_after.safetensors", path);
+    assert_ok(plim_trainer_save(bed.trainer, path));
+    assert_ok(plim_trainer_resume(bed.trainer, path));
+    plim_stream_release(stream);
+    close_bed(&bed);
 }
 
 static void test_a_gradient_changes_nothing_until_the_update(void **state)
@@ -385,6 +445,148 @@ static void test_own_loop_saved_and_resumed_ends_as_plim_train(void **state)
     close_bed(&bed);
 }
 
+/* A loader over the dataset by another recipe than the trainer's plan. */
+static void refuse_loader(bed_t *bed, const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+{
+    plim_plan_t *plan;
+    plim_loader_t *loader;
+    plim_batch_t *batch;
+    double score, loss;
+    assert_ok(plim_load_plan(&bed->job, dataset, recipe, NULL, &plan));
+    assert_ok(plim_loader_create(&bed->job, dataset, plan, &loader));
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_next(loader, &batch));
+    assert_int_equal(plim_trainer_backward(bed->trainer, batch, 1, &loss), PLIM_ERR_USAGE);
+    plim_batch_release(batch);
+    assert_int_equal(plim_trainer_evaluate(bed->trainer, loader, PLIM_VALID, &score, &loss),
+                     PLIM_ERR_USAGE);
+    plim_loader_release(loader);
+    plim_plan_release(plan);
+}
+
+static void test_batches_that_the_model_cannot_read_are_refused(void **state)
+{
+    const plim_training_t training = test_training_two_hops(PLIM_GCN, 16, 100, 4, 3);
+    plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
+    plim_dataset_t *another;
+    plim_recipe_t recipes[5];
+    char path[700];
+    bed_t bed, other;
+    (void)state;
+    open_bed(&training, &bed);
+    open_bed(&training, &other);
+    test_training_path("wider", path);
+    options.shape = "free";
+    options.target = path;
+    options.num_nodes = 3000;
+    options.num_edges = 24000;
+    options.num_features = 32;
+    options.num_classes = 9;
+    options.features = PLIM_F16;
+    assert_ok(plim_generate(&bed.job, &options));
+    assert_ok(plim_dataset_open(&bed.job, path, &another));
+    const plim_recipe_t right = bed.plan->numbers.load.recipe;
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++)
+        recipes[i] = right;
+    recipes[0].row_type = PLIM_F32;
+    recipes[1].index_type = PLIM_I64;
+    recipes[2].degrees = false;
+    recipes[3].no_features = true;
+    recipes[4].num_hops = 1;
+    for (size_t i = 0; i < sizeof recipes / sizeof recipes[0]; i++)
+        refuse_loader(&bed, bed.dataset, &recipes[i]);
+    refuse_loader(&bed, another, &right);
+    plim_loader_t *loader;
+    plim_trainer_t *trainer;
+    assert_int_equal(plim_loader_create(&bed.job, another, bed.plan, &loader), PLIM_ERR_USAGE);
+    assert_int_equal(plim_trainer_create(&bed.job, another, &training, bed.plan, &trainer),
+                     PLIM_ERR_USAGE);
+    plim_dataset_release(another);
+    train_on(&bed, 1, 3);
+    train_on(&other, 1, 3);
+    assert_same_state(&bed, &other);
+    close_bed(&bed);
+    close_bed(&other);
+}
+
+/* After a batch that failed nothing goes on until it is discarded; then all is as before. */
+static void test_a_failed_batch_must_be_discarded(void **state)
+{
+    static const plim_status_t failures[] = {PLIM_ERR_NOMEM, PLIM_ERR_DIVERGED};
+    plim_training_t training = test_training_small();
+    bed_t bed, other;
+    double loss;
+    int64_t count;
+    plim_batch_t *batch;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    open_bed(&training, &bed);
+    open_bed(&training, &other);
+    float *weights = plim_trainer_weights(bed.trainer, &count);
+    float *gradient = make_floats(count);
+    const float weight = weights[0];
+    assert_ok(plim__loader_start(bed.loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_next(bed.loader, &batch));
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        if (failures[i] == PLIM_ERR_NOMEM) {
+            atomic_store(&bed.trainer->session.model->layers[0].product[0].dense->failed, true);
+        } else {
+            weights[0] = NAN;
+            plim_trainer_changed(bed.trainer);
+        }
+        assert_int_equal(plim_trainer_backward(bed.trainer, batch, 1, &loss), failures[i]);
+        assert_int_equal(plim_trainer_backward(bed.trainer, batch, 1, &loss), PLIM_ERR_USAGE);
+        assert_int_equal(plim_trainer_gradient(bed.trainer, gradient), PLIM_ERR_USAGE);
+        assert_int_equal(plim_trainer_update(bed.trainer, NULL), PLIM_ERR_USAGE);
+        assert_int_equal(plim_trainer_save(bed.trainer, "nowhere"), PLIM_ERR_USAGE);
+        plim_trainer_discard(bed.trainer);
+        assert_int_equal(plim_trainer_update(bed.trainer, NULL), PLIM_ERR_USAGE);
+        weights[0] = weight;
+        plim_trainer_changed(bed.trainer);
+    }
+    plim_batch_release(batch);
+    train_on(&bed, 1, 3);
+    train_on(&other, 1, 3);
+    assert_same_state(&bed, &other);
+    free(gradient);
+    close_bed(&bed);
+    close_bed(&other);
+}
+
+/* A batch that was computed before a resume leaves nothing behind. */
+static void test_resuming_forgets_the_batch_under_way(void **state)
+{
+    plim_training_t training = test_training_small();
+    char path[700];
+    bed_t bed, other;
+    double loss;
+    int64_t count;
+    plim_batch_t *batch;
+    (void)state;
+    training.model.norm = PLIM_NORM_BATCH;
+    open_bed(&training, &bed);
+    open_bed(&training, &other);
+    train_on(&bed, 1, 3);
+    test_training_path("under-way.safetensors", path);
+    assert_ok(plim_trainer_save(bed.trainer, path));
+    assert_ok(plim__loader_start(other.loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_next(other.loader, &batch));
+    assert_ok(plim_trainer_backward(other.trainer, batch, 1, &loss));
+    assert_ok(plim_trainer_resume(other.trainer, path));
+    train_on(&bed, 1, 5);
+    train_on(&other, 1, 5);
+    assert_same_state(&bed, &other);
+    plim_trainer_weights(other.trainer, &count)[0] = NAN;
+    plim_trainer_changed(other.trainer);
+    assert_int_equal(plim_trainer_backward(other.trainer, batch, 1, &loss), PLIM_ERR_DIVERGED);
+    plim_batch_release(batch);
+    assert_ok(plim_trainer_resume(other.trainer, path));
+    train_on(&other, 1, 5);
+    assert_same_state(&bed, &other);
+    close_bed(&bed);
+    close_bed(&other);
+}
+
 static void test_resuming_other_settings_is_refused(void **state)
 {
     plim_training_t training = test_training_small();
@@ -400,7 +602,7 @@ static void test_resuming_other_settings_is_refused(void **state)
     close_bed(&bed);
     training.optimiser.rate = 0.5;
     open_bed(&training, &bed);
-    assert_int_equal(plim_trainer_resume(bed.trainer, path), PLIM_ERR_DATA);
+    assert_int_equal(plim_trainer_resume(bed.trainer, path), PLIM_ERR_USAGE);
     assert_int_equal(plim_trainer_resume(bed.trainer, "/nowhere"), PLIM_ERR_IO);
     close_bed(&bed);
     plim_trainer_release(NULL);
@@ -410,11 +612,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gradients_of_parts_sum_up_to_the_batch),
+        cmocka_unit_test(test_a_share_with_batch_norm_is_refused),
         cmocka_unit_test(test_gradients_of_shares_sum_up_to_the_batch),
         cmocka_unit_test(test_a_larger_stream_changes_no_gradient),
+        cmocka_unit_test(test_a_larger_stream_leaves_room_to_save),
         cmocka_unit_test(test_a_gradient_changes_nothing_until_the_update),
         cmocka_unit_test(test_weights_are_one_array),
         cmocka_unit_test(test_own_loop_saved_and_resumed_ends_as_plim_train),
+        cmocka_unit_test(test_batches_that_the_model_cannot_read_are_refused),
+        cmocka_unit_test(test_a_failed_batch_must_be_discarded),
+        cmocka_unit_test(test_resuming_forgets_the_batch_under_way),
         cmocka_unit_test(test_resuming_other_settings_is_refused),
     };
     return cmocka_run_group_tests(tests, test_training_begin, test_training_end);

@@ -181,10 +181,10 @@ static void test_what_makes_no_sense_is_refused(void **state)
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
     plim_dataset_t *dataset;
     plim__train_plan_t plan;
-    plim_training_t wrong[15];
+    plim_training_t wrong[18];
     (void)state;
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
-    for (size_t i = 0; i < 15; i++)
+    for (size_t i = 0; i < 18; i++)
         wrong[i] = test_training_small();
     wrong[0].model.num_layers = 3;
     wrong[1].model.hidden = 0;
@@ -204,7 +204,10 @@ static void test_what_makes_no_sense_is_refused(void **state)
     wrong[12].recipe.replace = true;
     wrong[13].recipe.batch_size = 0;
     wrong[14].recipe.fanout[0] = -2;
-    for (size_t i = 0; i < 15; i++)
+    wrong[15].model.reserved[0] = 1;
+    wrong[16].recipe.reserved[0] = 1;
+    wrong[17].optimiser.reserved[3] = 1;
+    for (size_t i = 0; i < 18; i++)
         assert_int_equal(plim__train_plan(&job, dataset, &wrong[i], NULL, &plan), PLIM_ERR_USAGE);
     plim_dataset_release(dataset);
     test_job_end(&job);
@@ -213,20 +216,32 @@ static void test_what_makes_no_sense_is_refused(void **state)
 static void test_another_plan_is_refused(void **state)
 {
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    plim_training_t training = test_training_small();
+    const plim_training_t training = test_training_small();
+    plim_training_t others[] = {training, training, training, training, training};
     plim_dataset_t *dataset;
     plim_plan_t *plan;
+    plim_trainer_t *trainer;
     plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     char path[700];
     (void)state;
     test_training_path("nothing", path);
     assert_ok(plim_dataset_open(&job, test_training_graph(), &dataset));
     assert_ok(plim_train_plan(&job, dataset, &training, NULL, &plan));
-    training.recipe.fanout[1]++;
-    assert_int_equal(plim_train(&job, dataset, &training, plan, path, NULL, NULL, &result),
-                     PLIM_ERR_USAGE);
-    assert_non_null(strstr(plim_last_error(), "plan again"));
-    assert_int_equal(access(path, F_OK), -1);
+    others[0].recipe.fanout[1]++;
+    others[1].model.hidden = 4096;
+    others[2].model.norm = PLIM_NORM_BATCH;
+    others[3].optimiser.kind = PLIM_SGD;
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(plim_train(&job, dataset, &others[i], plan, path, NULL, NULL, &result),
+                         PLIM_ERR_USAGE);
+        assert_non_null(strstr(plim_last_error(), "plan again"));
+        assert_int_equal(access(path, F_OK), -1);
+        assert_int_equal(plim_trainer_create(&job, dataset, &others[i], plan, &trainer),
+                         PLIM_ERR_USAGE);
+    }
+    others[4].optimiser.rate *= 2; /* needs nothing else */
+    assert_ok(plim_trainer_create(&job, dataset, &others[4], plan, &trainer));
+    plim_trainer_release(trainer);
     plim_plan_release(plan);
     plim_dataset_release(dataset);
     test_job_end(&job);

@@ -1,0 +1,30 @@
+/*
+ * Waiting for a change that other threads make under a lock. It stands in place of pthread_cond_t,
+ * whose signals glibc before 2.41 may lose when several threads wait (its bug 25847): a thread then
+ * sleeps for ever. All functions are called with the lock held, always the same for one condition.
+ * A wait may return early: check again what was waited for. All zeros is a condition that nobody
+ * waits for.
+ */
+#ifndef PLIM_BASE_CONDITION_H
+#define PLIM_BASE_CONDITION_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+typedef struct plim__condition {
+    _Atomic uint32_t changes; /* the kernel's waiters sleep while this stays as it is */
+    int waiters;
+} plim__condition_t;
+
+/* Releases the lock while waiting. */
+void plim__condition_wait(plim__condition_t *condition, pthread_mutex_t *lock);
+
+/* Waits for at most so many nanoseconds. */
+void plim__condition_wait_for(plim__condition_t *condition, pthread_mutex_t *lock,
+                              int64_t nanoseconds);
+
+/* Wakes up to `count` waiters. */
+void plim__condition_wake(plim__condition_t *condition, int count);
+void plim__condition_wake_all(plim__condition_t *condition);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * The id of each row of a prediction, front to back: a split's nodes (or graphs) in the order of
+ * its file, or all nodes; by the source's ids or names where the dataset keeps them. And the words
+ * that classes were given as.
+ */
+#ifndef PLIM_TRAIN_ROW_IDS_H
+#define PLIM_TRAIN_ROW_IDS_H
+
+#include "store/dataset.h"
+
+#define PLIM__ROW_IDS_BLOCK 512
+
+/* A file of int64, read a block at a time. */
+typedef struct plim__row_ids_file {
+    plim__file_t file; /* fd -1: none */
+    int64_t count;
+    int64_t first, valid; /* of the block */
+    int64_t block[PLIM__ROW_IDS_BLOCK];
+} plim__row_ids_file_t;
+
+/* Names, one after the other in a file. */
+typedef struct plim__row_names {
+    plim__row_ids_file_t offsets; /* where they begin, */
+    plim__file_t text;            /* in this file, */
+    int64_t text_bytes;           /* of this size */
+    size_t size;                  /* bytes of the current name, */
+    char name[PLIM__ID_TEXT_MAX]; /* not terminated */
+} plim__row_names_t;
+
+typedef struct plim__row_ids {
+    const char *path;           /* the dataset's, borrowed */
+    int64_t next;               /* row */
+    plim__row_ids_file_t split; /* nodes of the split; none: all nodes */
+    plim__row_ids_file_t ids;   /* the source's integer ids, */
+    plim__row_names_t names;    /* or its names */
+    plim__row_names_t classes;  /* words of the classes; none: numbers */
+} plim__row_ids_t;
+
+/* A zeroed one, or one that failed to open, may be closed. `split`: -1 for all nodes. */
+plim_status_t plim__row_ids_open(const plim_dataset_t *dataset, int split,
+                                 plim__row_ids_t *ids_out);
+void plim__row_ids_close(plim__row_ids_t *ids);
+
+/* Whether the ids are not just 0, 1, 2 …, and whether they are names. */
+static inline bool plim__row_ids_matter(const plim__row_ids_t *ids)
+{
+    return ids->split.count >= 0 || ids->ids.count >= 0 || ids->names.offsets.count >= 0;
+}
+
+static inline bool plim__row_ids_named(const plim__row_ids_t *ids)
+{
+    return ids->names.offsets.count >= 0;
+}
+
+/* The next row's id; with names its name is in ids->names. PLIM_ERR_DATA for damaged files. */
+plim_status_t plim__row_ids_next(plim__row_ids_t *ids, int64_t *id_out);
+
+/* Whether classes have words; reads that of a class into ids->classes. Errors as above. */
+static inline bool plim__row_ids_classes(const plim__row_ids_t *ids)
+{
+    return ids->classes.offsets.count >= 0;
+}
+
+plim_status_t plim__row_ids_class(plim__row_ids_t *ids, int64_t class);
+
+#endif
