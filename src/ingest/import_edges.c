@@ -220,8 +220,8 @@ static plim_status_t build_inside(plim__import_t *import, plim__csc_params_t *pa
 {
     plim__csc_t *csc;
     plim__csc_totals_t totals;
+    PLIM_TRY(plim__import_begin(import)); /* takes memory, too */
     PLIM_TRY(build_memory(import, params));
-    PLIM_TRY(plim__import_begin(import));
     PLIM_TRY(plim__csc_create(import->job, params, &csc));
     plim_status_t status = pump_run(import, csc, blocks, threads, edges, params->max_edges);
     if (status == PLIM_OK)

@@ -2,6 +2,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -104,3 +105,17 @@ def test_sparse_ids_are_too_large_for_any_disk(tmp_path):
     assert done.returncode == 3, done.stderr
     assert not (tmp_path / 'out').exists()
     assert np.array_equal(im.imported(path, tmp_path / 'out', '--relabel')['ids'], [0, 1, 2, 10**12])
+
+
+def test_every_line_above_the_minimum_is_enough(tmp_path):
+    """A build that spills takes all that is left, to the page: nothing else may need memory after that."""
+    graph = im.Graph(7, nodes=50_000, edges=600_000, features=1)
+    source = im.write_npy(tmp_path / 'npy', edge_index=graph.edges)
+
+    def fits(kib):
+        done = im.run('import', source, tmp_path / f'out{kib}', '--memory', f'{kib}K', '--threads', '2', '--quiet')
+        shutil.rmtree(tmp_path / f'out{kib}', ignore_errors=True)
+        assert done.returncode in (0, 3), done.stderr
+        return done.returncode == 0
+    least = next(mib for mib in range(40, 200) if fits(mib << 10)) << 10
+    assert all(fits(least + 1024 + 68 * i) for i in range(40))
