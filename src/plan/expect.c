@@ -174,9 +174,29 @@ static void find_skew(population_t *population, double draws, double met)
     }
 }
 
-/* By the smallest and the largest size of a probe: if there are fewer nodes, they are less unequal,
- * and few draws meet more of them. Without a probe all nodes, or those that dataset.json says can
- * be reached. */
+/* Distinct nodes that so many seeds meet: the parabola through the last three sizes of a probe, in
+ * logarithms, since growth slows down steadily; flat beyond its top. */
+static double nodes_continued(const plim__probe_t *probe, double seeds)
+{
+    const plim__probe_size_t *last = &probe->sizes[probe->count - 1];
+    const double step = log((double)last->seeds / (double)last[-1].seeds);
+    const double step_before = log((double)last[-1].seeds / (double)last[-2].seeds);
+    const double slope = log((double)last->nodes / (double)last[-1].nodes) / step;
+    const double slope_before = log((double)last[-1].nodes / (double)last[-2].nodes) / step_before;
+    const double bend = fmin((slope - slope_before) / ((step + step_before) / 2), 0);
+    const double start = fmax(slope + bend * step / 2, 0);
+    double ahead = log(seeds / (double)last->seeds);
+    if (bend < 0)
+        ahead = fmin(ahead, start / -bend);
+    return (double)last->nodes * exp(ahead * (start + bend * ahead / 2));
+}
+
+/*
+ * By two numbers of distinct nodes: the largest of a probe, and what all training seeds are
+ * expected to meet, or, where the probe had all of them, its smallest. With fewer nodes that are
+ * less unequal, few draws meet more of them and many draws fewer. Without a probe all nodes, or
+ * those that dataset.json says can be reached.
+ */
 static population_t population_of(const view_t *view)
 {
     const plim__probe_t *probe = &view->plan->probe;
@@ -188,17 +208,22 @@ static population_t population_of(const view_t *view)
         find_skew(&population, draws_of(view, seeds), (double)size_of(view, seeds).nodes);
         return population;
     }
-    const plim__probe_size_t *few = &probe->sizes[0], *many = &probe->sizes[probe->count - 1];
-    const double few_draws = draws_of(view, (double)few->seeds);
-    const double many_draws = draws_of(view, (double)many->seeds);
-    double low = fmin((double)many->nodes, population.nodes), high = population.nodes;
+    const plim__probe_size_t *largest = &probe->sizes[probe->count - 1];
+    const int64_t seeds = view->info->num_split[PLIM_TRAIN];
+    const bool on = probe->count > 2 && seeds > largest->seeds;
+    const double other_draws = draws_of(view, on ? (double)seeds : (double)probe->sizes[0].seeds);
+    const double other_nodes =
+        on ? nodes_continued(probe, (double)seeds) : (double)probe->sizes[0].nodes;
+    const double largest_draws = draws_of(view, (double)largest->seeds);
+    double low = fmin((double)largest->nodes, population.nodes), high = population.nodes;
     for (int i = 0; i < HALVINGS; i++) {
         population.nodes = sqrt(low * high);
-        find_skew(&population, many_draws, (double)many->nodes);
-        if (nodes_met(&population, few_draws, 0) > (double)few->nodes)
-            low = population.nodes;
-        else
+        find_skew(&population, largest_draws, (double)largest->nodes);
+        const bool more = nodes_met(&population, other_draws, 0) > other_nodes;
+        if (more == on)
             high = population.nodes;
+        else
+            low = population.nodes;
     }
     return population;
 }
