@@ -19,7 +19,7 @@ EPOCH_FIELDS = {'epoch', 'batches', 'parts', 'seconds', 'batches_per_second', 'e
 
 
 def run(*words):
-    return subprocess.run([PLIMSOLL, 'bench', *map(str, words)], capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run([PLIMSOLL, 'bench', *map(str, words)], capture_output=True, text=True, check=False, timeout=1500)
 
 
 def said(*words):
@@ -252,19 +252,19 @@ def test_what_does_not_fit_does_not_go_to_memory_again(tmp_path):
     for more in range(2, 12, 2):  # where the choice needs a file depends on what the process and the engine take
         words = ['load', str(data), *TIGHT, '--memory', f'{minimum_line(data) + more}M', '--epochs', '1', '--batches', '10', '--json']
         subprocess.run(['strace', '-f', '-qq', '-E', 'ASAN_OPTIONS=detect_leaks=0', '-e', 'trace=openat', '-o', trace, PLIMSOLL, 'bench', *words],
-                       check=True, capture_output=True, timeout=120, env={**os.environ, 'TMPDIR': '/dev/shm'})
+                       check=True, capture_output=True, timeout=1500, env={**os.environ, 'TMPDIR': '/dev/shm'})
         nameless += re.findall(r'openat\(AT_FDCWD, "([^"]+)", [^)]*O_TMPFILE', trace.read_text())
     assert nameless and not [path for path in nameless if pathlib.Path(path).is_relative_to('/dev/shm')], nameless
 
 
 @pytest.mark.parametrize('where', ['memory', 'disk'])
 def test_a_signal_ends_it_in_order(data, where):
-    for seconds in (1, 5, 20):  # until it comes to an end of an epoch, however busy the machine is
+    for seconds in (0.5, 2, 10, 60):  # until it comes to an end of an epoch, however busy the machine is
         process = subprocess.Popen([PLIMSOLL, 'bench', 'load', data, *RECIPE, '--epochs', '1000000', '--features', where, '--json'],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         time.sleep(seconds)
         process.send_signal(signal.SIGINT)
-        said_last, _ = process.communicate(timeout=60)
+        said_last, _ = process.communicate(timeout=1500)
         report = json.loads(said_last)
         assert process.returncode == report['exit_code'] == 75 and report['status'] == 'stopped'
         if report['epochs']:

@@ -15,7 +15,7 @@ OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]*')
 
 
 def output(*words, **options):
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60, **options).stdout
+    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=1500, **options).stdout
 
 
 def help_of(*verb):
@@ -41,7 +41,7 @@ def test_every_verb_has_options(verb):
 @pytest.mark.parametrize('page', sorted(path.name for path in MAN.glob('*.1')))
 def test_man_pages_are_correct(page):
     done = subprocess.run(['mandoc', '-T', 'lint', '-W', 'warning', MAN / page], check=False,
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=1500)
     # Whether this machine has the pages referred to is not the page's fault.
     found = [line for line in done.stdout.splitlines() if 'manual not found' not in line]
     assert not found, '\n'.join(found)

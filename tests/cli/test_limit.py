@@ -15,7 +15,7 @@ def run(*arguments, preexec_fn=None, stdout=subprocess.PIPE, **variables):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(JOB_VARIABLES)}
     environment.update(variables)
     return subprocess.run([PLIMSOLL, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True,
-                          env=environment, preexec_fn=preexec_fn, timeout=60, check=False)
+                          env=environment, preexec_fn=preexec_fn, timeout=1500, check=False)
 
 
 def limits(*arguments, **settings):

@@ -1,6 +1,7 @@
 """plan as people use it: the table, its JSON, sweeps, shapes, exit codes, and that train does what it says."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 
@@ -8,11 +9,13 @@ import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
 PHASES = ('start', 'train', 'evaluate', 'checkpoint', 'predict')
+# Times are compared by rates of a machine that was measured once: this one may be busy.
+RATES = ('--rates', pathlib.Path(__file__).parents[1] / 'support' / 'node.rates')
 RECIPE = ('--model', 'sage', '--hidden', 32, '--fanout', '4,3', '--batch', 200)
 
 
 def plimsoll(*words, code=0, cwd=None):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=120, cwd=cwd)
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500, cwd=cwd)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 
@@ -73,7 +76,7 @@ def test_plan_reads_nothing_unless_asked(graph, tmp_path):
 
     def cached(verb, *more):
         done = subprocess.run([PLIMSOLL, verb, *map(str, words), *map(str, more)], check=True, capture_output=True, text=True,
-                              timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path)))
+                              timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path)))
         return json.loads(done.stdout.splitlines()[0]), done.stderr
 
     guess, said = cached('plan')
@@ -156,7 +159,7 @@ def test_what_is_neither_dataset_nor_shape(graph, tmp_path):
 
 
 def test_less_memory_takes_longer():
-    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2)
+    words = ('papers100M', '--model', 'gcn', '--hidden', 16, '--fanout', '3,2', '--batch', 128, '--threads', 2, *RATES)
     found = [plan(*words, '--memory', memory) for memory in ('8G', '4G', '2G', '1G')]
     seconds = [one['expect']['epoch_seconds'] for one in found]
     assert seconds == sorted(seconds) and seconds[-1] > 2 * seconds[0]
@@ -168,7 +171,7 @@ def test_less_memory_takes_longer():
 
 def test_what_to_ask_the_scheduler_for(graph):
     """The lines of a batch script are the object's; a run planned with this memory is the same."""
-    words = (graph, *RECIPE, '--epochs', 7, '--threads', 2)
+    words = (graph, *RECIPE, '--epochs', 7, '--threads', 2, *RATES)
     found = plan(*words, '--memory', '500M')
     ask, expect = found['ask'], found['expect']
     assert found['total_bytes'] <= ask['memory_bytes'] <= found['total_bytes'] + (2 << 20)
@@ -191,7 +194,7 @@ def test_what_to_ask_the_scheduler_for(graph):
 def test_rates_are_measured_kept_and_brought(graph, tmp_path):
     def cached(name, *words, code=0):
         done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE), *map(str, words), '--json'], check=False, capture_output=True,
-                              text=True, timeout=120, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / name)))
+                              text=True, timeout=1500, env=dict(os.environ, XDG_CACHE_HOME=str(tmp_path / name)))
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)['expect'] if code == 0 else done.stderr
 
@@ -243,7 +246,7 @@ def test_rates_replace_only_rates(graph, tmp_path):
 
 
 def test_exact_evaluations_take_time_and_disk():
-    words = ('papers100M', '--model', 'sage', '--hidden', 256, '--fanout', '10,10', '--memory', '8G', '--epochs', 10)
+    words = ('papers100M', '--model', 'sage', '--hidden', 256, '--fanout', '10,10', '--memory', '8G', '--epochs', 10, *RATES)
     exact, last = (plan(*words, '--eval-exact', 5, '--eval-splits', splits)['expect'] for splits in ('valid', 'test'))
     # the first layer's output does not fit in memory
     assert exact['disk_bytes'] > plan(*words)['expect']['disk_bytes'] + 110e6 * 256 * 4
@@ -255,7 +258,7 @@ def test_exact_evaluations_take_time_and_disk():
 
 
 def test_checkpoints_take_time():
-    words = ('products', '--model', 'sage', '--hidden', 2048, '--fanout', '5,5,5', '--memory', '64G')
+    words = ('products', '--model', 'sage', '--hidden', 2048, '--fanout', '5,5,5', '--memory', '64G', *RATES)
     rare, often = (plan(*words, '--checkpoint-every', updates)['expect']['run_seconds'] for updates in (1000000, 1))
     assert often > 1.01 * rare
 
@@ -263,19 +266,19 @@ def test_checkpoints_take_time():
 def test_train_expects_no_time_by_default_rates(graph, tmp_path):
     def epoch_line(run):
         done = subprocess.run([PLIMSOLL, 'train', str(graph), *map(str, RECIPE), '--epochs', '1', '--run', str(tmp_path / run)], check=True,
-                              capture_output=True, text=True, timeout=120, env=environment)
+                              capture_output=True, text=True, timeout=1500, env=environment)
         return next(line for line in done.stderr.splitlines() if 'epoch: ' in line)
 
     environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path / 'cache'))
     assert 'it/s' not in epoch_line('first')
-    subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE)], check=True, capture_output=True, timeout=120, env=environment)
+    subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, RECIPE)], check=True, capture_output=True, timeout=1500, env=environment)
     assert 'it/s' in epoch_line('second')
 
 
 def test_rates_that_cannot_be_kept(tmp_path):
     """Without a cache directory times are by defaults, and the plan says so."""
     (tmp_path / 'file').write_text('')
-    done = subprocess.run([PLIMSOLL, 'plan', 'arxiv', *map(str, RECIPE), '--json'], check=True, capture_output=True, text=True, timeout=120,
+    done = subprocess.run([PLIMSOLL, 'plan', 'arxiv', *map(str, RECIPE), '--json'], check=True, capture_output=True, text=True, timeout=1500,
                           env={**os.environ, 'XDG_CACHE_HOME': str(tmp_path / 'file'), 'HOME': str(tmp_path / 'file')})
     expect = json.loads(done.stdout)['expect']
     assert expect['rates'] == expect['disk_rates'] == 'default'
@@ -290,7 +293,7 @@ def test_advice_taken_fits(graph, words, share):
     """Every change named fits as it stands, in no more than it says; where batches came in parts they no longer do."""
     memory = int(share * plan(graph, *words, '--memory', '100G')['total_bytes'])
     done = subprocess.run([PLIMSOLL, 'plan', str(graph), *map(str, words), '--memory', str(memory), '--json'], check=False,
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=1500)
     found = json.loads(done.stdout)
     assert done.returncode == (0 if found['fits'] else 3)
     assert found['advice'] and (not found['fits'] or found['part_seeds'] > 0)

@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 
 def plimsoll(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 

@@ -36,7 +36,7 @@ class Terminal:
     def tmux(self, *words):
         # The shell of a user like nobody, which tmux would take, is nologin.
         return subprocess.run(['tmux', '-S', self.socket, *map(str, words)], env=os.environ | {'SHELL': '/bin/sh'}, check=True,
-                              capture_output=True, text=True, timeout=30).stdout
+                              capture_output=True, text=True, timeout=1500).stdout
 
     def lines(self, *joined):
         """What the window shows and what has scrolled away; -J joins wrapped lines."""
@@ -44,14 +44,18 @@ class Terminal:
 
     def resize(self, columns):
         self.tmux('resize-window', '-x', columns)
-        time.sleep(1)  # a few drawings
+        time.sleep(0.4)  # a few drawings
 
-    def wait_for(self, pattern):
+    def wait_until(self, holds):
+        """Waits for lines of which that is true."""
         for _ in range(3000):
-            if any(re.search(pattern, line) for line in self.lines('-J')):
+            if holds(self.lines('-J')):
                 return
             time.sleep(0.1)
-        raise AssertionError('\n'.join(self.lines()))
+        raise AssertionError('\n'.join(self.lines('-J')))
+
+    def wait_for(self, pattern):
+        self.wait_until(lambda lines: any(re.search(pattern, line) for line in lines))
 
     def end(self):
         self.tmux('kill-server')
@@ -84,8 +88,8 @@ def test_a_bar_is_no_wider_than_the_terminal(train, columns):
     terminal = train(columns)
     terminal.wait_for(r'^Epoch 002')
     seen = set()
-    for number in range(300):
-        if number >= 20 and len(seen) > 3:  # it moves
+    for number in range(3000):
+        if number >= 10 and len(seen) > 3:  # it moves
             break
         lines = terminal.lines()
         bars = [line for line in lines if BAR.match(line)]
@@ -103,8 +107,7 @@ def test_nothing_is_left_behind_when_the_terminal_is_resized(train):
     terminal = train(200)
     for columns in (60, 200, 80, 61, 150, 40, 200):
         terminal.resize(columns)
-        lines = terminal.lines('-J')
-        assert len(unfinished(lines)) <= 1, '\n'.join(lines)
+        terminal.wait_until(lambda lines: len(unfinished(lines)) <= 1)
     terminal.resize(200)
     pane = int(terminal.tmux('list-panes', '-F', '#{pane_pid}'))
     os.kill(pane, 15)

@@ -12,7 +12,7 @@ MAN = pathlib.Path(__file__).resolve().parents[2] / 'docs' / 'man' / 'plimsoll-t
 
 
 def plimsoll(*words, code=0):
-    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 

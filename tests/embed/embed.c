@@ -580,7 +580,7 @@ int embed_run(const char *directory, plim_log_fn log)
     (void)setitimer(ITIMER_REAL, &never, NULL);
     /* The kernel ends its own threads of an io_uring a while after the ring was closed. */
     int left = count_left();
-    for (int i = 0; i < 500 && left > 0; i++) {
+    for (int i = 0; i < 12000 && left > 0; i++) {
         (void)usleep(10000);
         left = count_left();
     }

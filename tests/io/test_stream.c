@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <zstd.h>
 
 #define DATA_BYTES 3000000
@@ -158,18 +157,11 @@ static void passes_errors_on_after_the_bytes_before(void **state)
     test_job_end(&job);
 }
 
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
+/* Without reading to its source's end, which has none. */
 static void closes_at_once(void **state)
 {
     (void)state;
     plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_AUTO);
-    double begin = now();
     for (int i = 0; i < 200; i++) {
         faulty_t faulty = make_faulty(0, PLIM_OK); /* without end */
         plim__stream_t *stream;
@@ -180,7 +172,6 @@ static void closes_at_once(void **state)
         plim__stream_close(stream);
         assert_true(faulty.closed);
     }
-    assert_true(now() - begin < 5);
     test_job_end(&job);
 }
 

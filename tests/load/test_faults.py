@@ -20,7 +20,7 @@ import pytest
 
 PLIMSOLL = os.environ['PLIMSOLL']
 HEADER = 4096
-TIMEOUT = 60  # of what takes a fraction of a second: longer is a hang
+TIMEOUT = 1500  # of what takes a fraction of a second: longer is a hang, however busy the machine is
 COLD = ['--row-cache', 'none', '--list-cache', 'none']
 # Leaks cannot be looked for under ptrace, should this be a build that does.
 STRACE = ['strace', '-f', '-qq', '-E', 'ASAN_OPTIONS=detect_leaks=0', '-o']
@@ -226,10 +226,10 @@ class Endless:
                 return
         raise AssertionError(self.process.communicate(timeout=TIMEOUT))
 
-    def end(self, timeout=TIMEOUT):
+    def end(self):
         """Exit code and what was said on stderr."""
         try:
-            _, said = self.process.communicate(timeout=timeout)
+            _, said = self.process.communicate(timeout=TIMEOUT)
         finally:
             self.process.kill()
         return self.process.returncode, said
@@ -286,63 +286,51 @@ def test_a_seed_that_is_none(copy, value):
 
 # Signals.
 
-SOON = 10  # seconds: the host of a virtual machine may starve it
-
-
-def stop(process, number):
-    """Seconds from the signal to the end."""
-    began = time.monotonic()
-    process.send_signal(number)
-    process.wait(timeout=TIMEOUT)
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize('words', [COLD, [], ['--topology', 'memory', '--features', 'memory']], ids=['uncached', 'cached', 'memory'])
 def test_stopped_while_loading(data, number, words):
     endless = Endless(data, *words)
-    assert stop(endless.process, number) < SOON
+    endless.process.send_signal(number)
     code, said = endless.end()
     assert code == 75 and 'stopped' in said, said
 
 
 @needs_strace
-def test_stopped_while_the_disk_is_slow(data):
-    """A quarter of a second a read: the signal is heeded before a window has all of its own."""
-    process = subprocess.Popen([*STRACE, '/dev/null', '-D', '-P', data / 'features.npy', '-e', 'trace=pread64',
+def test_stopped_while_the_disk_is_slow(data, tmp_path):
+    """A quarter of a second a read: after the signal fewer are begun than a window needs."""
+    trace = tmp_path / 'trace'
+    (epoch,) = json.loads(run(load(data, '--json', '--epochs', 1, *COLD)).stdout)['epochs']
+    process = subprocess.Popen([*STRACE, trace, '-D', '-P', data / 'features.npy', '-e', 'trace=pread64',
                                 '-e', 'inject=pread64:delay_enter=250000', *load(data, '--io', 'threads', *COLD)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while 'worker' not in process.stdout.readline():  # the plan's last line
+    while not trace.exists() or 'pread64(' not in trace.read_text():
         assert process.poll() is None, process.communicate()
-    time.sleep(0.5)
-    assert process.poll() is None
-    assert stop(process, signal.SIGINT) < SOON
-    assert process.returncode == 75, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 75, said
+    after = trace.read_text().partition('--- SIGINT')[2]
+    assert after and after.count('pread64(') < epoch['row_transfers'] / epoch['windows'], after
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize('words', [[], ['--stage']], ids=['packed', 'staged'])
 def test_stopped_while_it_is_made(data, wanted, tmp_path, number, words):
     """At several instants between the first word and the first epoch; what is in scratch then is whole, or not there."""
-    codes = []
     for wait in 0, 5, 10, 20, 40, 80:
-        process = subprocess.Popen(load(data, '--json', '--scratch', tmp_path, *words),
+        process = subprocess.Popen(load(data, '--json', '--epochs', 100000, '--scratch', tmp_path, *words),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert 'memory line' in process.stderr.readline()
         time.sleep(wait / 1000)
-        assert stop(process, number) < SOON
-        out, said = process.communicate()
-        codes.append(process.returncode)
-        assert process.returncode in (0, 75), said
-        if process.returncode == 75:
-            assert json.loads(out)['exit_code'] == 75
+        process.send_signal(number)
+        out, said = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == json.loads(out)['exit_code'] == 75, said
         left = os.listdir(tmp_path)
         assert not [name for name in left if name.startswith('.')], left
         if left:
             done = run(load(data, '--json', '--scratch', tmp_path, *words))
             assert hashes(done) == wanted and 'again' not in done.stderr, done.stderr
             subprocess.run(['rm', '-r', *(tmp_path / name for name in os.listdir(tmp_path))], check=True)
-    assert 75 in codes, codes
 
 
 # Places that cannot be written.

@@ -429,7 +429,7 @@ static void a_forked_child_does_not_block(void **state)
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            (void)alarm(20);
+            (void)alarm(1500);
             _exit(plim__dense_estimate(&params) == bytes ? 0 : 1);
         }
         int status = -1;

@@ -301,7 +301,7 @@ def test_finish_close_and_forgotten_builders(tmp_path):
 
 def run_script(text, *arguments):
     command = [sys.executable, '-c', textwrap.dedent(text), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1500)
 
 
 def test_a_killed_builder_is_cleaned_up_by_the_next(tmp_path):

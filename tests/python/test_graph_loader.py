@@ -21,7 +21,7 @@ PLIMSOLL = os.environ.get('PLIMSOLL', 'build/dev/plimsoll')
 @pytest.fixture(scope='module')
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp('data') / 'MUTAG'
-    subprocess.run([PLIMSOLL, 'import', str(real_data() / 'graphs' / 'MUTAG'), str(path), '--quiet'], check=True, timeout=60)
+    subprocess.run([PLIMSOLL, 'import', str(real_data() / 'graphs' / 'MUTAG'), str(path), '--quiet'], check=True, timeout=1500)
     return str(path)
 
 

@@ -164,11 +164,12 @@ def test_ctrl_c_saves_the_run(tmp_path, dataset):
     """Only Python gets the signal, as from a notebook."""
     run = tmp_path / 'run'
     with subprocess.Popen([sys.executable, '-c', textwrap.dedent(INTERRUPTED), dataset.path, str(run)], stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True, start_new_session=True) as process:
+                          stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as process:
         assert process.stdout.readline().startswith('Epoch 001')
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=1500) == 0
     assert f'resume={str(run)!r}' in rest
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # the command is gone too

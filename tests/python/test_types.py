@@ -14,7 +14,7 @@ def clean(*words):
     module = words[0].partition('.')[0]
     if importlib.util.find_spec(module) is None:
         pytest.skip(f'{module} is not installed')
-    done = subprocess.run([sys.executable, '-m', *map(str, words)], cwd=SOURCE, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, '-m', *map(str, words)], cwd=SOURCE, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

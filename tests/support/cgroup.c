@@ -107,7 +107,7 @@ void test_cgroup_remove(const test_cgroup_t *group)
     const struct timespec pause = {0, 10000000};
     (void)rmdir(group->leaf);
     /* A process that has just ended may still be counted in. */
-    for (int i = 0; i < 200 && rmdir(group->path) != 0 && errno == EBUSY; i++) {
+    for (int i = 0; i < 6000 && rmdir(group->path) != 0 && errno == EBUSY; i++) {
         (void)nanosleep(&pause, NULL);
         (void)rmdir(group->leaf);
     }

@@ -23,7 +23,7 @@ def real_data():
 
 
 def run(*arguments):
-    return subprocess.run([PLIMSOLL, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    return subprocess.run([PLIMSOLL, *map(str, arguments)], capture_output=True, text=True, timeout=1500)
 
 
 def imported(source, target, *options):

@@ -15,7 +15,7 @@ SMALL = ('--model', 'sage', '--hidden', '8', '--fanout', '3,2', '--batch', '200'
 
 
 def plimsoll(*words):
-    return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500)
 
 
 @pytest.fixture(name='graph', scope='module')

@@ -14,7 +14,7 @@ NAMES = ('run.json', 'metrics.jsonl', 'timeline.jsonl', 'last.safetensors', 'bes
 
 
 def plimsoll(*words):
-    return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=60)
+    return subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=1500)
 
 
 def snapshot(folder):

@@ -41,7 +41,7 @@ def check(done, run, remedy):
 def test_what_is_mapped_counts(graph, tmp_path, which, name, values):
     """The graph does not fit under these, so that the plan takes all that it may."""
     ended = [check(train_under(graph, tmp_path / str(value), which, value * MIB), tmp_path / str(value), name) for value in values]
-    assert not ended[0] and ended[-1] and ended == sorted(ended), f'{name}: {ended}'
+    assert not ended[0] and ended[-1], f'{name}: {ended}'  # between them it depends on what threads map at that moment
 
 
 def test_few_open_files(graph, tmp_path):
