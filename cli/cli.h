@@ -33,9 +33,11 @@ extern const cli_verb_t cli_verb_generate;
 extern const cli_verb_t cli_verb_import;
 extern const cli_verb_t cli_verb_inspect;
 extern const cli_verb_t cli_verb_limit;
+extern const cli_verb_t cli_verb_mark;
 extern const cli_verb_t cli_verb_plan;
 extern const cli_verb_t cli_verb_predict;
 extern const cli_verb_t cli_verb_train;
+extern const cli_verb_t cli_verb_watch;
 
 /* The options that every verb takes. */
 typedef struct cli_common {

@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark help --help --version' -- "$current")
         return
     fi
 
@@ -52,6 +52,9 @@ _plimsoll() {
     --sweep) words='batch= fanout= hidden= layers= heads= model= precision= norm= microbatch= memory= workers= loaders= late-loaders= gpu-memory=' ;;
     --row-cache | --list-cache) words='none 256M 1G 4G' ;;
     --memory) words='256M 1G 2G 4G 16G 64G' ;;
+    --interval) words='10ms 100ms 1s' ;;
+    --warn) words='0.8,0.9' ;;
+    --signal-at) words='0.95:USR1' ;;
     --weights | --out | --init | --table | --rates | --write-rates)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
@@ -71,14 +74,15 @@ _plimsoll() {
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
         --metric | --eval-every | --eval-fanout | --eval-exact | --eval-splits | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
         --memory-every | --hits | --kind | --sweep | --for | \
-        --graph | --loaders | --workers | --prefetch | --gpu-memory)
+        --graph | --loaders | --workers | --prefetch | --gpu-memory | --interval | --warn | --signal-at)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
     esac
 
     case $verb in
-    limit) words=$common ;;
+    limit | mark) words=$common ;;
+    watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
         words="--symmetrise --remove-duplicates --self-loops --relabel --features --normalise-features --nodes --split --seed --tmp $common"
@@ -109,7 +113,7 @@ _plimsoll() {
         words="--split --weights --scratch --verify --out --kind --sampled $common"
         ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark' -- "$current")
         return
         ;;
     *) return ;;
@@ -123,10 +127,12 @@ _plimsoll() {
         compopt -o filenames
     elif [[ $verb == bench ]] && ((COMP_CWORD == 2)); then
         mapfile -t COMPREPLY < <(compgen -W 'sample load' -- "$current")
+    elif [[ $verb == watch ]]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$current"; compgen -f -- "$current")
     elif [[ $verb == import ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
-    elif [[ $verb != limit ]]; then
+    elif [[ $verb != limit && $verb != mark ]]; then
         mapfile -t COMPREPLY < <(compgen -d -- "$current")
         compopt -o filenames
     fi

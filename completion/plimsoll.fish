@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench plan train evaluate predict
+set -l verbs limit import generate inspect bench plan train evaluate predict watch mark
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -13,6 +13,8 @@ complete -c plimsoll -n "not $has $verbs help" -a plan -d 'predict the memory an
 complete -c plimsoll -n "not $has $verbs help" -a train -d 'train a model, or continue a run'
 complete -c plimsoll -n "not $has $verbs help" -a evaluate -d 'score the weights of a run'
 complete -c plimsoll -n "not $has $verbs help" -a predict -d 'write the predictions of a run'
+complete -c plimsoll -n "not $has $verbs help" -a watch -d 'run any command and record its memory'
+complete -c plimsoll -n "not $has $verbs help" -a mark -d 'name a phase in the timeline of watch'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -24,6 +26,13 @@ complete -c plimsoll -n "$has $verbs" -l threads -x -d 'maximum number of thread
 complete -c plimsoll -n "$has $verbs" -l io -x -a 'auto uring threads' -d 'engine of reads and writes'
 complete -c plimsoll -n "$has $verbs" -l json -d 'one JSON object a line on standard output'
 complete -c plimsoll -n "$has $verbs" -l quiet -d 'no progress, only warnings and errors'
+
+# watch -- COMMAND
+complete -c plimsoll -n "$has watch" -a '(__fish_complete_command)'
+complete -c plimsoll -n "$has watch" -l out -x -a '(__fish_complete_directories)' -d 'directory of the record'
+complete -c plimsoll -n "$has watch" -l interval -x -a '10ms 100ms 1s' -d 'time between two looks'
+complete -c plimsoll -n "$has watch" -l warn -x -a '0.8,0.9' -d 'warn at these fractions of the line'
+complete -c plimsoll -n "$has watch" -l signal-at -x -a '0.95:USR1' -d 'signal the command near the line'
 
 # inspect DIR
 complete -c plimsoll -n "$has inspect" -a '(__fish_complete_directories)'

@@ -28,6 +28,11 @@ typedef struct plim_sample {
     int64_t group_limit_hits;  /* times that the group reached its limit and memory was reclaimed */
     int64_t group_kills;       /* processes of the group killed for memory */
     int64_t group_stall_us;    /* time that some process of the group waited for memory */
+    int64_t group_anonymous_bytes;
+    int64_t group_shared_bytes; /* tmpfs and shared memory: a part of the page cache */
+    int64_t group_kernel_bytes;
+    int64_t group_faults;       /* page faults since the group was made … */
+    int64_t group_major_faults; /* … of which these waited for a disk */
 } plim_sample_t;
 
 #define PLIM_SAMPLE_INIT                                                                           \

@@ -13,5 +13,6 @@
 #include <plimsoll/status.h>
 #include <plimsoll/train.h>
 #include <plimsoll/version.h>
+#include <plimsoll/watch.h>
 
 #endif

@@ -188,6 +188,16 @@ bool plim__cgroup_up(plim__cgroup_t *group)
            counts_children != 0;
 }
 
+bool plim__cgroup_next(plim__cgroup_t *group)
+{
+    if (group->version > 0 && plim__cgroup_up(group))
+        return true;
+    while (group->version < 2)
+        if (plim__cgroup_find(group->root, ++group->version, "memory", group))
+            return true;
+    return false;
+}
+
 /* The file's path below the root. */
 static const char *file_path(const plim__cgroup_t *group, const char *file,
                              char path_out[2 * PLIM__PATH_MAX + 64])

@@ -34,6 +34,12 @@ bool plim__cgroup_find(const char *root, int version, const char *controller,
  */
 bool plim__cgroup_up(plim__cgroup_t *group);
 
+/*
+ * The memory groups of this process, one a call: its own of v1, those above it, then those of v2.
+ * The first call has a group of version 0 and the root set; false after the last group.
+ */
+bool plim__cgroup_next(plim__cgroup_t *group);
+
 /* The start of one of the group's files; -1 when it cannot be read. */
 int64_t plim__cgroup_read(const plim__cgroup_t *group, const char *file, char *text_out,
                           size_t size);

@@ -51,17 +51,13 @@ void plim__headroom_open(const char *root, plim__headroom_t *headroom_out)
     plim__headroom_t headroom = {.root = root};
     headroom.status = plim__kernel_open(root, "/proc/self/status");
     headroom.host = plim__kernel_open(root, "/proc/meminfo");
-    for (int version = 1; version <= 2; version++) {
-        plim__cgroup_t group;
-        bool lowest = true;
-        if (!plim__cgroup_find(root, version, "memory", &group))
-            continue;
-        do {
-            if (headroom.num_groups == PLIM__HEADROOM_GROUPS)
-                break;
-            open_group(&group, lowest, &headroom.groups[headroom.num_groups++]);
-            lowest = false;
-        } while (plim__cgroup_up(&group));
+    plim__cgroup_t group;
+    int version = 0; /* of the group before */
+    group.root = root;
+    group.version = 0;
+    while (headroom.num_groups < PLIM__HEADROOM_GROUPS && plim__cgroup_next(&group)) {
+        open_group(&group, group.version != version, &headroom.groups[headroom.num_groups++]);
+        version = group.version;
     }
     *headroom_out = headroom;
 }
@@ -119,10 +115,11 @@ static int64_t limit_of(plim__headroom_t *headroom, const plim__headroom_group_t
     return limit;
 }
 
-static void look_at_group(plim__headroom_t *headroom, const plim__headroom_group_t *group,
-                          int64_t own, plim__headroom_bound_t *minimum)
+static void look_at_group(plim__headroom_t *headroom, int index, int64_t own,
+                          plim__headroom_bound_t *minimum)
 {
     char text[TEXT_BYTES];
+    const plim__headroom_group_t *group = &headroom->groups[index];
     const char *file = NULL;
     int64_t limit = limit_of(headroom, group, &file), hidden;
     const bool tells_hidden = group->version == 1 && group->lowest;
@@ -138,8 +135,11 @@ static void look_at_group(plim__headroom_t *headroom, const plim__headroom_group
         return;
     const int64_t others = plim__max_i64(0, plim__cgroup_unreclaimable(group->version, text) - own);
     if (limit - others < minimum->bytes)
-        *minimum = (plim__headroom_bound_t){
-            .bytes = limit - others, .limit = limit, .others = others, .file = file};
+        *minimum = (plim__headroom_bound_t){.bytes = limit - others,
+                                            .limit = limit,
+                                            .group = index,
+                                            .others = others,
+                                            .file = file};
 }
 
 static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headroom_bound_t *minimum)
@@ -154,6 +154,7 @@ static void look_at_host(plim__headroom_t *headroom, int64_t fixed, plim__headro
     if (bytes < minimum->bytes)
         *minimum = (plim__headroom_bound_t){.bytes = bytes,
                                             .limit = whole << 10,
+                                            .group = -1,
                                             .others = plim__max_i64(0, (whole << 10) - bytes)};
 }
 
@@ -164,24 +165,42 @@ static int64_t bytes_of(const char *text, const char *key)
     return kib < INT64_MAX >> 10 ? kib << 10 : 0;
 }
 
+/* `own` and `fixed`: memory of the process whose bound it is, unreclaimable and all of it. */
+static void find_bound(plim__headroom_t *headroom, int64_t own, int64_t fixed,
+                       plim__headroom_bound_t *bound_out)
+{
+    plim__headroom_bound_t minimum = {.bytes = INT64_MAX, .limit = INT64_MAX, .group = -1};
+    for (int i = 0; i < headroom->num_groups; i++)
+        look_at_group(headroom, i, own, &minimum);
+    look_at_host(headroom, fixed, &minimum);
+    minimum.fixed = fixed;
+    *bound_out = minimum;
+}
+
+/* Opens all files again after one could not be read. */
+static void reopen_failed(plim__headroom_t *headroom)
+{
+    if (!headroom->failed)
+        return;
+    const char *root = headroom->root;
+    plim__headroom_close(headroom);
+    plim__headroom_open(root, headroom);
+}
+
 void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out)
 {
     char text[TEXT_BYTES] = "";
-    plim__headroom_bound_t minimum = {.bytes = INT64_MAX, .limit = INT64_MAX};
-    if (headroom->failed) {
-        const char *root = headroom->root;
-        plim__headroom_close(headroom);
-        plim__headroom_open(root, headroom);
-    }
+    reopen_failed(headroom);
     (void)read_text(headroom, headroom->status, text);
-    const int64_t own = bytes_of(text, "RssAnon") + bytes_of(text, "RssShmem");
-    const int64_t fixed = plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0);
-    for (int i = 0; i < headroom->num_groups; i++)
-        look_at_group(headroom, &headroom->groups[i], own, &minimum);
-    look_at_host(headroom, fixed, &minimum);
-    minimum.fixed = fixed;
-    *bound_out = minimum;
+    find_bound(headroom, bytes_of(text, "RssAnon") + bytes_of(text, "RssShmem"),
+               plim__max_i64(bytes_of(text, "VmRSS") - droppable, 0), bound_out);
+}
+
+void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t *bound_out)
+{
+    reopen_failed(headroom);
+    find_bound(headroom, 0, 0, bound_out);
 }
 
 /* The lowest limit of this very group; INT64_MAX without one. */

@@ -57,7 +57,8 @@ typedef struct plim__headroom {
 typedef struct plim__headroom_bound {
     int64_t bytes;    /* that this process may hold; INT64_MAX: nothing limits it */
     int64_t limit;    /* the limit that it follows from … */
-    int64_t others;   /* … and what others hold under it and will not give back */
+    int group;        /* … which group has it, in the order of plim__cgroup_next; -1: the host */
+    int64_t others;   /* what others hold under it and will not give back */
     const char *file; /* the limit's name; NULL for what the host has left */
     int64_t fixed;    /* what this process holds (VmRSS) less what it can drop */
 } plim__headroom_bound_t;
@@ -72,6 +73,12 @@ void plim__headroom_close(plim__headroom_t *headroom); /* a zeroed one is harmle
  */
 void plim__headroom_read(plim__headroom_t *headroom, int64_t droppable,
                          plim__headroom_bound_t *bound_out);
+
+/*
+ * The same for all processes together: bytes are what is left under the tightest limit, `others` is
+ * what they hold under it.
+ */
+void plim__headroom_read_all(plim__headroom_t *headroom, plim__headroom_bound_t *bound_out);
 
 /*
  * Bytes that this process can still touch: the minimum of limit less usage over its visible control

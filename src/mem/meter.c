@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, PRESSURE, NUM_FILES };
+enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, PRESSURE, KERNEL, NUM_FILES };
 
 #define TEXT_BYTES ((size_t)8192)
 
@@ -29,9 +29,9 @@ struct plim_meter {
 /* The names of the group's files, from USAGE on, in v1 and v2. */
 static const char *const names[2][NUM_FILES] = {
     {NULL, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.stat",
-     "memory.oom_control", "memory.failcnt", "memory.pressure"},
-    {NULL, "memory.current", "memory.peak", "memory.stat", "memory.events", NULL,
-     "memory.pressure"}};
+     "memory.oom_control", "memory.failcnt", "memory.pressure", "memory.kmem.usage_in_bytes"},
+    {NULL, "memory.current", "memory.peak", "memory.stat", "memory.events", NULL, "memory.pressure",
+     NULL}};
 
 /* This process's group where memory is accounted; false in the machine's root group. */
 static bool find_group(const char *root, plim__cgroup_t *group_out)
@@ -141,6 +141,13 @@ PLIM_API plim_status_t plim_meter_read(plim_meter_t *meter, plim_sample_t *sampl
     text = read_file(meter, STAT);
     sample.group_cache_bytes = field(text, v1 ? "total_cache" : "file");
     sample.group_dirty_bytes = field(text, v1 ? "total_dirty" : "file_dirty");
+    sample.group_anonymous_bytes = field(text, v1 ? "total_rss" : "anon");
+    sample.group_shared_bytes = field(text, v1 ? "total_shmem" : "shmem");
+    sample.group_kernel_bytes = field(text, "kernel"); /* v2, from Linux 5.18 on */
+    sample.group_faults = field(text, v1 ? "total_pgfault" : "pgfault");
+    sample.group_major_faults = field(text, v1 ? "total_pgmajfault" : "pgmajfault");
+    if (v1)
+        sample.group_kernel_bytes = number(read_file(meter, KERNEL));
     text = read_file(meter, EVENTS);
     sample.group_kills = field(text, "oom_kill");
     sample.group_limit_hits = v1 ? number(read_file(meter, HITS)) : field(text, "max");

@@ -9,6 +9,13 @@
 /* Minimum interval between lines. */
 #define LINE_SECONDS 1.0
 
+static double unix_seconds(void)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
                                      const plim_trainer_t *trainer, const plim_loader_t *loader)
 {
@@ -55,14 +62,15 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
     (void)plim_meter_read(timeline->meter, &sample);
     (void)snprintf(line, sizeof line,
                    "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
-                   ",\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,\"sparse_s\":%.4f"
+                   ",\"time_s\":%.3f,\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,"
+                   "\"sparse_s\":%.4f"
                    ",\"dense_s\":%.4f,\"finish_s\":%.4f,\"loss_s\":%.4f,\"update_s\":%.4f"
                    ",\"evaluation_s\":%.4f,\"saving_s\":%.4f,\"dense_gflop_per_s\":%.1f"
                    ",\"rss_bytes\":%" PRId64 ",\"anonymous_bytes\":%" PRId64
                    ",\"group_bytes\":%" PRId64 ",\"group_cache_bytes\":%" PRId64
                    ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64
                    ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64 "}",
-                   position->epoch + 1, position->step, position->updates, seconds,
+                   position->epoch + 1, position->step, position->updates, unix_seconds(), seconds,
                    training > 0 ? (double)(timeline->steps - timeline->steps_then) / training : 0.0,
                    all.waiting - last->waiting, all.sparse - last->sparse, dense,
                    all.finish - last->finish, all.loss - last->loss, all.update - last->update,

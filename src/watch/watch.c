@@ -1,0 +1,734 @@
+/*
+ * The watch of a command: one tick reads the control groups (mem/meter.h, mem/headroom.h) and the
+ * tree (watch_tree.h), takes the command's marks and appends to the timeline (watch_record.h).
+ */
+#include <plimsoll/watch.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/params.h"
+#include "base/process.h"
+#include "mem/cgroup.h"
+#include "mem/headroom.h"
+#include "mem/meter.h"
+#include "watch/watch_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <plimsoll/version.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMELINE "timeline.jsonl"
+#define MARKS "marks"
+#define MARK_MOST 200
+#define NAME_MOST 200
+#define LINE_SECONDS 1.0 /* at most between two ticks that are written */
+#define SOURCES_MAX (PLIM__HEADROOM_GROUPS + 2)
+
+/* A control group of the watcher, which the command inherits. */
+typedef struct watched_group {
+    char name[NAME_MOST];
+    int version;
+    int events, hits;   /* descriptors: oom_kill, and the times that it was at its limit */
+    int64_t kills_then; /* at the beginning; -1: unknown */
+    int64_t hits_then;
+} watched_group_t;
+
+/* A limit as "limits" of the beginning lists it. */
+typedef struct source {
+    char text[256];
+    int64_t bytes; /* at the beginning; INT64_MAX: not limited then */
+} source_t;
+
+typedef struct written {
+    double at;
+    int64_t used, rss, group, kills, hits;
+} written_t;
+
+struct plim_watch {
+    pid_t process;
+    plim_job_t job; /* retained */
+    plim__arena_t arena;
+    plim_watch_params_t params;
+    char directory[PATH_MAX - 32];
+    char marks_path[PATH_MAX];
+    int marks;           /* descriptor of the marks */
+    int64_t marks_taken; /* bytes of it that were read */
+    char phase[MARK_MOST + 56];
+    int64_t began; /* clock; 0: not yet */
+    int64_t ticks;
+    plim_meter_t *meter;
+    plim__headroom_t headroom;
+    int num_groups;
+    watched_group_t groups[PLIM__HEADROOM_GROUPS];
+    int num_sources;
+    source_t sources[SOURCES_MAX];
+    int source_of[PLIM__HEADROOM_GROUPS]; /* in `sources` */
+    int memory_source, host_source;
+    int64_t host_kills_then;
+    plim__tree_t tree;
+    plim__tree_totals_t totals; /* of the last tick */
+    plim_sample_t sample;
+    int64_t used, line;
+    int source;              /* of the line; -1: none */
+    written_t last;          /* the last tick that was written */
+    plim_watch_end_t result; /* the nearest tick so far */
+    plim__record_t record;
+};
+
+static plim_status_t wrote(plim_watch_t *watch, bool success)
+{
+    if (success)
+        return PLIM_OK;
+    return plim__fail_errno(watch->record.error, "%s/" TIMELINE, watch->directory);
+}
+
+static void append_at(plim_watch_t *watch)
+{
+    plim__record_real(&watch->record, "at_s", 3, plim__clock_seconds_since(watch->began));
+}
+
+/* ---- opening ---- */
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    plim_watch_t *watch = object;
+    watch->record.line = plim__arena_carve(arena, PLIM__RECORD_LINE, 1, 1);
+    plim__tree_lay_out(arena, &watch->tree);
+}
+
+/* Opens a file of the directory, which must be an ordinary one with one name. */
+static plim_status_t open_own(const char *directory, const char *name, int flags, int *file_out)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%s/%s", directory, name);
+    const int file = open(path, flags | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    if (file < 0)
+        return plim__fail_errno(errno, "%s", path);
+    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
+        (void)close(file);
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%s is not an ordinary file with one name; name another directory", path);
+    }
+    *file_out = file;
+    return PLIM_OK;
+}
+
+static plim_status_t check_directory(const char *directory)
+{
+    static const char *const foreign[] = {"run.json", "dataset.json"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", directory, foreign[i]);
+        if (access(path, F_OK) == 0)
+            return plim__fail(PLIM_ERR_USAGE, "%s holds a %s; name another directory", directory,
+                              i == 0 ? "training run" : "dataset");
+    }
+    return PLIM_OK;
+}
+
+/* Makes the directory, locks it by its timeline, and empties the marks. */
+static plim_status_t open_directory(plim_watch_t *watch)
+{
+    const char *directory = watch->directory;
+    if (mkdir(directory, 0777) != 0 && errno != EEXIST)
+        return plim__fail_errno(errno, "%s", directory);
+    PLIM_TRY(check_directory(directory));
+    PLIM_TRY(open_own(directory, TIMELINE, O_RDWR | O_APPEND, &watch->record.file));
+    /* Where the file system has no locks, nothing keeps a second watch out. */
+    if (flock(watch->record.file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return plim__fail(PLIM_ERR_USAGE, "another watch is writing to %s; name another directory",
+                          directory);
+    char last = '\n';
+    const off_t size = lseek(watch->record.file, 0, SEEK_END);
+    if (size > 0)
+        (void)pread(watch->record.file, &last, 1, size - 1);
+    watch->record.torn = last != '\n';
+    PLIM_TRY(open_own(directory, MARKS, O_RDWR | O_TRUNC, &watch->marks));
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/" MARKS, directory);
+    if (realpath(path, watch->marks_path) == NULL)
+        return plim__fail_errno(errno, "%s", path);
+    return PLIM_OK;
+}
+
+static void count_group(const watched_group_t *group, int64_t *kills_out, int64_t *hits_out)
+{
+    char text[512] = "";
+    *kills_out = *hits_out = -1;
+    if (group->events >= 0 && pread(group->events, text, sizeof text - 1, 0) > 0) {
+        (void)plim__kernel_field(text, "oom_kill", kills_out);
+        if (group->version == 2)
+            (void)plim__kernel_field(text, "max", hits_out);
+    }
+    memset(text, 0, sizeof text);
+    if (group->hits >= 0 && pread(group->hits, text, sizeof text - 1, 0) > 0)
+        (void)plim__kernel_number(text, hits_out);
+}
+
+static int add_source(plim_watch_t *watch, int64_t bytes)
+{
+    source_t *source = &watch->sources[watch->num_sources];
+    source->bytes = bytes;
+    return watch->num_sources++;
+}
+
+/* The lowest limit of a group, its name in `text_out`. */
+static int64_t limit_of(const plim__cgroup_t *group, const char *name, char text_out[256])
+{
+    int64_t limit = INT64_MAX, bytes;
+    const char *file;
+    for (int i = 0; (file = plim__cgroup_memory_file(group->version, i)) != NULL; i++) {
+        if (limit == INT64_MAX || (plim__cgroup_memory_limit(group, file, &bytes) && bytes < limit))
+            (void)snprintf(text_out, 256, "cgroup v%d %s %s", group->version, name, file);
+        if (plim__cgroup_memory_limit(group, file, &bytes) && bytes < limit)
+            limit = bytes;
+    }
+    return limit;
+}
+
+static void open_groups(plim_watch_t *watch, const char *root)
+{
+    plim__cgroup_t group;
+    group.root = root;
+    group.version = 0;
+    while (watch->num_groups < PLIM__HEADROOM_GROUPS && plim__cgroup_next(&group)) {
+        const size_t length = strlen(group.path);
+        watched_group_t *watched = &watch->groups[watch->num_groups];
+        (void)snprintf(watched->name, sizeof watched->name, "%s",
+                       group.path + (length < NAME_MOST ? 0 : length - NAME_MOST + 1));
+        watched->version = group.version;
+        watched->events =
+            plim__cgroup_open(&group, group.version == 1 ? "memory.oom_control" : "memory.events");
+        watched->hits = group.version == 1 ? plim__cgroup_open(&group, "memory.failcnt") : -1;
+        count_group(watched, &watched->kills_then, &watched->hits_then);
+        char text[256] = "";
+        const int64_t limit = limit_of(&group, watched->name, text);
+        watch->source_of[watch->num_groups++] = watch->num_sources;
+        (void)snprintf(watch->sources[add_source(watch, limit)].text, sizeof text, "%s", text);
+    }
+}
+
+static int64_t host_number(const char *path, const char *key)
+{
+    char text[16384];
+    int64_t value;
+    return plim__kernel_read("", path, text, sizeof text) > 0 &&
+                   plim__kernel_field(text, key, &value)
+               ? value
+               : -1;
+}
+
+static void open_sources(plim_watch_t *watch)
+{
+    open_groups(watch, "");
+    if (watch->params.memory > 0) {
+        watch->memory_source = add_source(watch, watch->params.memory);
+        (void)snprintf(watch->sources[watch->memory_source].text, 256, "--memory");
+    }
+    const int64_t kib = host_number("/proc/meminfo", "MemTotal");
+    watch->host_source = add_source(watch, kib >= 0 ? kib << 10 : INT64_MAX);
+    (void)snprintf(watch->sources[watch->host_source].text, 256, "host MemTotal (/proc/meminfo)");
+    watch->host_kills_then = host_number("/proc/vmstat", "oom_kill");
+    plim__headroom_open("", &watch->headroom);
+}
+
+PLIM_API plim_status_t plim_watch_open(const plim_job_t *job, const plim_watch_params_t *params,
+                                       plim_watch_t **watch_out)
+{
+    plim_watch_t draft = {.process = getpid(),
+                          .params = PLIM_WATCH_PARAMS_INIT,
+                          .marks = -1,
+                          .source = -1,
+                          .memory_source = -1,
+                          .record = {.file = -1},
+                          .tree = {.processes_file = -1, .load_file = -1},
+                          .result = PLIM_WATCH_END_INIT};
+    plim_watch_t *watch;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__params_take(params, "plim_watch_params_t", &draft.params, sizeof draft.params));
+    if ((size_t)snprintf(draft.directory, sizeof draft.directory, "%s", draft.params.directory) >=
+        sizeof draft.directory)
+        return plim__fail(PLIM_ERR_USAGE, "the path %.200s... is too long", draft.directory);
+    PLIM_TRY(plim__object_create(job->ledger, "watch", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &watch));
+    watch->job = *job;
+    plim_job_retain(job);
+    plim_status_t status = plim_meter_open(job, &watch->meter);
+    if (status == PLIM_OK)
+        status = open_directory(watch);
+    if (status != PLIM_OK) {
+        plim_watch_close(watch);
+        return status;
+    }
+    open_sources(watch);
+    *watch_out = watch;
+    return PLIM_OK;
+}
+
+PLIM_API void plim_watch_close(plim_watch_t *watch)
+{
+    if (watch == NULL || !plim__process_is(watch->process))
+        return;
+    const plim_job_t job = watch->job;
+    if (watch->marks >= 0)
+        (void)close(watch->marks);
+    if (watch->record.file >= 0)
+        (void)close(watch->record.file);
+    for (int i = 0; i < watch->num_groups; i++) {
+        if (watch->groups[i].events >= 0)
+            (void)close(watch->groups[i].events);
+        if (watch->groups[i].hits >= 0)
+            (void)close(watch->groups[i].hits);
+    }
+    plim__tree_close(&watch->tree);
+    plim__headroom_close(&watch->headroom);
+    plim_meter_close(watch->meter);
+    plim__arena_destroy(&watch->arena);
+    plim_job_release(&job);
+}
+
+PLIM_API const char *plim_watch_marks(const plim_watch_t *watch)
+{
+    return watch->marks_path;
+}
+
+/* ---- beginning ---- */
+
+/* Names of the environment that explain a job's limits. */
+static const char *const recorded_variables[] = {
+    "SLURM_JOB_ID",        "SLURM_STEP_ID",       "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
+    "SLURM_RESTART_COUNT", "SLURM_MEM_PER_NODE",  "SLURM_MEM_PER_CPU",  "SLURM_MEM_PER_GPU",
+    "SLURM_CPUS_ON_NODE",  "SLURM_CPUS_PER_TASK",
+};
+
+static void append_environment(plim__record_t *record)
+{
+    plim__record_open(record, "environment", '{');
+    for (size_t i = 0; i < sizeof recorded_variables / sizeof recorded_variables[0]; i++) {
+        const char *value = getenv(recorded_variables[i]);
+        if (value != NULL)
+            plim__record_text(record, recorded_variables[i], value, MARK_MOST);
+    }
+    plim__record_close(record, '}');
+}
+
+static void append_resource_limit(plim__record_t *record, const char *key, int resource)
+{
+    struct rlimit limit;
+    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < (rlim_t)INT64_MAX)
+        plim__record_number(record, key, (int64_t)limit.rlim_cur);
+}
+
+static void append_time(plim__record_t *record)
+{
+    struct timespec now = {0};
+    struct tm parts;
+    char text[32] = "";
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (gmtime_r(&now.tv_sec, &parts) != NULL)
+        (void)strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    plim__record_text(record, "time", text, sizeof text);
+    plim__record_real(record, "time_s", 3, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+}
+
+static void append_machine(plim_watch_t *watch)
+{
+    plim__record_t *record = &watch->record;
+    struct utsname system;
+    struct statvfs shared;
+    char directory[PATH_MAX];
+    if (uname(&system) == 0) {
+        plim__record_text(record, "host", system.nodename, MARK_MOST);
+        plim__record_text(record, "kernel", system.release, MARK_MOST);
+    }
+    if (getcwd(directory, sizeof directory) != NULL)
+        plim__record_text(record, "directory", directory, sizeof directory);
+    if (watch->num_groups > 0) {
+        plim__record_text(record, "group", watch->groups[0].name, NAME_MOST);
+        plim__record_number(record, "group_version", watch->groups[0].version);
+    }
+    plim__record_number(record, "host_bytes", watch->sources[watch->host_source].bytes);
+    if (statvfs("/dev/shm", &shared) == 0)
+        plim__record_number(record, "shm_bytes", (int64_t)(shared.f_blocks * shared.f_frsize));
+    append_resource_limit(record, "rlimit_as_bytes", RLIMIT_AS);
+    append_resource_limit(record, "rlimit_data_bytes", RLIMIT_DATA);
+}
+
+static void append_limits(plim_watch_t *watch)
+{
+    plim__record_open(&watch->record, "limits", '[');
+    for (int i = 0; i < watch->num_sources; i++) {
+        plim__record_open(&watch->record, NULL, '{');
+        plim__record_text(&watch->record, "source", watch->sources[i].text, 256);
+        plim__record_number(&watch->record, "bytes", watch->sources[i].bytes);
+        plim__record_close(&watch->record, '}');
+    }
+    plim__record_close(&watch->record, ']');
+}
+
+PLIM_API plim_status_t plim_watch_begin(plim_watch_t *watch, pid_t pid, char *const *words)
+{
+    plim__record_t *record = &watch->record;
+    PLIM_TRY(plim__process_check(watch->process));
+    watch->began = plim__clock_ns();
+    plim__tree_open(&watch->tree, pid, watch->params.ignored);
+    plim__record_begin(record, "begin");
+    plim__record_number(record, "format", 1);
+    plim__record_text(record, "version", PLIM_VERSION, 32);
+    append_time(record);
+    plim__record_number(record, "pid", pid);
+    plim__record_number(record, "watcher_pid", watch->process);
+    plim__record_real(record, "interval_s", 3, watch->params.interval);
+    append_limits(watch);
+    append_machine(watch);
+    append_environment(record);
+    plim__record_open(record, "command", '[');
+    for (; *words != NULL; words++)
+        plim__record_text(record, NULL, *words, PATH_MAX);
+    plim__record_close(record, ']');
+    return wrote(watch, plim__record_write(record));
+}
+
+/* ---- ticks ---- */
+
+/* Records the lines that the command has appended to its marks, whole ones only; `all`: the last
+ * one too. */
+static void take_marks(plim_watch_t *watch, bool all)
+{
+    char text[4096];
+    ssize_t length;
+    struct stat about;
+    if (fstat(watch->marks, &about) == 0 && about.st_size < watch->marks_taken)
+        watch->marks_taken = 0; /* written with > instead of >> */
+    while ((length = pread(watch->marks, text, sizeof text - 1, watch->marks_taken)) > 0) {
+        text[length] = '\0';
+        const char *newline = memchr(text, '\n', (size_t)length);
+        size_t line = newline != NULL ? (size_t)(newline - text) : (size_t)length;
+        if (newline == NULL && length < (ssize_t)sizeof text - 1 && !all)
+            return;
+        watch->marks_taken += (int64_t)line + (newline != NULL);
+        const size_t used = strnlen(text, line);
+        memmove(watch->phase, text, used < sizeof watch->phase ? used : sizeof watch->phase - 1);
+        watch->phase[used < sizeof watch->phase ? used : sizeof watch->phase - 1] = '\0';
+        if (used == 0)
+            continue;
+        plim__record_begin(&watch->record, "mark");
+        append_at(watch);
+        plim__record_text(&watch->record, "text", watch->phase, MARK_MOST);
+        (void)plim__record_write(&watch->record);
+    }
+}
+
+/* Finds the limit with the least memory left. */
+static void find_line(plim_watch_t *watch)
+{
+    plim__headroom_bound_t bound;
+    plim__headroom_read_all(&watch->headroom, &bound);
+    watch->used = bound.limit == INT64_MAX ? -1 : bound.others;
+    watch->line = bound.limit == INT64_MAX ? -1 : bound.limit;
+    watch->source = bound.limit == INT64_MAX ? -1
+                    : bound.group >= 0       ? watch->source_of[bound.group]
+                                             : watch->host_source;
+    if (watch->params.memory > 0 && watch->params.memory - watch->totals.held < bound.bytes) {
+        watch->used = watch->totals.held;
+        watch->line = watch->params.memory;
+        watch->source = watch->memory_source;
+    }
+}
+
+static bool differs(int64_t now, int64_t then)
+{
+    const int64_t change = llabs(now - then);
+    return change > (int64_t)1 << 20 && change > plim__max_i64(then, 0) / 100;
+}
+
+static bool is_worth_writing(const plim_watch_t *watch, double at)
+{
+    const written_t *last = &watch->last;
+    return watch->ticks == 1 || at - last->at >= LINE_SECONDS || differs(watch->used, last->used) ||
+           differs(watch->totals.rss, last->rss) ||
+           differs(watch->sample.group_bytes, last->group) ||
+           watch->sample.group_kills != last->kills ||
+           watch->sample.group_limit_hits != last->hits || plim__tree_moved(&watch->tree);
+}
+
+static void append_group(plim__record_t *record, const plim_sample_t *sample)
+{
+    plim__record_number(record, "group_bytes", sample->group_bytes);
+    plim__record_number(record, "group_peak_bytes", sample->group_peak_bytes);
+    plim__record_number(record, "group_anonymous_bytes", sample->group_anonymous_bytes);
+    plim__record_number(record, "group_cache_bytes", sample->group_cache_bytes);
+    plim__record_number(record, "group_shared_bytes", sample->group_shared_bytes);
+    plim__record_number(record, "group_dirty_bytes", sample->group_dirty_bytes);
+    plim__record_number(record, "group_kernel_bytes", sample->group_kernel_bytes);
+    plim__record_number(record, "group_limit_hits", sample->group_limit_hits);
+    plim__record_number(record, "group_kills", sample->group_kills);
+    plim__record_number(record, "group_faults", sample->group_faults);
+    plim__record_number(record, "group_major_faults", sample->group_major_faults);
+    plim__record_number(record, "group_stall_us", sample->group_stall_us);
+}
+
+static void append_tree(plim__record_t *record, plim__tree_t *tree,
+                        const plim__tree_totals_t *totals)
+{
+    plim__record_number(record, "num_processes", tree->count);
+    plim__record_number(record, "rss_bytes", totals->rss);
+    plim__record_number(record, "anonymous_bytes", totals->anonymous);
+    plim__record_number(record, "file_bytes", totals->file);
+    plim__record_number(record, "shared_bytes", totals->shared);
+    plim__record_number(record, "swap_bytes", totals->swap);
+    plim__record_number(record, "held_bytes", totals->held);
+    plim__record_number(record, "faults", totals->faults);
+    plim__record_number(record, "major_faults", totals->major_faults);
+    plim__record_number(record, "read_bytes", totals->read);
+    plim__record_number(record, "written_bytes", totals->written);
+    plim__record_real(record, "cpu_s", 2, totals->cpu);
+    plim__tree_list(tree, record);
+}
+
+static plim_status_t write_tick(plim_watch_t *watch, double at)
+{
+    plim__record_t *record = &watch->record;
+    plim__record_begin(record, "tick");
+    plim__record_real(record, "at_s", 3, at);
+    plim__record_number(record, "line", watch->source);
+    plim__record_number(record, "used_bytes", watch->used);
+    plim__record_number(record, "line_bytes", watch->line);
+    append_group(record, &watch->sample);
+    append_tree(record, &watch->tree, &watch->totals);
+    watch->last = (written_t){.at = at,
+                              .used = watch->used,
+                              .rss = watch->totals.rss,
+                              .group = watch->sample.group_bytes,
+                              .kills = watch->sample.group_kills,
+                              .hits = watch->sample.group_limit_hits};
+    return wrote(watch, plim__record_write(record));
+}
+
+/* Keeps the tick that comes nearest to its limit, and the highest use. */
+static void keep_nearest(plim_watch_t *watch, double at)
+{
+    plim_watch_end_t *result = &watch->result;
+    /* A spike cannot have exceeded the peak that the group has counted. */
+    int64_t spike = watch->totals.spike;
+    if (watch->sample.group_peak_bytes >= 0 && watch->sample.group_bytes >= 0)
+        spike = plim__min_i64(
+            spike, plim__max_i64(watch->sample.group_peak_bytes - watch->sample.group_bytes, 0));
+    result->peak = plim__max_i64(result->peak, watch->totals.held + spike);
+    if (watch->used < 0 || (result->line > 0 && (double)watch->used * (double)result->line <=
+                                                    (double)result->used * (double)watch->line))
+        return;
+    result->used = watch->used;
+    result->line = watch->line;
+    result->at = at;
+    (void)snprintf(result->source, sizeof result->source, "%s",
+                   watch->source >= 0 ? watch->sources[watch->source].text : "");
+    (void)snprintf(result->phase, sizeof result->phase, "%s", watch->phase);
+}
+
+static void read_all(plim_watch_t *watch)
+{
+    watch->ticks++;
+    watch->sample = (plim_sample_t)PLIM_SAMPLE_INIT;
+    (void)plim_meter_read(watch->meter, &watch->sample);
+    const plim__tree_totals_t before = watch->totals;
+    plim__tree_totals_t *totals = &watch->totals;
+    plim__tree_read(&watch->tree, plim__clock_ns(), totals);
+    /* A process's counters are missing between its end and its parent's wait. */
+    totals->faults = plim__max_i64(totals->faults, before.faults);
+    totals->major_faults = plim__max_i64(totals->major_faults, before.major_faults);
+    totals->read = plim__max_i64(totals->read, before.read);
+    totals->written = plim__max_i64(totals->written, before.written);
+    totals->cpu = totals->cpu > before.cpu ? totals->cpu : before.cpu;
+    find_line(watch);
+}
+
+PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *state_out)
+{
+    plim_watch_state_t state = PLIM_WATCH_STATE_INIT;
+    plim_status_t status = PLIM_OK;
+    PLIM_TRY(plim__process_check(watch->process));
+    PLIM_TRY(plim__output_check(state_out, "plim_watch_state_t"));
+    const double at = plim__clock_seconds_since(watch->began);
+    take_marks(watch, false);
+    read_all(watch);
+    keep_nearest(watch, at);
+    if (is_worth_writing(watch, at))
+        status = write_tick(watch, at);
+    state.seconds = at;
+    state.used = watch->used;
+    state.line = watch->line;
+    state.source = watch->source >= 0 ? watch->sources[watch->source].text : "";
+    state.processes = watch->tree.count;
+    state.rss = watch->totals.rss;
+    state.held = watch->totals.held;
+    state.group = watch->sample.group_bytes;
+    state.cache = watch->sample.group_cache_bytes;
+    state.peak = watch->sample.group_peak_bytes;
+    state.kills = watch->sample.group_kills;
+    state.phase = watch->phase;
+    plim__output_give(state_out, &state, sizeof state);
+    return status;
+}
+
+PLIM_API plim_status_t plim_watch_event(plim_watch_t *watch, const char *kind, const char *members)
+{
+    PLIM_TRY(plim__process_check(watch->process));
+    plim__record_begin(&watch->record, kind);
+    append_at(watch);
+    plim__record_members(&watch->record, members);
+    return wrote(watch, plim__record_write(&watch->record));
+}
+
+PLIM_API void plim_watch_waited(plim_watch_t *watch, const struct rusage *usage)
+{
+    if (plim__process_is(watch->process))
+        plim__tree_waited(&watch->tree, usage);
+}
+
+/* ---- the end ---- */
+
+PLIM_API const char *plim_signal_name(int number)
+{
+    static const char *const names[] = {
+        [SIGHUP] = "HUP",   [SIGINT] = "INT",       [SIGQUIT] = "QUIT", [SIGILL] = "ILL",
+        [SIGTRAP] = "TRAP", [SIGABRT] = "ABRT",     [SIGBUS] = "BUS",   [SIGFPE] = "FPE",
+        [SIGKILL] = "KILL", [SIGUSR1] = "USR1",     [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2",
+        [SIGPIPE] = "PIPE", [SIGALRM] = "ALRM",     [SIGTERM] = "TERM", [SIGSTKFLT] = "STKFLT",
+        [SIGCHLD] = "CHLD", [SIGCONT] = "CONT",     [SIGSTOP] = "STOP", [SIGTSTP] = "TSTP",
+        [SIGTTIN] = "TTIN", [SIGTTOU] = "TTOU",     [SIGURG] = "URG",   [SIGXCPU] = "XCPU",
+        [SIGXFSZ] = "XFSZ", [SIGVTALRM] = "VTALRM", [SIGPROF] = "PROF", [SIGWINCH] = "WINCH",
+        [SIGIO] = "IO",     [SIGPWR] = "PWR",       [SIGSYS] = "SYS",
+    };
+    if (number <= 0 || (size_t)number >= sizeof names / sizeof names[0])
+        return "RT";
+    return names[number];
+}
+
+static void append_groups(plim_watch_t *watch)
+{
+    plim__record_t *record = &watch->record;
+    plim_watch_end_t *result = &watch->result;
+    plim__record_open(record, "groups", '[');
+    for (int i = 0; i < watch->num_groups; i++) {
+        const watched_group_t *group = &watch->groups[i];
+        const int64_t limit = watch->sources[watch->source_of[i]].bytes;
+        int64_t kills, hits;
+        count_group(group, &kills, &hits);
+        kills = kills >= 0 && group->kills_then >= 0 ? kills - group->kills_then : -1;
+        hits = hits >= 0 && group->hits_then >= 0 ? hits - group->hits_then : -1;
+        if (i == 0 || (group->version == 2 && watch->groups[i - 1].version == 1))
+            result->kills = plim__max_i64(result->kills, kills);
+        if (hits > 0 && limit != INT64_MAX && result->limit_group[0] == '\0') {
+            (void)snprintf(result->limit_group, sizeof result->limit_group, "%s", group->name);
+            result->limit_bytes = limit;
+        }
+        plim__record_open(record, NULL, '{');
+        plim__record_text(record, "path", group->name, NAME_MOST);
+        plim__record_number(record, "version", group->version);
+        plim__record_number(record, "kills", kills);
+        plim__record_number(record, "limit_hits", hits);
+        plim__record_number(record, "limit_bytes", limit);
+        plim__record_close(record, '}');
+    }
+    plim__record_close(record, ']');
+    const int64_t host_kills = host_number("/proc/vmstat", "oom_kill");
+    result->host_kills =
+        host_kills >= 0 && watch->host_kills_then >= 0 ? host_kills - watch->host_kills_then : -1;
+    plim__record_number(record, "host_kills", result->host_kills);
+}
+
+static void append_status(plim__record_t *record, int status)
+{
+    if (WIFEXITED(status)) {
+        plim__record_number(record, "exit_code", WEXITSTATUS(status));
+        return;
+    }
+    plim__record_number(record, "exit_code", 128 + WTERMSIG(status));
+    plim__record_text(record, "signal", plim_signal_name(WTERMSIG(status)), 16);
+    if (WCOREDUMP(status))
+        plim__record_true(record, "core");
+}
+
+static void append_peaks(plim_watch_t *watch, const struct rusage *usage)
+{
+    plim__record_t *record = &watch->record;
+    const plim_watch_end_t *result = &watch->result;
+    if (result->line > 0) {
+        plim__record_number(record, "peak_used_bytes", result->used);
+        plim__record_number(record, "peak_line_bytes", result->line);
+        plim__record_text(record, "peak_line_source", result->source, sizeof result->source);
+        plim__record_real(record, "peak_at_s", 3, result->at);
+    }
+    plim__record_number(record, "peak_bytes", result->peak);
+    plim__record_number(record, "group_peak_bytes", watch->sample.group_peak_bytes);
+    plim__record_number(record, "max_rss_bytes", (int64_t)usage->ru_maxrss << 10);
+    if (watch->tree.largest.pid > 0) {
+        plim__record_open(record, "largest_process", '{');
+        plim__record_number(record, "pid", watch->tree.largest.pid);
+        plim__record_text(record, "name", watch->tree.largest.name, 64);
+        plim__record_number(record, "peak_bytes", watch->tree.largest.peak);
+        plim__record_close(record, '}');
+    }
+    plim__record_number(record, "num_processes_max", watch->tree.most);
+}
+
+static void append_own(plim_watch_t *watch)
+{
+    struct timespec spent = {0};
+    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+    plim__record_real(&watch->record, "watcher_cpu_s", 4,
+                      (double)spent.tv_sec + (double)spent.tv_nsec * 1e-9);
+    plim__record_number(&watch->record, "watcher_peak_bytes", watch->sample.rss_peak_bytes);
+    plim__record_number(&watch->record, "ticks", watch->ticks);
+}
+
+PLIM_API plim_status_t plim_watch_end(plim_watch_t *watch, int status, const struct rusage *usage,
+                                      plim_watch_end_t *end_out)
+{
+    plim__record_t *record = &watch->record;
+    plim_watch_end_t *result = &watch->result;
+    PLIM_TRY(plim__process_check(watch->process));
+    PLIM_TRY(plim__output_check(end_out, "plim_watch_end_t"));
+    const double at = plim__clock_seconds_since(watch->began);
+    take_marks(watch, true);
+    plim__tree_waited(&watch->tree, usage);
+    read_all(watch);
+    keep_nearest(watch, at);
+    /* What the kernel counted of a process that lived or grew between two ticks. */
+    result->peak = plim__max_i64(result->peak, (int64_t)usage->ru_maxrss << 10);
+    result->seconds = at;
+    result->left = watch->tree.count;
+    (void)write_tick(watch, at);
+    plim__record_begin(record, "end");
+    plim__record_real(record, "at_s", 3, at);
+    append_time(record);
+    append_status(record, status);
+    plim__record_number(record, "left_running", result->left);
+    append_peaks(watch, usage);
+    plim__record_real(record, "cpu_s", 2, watch->totals.cpu);
+    plim__record_number(record, "faults", watch->totals.faults);
+    plim__record_number(record, "major_faults", watch->totals.major_faults);
+    append_groups(watch);
+    append_own(watch);
+    const bool success = plim__record_write(record);
+    if (success)
+        (void)unlink(watch->marks_path); /* its lines are in the timeline */
+    plim__output_give(end_out, result, sizeof *result);
+    return wrote(watch, success);
+}
