@@ -10,6 +10,12 @@ import pytest
 TOOL = pathlib.Path(os.environ['PLIMSOLL_SOURCE']) / 'tools' / 'never-killed'
 
 
+@pytest.fixture(name='directory', scope='module')
+def place_for_datasets(tmp_path_factory):
+    """All runs share what is made there once."""
+    return tmp_path_factory.mktemp('never-killed')
+
+
 def try_some(directory, count, datasets, *options):
     done = subprocess.run([sys.executable, TOOL, str(count), '--minimums', '0', '--untimed', '--datasets', datasets, '--dir', directory,
                            '--json', directory / 'result.json', *options], capture_output=True, text=True, check=False)
@@ -20,14 +26,14 @@ def try_some(directory, count, datasets, *options):
     assert json.loads((directory / 'result.json').read_text())['ran'] > 0
 
 
-def test_some_random_runs(tmp_path):
-    try_some(tmp_path, 16, 'papers,arxiv,species,broad,hubs,graphs')
+def test_some_random_runs(directory):
+    try_some(directory, 8, 'papers,arxiv,species,broad,hubs,graphs')
 
 
-def test_a_few_without_avx512(tmp_path):
+def test_a_few_without_avx512(directory):
     """oneDNN then has other kernels, which take their memory at other times."""
-    try_some(tmp_path, 4, 'arxiv,species', '--variant', 'avx2')
+    try_some(directory, 2, 'arxiv,species', '--variant', 'avx2')
 
 
-def test_a_few_without_huge_pages(tmp_path):
-    try_some(tmp_path, 4, 'arxiv,hubs', '--variant', 'small-pages')
+def test_a_few_without_huge_pages(directory):
+    try_some(directory, 2, 'arxiv,hubs', '--variant', 'small-pages')
