@@ -28,6 +28,7 @@ typedef struct cli_verb {
 } cli_verb_t;
 
 extern const cli_verb_t cli_verb_bench;
+extern const cli_verb_t cli_verb_doctor;
 extern const cli_verb_t cli_verb_evaluate;
 extern const cli_verb_t cli_verb_generate;
 extern const cli_verb_t cli_verb_import;

@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor help --help --version' -- "$current")
         return
     fi
 
@@ -81,7 +81,7 @@ _plimsoll() {
     esac
 
     case $verb in
-    limit | mark) words=$common ;;
+    limit | mark | doctor) words=$common ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
@@ -113,7 +113,7 @@ _plimsoll() {
         words="--split --weights --scratch --verify --out --kind --sampled $common"
         ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor' -- "$current")
         return
         ;;
     *) return ;;
@@ -129,7 +129,7 @@ _plimsoll() {
         mapfile -t COMPREPLY < <(compgen -W 'sample load' -- "$current")
     elif [[ $verb == watch ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$current"; compgen -f -- "$current")
-    elif [[ $verb == import ]]; then
+    elif [[ $verb == import || $verb == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
     elif [[ $verb != limit && $verb != mark ]]; then

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench plan train evaluate predict watch mark
+set -l verbs limit import generate inspect bench plan train evaluate predict watch mark doctor
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -15,6 +15,7 @@ complete -c plimsoll -n "not $has $verbs help" -a evaluate -d 'score the weights
 complete -c plimsoll -n "not $has $verbs help" -a predict -d 'write the predictions of a run'
 complete -c plimsoll -n "not $has $verbs help" -a watch -d 'run any command and record its memory'
 complete -c plimsoll -n "not $has $verbs help" -a mark -d 'name a phase in the timeline of watch'
+complete -c plimsoll -n "not $has $verbs help" -a doctor -d 'tell why a job died, and what to change'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -33,6 +34,9 @@ complete -c plimsoll -n "$has watch" -l out -x -a '(__fish_complete_directories)
 complete -c plimsoll -n "$has watch" -l interval -x -a '10ms 100ms 1s' -d 'time between two looks'
 complete -c plimsoll -n "$has watch" -l warn -x -a '0.8,0.9' -d 'warn at these fractions of the line'
 complete -c plimsoll -n "$has watch" -l signal-at -x -a '0.95:USR1' -d 'signal the command near the line'
+
+# doctor LOG|DIR|JOBID
+complete -c plimsoll -n "$has doctor" -F
 
 # inspect DIR
 complete -c plimsoll -n "$has inspect" -a '(__fish_complete_directories)'

@@ -3,6 +3,7 @@
 #define PLIMSOLL_PLIMSOLL_H
 
 #include <plimsoll/dataset.h>
+#include <plimsoll/doctor.h>
 #include <plimsoll/ingest.h>
 #include <plimsoll/job.h>
 #include <plimsoll/limit.h>

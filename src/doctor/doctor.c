@@ -1,0 +1,264 @@
+/* The public calls, and the verdict as JSON. */
+#include <plimsoll/doctor.h>
+
+#include "base/process.h"
+#include "doctor/verdict.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ACCOUNT "doctor"
+#define BUFFER_BYTES ((size_t)256 << 10)
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    plim_doctor_t *doctor = object;
+    doctor->found = plim__arena_carve(arena, (size_t)(plim__num_texts + PLIM__NUM_OTHER),
+                                      sizeof *doctor->found, 8);
+    doctor->buffer = plim__arena_carve(arena, BUFFER_BYTES, 1, 1);
+    doctor->present = plim__arena_carve(arena, (size_t)plim__num_texts, sizeof(bool), 1);
+    doctor->verdict = plim__arena_carve(arena, 1, sizeof *doctor->verdict, 8);
+}
+
+plim_status_t plim_doctor_create(const plim_job_t *job, plim_doctor_t **doctor_out)
+{
+    PLIM_ENTER(job);
+    plim__arena_t arena, counting = plim__arena_counting();
+    plim_doctor_t layout = {0};
+    (void)plim__arena_carve(&counting, 1, sizeof layout, 8);
+    lay_out(&counting, &layout);
+    PLIM_TRY(plim__arena_create(job->ledger, ACCOUNT, counting.used, &arena));
+    plim_doctor_t *doctor = plim__arena_carve(&arena, 1, sizeof *doctor, 8);
+    lay_out(&arena, doctor);
+    doctor->arena = arena;
+    doctor->process = getpid();
+    doctor->job = job;
+    doctor->limit = doctor->shmem = doctor->anon = doctor->kills = -1;
+    doctor->slurm.code = doctor->slurm.signal = -1;
+    doctor->slurm.requested = doctor->slurm.resident = -1;
+    doctor->recipe = plim__recipe_none();
+    plim__growth_reset(&doctor->growth);
+    plim__facts_prepare(doctor);
+    plim_job_retain(job);
+    *doctor_out = doctor;
+    return PLIM_OK;
+}
+
+void plim_doctor_destroy(plim_doctor_t *doctor)
+{
+    if (doctor == NULL || !plim__process_is(doctor->process))
+        return;
+    const plim_job_t *job = doctor->job;
+    plim__arena_t arena = doctor->arena;
+    plim__arena_destroy(&arena);
+    plim_job_release(job);
+}
+
+void plim__doctor_source(plim_doctor_t *doctor, const char *name)
+{
+    /* More than so many are read as one. */
+    if (doctor->num_sources < PLIM__SOURCES) {
+        plim__source_t *source = &doctor->source[doctor->num_sources++];
+        plim__text_printable(name, strlen(name), source->name, sizeof source->name);
+    }
+    doctor->lines.length = 0;
+    doctor->traceback = doctor->root_cause = doctor->heading = false;
+}
+
+plim_status_t plim_doctor_read(plim_doctor_t *doctor, const char *name, int file)
+{
+    PLIM_TRY(plim__process_check(doctor->process));
+    PLIM_ENTER(doctor->job);
+    plim__doctor_source(doctor, name);
+    for (;;) {
+        PLIM_TRY(plim__job_check(doctor->job));
+        const ssize_t got = read(file, doctor->buffer, BUFFER_BYTES);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return plim__fail_errno(errno, "%s: cannot be read", name);
+        if (got == 0)
+            break;
+        plim__log_bytes(doctor, doctor->buffer, (size_t)got);
+    }
+    plim__log_end(doctor);
+    return PLIM_OK;
+}
+
+static json_t *json_fact(const plim_doctor_t *doctor, const plim__fact_t *fact)
+{
+    return json_pack("{s:s, s:I, s:s, s:s}", "source", doctor->source[fact->source].name, "line",
+                     (json_int_t)fact->line, "text", fact->text, "cause",
+                     plim__cause_name(fact->cause));
+}
+
+static json_t *json_facts(const plim_doctor_t *doctor, const plim__fact_t *const *list, int count)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < count; i++)
+        (void)json_array_append_new(array, json_fact(doctor, list[i]));
+    return array;
+}
+
+static void set_int(json_t *object, const char *name, int64_t value)
+{
+    if (value >= 0)
+        (void)json_object_set_new(object, name, json_integer(value));
+}
+
+static void set_text(json_t *object, const char *name, const char *text)
+{
+    if (text != NULL && text[0] != '\0')
+        (void)json_object_set_new(object, name, json_string(text));
+}
+
+/* The figures of the root, of the kernel's lines and of Slurm. */
+static json_t *json_figures(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+{
+    static const struct {
+        plim__figure_t figure;
+        const char *name;
+    } names[] = {{PLIM__TRIED, "tried_bytes"},
+                 {PLIM__TOTAL, "gpu_total_bytes"},
+                 {PLIM__FREE, "gpu_free_bytes"},
+                 {PLIM__ALLOCATED, "gpu_allocated_bytes"},
+                 {PLIM__RESERVED, "gpu_reserved_bytes"},
+                 {PLIM__UNALLOCATED, "gpu_unallocated_bytes"},
+                 {PLIM__IN_USE, "gpu_in_use_bytes"},
+                 {PLIM__ANON, "victim_bytes"},
+                 {PLIM__PID, "pid"},
+                 {PLIM__COUNT, "kills"}};
+    json_t *object = json_object();
+    for (size_t i = 0; i < sizeof names / sizeof names[0] && verdict->root != NULL; i++)
+        set_int(object, names[i].name, verdict->root->figure[names[i].figure]);
+    set_int(object, "limit_bytes", verdict->limit);
+    set_int(object, "shared_bytes", doctor->shmem);
+    set_int(object, "requested_bytes", doctor->slurm.requested);
+    set_int(object, "max_rss_bytes", doctor->slurm.resident);
+    if (verdict->cause == PLIM__CUDA_OOM && verdict->root != NULL &&
+        verdict->root->figure[PLIM__TRIED] > 0)
+        (void)json_object_set_new(object, "fragmented",
+                                  json_boolean(plim__cuda_fragmented(verdict->root)));
+    return object;
+}
+
+static json_t *json_growth(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+{
+    const plim__shape_t *shape = &verdict->shape;
+    json_t *object = json_pack("{s:s}", "pattern", plim__pattern_name(shape->pattern));
+    set_text(object, "phase", shape->phase);
+    set_int(object, "peak_bytes", doctor->growth.peak);
+    set_int(object, "limit_bytes", doctor->growth.limit);
+    set_int(object, "num_processes", doctor->growth.processes_at_peak);
+    set_int(object, "page_cache_bytes", doctor->growth.cache_last);
+    set_int(object, "shared_bytes", doctor->growth.shared_last);
+    set_int(object, "kills", doctor->growth.kills);
+    set_int(object, "limit_hits", doctor->growth.hits);
+    (void)json_object_set_new(object, "peak_at_s", json_real(doctor->growth.peak_s));
+    if (shape->bytes_per_s > 0)
+        (void)json_object_set_new(object, "bytes_per_s", json_integer((int64_t)shape->bytes_per_s));
+    if (shape->bytes_per_phase > 0)
+        set_int(object, "bytes_per_phase", shape->bytes_per_phase);
+    return object;
+}
+
+static json_t *json_recipe(const plim__recipe_t *recipe)
+{
+    json_t *object = json_object(), *fanout = json_array();
+    set_int(object, "num_nodes", recipe->nodes);
+    set_int(object, "num_edges", recipe->edges);
+    set_int(object, "num_features", recipe->features);
+    set_int(object, "batch_size", recipe->batch_size);
+    set_int(object, "num_workers", recipe->workers);
+    set_int(object, "prefetch_factor", recipe->prefetch);
+    set_int(object, "hidden", recipe->hidden);
+    set_int(object, "layers", recipe->layers);
+    if (recipe->persistent >= 0)
+        (void)json_object_set_new(object, "persistent_workers", json_boolean(recipe->persistent));
+    if (recipe->pinned >= 0)
+        (void)json_object_set_new(object, "pin_memory", json_boolean(recipe->pinned));
+    for (int i = 0; i < recipe->num_hops; i++)
+        (void)json_array_append_new(fanout, json_integer(recipe->fanout[i]));
+    if (recipe->num_hops > 0)
+        (void)json_object_set(object, "num_neighbors", fanout);
+    json_decref(fanout);
+    set_text(object, "shape", recipe->shape);
+    set_text(object, "model", recipe->model);
+    set_text(object, "dataset", recipe->dataset);
+    return object;
+}
+
+static json_t *json_changes(const plim__verdict_t *verdict)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < verdict->num_changes; i++) {
+        json_t *object = json_pack("{s:s}", "change", verdict->change[i].text);
+        set_int(object, "saves_bytes", verdict->change[i].saves);
+        set_int(object, "peak_bytes", verdict->change[i].peak);
+        (void)json_array_append_new(array, object);
+    }
+    return array;
+}
+
+static json_t *json_verdict(const plim_doctor_t *doctor, const plim__verdict_t *verdict)
+{
+    static const char *const outcomes[] = {"unknown", "died", "survived", "finished"};
+    static const char *const confidences[] = {"possible", "likely", "proven"};
+    json_t *unknown = json_array(), *sources = json_array();
+    for (int i = 0; i < doctor->num_sources; i++)
+        (void)json_array_append_new(sources, json_string(doctor->source[i].name));
+    for (int i = 0; i < verdict->num_unknown; i++)
+        (void)json_array_append_new(unknown, json_string(verdict->unknown[i]));
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "outcome",
+        outcomes[verdict->outcome], "cause", plim__cause_name(verdict->cause), "confidence",
+        confidences[verdict->confidence], "summary", verdict->summary, "sources", sources,
+        "figures", json_figures(doctor, verdict), "evidence",
+        json_facts(doctor, verdict->evidence, verdict->num_evidence), "consequences",
+        json_facts(doctor, verdict->consequence, verdict->num_consequences), "recipe",
+        json_recipe(&doctor->recipe), "advice", json_changes(verdict), "unknown", unknown);
+    set_text(object, "job_id",
+             doctor->slurm.job[0] != '\0' ? doctor->slurm.job : doctor->growth.job);
+    set_text(object, "state", doctor->slurm.state);
+    set_int(object, "exit_code", verdict->code);
+    if (verdict->signal > 0)
+        set_int(object, "signal", verdict->signal);
+    if (doctor->growth.samples > 0)
+        (void)json_object_set_new(object, "growth", json_growth(doctor, verdict));
+    if (verdict->next_mem > 0) {
+        const int64_t mib = (int64_t)1 << 20;
+        set_int(object, "next_mem_bytes", verdict->next_mem);
+        (void)json_object_set_new(
+            object, "next_mem",
+            verdict->next_mem % (1024 * mib) == 0
+                ? json_sprintf("%lldG", (long long)(verdict->next_mem / (1024 * mib)))
+                : json_sprintf("%lldM", (long long)(verdict->next_mem / mib)));
+        set_text(object, "next_mem_basis", verdict->next_mem_basis);
+    }
+    set_text(object, "command", verdict->command);
+    return object;
+}
+
+plim_status_t plim_doctor_verdict(plim_doctor_t *doctor, char *json, size_t size)
+{
+    PLIM_TRY(plim__process_check(doctor->process));
+    PLIM_ENTER(doctor->job);
+    plim__verdict_t *verdict = doctor->verdict;
+    plim__verdict_find(doctor, verdict);
+    plim__verdict_summarise(doctor, verdict);
+    plim__verdict_advise(doctor, verdict);
+    json_t *object = json_verdict(doctor, verdict);
+    const size_t used = object == NULL ? 0 : json_dumpb(object, json, size, JSON_COMPACT);
+    json_decref(object);
+    if (used == 0)
+        return plim__fail(PLIM_ERR_NOMEM, "no memory for the verdict's JSON text");
+    if (used >= size)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "the verdict takes %zu bytes of JSON, the buffer has %zu; "
+                          "PLIM_DOCTOR_JSON_MAX is always enough",
+                          used + 1, size);
+    json[used] = '\0';
+    return PLIM_OK;
+}

@@ -1,0 +1,426 @@
+/*
+ * Reads timeline.jsonl (docs/format.md) line by line and tells how memory grew. Points that cover
+ * ever longer pieces of time keep the highest use of each, so any length takes the same memory.
+ */
+#include "base/check.h"
+#include "doctor/log_pattern.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A piece of JSON text. */
+typedef struct json_piece {
+    const char *begin, *end;
+} json_piece_t;
+
+static const char *skip_string(const char *at, const char *end)
+{
+    for (at++; at < end && *at != '"'; at++)
+        at += *at == '\\' && at + 1 < end;
+    return at < end ? at + 1 : end;
+}
+
+/* The end of the value at `at`. */
+static const char *skip_value(const char *at, const char *end)
+{
+    int depth = 0;
+    while (at < end) {
+        if (*at == '"') {
+            at = skip_string(at, end);
+            if (depth == 0)
+                return at;
+            continue;
+        }
+        if (depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
+            return at;
+        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
+        at++;
+        if (depth == 0 && (at[-1] == '}' || at[-1] == ']'))
+            return at;
+    }
+    return end;
+}
+
+static const char *skip_filling(const char *at, const char *end)
+{
+    while (at < end && (*at == ' ' || *at == ',' || *at == ':'))
+        at++;
+    return at;
+}
+
+/* The value of a key of the object itself, not of objects in it; an empty piece when missing. */
+static json_piece_t get(json_piece_t object, const char *key)
+{
+    const size_t length = strlen(key);
+    const char *at = object.begin < object.end ? object.begin + 1 : object.end;
+    while ((at = skip_filling(at, object.end)) < object.end && *at == '"') {
+        const char *name = at + 1;
+        at = skip_string(at, object.end);
+        const char *value = skip_filling(at, object.end);
+        const char *behind = skip_value(value, object.end);
+        if ((size_t)(at - name) == length + 1 && memcmp(name, key, length) == 0)
+            return (json_piece_t){value, behind};
+        at = behind;
+    }
+    return (json_piece_t){object.end, object.end};
+}
+
+/* The next element of an array, from *at on; false at its end. */
+static bool next_element(json_piece_t array, const char **at, json_piece_t *element_out)
+{
+    const char *begin = skip_filling(*at, array.end);
+    if (begin >= array.end || *begin == ']')
+        return false;
+    *at = skip_value(begin, array.end);
+    *element_out = (json_piece_t){begin, *at};
+    return *at > begin;
+}
+
+static double get_real(json_piece_t object, const char *key, double missing)
+{
+    const json_piece_t value = get(object, key);
+    char text[32];
+    const size_t length = (size_t)(value.end - value.begin);
+    if (length == 0 || length >= sizeof text || *value.begin == '"')
+        return missing;
+    memcpy(text, value.begin, length);
+    text[length] = '\0';
+    const double number = strtod(text, NULL);
+    return isfinite(number) && fabs(number) < 9e18 ? number : missing;
+}
+
+static int64_t get_int(json_piece_t object, const char *key)
+{
+    return (int64_t)get_real(object, key, -1);
+}
+
+static bool get_is(json_piece_t object, const char *key, const char *word)
+{
+    const json_piece_t value = get(object, key);
+    const size_t length = strlen(word);
+    return (size_t)(value.end - value.begin) == length + 2 && *value.begin == '"' &&
+           memcmp(value.begin + 1, word, length) == 0;
+}
+
+static void get_text(json_piece_t object, const char *key, char *text_out, size_t size)
+{
+    const json_piece_t value = get(object, key);
+    if (value.end - value.begin >= 2 && *value.begin == '"')
+        plim__text_printable(value.begin + 1, (size_t)(value.end - value.begin - 2), text_out,
+                             size);
+}
+
+void plim__growth_reset(plim__growth_t *growth)
+{
+    memset(growth, 0, sizeof *growth);
+    growth->stride = 1;
+    growth->peak = growth->limit = growth->last = growth->shared_last = growth->cache_last = -1;
+    growth->hits = growth->kills = growth->first_hits = growth->first_kills = -1;
+    growth->parent_hits = growth->host_kills = -1;
+    growth->code = growth->signal = growth->sender = -1;
+    growth->processes_at_peak = growth->largest_at_peak = -1;
+}
+
+static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
+{
+    growth->samples++;
+    if (growth->in_point > 0 && growth->in_point < growth->stride) {
+        plim__point_t *point = &growth->point[growth->num_points - 1];
+        point->seconds = seconds;
+        point->bytes = plim__max_i64(point->bytes, bytes);
+        growth->in_point++;
+        return;
+    }
+    if (growth->num_points == PLIM__POINTS) {
+        for (int i = 0; i < PLIM__POINTS / 2; i++) {
+            const plim__point_t *a = &growth->point[2 * i], *b = a + 1;
+            growth->point[i] = (plim__point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
+        }
+        growth->num_points = PLIM__POINTS / 2;
+        growth->stride *= 2;
+    }
+    growth->point[growth->num_points++] = (plim__point_t){seconds, bytes};
+    growth->in_point = 1;
+}
+
+static void add_mark(plim__growth_t *growth, json_piece_t line)
+{
+    if (growth->num_phases == PLIM__PHASES) {
+        /* The first quarter stays: growth is seen against the beginning. */
+        const int keep = PLIM__PHASES / 4;
+        memmove(&growth->phase[keep], &growth->phase[keep + 1],
+                (size_t)(PLIM__PHASES - keep - 1) * sizeof growth->phase[0]);
+        growth->num_phases--;
+    }
+    plim__phase_t *phase = &growth->phase[growth->num_phases++];
+    *phase = (plim__phase_t){.begin = get_real(line, "at_s", 0), .peak = growth->last};
+    get_text(line, "text", phase->name, sizeof phase->name);
+}
+
+static void take_processes(plim__growth_t *growth, json_piece_t line)
+{
+    const json_piece_t list = get(line, "processes");
+    const char *at = list.begin < list.end ? list.begin + 1 : list.end;
+    for (json_piece_t one; next_element(list, &at, &one);) {
+        const int64_t pid = get_int(one, "pid"), bytes = get_int(one, "anonymous_bytes");
+        int i = 0;
+        while (i < growth->num_processes && growth->process[i].pid != pid)
+            i++;
+        if (i == PLIM__TREE || pid < 0)
+            continue;
+        if (bytes < 0) { /* it ended */
+            if (i < growth->num_processes)
+                growth->process[i] = growth->process[--growth->num_processes];
+            continue;
+        }
+        growth->process[i] = (plim__process_t){pid, bytes};
+        growth->num_processes += i == growth->num_processes;
+    }
+}
+
+static void take_counters(plim__growth_t *growth, json_piece_t line)
+{
+    const int64_t hits = get_int(line, "group_limit_hits"), kills = get_int(line, "group_kills");
+    if (growth->first_hits < 0)
+        growth->first_hits = hits;
+    if (growth->first_kills < 0)
+        growth->first_kills = kills;
+    if (hits >= 0)
+        growth->hits = hits - growth->first_hits;
+    if (kills >= 0)
+        growth->kills = kills - growth->first_kills;
+}
+
+static void take_sample(plim__growth_t *growth, json_piece_t line, double seconds, int64_t bytes)
+{
+    take_processes(growth, line);
+    take_counters(growth, line);
+    if (get_int(line, "num_processes") == 0)
+        return; /* the command has ended */
+    growth->shared_last = get_int(line, "group_shared_bytes");
+    growth->cache_last = get_int(line, "group_cache_bytes");
+    if (bytes < 0)
+        return;
+    add_point(growth, seconds, bytes);
+    growth->last = bytes;
+    if (growth->num_phases > 0) {
+        plim__phase_t *phase = &growth->phase[growth->num_phases - 1];
+        phase->peak = plim__max_i64(phase->peak, bytes);
+    }
+    if (bytes <= growth->peak)
+        return;
+    growth->peak = bytes;
+    growth->peak_s = seconds;
+    growth->limit = get_int(line, "line_bytes");
+    growth->processes_at_peak = get_int(line, "num_processes");
+    growth->largest_at_peak = 0;
+    for (int i = 0; i < growth->num_processes; i++)
+        growth->largest_at_peak = plim__max_i64(growth->largest_at_peak, growth->process[i].bytes);
+}
+
+/* The command's words say what was run, and with which options. */
+static void take_begin(plim_doctor_t *doctor, json_piece_t line)
+{
+    plim__growth_t *growth = &doctor->growth;
+    const json_piece_t command = get(line, "command"), environment = get(line, "environment");
+    char text[4096];
+    size_t used = 0;
+    const char *at = command.begin < command.end ? command.begin + 1 : command.end;
+    plim__growth_reset(growth);
+    for (json_piece_t word; next_element(command, &at, &word);) {
+        const size_t length = (size_t)(word.end - word.begin);
+        if (length < 2 || used + length >= sizeof text)
+            break;
+        memcpy(text + used, word.begin + 1, length - 2);
+        used += length - 2;
+        text[used++] = ' ';
+    }
+    plim__recipe_line(&doctor->recipe, text, used, false);
+    get_text(environment, "SLURM_JOB_ID", growth->job, sizeof growth->job);
+}
+
+static void take_end(plim__growth_t *growth, json_piece_t line)
+{
+    static const struct {
+        const char *name;
+        int number;
+    } signals[] = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"SEGV", SIGSEGV}, {"ABRT", SIGABRT},
+                   {"BUS", SIGBUS},   {"INT", SIGINT},   {"XCPU", SIGXCPU}, {"HUP", SIGHUP}};
+    const json_piece_t groups = get(line, "groups"), name = get(line, "signal");
+    const char *at = groups.begin < groups.end ? groups.begin + 1 : groups.end;
+    growth->ended = true;
+    growth->code = get_int(line, "exit_code");
+    growth->host_kills = get_int(line, "host_kills");
+    growth->signal = name.begin < name.end ? 0 : -1;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        if (get_is(line, "signal", signals[i].name))
+            growth->signal = signals[i].number;
+    json_piece_t group;
+    if (next_element(groups, &at, &group)) {
+        growth->kills = get_int(group, "kills");
+        growth->hits = get_int(group, "limit_hits");
+        growth->parent_hits = 0;
+        /* Where swap is limited too, the kernel counts hits of that limit elsewhere. */
+        const int64_t limit = get_int(group, "limit_bytes");
+        const int64_t peak = get_int(line, "group_peak_bytes");
+        if (growth->hits == 0 && growth->kills > 0 && limit > 0 && peak >= limit - limit / 50)
+            growth->hits = growth->kills;
+    }
+    while (next_element(groups, &at, &group)) {
+        const int64_t hits = get_int(group, "limit_hits");
+        growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
+        /* A parent's limit counts more than the tick's line, which was another one. */
+        if (hits > 0 && growth->hits == 0 && get_int(group, "limit_bytes") > 0)
+            growth->limit = get_int(group, "limit_bytes");
+    }
+    growth->peak = plim__max_i64(growth->peak, get_int(line, "peak_bytes"));
+}
+
+bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
+{
+    plim__growth_t *growth = &doctor->growth;
+    const json_piece_t line = {text, text + length};
+    if (length < 8 || text[0] != '{' || text[1] != '"')
+        return false;
+    if (get_is(line, "kind", "tick")) {
+        take_sample(growth, line, get_real(line, "at_s", 0), get_int(line, "used_bytes"));
+        return true;
+    }
+    if (get_is(line, "kind", "begin") && get_int(line, "format") > 0) {
+        take_begin(doctor, line);
+        return true;
+    }
+    if (get_is(line, "kind", "mark")) {
+        add_mark(growth, line);
+        return true;
+    }
+    if (get_is(line, "kind", "end")) {
+        take_end(growth, line);
+        return true;
+    }
+    if (get_is(line, "kind", "signal")) {
+        if (get_is(line, "from", "user"))
+            growth->sender = get_int(line, "sender_pid");
+        return true;
+    }
+    if (get_int(line, "epoch") >= 0 && get_int(line, "reserved_bytes") >= 0) {
+        growth->training = true;
+        take_sample(growth, line, growth->last < 0 ? 0 : (double)growth->samples,
+                    get_int(line, "anonymous_bytes"));
+        return true;
+    }
+    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
+}
+
+const char *plim__pattern_name(plim__pattern_t pattern)
+{
+    static const char *const names[] = {"none",  "start",   "leak",  "growth_per_epoch",
+                                        "spike", "workers", "tmpfs", "page_cache"};
+    return names[pattern];
+}
+
+/* How many letters two names share before their numbers: "epoch 12" and "epoch 13". */
+static bool same_kind(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, "0123456789");
+    return length > 0 && a[length] != '\0' && strncmp(a, b, length) == 0 && b[length] >= '0' &&
+           b[length] <= '9';
+}
+
+/* The median rise between phases of the last one's kind, if nearly each of them rose; 0: not so. */
+static int64_t rise_per_phase(const plim__growth_t *growth)
+{
+    int64_t previous = -1, first = -1;
+    int count = 0, rises = 0;
+    if (growth->num_phases == 0)
+        return 0;
+    const char *kind = growth->phase[growth->num_phases - 1].name;
+    for (int i = 0; i < growth->num_phases; i++) {
+        const plim__phase_t *phase = &growth->phase[i];
+        if (!same_kind(phase->name, kind))
+            continue;
+        /* Not its end: of the last phase that is already a part of the death. */
+        if (previous >= 0)
+            rises += phase->peak > previous;
+        else
+            first = phase->peak;
+        previous = phase->peak;
+        count++;
+    }
+    if (count < 3 || rises * 4 < (count - 1) * 3 || previous <= first)
+        return 0;
+    const int64_t rise = (previous - first) / (count - 1);
+    return rise * count * 10 >= growth->peak ? rise : 0;
+}
+
+/* The rise that ended at the peak: where it began. Dips of a twentieth of the peak are none. */
+static int rise_begin(const plim__growth_t *growth, int top)
+{
+    int begin = top;
+    int64_t low = growth->point[top].bytes;
+    for (int i = top - 1; i >= 0; i--) {
+        const int64_t bytes = growth->point[i].bytes;
+        if (bytes > low + growth->peak / 20)
+            break;
+        if (bytes < low - growth->peak / 100) {
+            low = bytes;
+            begin = i;
+        }
+    }
+    /* Before it, small steps are none: a program's start. */
+    for (int i = begin; i < top; i++)
+        if (growth->point[i].bytes <= low + growth->peak / 20)
+            begin = i;
+    return begin;
+}
+
+static const char *phase_at(const plim__growth_t *growth, double seconds)
+{
+    const char *name = "";
+    for (int i = 0; i < growth->num_phases; i++)
+        if (growth->phase[i].begin <= seconds)
+            name = growth->phase[i].name;
+    return name;
+}
+
+plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
+{
+    plim__shape_t shape = {.pattern = PLIM__PATTERN_NONE, .phase = ""};
+    int top = 0;
+    if (growth->num_points == 0)
+        return shape;
+    for (int i = 1; i < growth->num_points; i++)
+        if (growth->point[i].bytes >= growth->point[top].bytes)
+            top = i;
+    const plim__point_t *peak = &growth->point[top];
+    const int begin = rise_begin(growth, top);
+    const double seconds = peak->seconds - growth->point[begin].seconds;
+    const double before = growth->point[begin].seconds - growth->point[0].seconds;
+    const int64_t limit = growth->limit > 0 ? growth->limit : growth->peak;
+    shape.rise = growth->peak - growth->point[begin].bytes;
+    shape.bytes_per_s = seconds > 0 ? (double)shape.rise / seconds : 0;
+    shape.phase = phase_at(growth, peak->seconds);
+    shape.bytes_per_phase = rise_per_phase(growth);
+    const bool rose = shape.rise * 5 >= growth->peak;
+    /* Fast: a third of the limit a second. */
+    const bool fast = seconds <= 0 || shape.bytes_per_s * 3 >= (double)limit;
+    if (growth->shared_last * 2 >= growth->last && growth->shared_last * 3 >= limit)
+        shape.pattern = PLIM__PATTERN_TMPFS;
+    else if (growth->peak * 5 < limit * 4 && growth->kills <= 0 && growth->hits > 0 &&
+             growth->cache_last * 2 >= limit)
+        shape.pattern = PLIM__PATTERN_CACHE;
+    else if (growth->processes_at_peak >= 3 && growth->largest_at_peak > 0 &&
+             growth->largest_at_peak * 2 < growth->peak)
+        shape.pattern = PLIM__PATTERN_WORKERS;
+    else if (shape.bytes_per_phase > 0)
+        shape.pattern = PLIM__PATTERN_EPOCHS;
+    else if (rose && fast && before > 2 * seconds && before > 0.5)
+        shape.pattern = PLIM__PATTERN_SPIKE;
+    else if (rose && !fast && (before > seconds / 10 || growth->num_phases > 1 || progress))
+        shape.pattern = PLIM__PATTERN_LEAK;
+    else if (rose)
+        shape.pattern = PLIM__PATTERN_START;
+    return shape;
+}

@@ -1,0 +1,39 @@
+/*
+ * Patterns of texts: literal characters and
+ *
+ *     ^    at the beginning only: the message begins here (plim__message_begin)
+ *     $    at the end only: nothing but blanks follows
+ *     %d   a whole number, captured
+ *     %z   a size ("2.26 GiB", "926. GiB", "51234kB", "16G", "0 bytes"), captured in bytes
+ *     %w   characters that are not blanks, as few as possible, the first two captured as words
+ *     %*   any characters, as few as possible
+ *     a blank stands for one or more.
+ */
+#ifndef PLIM_DOCTOR_LOG_PATTERN_H
+#define PLIM_DOCTOR_LOG_PATTERN_H
+
+#include "doctor/facts.h"
+
+typedef struct plim__captured {
+    int numbers;
+    int64_t number[PLIM__CAPTURES];
+    int words;
+    char word[2][PLIM__WORD];
+    const char *at; /* where the pattern begins in the line */
+} plim__captured_t;
+
+/* Whether the line holds the pattern; `begin` is where its message begins. */
+bool plim__pattern_match(const char *pattern, const char *line, const char *begin, const char *end,
+                         plim__captured_t *captured_out);
+
+/* A hash of three bytes, below PLIM__TRIPLES: a pattern that may stand anywhere begins with three
+ * literal characters, and is looked for only in lines that hold them. */
+unsigned plim__triple_hash(const char *at);
+
+/* Skips what others put before a message: times, "kernel: ", "slurmstepd: error: ", "[rank0]: ". */
+const char *plim__message_begin(const char *line, const char *end);
+
+/* A number with a unit of 1024 at `at`; NULL when there is none, else the end. */
+const char *plim__size_parse_at(const char *at, const char *end, int64_t *bytes_out);
+
+#endif

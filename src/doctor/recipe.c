@@ -1,0 +1,199 @@
+/*
+ * The settings of a training as logs show them: "Namespace(batch_size=1024, …)", a command line
+ * "--num_workers 8", a script's "NeighborLoader(…, num_neighbors=[15, 10])", and PyG's
+ * "Data(x=[2449029, 100], edge_index=[2, 123718280])".
+ */
+#include "doctor/log_pattern.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <strings.h>
+
+plim__recipe_t plim__recipe_none(void)
+{
+    return (plim__recipe_t){.nodes = -1,
+                            .edges = -1,
+                            .features = -1,
+                            .batch_size = -1,
+                            .workers = -1,
+                            .prefetch = -1,
+                            .hidden = -1,
+                            .layers = -1,
+                            .epochs = -1,
+                            .persistent = -1,
+                            .pinned = -1};
+}
+
+/* Names of settings in PyG's, OGB's and DGL's examples. */
+static const struct {
+    const char *name;
+    size_t offset;
+    int64_t most;
+} numbers[] = {
+    {"batch_size", offsetof(plim__recipe_t, batch_size), 1 << 30},
+    {"num_workers", offsetof(plim__recipe_t, workers), 1024},
+    {"n_workers", offsetof(plim__recipe_t, workers), 1024},
+    {"workers", offsetof(plim__recipe_t, workers), 1024},
+    {"prefetch_factor", offsetof(plim__recipe_t, prefetch), 1024},
+    {"hidden_channels", offsetof(plim__recipe_t, hidden), 1 << 20},
+    {"hidden_dim", offsetof(plim__recipe_t, hidden), 1 << 20},
+    {"num_hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
+    {"n_hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
+    {"hidden", offsetof(plim__recipe_t, hidden), 1 << 20},
+    {"num_layers", offsetof(plim__recipe_t, layers), 8},
+    {"n_layers", offsetof(plim__recipe_t, layers), 8},
+    {"layers", offsetof(plim__recipe_t, layers), 8},
+    {"epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
+    {"num_epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
+    {"n_epochs", offsetof(plim__recipe_t, epochs), 1 << 30},
+};
+
+static const char *const fanouts[] = {"num_neighbors", "fan_out", "fanout", "sizes"};
+
+static bool letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' ||
+           (c >= '0' && c <= '9');
+}
+
+/* "--num-workers" is num_workers. */
+static bool same(const char *begin, const char *end, const char *name)
+{
+    for (; begin < end && *name != '\0'; begin++, name++)
+        if ((*begin == '-' ? '_' : *begin) != *name)
+            return false;
+    return begin == end && *name == '\0';
+}
+
+static const char *skip(const char *at, const char *end, const char *set)
+{
+    while (at < end && strchr(set, *at) != NULL && *at != '\0')
+        at++;
+    return at;
+}
+
+/* "[15, 10, 5]", "15,10,5", "15 10 5"; false: none. */
+static bool take_fanout(plim__recipe_t *recipe, const char *at, const char *end)
+{
+    int count = 0;
+    int64_t fanout[PLIM__HOPS];
+    const char *behind = skip(at, end, "[('\"");
+    const bool list = behind > at;
+    while (count < PLIM__HOPS) {
+        plim__captured_t captured;
+        const char *stop = behind;
+        while (stop < end && ((*stop >= '0' && *stop <= '9') || *stop == '-'))
+            stop++;
+        if (!plim__pattern_match("^%d$", behind, behind, stop, &captured) ||
+            captured.number[0] < -1 || captured.number[0] > 1 << 20)
+            break;
+        fanout[count++] = captured.number[0];
+        behind = skip(stop, end, list ? ", " : ",");
+    }
+    if (count == 0)
+        return false;
+    memcpy(recipe->fanout, fanout, sizeof fanout);
+    recipe->num_hops = count;
+    return true;
+}
+
+static void take_word(const char *at, const char *end, char *word_out, size_t size)
+{
+    at = skip(at, end, "'\"");
+    const char *stop = at;
+    while (stop < end && letter(*stop))
+        stop++;
+    if (stop > at)
+        plim__text_printable(at, (size_t)(stop - at), word_out, size);
+}
+
+static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
+{
+    static const char *const models[] = {"sage", "gcn", "gat", "gin"};
+    char word[32] = "";
+    take_word(at, end, word, sizeof word);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        if (strcasestr(word, models[i]) != NULL)
+            (void)strcpy(recipe->model, models[i]);
+}
+
+/* A setting's name stands at [begin, end), its value at `value`. */
+static void take_setting(plim__recipe_t *recipe, const char *begin, const char *end,
+                         const char *value, const char *stop)
+{
+    plim__captured_t captured;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (same(begin, end, numbers[i].name) &&
+            plim__pattern_match("^%d", value, value, stop, &captured) && captured.number[0] >= 0 &&
+            captured.number[0] <= numbers[i].most)
+            memcpy((char *)recipe + numbers[i].offset, &captured.number[0], sizeof(int64_t));
+    for (size_t i = 0; i < sizeof fanouts / sizeof fanouts[0]; i++)
+        if (same(begin, end, fanouts[i]))
+            (void)take_fanout(recipe, value, stop);
+    if (same(begin, end, "persistent_workers"))
+        recipe->persistent = value < stop && *value == 'T';
+    if (same(begin, end, "pin_memory"))
+        recipe->pinned = value < stop && *value == 'T';
+    if (same(begin, end, "model") || same(begin, end, "gnn"))
+        take_model(recipe, value, stop);
+    if (same(begin, end, "dataset"))
+        take_word(value, stop, recipe->dataset, sizeof recipe->dataset);
+}
+
+static void take_data(plim__recipe_t *recipe, const char *line, const char *end)
+{
+    plim__captured_t captured;
+    if (plim__pattern_match("edge_index=[2, %d]", line, line, end, &captured) &&
+        captured.number[0] > recipe->edges) {
+        recipe->edges = captured.number[0];
+        if (plim__pattern_match("x=[%d, %d]", line, line, end, &captured)) {
+            recipe->nodes = captured.number[0];
+            recipe->features = captured.number[1];
+        } else if (plim__pattern_match("num_nodes=%d", line, line, end, &captured)) {
+            recipe->nodes = captured.number[0];
+            recipe->features = 0;
+        }
+    }
+}
+
+static void take_shape(plim__recipe_t *recipe, const char *line, const char *end)
+{
+    static const struct {
+        const char *text, *shape;
+    } known[] = {{"papers100M", "papers100M"},  {"ogbn-products", "products"},
+                 {"ogbn_products", "products"}, {"ogbn-arxiv", "arxiv"},
+                 {"ogbn_arxiv", "arxiv"},       {"Reddit(", "reddit"}};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (memmem(line, (size_t)(end - line), known[i].text, strlen(known[i].text)) != NULL)
+            (void)strcpy(recipe->shape, known[i].shape);
+}
+
+void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, bool script)
+{
+    const char *end = line + length;
+    if (length > 8192)
+        return;
+    take_shape(recipe, line, end);
+    if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL)
+        return;
+    take_data(recipe, line, end);
+    if (script && memmem(line, length, "NeighborLoader(", 15) != NULL && recipe->loaders < 3)
+        recipe->loaders++;
+    for (const char *at = line; at < end;) {
+        if (!letter(*at)) {
+            at++;
+            continue;
+        }
+        const char *begin = at;
+        while (at < end && letter(*at))
+            at++;
+        const char *name = skip(begin, at, "-");
+        const bool option = name - begin == 2;
+        const char *value = skip(at, end, " '\"");
+        if (value < end && (*value == '=' || *value == ':'))
+            value = skip(value + 1, end, " ");
+        else if (!option)
+            continue;
+        take_setting(recipe, name, at, skip(value, end, "'\""), end);
+    }
+}

@@ -1,0 +1,306 @@
+/*
+ * Slurm's own answers: rows of sacct (with | or in columns), scontrol show job, seff.
+ *
+ *     123|OUT_OF_MEMORY|0:125|0:0|4G||00:01:02|01:00:00|
+ *     123.batch|OUT_OF_MEMORY|0:125||4G|4180000K|00:01:02||1
+ */
+#include "doctor/log_pattern.h"
+
+#include <string.h>
+
+#define FIELDS 16
+
+typedef struct field {
+    const char *begin, *end;
+} field_t;
+
+/* Columns of sacct that are looked at. */
+enum { COLUMN_OTHER, COLUMN_JOB, COLUMN_STATE, COLUMN_EXIT, COLUMN_REQUESTED, COLUMN_RESIDENT };
+
+static bool is(field_t field, const char *word)
+{
+    const size_t length = strlen(word);
+    return (size_t)(field.end - field.begin) == length && memcmp(field.begin, word, length) == 0;
+}
+
+static bool starts(field_t field, const char *word)
+{
+    const size_t length = strlen(word);
+    return (size_t)(field.end - field.begin) >= length && memcmp(field.begin, word, length) == 0;
+}
+
+static int split(const char *line, const char *end, bool piped, field_t *fields)
+{
+    int count = 0;
+    const char *at = line;
+    while (at <= end && count < FIELDS) {
+        if (!piped) {
+            while (at < end && *at == ' ')
+                at++;
+            if (at == end)
+                break;
+        }
+        const char *stop = at;
+        while (stop < end && *stop != (piped ? '|' : ' '))
+            stop++;
+        fields[count++] = (field_t){at, stop};
+        at = stop + 1;
+    }
+    return count;
+}
+
+/* The states as sacct writes them, whole or cut to ten columns, and what each of them means. */
+static const struct {
+    const char *name, *begin;
+    plim__cause_t cause;
+} states[] = {
+    {"COMPLETED", "COMPLETED", PLIM__NONE},
+    {"FAILED", "FAILED", PLIM__EXIT_CODE},
+    {"OUT_OF_MEMORY", "OUT_OF_ME", PLIM__OOM_SLURM},
+    {"CANCELLED", "CANCELLED", PLIM__CANCELLED},
+    {"TIMEOUT", "TIMEOUT", PLIM__TIME_LIMIT},
+    {"NODE_FAIL", "NODE_FAIL", PLIM__NODE_FAIL},
+    {"PREEMPTED", "PREEMPTED", PLIM__PREEMPTED},
+    {"BOOT_FAIL", "BOOT_FAIL", PLIM__NODE_FAIL},
+    {"DEADLINE", "DEADLINE", PLIM__TIME_LIMIT},
+    {"REQUEUED", "REQUEUED", PLIM__REQUEUED},
+    {"RUNNING", "RUNNING", PLIM__NONE},
+    {"PENDING", "PENDING", PLIM__NONE},
+};
+
+static int state_of(field_t field)
+{
+    for (int i = 0; i < (int)(sizeof states / sizeof states[0]); i++)
+        if (starts(field, states[i].begin))
+            return i;
+    return -1;
+}
+
+/* "123", "123_4", "123_[5-9]", "123+0"; behind a point the step. */
+static bool is_job(field_t field, field_t *step_out)
+{
+    const char *at = field.begin;
+    while (at < field.end && *at >= '0' && *at <= '9')
+        at++;
+    if (at == field.begin || at - field.begin > 18)
+        return false;
+    if (at < field.end && (*at == '_' || *at == '+'))
+        while (at < field.end && *at != '.')
+            at++;
+    *step_out = (field_t){at, field.end};
+    return at == field.end || *at == '.';
+}
+
+/* "0:125": status and signal. */
+static bool parse_exit(field_t field, int *code_out, int *signal_out)
+{
+    plim__captured_t captured;
+    if (!plim__pattern_match("^%d:%d$", field.begin, field.begin, field.end, &captured) ||
+        captured.number[0] < 0 || captured.number[0] > 255 || captured.number[1] < 0 ||
+        captured.number[1] > 255)
+        return false;
+    *code_out = (int)captured.number[0];
+    *signal_out = (int)captured.number[1];
+    return true;
+}
+
+static void copy(field_t field, char *text_out, size_t size)
+{
+    plim__text_printable(field.begin, (size_t)(field.end - field.begin), text_out, size);
+}
+
+static void add_state(plim_doctor_t *doctor, int state, int code, int signal, const char *line,
+                      size_t length)
+{
+    const int row = plim__num_texts + PLIM__FACT_STATE;
+    plim__cause_t cause = states[state].cause;
+    plim__role_t role = cause == PLIM__EXIT_CODE ? PLIM__ROLE_SYMPTOM : PLIM__ROLE_CAUSE;
+    /* A task killed by KILL. 125 is Slurm's own number for out of memory. */
+    if (cause == PLIM__EXIT_CODE && signal == 9)
+        cause = PLIM__KILLED;
+    else if (cause == PLIM__EXIT_CODE && signal == 11)
+        cause = PLIM__SEGFAULT;
+    else if (cause == PLIM__EXIT_CODE && signal == 125) {
+        cause = PLIM__OOM_SLURM;
+        role = PLIM__ROLE_CAUSE;
+    }
+    if (cause == PLIM__NONE)
+        role = PLIM__ROLE_CONTEXT;
+    plim__fact_t *fact = plim__facts_add(doctor, row, cause, role, line, length);
+    if (code > 0)
+        fact->figure[PLIM__CODE] = code;
+    if (signal > 0 && signal < 65)
+        fact->figure[PLIM__SIGNAL] = signal;
+    if (doctor->found[row].count == 1)
+        doctor->found[row].first = *fact;
+}
+
+static void take_memory(const char *begin, const char *end, int64_t *bytes)
+{
+    int64_t value;
+    if (plim__size_parse_at(begin, end, &value) != NULL && value > *bytes)
+        *bytes = value;
+}
+
+/* The heading says where the columns are; false: this is no heading. */
+static bool take_heading(plim_doctor_t *doctor, const field_t *fields, int count, bool piped)
+{
+    static const char *const names[] = {"", "JobID", "State", "ExitCode", "ReqMem", "MaxRSS"};
+    bool job = false, state = false;
+    for (int i = 0; i < count; i++) {
+        job = job || is(fields[i], names[COLUMN_JOB]);
+        state = state || is(fields[i], names[COLUMN_STATE]);
+    }
+    if (!job || !state)
+        return false;
+    memset(doctor->columns, COLUMN_OTHER, sizeof doctor->columns);
+    for (int i = 0; i < count && i < (int)sizeof doctor->columns; i++)
+        for (int k = COLUMN_JOB; k <= COLUMN_RESIDENT; k++)
+            if (is(fields[i], names[k]))
+                doctor->columns[i] = (unsigned char)k;
+    doctor->heading = piped;
+    return true;
+}
+
+static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, const char *line,
+                     size_t length)
+{
+    /* The order that the man page names: without a heading. */
+    static const unsigned char usual[] = {COLUMN_JOB,   COLUMN_STATE,     COLUMN_EXIT,
+                                          COLUMN_OTHER, COLUMN_REQUESTED, COLUMN_RESIDENT};
+    const unsigned char *columns = doctor->heading ? doctor->columns : usual;
+    const int known = doctor->heading ? (int)sizeof doctor->columns : (int)sizeof usual;
+    plim__slurm_t *slurm = &doctor->slurm;
+    field_t step = {NULL, NULL}, job = {NULL, NULL};
+    int state = -1, code = -1, signal = -1;
+    int64_t requested = -1, resident = -1;
+    /* Columns may be empty, and then blanks do not tell where: there the content does. */
+    for (int i = 0; i < count && !doctor->row_piped; i++) {
+        if (i == 0 && is_job(fields[i], &step))
+            job = (field_t){fields[i].begin, step.begin};
+        else if (state < 0)
+            state = state_of(fields[i]);
+        else if (code < 0)
+            (void)parse_exit(fields[i], &code, &signal);
+    }
+    for (int i = 0; i < count && i < known && doctor->row_piped; i++) {
+        if (columns[i] == COLUMN_JOB && is_job(fields[i], &step))
+            job = (field_t){fields[i].begin, step.begin};
+        else if (columns[i] == COLUMN_STATE)
+            state = state_of(fields[i]);
+        else if (columns[i] == COLUMN_EXIT)
+            (void)parse_exit(fields[i], &code, &signal);
+        else if (columns[i] == COLUMN_REQUESTED)
+            take_memory(fields[i].begin, fields[i].end, &requested);
+        else if (columns[i] == COLUMN_RESIDENT)
+            take_memory(fields[i].begin, fields[i].end, &resident);
+    }
+    if (job.begin == NULL || state < 0 || (!doctor->row_piped && code < 0))
+        return false;
+    if (requested > 0)
+        slurm->requested = requested;
+    if (resident > slurm->resident)
+        slurm->resident = resident;
+    if (step.begin < step.end) { /* a step */
+        const bool numbered =
+            step.end - step.begin > 1 && step.begin[1] >= '0' && step.begin[1] <= '9';
+        const bool done = states[state].cause == PLIM__NONE && code == 0 && signal == 0;
+        slurm->num_steps += numbered;
+        slurm->steps_done += numbered && done;
+        return true;
+    }
+    copy(job, slurm->job, sizeof slurm->job);
+    (void)strcpy(slurm->state, states[state].name);
+    slurm->code = code;
+    slurm->signal = signal;
+    add_state(doctor, state, code, signal, line, length);
+    return true;
+}
+
+/* JobState=OUT_OF_MEMORY Reason=OutOfMemory; ExitCode=0:125; JobId=123; MinMemoryNode=4G. */
+static bool take_scontrol(plim_doctor_t *doctor, const char *line, const char *end)
+{
+    plim__slurm_t *slurm = &doctor->slurm;
+    plim__captured_t captured;
+    int code, signal;
+    bool found = false;
+    if (plim__pattern_match("JobId=%w ", line, line, end, &captured)) {
+        const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        copy(job, slurm->job, sizeof slurm->job);
+        found = true;
+    }
+    if (plim__pattern_match("JobState=%w Reason=%w ", line, line, end, &captured)) {
+        const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const int state = state_of(field);
+        if (state >= 0) {
+            (void)strcpy(slurm->state, states[state].name);
+            add_state(doctor, state, -1, -1, line, (size_t)(end - line));
+        }
+        found = true;
+    }
+    if (plim__pattern_match("ExitCode=%d:%d", line, line, end, &captured) &&
+        captured.number[0] >= 0 && captured.number[0] < 256 && captured.number[1] >= 0 &&
+        captured.number[1] < 256) {
+        code = (int)captured.number[0];
+        signal = (int)captured.number[1];
+        slurm->code = code;
+        slurm->signal = signal;
+        found = true;
+    }
+    if (plim__pattern_match("MinMemoryNode=%z", line, line, end, &captured)) {
+        slurm->requested = captured.number[0];
+        found = true;
+    }
+    return found;
+}
+
+static bool take_seff(plim_doctor_t *doctor, const char *line, const char *end)
+{
+    plim__slurm_t *slurm = &doctor->slurm;
+    plim__captured_t captured;
+    if (plim__pattern_match("^State: %w (exit code %d)", line, line, end, &captured)) {
+        const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        const int state = state_of(field);
+        if (state < 0)
+            return false;
+        (void)strcpy(slurm->state, states[state].name);
+        slurm->code = captured.number[0] < 256 ? (int)captured.number[0] : -1;
+        slurm->signal = 0;
+        add_state(doctor, state, slurm->code, -1, line, (size_t)(end - line));
+        return true;
+    }
+    if (plim__pattern_match("^Memory Utilized: %z", line, line, end, &captured)) {
+        slurm->resident = captured.number[0];
+        return true;
+    }
+    if (plim__pattern_match("^Memory Efficiency: %* of %z", line, line, end, &captured)) {
+        slurm->requested = captured.number[0];
+        return true;
+    }
+    if (plim__pattern_match("^Job ID: %w", line, line, end, &captured)) {
+        const field_t job = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
+        copy(job, slurm->job, sizeof slurm->job);
+        return true;
+    }
+    return false;
+}
+
+bool plim__slurm_line(plim_doctor_t *doctor, const char *line, size_t length)
+{
+    const char *end = line + length;
+    field_t fields[FIELDS];
+    if (length > 1024)
+        return false;
+    while (line < end && *line == ' ')
+        line++;
+    while (end > line && end[-1] == ' ')
+        end--;
+    const bool piped = memchr(line, '|', (size_t)(end - line)) != NULL;
+    const int count = split(line, end, piped, fields);
+    if (count >= 2 && take_heading(doctor, fields, count, piped))
+        return true;
+    doctor->row_piped = piped;
+    if (count >= 3 && take_row(doctor, fields, count, line, (size_t)(end - line)))
+        return true;
+    return take_scontrol(doctor, line, end) || take_seff(doctor, line, end);
+}

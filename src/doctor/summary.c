@@ -1,0 +1,248 @@
+/* The verdict in a sentence, and what the texts do not tell. */
+#include "doctor/verdict.h"
+#include "mem/size_text.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A size in a sentence. */
+typedef struct text {
+    char text[PLIM__SIZE_TEXT];
+} text_t;
+
+static text_t size(int64_t bytes)
+{
+    text_t text;
+    (void)plim__size_text(bytes, text.text);
+    return text;
+}
+
+void plim__verdict_unknown(plim__verdict_t *verdict, const char *format, ...)
+{
+    va_list arguments;
+    if (verdict->num_unknown == PLIM__LISTED)
+        return;
+    va_start(arguments, format);
+    (void)vsnprintf(verdict->unknown[verdict->num_unknown++], PLIM__SENTENCE, format, arguments);
+    va_end(arguments);
+}
+
+/* Causes whose sentence has no figures. */
+static const char *plain_sentence(plim__cause_t cause)
+{
+    switch (cause) {
+    case PLIM__OOM_TMPFS:
+        return "files in memory (tmpfs, /dev/shm, /tmp) filled the job's memory limit, and the "
+               "kernel killed a process that held little itself";
+    case PLIM__OOM_PARENT:
+        return "the kernel killed a process for memory at the limit of a group above its own: "
+               "others in the same job or container share that limit";
+    case PLIM__OOM_NUMA:
+        return "the memory of the NUMA nodes that the job was bound to ran out; other nodes may "
+               "have had some left";
+    case PLIM__OOM_CGROUP:
+        return "the kernel killed a process because the job reached its own memory limit";
+    case PLIM__OOM_HOST:
+        return "the whole machine ran out of memory and the kernel killed a process";
+    case PLIM__OOM_KERNEL:
+        return "the kernel killed a process for memory";
+    case PLIM__OOM_SLURM:
+        return "the job exceeded its memory limit under Slurm";
+    case PLIM__OOM_DAEMON:
+        return "a memory guard (systemd-oomd, earlyoom or Ray) ended the process before the kernel "
+               "had to";
+    case PLIM__OOM_EVICTED:
+        return "Kubernetes evicted the pod from a node that was short of memory";
+    case PLIM__SHM_FULL:
+        return "/dev/shm is full: DataLoader workers pass their batches through it";
+    case PLIM__DISK_FULL:
+        return "a disk, a quota or a file size limit was full while a file was written";
+    case PLIM__OPEN_FILES:
+        return "the process ran out of open files, which DataLoader workers use to pass tensors";
+    case PLIM__THREADS:
+        return "the system refused a new thread or process: a limit on processes or address space";
+    case PLIM__HARDWARE:
+        return "the node's memory is defective (uncorrectable error); the program is not at fault";
+    case PLIM__NODE_FAIL:
+        return "the node failed; the program is not at fault";
+    case PLIM__PREEMPTED:
+        return "Slurm preempted the job for another one";
+    case PLIM__TIME_LIMIT:
+        return "the job reached its time limit";
+    case PLIM__REQUEUED:
+        return "Slurm put the job back into the queue";
+    case PLIM__CANCELLED:
+        return "somebody cancelled the job (scancel, or a signal by its owner or an administrator)";
+    case PLIM__SEGFAULT:
+        return "a process crashed with a segmentation fault: a bug in compiled code, not a memory "
+               "limit";
+    case PLIM__BUS_ERROR:
+        return "a process ended with a bus error: a mapped file or /dev/shm could not be filled";
+    case PLIM__ABORTED:
+        return "a process aborted itself (SIGABRT) after an error that compiled code printed";
+    case PLIM__PEER_LOST:
+        return "a rank waited for another one in vain: the other's end is the cause, and it is not "
+               "in these texts";
+    case PLIM__WORKER_EXIT:
+        return "a worker process ended; the main process only reports that";
+    case PLIM__TERMINATED:
+        return "the process was asked to end (SIGTERM or SIGINT), by a user or the scheduler";
+    default:
+        return NULL;
+    }
+}
+
+static void say_cuda(plim__verdict_t *verdict, char *to, size_t room)
+{
+    const plim__fact_t *fact = verdict->root;
+    if (fact == NULL || fact->figure[PLIM__TRIED] < 0) {
+        (void)snprintf(to, room, "the GPU ran out of memory");
+        plim__verdict_unknown(verdict,
+                              "how much GPU memory was in use: this message has no figures");
+        return;
+    }
+    const int64_t total = fact->figure[PLIM__TOTAL], free_now = fact->figure[PLIM__FREE];
+    int64_t used = fact->figure[PLIM__IN_USE], idle = fact->figure[PLIM__UNALLOCATED];
+    const int64_t allocated = fact->figure[PLIM__ALLOCATED];
+    if (idle < 0 && fact->figure[PLIM__RESERVED] >= 0)
+        idle = fact->figure[PLIM__RESERVED] - allocated;
+    if (used < 0 && allocated >= 0 && idle >= 0)
+        used = allocated + idle;
+    int length = snprintf(to, room, "the GPU ran out of memory: an allocation of %s failed",
+                          size(fact->figure[PLIM__TRIED]).text);
+    if (total > 0 && free_now >= 0 && (size_t)length < room)
+        length += snprintf(to + length, room - (size_t)length, ", %s of %s were free",
+                           size(free_now).text, size(total).text);
+    if ((size_t)length >= room)
+        return;
+    to += length;
+    room -= (size_t)length;
+    if (plim__cuda_fragmented(fact))
+        (void)snprintf(to, room, "; PyTorch held %s unused, but in pieces: fragmentation",
+                       size(idle).text);
+    else if (total > 0 && used >= 0 && total - free_now - used > total / 10)
+        (void)snprintf(to, room, "; other processes (or CUDA itself) hold %s of it, this one %s",
+                       size(total - free_now - used).text, size(used).text);
+    else if (idle >= 0)
+        (void)snprintf(to, room,
+                       "; tensors hold %s, only %s are reserved and unused: not fragmentation",
+                       size(allocated).text, size(idle).text);
+}
+
+static void say_code(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+{
+    const int64_t code = verdict->code;
+    const bool watched = doctor->growth.ended;
+    if (watched && code > 128 && verdict->signal < 0) {
+        (void)snprintf(to, room,
+                       "the program chose to exit with code %" PRId64
+                       "; no signal ended it and the kernel killed nothing",
+                       code);
+        return;
+    }
+    if (code == 137 || (code == 9 && doctor->slurm.code == 9)) {
+        (void)snprintf(to, room,
+                       "exit code %s: SIGKILL, or a code that the program chose; the number alone "
+                       "does not tell who sent it",
+                       code == 9 ? "9:0, which sacct before 25.11 also prints for 137," : "137");
+        plim__verdict_unknown(verdict,
+                              "whether memory was the reason: docker stop, kill -9 and timeout end "
+                              "with 137 too");
+        return;
+    }
+    if (code > 0)
+        (void)snprintf(to, room, "the program ended with exit code %" PRId64, code);
+    else
+        (void)snprintf(to, room, "the program ended with an error");
+    plim__verdict_unknown(verdict, "why: the texts hold no message that explains the code");
+}
+
+static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+{
+    const char *sentence = plain_sentence(verdict->cause);
+    const plim__fact_t *root = verdict->root;
+    const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
+    if (plim__cause_is_memory(verdict->cause, false) && verdict->limit > 0 &&
+        verdict->cause != PLIM__OOM_HOST)
+        (void)snprintf(to, room, "%s (limit %s)", sentence, size(verdict->limit).text);
+    else if (sentence != NULL)
+        (void)snprintf(to, room, "%s", sentence);
+    else if (verdict->cause == PLIM__CUDA_OOM)
+        say_cuda(verdict, to, room);
+    else if (verdict->cause == PLIM__ALLOC_REFUSED && tried > 0)
+        (void)snprintf(to, room,
+                       "the system refused an allocation of %s: not a kill, but an error that the "
+                       "program could catch",
+                       size(tried).text);
+    else if (verdict->cause == PLIM__ALLOC_REFUSED)
+        (void)snprintf(to, room,
+                       "the system refused memory to the program (ulimit -v, overcommit, "
+                       "or no memory left): an error, not a kill");
+    else if (verdict->cause == PLIM__PYTHON_ERROR && root != NULL)
+        (void)snprintf(to, room, "Python ended with an error: %s", root->text);
+    else if (verdict->cause == PLIM__KILLED)
+        (void)snprintf(to, room, "SIGKILL ended %s; the texts do not say who sent it%s",
+                       root != NULL && strstr(root->text, "DataLoader") != NULL
+                           ? "a DataLoader worker"
+                           : "a process",
+                       doctor->growth.ended && doctor->growth.kills == 0
+                           ? ", but not the kernel for memory: its counter of kills stood still"
+                           : "; most often it is the kernel for memory");
+    else
+        say_code(doctor, verdict, to, room);
+}
+
+static void say_nothing(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    char *to = verdict->summary;
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED)
+        (void)snprintf(to, PLIM__SENTENCE, "it ended normally");
+    else
+        (void)snprintf(to, PLIM__SENTENCE, "no cause of death is in these texts");
+    if (verdict->num_evidence > 0 || verdict->shape.pattern == PLIM__PATTERN_CACHE)
+        (void)snprintf(
+            to + strlen(to), PLIM__SENTENCE - strlen(to),
+            "; memory was at its limit, but nothing was killed: page cache fills a group "
+            "and is harmless");
+    if (verdict->outcome == PLIM__OUTCOME_UNKNOWN)
+        plim__verdict_unknown(verdict,
+                              "how it ended: give the exit code's log line, sacct's answer "
+                              "(plimsoll doctor JOBID) or the kernel's log too");
+    (void)doctor;
+}
+
+static void say_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    const bool memory = plim__cause_is_memory(verdict->cause, false);
+    if (memory && verdict->limit < 0 && verdict->cause != PLIM__OOM_HOST)
+        plim__verdict_unknown(verdict, "the limit: the texts do not name it");
+    if (memory && doctor->growth.samples == 0)
+        plim__verdict_unknown(verdict, "what grew, and when: run it under plimsoll watch for a "
+                                       "timeline of its memory");
+    if (verdict->cause == PLIM__OOM_SLURM && verdict->outcome == PLIM__OUTCOME_DIED)
+        plim__verdict_unknown(verdict,
+                              "which process was killed: Slurm counts kills in the step, a "
+                              "helper's too; your work may have been done before");
+    if (verdict->cause == PLIM__KILLED && !doctor->growth.ended)
+        plim__verdict_unknown(
+            verdict, "who sent the signal: see dmesg -T | grep -i oom on the node, sacct -j "
+                     "JOBID -o State,ExitCode,MaxRSS,ReqMem, or memory.events of the group");
+    if (verdict->cause == PLIM__TERMINATED || verdict->cause == PLIM__CANCELLED)
+        plim__verdict_unknown(verdict, "why somebody did that");
+}
+
+void plim__verdict_summarise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    char *to = verdict->summary;
+    if (verdict->cause == PLIM__NONE) {
+        say_nothing(doctor, verdict);
+        return;
+    }
+    say_cause(doctor, verdict, to, PLIM__SENTENCE);
+    if (verdict->outcome == PLIM__OUTCOME_SURVIVED)
+        (void)snprintf(to + strlen(to), PLIM__SENTENCE - strlen(to),
+                       "; but the program went on, so this did not end it");
+    say_unknown(doctor, verdict);
+}

@@ -1,0 +1,317 @@
+"""Several texts together: cause told from consequence, no false alarms, Slurm's answers, hostile bytes, directories, timelines."""
+import json
+import os
+import pathlib
+import resource
+import stat
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+MIB = 1 << 20
+
+
+def run(*words, **options):
+    done = subprocess.run([PLIMSOLL, 'doctor', *map(str, words)], capture_output=True, check=False, timeout=300, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def doctor(text, *words):
+    return json.loads(run('-', '--json', *words, input=text if isinstance(text, bytes) else text.encode()))
+
+
+def examine(*words, **options):
+    return json.loads(run(*words, '--json', **options))
+
+
+KERNEL = '''[ 3134.1] python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
+[ 3134.2] memory: usage 262144kB, limit 262144kB, failcnt 81
+[ 3134.3] Memory cgroup stats for /job:
+[ 3134.3] cache 0
+[ 3134.3] rss 267776000
+[ 3134.3] shmem {shmem}
+[ 3134.4] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job,task_memcg=/job,task={name},pid=25353,uid=0
+[ 3134.4] Memory cgroup out of memory: Killed process 25353 ({name}) total-vm:275416kB, anon-rss:{anon}kB, file-rss:6612kB, shmem-rss:0kB, UID:0
+'''
+WORKER = '''Epoch 1 loss 0.5
+Traceback (most recent call last):
+  File "loader.py", line 1, in rebuild_storage_fd
+ConnectionResetError: [Errno 104] Connection reset by peer
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+RuntimeError: DataLoader worker (pid(s) 24864) exited unexpectedly
+'''
+
+
+def test_a_kernel_log_has_limit_and_victim():
+    found = doctor(KERNEL.format(shmem=0, name='python3', anon=261376))
+    assert (found['cause'], found['confidence'], found['outcome']) == ('oom_cgroup', 'proven', 'died')
+    assert found['figures']['limit_bytes'] == 256 * MIB and found['figures']['victim_bytes'] == 261376 << 10
+    assert found['next_mem_bytes'] > 256 * MIB
+
+
+def test_small_victims_and_much_shared_memory_are_tmpfs():
+    found = doctor(KERNEL.format(shmem=266256384, name='bash', anon=256))
+    assert found['cause'] == 'oom_tmpfs' and '/dev/shm' in found['advice'][0]['change']
+
+
+def test_a_workers_death_is_the_kernels():
+    found = doctor(WORKER + KERNEL.format(shmem=0, name='python3', anon=261376))
+    assert found['cause'] == 'oom_cgroup'
+    assert any('DataLoader' in one['text'] for one in found['consequences'])
+
+
+def test_a_workers_death_without_a_reason():
+    found = doctor(WORKER)
+    assert found['cause'] == 'worker_exit' and found['unknown'] is not None
+    killed = doctor(WORKER.replace('(pid(s) 24864) exited unexpectedly', '(pid 24864) is killed by signal: Killed. '))
+    assert killed['cause'] == 'killed' and any('who sent' in one for one in killed['unknown'])
+
+
+TORCHRUN = '''Epoch 1 loss 0.5
+W1116 06:04:06.160000 25499 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 25551 closing signal SIGTERM
+E1116 06:04:06.162000 25499 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) local_rank: 1 (pid: 25552) of binary: python
+Traceback (most recent call last):
+  File "torchrun", line 8, in <module>
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+=======================================================
+train.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 25551)  (SIGTERM)
+  traceback : Signal 15 (SIGTERM) received by PID 25551
+Root Cause (first observed failure):
+[0]:
+  exitcode  : {code} (pid: 25552)  ({name})
+'''
+
+
+def test_torchruns_first_rank_is_the_cause():
+    found = doctor(TORCHRUN.format(code=-9, name='SIGKILL'))
+    assert found['cause'] == 'killed' and found['figures']['pid'] == 25552
+    assert doctor(TORCHRUN.format(code=-11, name='SIGSEGV'))['cause'] == 'segfault'
+    failed = doctor('[rank1]: Traceback (most recent call last):\n[rank1]:   File "train.py", line 3, in f\n'
+                    '[rank1]: ValueError: bad shape\n' + TORCHRUN.format(code=1, name=''))
+    assert failed['cause'] == 'python_error' and 'bad shape' in failed['summary']
+
+
+def test_the_time_limit_explains_137():
+    found = doctor('slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2025-01-10T15:27:25 DUE TO TIME LIMIT ***\nExit Code 137\nKilled\n')
+    assert found['cause'] == 'time_limit' and 'next_mem' not in found
+
+
+SACCT = '{job}|{state}|{code}|0:0|4G||00:01:02|01:00:00|\n{job}.batch|{state}|{code}||4G|{rss}K|00:01:02||1\n{job}.extern|COMPLETED|0:0||4G|1000K|00:01:02||1\n'
+
+
+@pytest.mark.parametrize('state, code, rss, cause, outcome', [
+    ('OUT_OF_MEMORY', '0:125', 3000000, 'oom_slurm', 'died'),
+    ('FAILED', '0:9', 4190000, 'oom_slurm', 'died'),  # killed, and memory was nearly full: likely
+    ('FAILED', '0:9', 100000, 'killed', 'died'),
+    ('FAILED', '9:0', 100000, 'exit_code', 'died'),
+    ('TIMEOUT', '0:0', 100000, 'time_limit', 'died'),
+    ('CANCELLED by 1000', '0:15', 100000, 'cancelled', 'died'),
+    ('COMPLETED', '0:0', 4190000, 'none', 'finished'),
+])
+def test_sacct(state, code, rss, cause, outcome):
+    found = doctor(SACCT.format(job=77, state=state, code=code, rss=rss))
+    assert (found['cause'], found['outcome'], found['job_id']) == (cause, outcome, '77')
+    assert found['figures']['requested_bytes'] == 4 << 30 and found['figures']['max_rss_bytes'] == rss << 10
+
+
+def test_sacct_with_headings():
+    found = doctor('State|JobID|ReqMem|ExitCode|MaxRSS\nOUT_OF_MEMORY|5|2G|0:125|\nOUT_OF_MEMORY|5.batch||0:125|2000000K\n')
+    assert found['cause'] == 'oom_slurm' and found['figures']['limit_bytes'] == 2 << 30
+    table = ('       JobID    JobName  Partition    Account  AllocCPUS      State ExitCode \n------------ ---------- ---------- ---------- '
+             '---------- ---------- -------- \n5                train      debug       root          1 OUT_OF_ME+    0:125 \n'
+             '5.batch          batch                  root          1 OUT_OF_ME+    0:125 \n')
+    assert doctor(table)['cause'] == 'oom_slurm'
+
+
+def test_a_step_whose_work_was_done():
+    text = SACCT.format(job=77, state='OUT_OF_MEMORY', code='0:125', rss=4190000) + '77.0|COMPLETED|0:0||4G|100K|00:01:02||1\n'
+    assert doctor(text)['outcome'] == 'survived'
+    log = 'slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n'
+    assert doctor(log + '77|COMPLETED|0:0|0:0|4G||00:01:02|01:00:00|\n')['outcome'] == 'survived'
+
+
+PROGRESS = ''.join(f'Epoch {i} | loss 0.{i} | 3.2 it/s\n' for i in range(2, 8))
+
+
+@pytest.mark.parametrize('text', [
+    'RuntimeError: CUDA out of memory. Tried to allocate 2.26 GiB (GPU 0; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; '
+    '1.24 GiB reserved in total by PyTorch)\n' + PROGRESS,  # caught, with a smaller batch afterwards
+    'train.sh: line 2: 8156 Killed                  ./helper\n' + PROGRESS,
+])
+def test_what_was_survived_is_no_death(text):
+    assert doctor(text)['outcome'] == 'survived'
+
+
+@pytest.mark.parametrize('text', [
+    PROGRESS, '', '\n\n\n', 'low 0\nhigh 0\nmax 171\noom 0\noom_kill 0\n' + PROGRESS,
+    'memory: usage 262144kB, limit 262144kB, failcnt 171\noom_kill 0\n',
+    'slurmstepd: error: Exceeded step memory limit at some point.\n' + PROGRESS,
+    'WARNING: set --batch-size lower if you get CUDA out of memory\n' + PROGRESS,
+    'kill -9 is what exit code 137 usually means\n' + PROGRESS])
+def test_no_false_alarm(text):
+    found = doctor(text)
+    assert found['cause'] == 'none' and found['outcome'] in ('unknown', 'finished') and not found['advice']
+
+
+def test_137_alone_proves_nothing():
+    found = doctor('Exit Code 137\n')
+    assert (found['cause'], found['confidence']) == ('exit_code', 'possible') and 'next_mem' not in found
+    assert any('memory was the reason' in one for one in found['unknown'])
+
+
+RECIPE = '''Namespace(batch_size=1024, num_neighbors=[15, 10], hidden_channels=256, num_workers=8, persistent_workers=True, model='GraphSAGE')
+Data(x=[2449029, 100], edge_index=[2, 123718280], y=[2449029, 1])
+'''
+
+
+def test_advice_is_reckoned_from_the_recipe():
+    found = doctor(RECIPE + '#SBATCH --mem=8G\nslurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n')
+    assert found['recipe']['num_edges'] == 123718280 and found['recipe']['num_neighbors'] == [15, 10]
+    saved = [one['saves_bytes'] for one in found['advice']]
+    assert len(saved) >= 4 and saved == sorted(saved, reverse=True)
+    assert found['next_mem_basis'] == 'estimate' and found['next_mem_bytes'] > 8 << 30
+    assert '--fanout 15,10' in found['command'] and '--batch 1024' in found['command']
+
+
+def test_a_killed_command_line_shows_the_recipe():
+    found = doctor('run.sh: line 3: 77 Killed                  python3 train.py --dataset ogbn-arxiv --batch-size 512 --fan-out 10,5 --num_workers=2\n')
+    assert {key: found['recipe'][key] for key in ('batch_size', 'num_workers', 'num_neighbors', 'shape')} == \
+        {'batch_size': 512, 'num_workers': 2, 'num_neighbors': [10, 5], 'shape': 'arxiv'}
+
+
+def tick(at, used, limit=256 * MIB, **more):
+    return json.dumps({'kind': 'tick', 'at_s': at, 'line': 0, 'used_bytes': int(used), 'line_bytes': limit, 'group_kills': 0,
+                       'group_limit_hits': 0, 'num_processes': 1, **more}, separators=(',', ':'))
+
+
+def timeline(ticks, code=137, signal='KILL', kills=1, hits=9, parent=None, host=0):
+    groups = [{'path': '/a/b', 'kills': kills, 'limit_hits': hits, 'limit_bytes': 256 * MIB}]
+    if parent is not None:
+        groups.append({'path': '/a', 'kills': 0, 'limit_hits': parent, 'limit_bytes': 512 * MIB})
+    end = {'kind': 'end', 'at_s': 100.0, 'exit_code': code, 'groups': groups, 'host_kills': host}
+    if signal:
+        end['signal'] = signal
+    begin = {'kind': 'begin', 'format': 1, 'command': ['python3', 'train.py', '--batch_size', '64'], 'environment': {'SLURM_JOB_ID': '9'}}
+    return '\n'.join([json.dumps(begin, separators=(',', ':')), *ticks, json.dumps(end, separators=(',', ':'))]) + '\n'
+
+
+def mark(at, text):
+    return json.dumps({'kind': 'mark', 'at_s': at, 'text': text}, separators=(',', ':'))
+
+
+def test_a_timelines_leak():
+    found = doctor(timeline([tick(i, 50 * MIB + max(0, i - 10) * 4 * MIB) for i in range(60)]))
+    assert (found['cause'], found['growth']['pattern'], found['job_id']) == ('oom_cgroup', 'leak', '9')
+    assert 3 * MIB < found['growth']['bytes_per_s'] < 5 * MIB
+    assert 'next_mem' not in found and found['recipe']['batch_size'] == 64
+
+
+def test_a_timelines_growth_per_epoch():
+    lines = [line for i in range(8) for line in (mark(10 * i, f'epoch {i}'), tick(10 * i + 5, (60 + 24 * i) * MIB), tick(10 * i + 9, (58 + 24 * i) * MIB))]
+    found = doctor(timeline(lines))
+    assert found['growth']['pattern'] == 'growth_per_epoch' and found['growth']['phase'] == 'epoch 7'
+    assert abs(found['growth']['bytes_per_phase'] - 24 * MIB) < 2 * MIB
+
+
+def test_a_timelines_spike():
+    found = doctor(timeline([tick(i, 90 * MIB) for i in range(40)] + [mark(40, 'validation'), tick(40.2, 120 * MIB), tick(40.4, 250 * MIB)]))
+    assert (found['growth']['pattern'], found['growth']['phase']) == ('spike', 'validation')
+
+
+def test_a_timelines_workers():
+    processes = [{'pid': 10 + i, 'parent': 9, 'name': 'python3', 'anonymous_bytes': 55 * MIB} for i in range(4)]
+    found = doctor(timeline([tick(1, 60 * MIB), tick(2, 240 * MIB, num_processes=5, processes=processes)]))
+    assert found['growth']['pattern'] == 'workers' and 'num_workers' in found['advice'][0]['change']
+
+
+def test_a_timelines_parent_and_host():
+    ticks = [tick(i, 10 * MIB * i) for i in range(20)]
+    assert doctor(timeline(ticks, hits=0, parent=5))['cause'] == 'oom_parent'
+    assert doctor(timeline(ticks, hits=0, parent=0, host=1))['cause'] == 'oom_host'
+
+
+def test_healthy_timelines():
+    ticks = [tick(i, 50 * MIB) for i in range(20)]
+    full = [tick(i, 50 * MIB, group_cache_bytes=200 * MIB, group_limit_hits=i * 10) for i in range(20)]
+    cache = doctor(timeline(full, code=0, signal=None, kills=0, hits=170))
+    assert (cache['cause'], cache['outcome'], cache['growth']['pattern']) == ('none', 'finished', 'page_cache')
+    spike = doctor(timeline([*ticks, tick(21, 250 * MIB), tick(22, 50 * MIB)], code=0, signal=None, kills=0, hits=0))
+    assert (spike['cause'], spike['outcome']) == ('none', 'finished')
+    chosen = doctor(timeline(ticks, code=137, signal=None, kills=0, hits=0))
+    assert chosen['cause'] == 'exit_code' and 'chose' in chosen['summary'] and 'next_mem' not in chosen
+    user = doctor(timeline(ticks, code=143, signal='TERM', kills=0, hits=0))
+    assert user['cause'] == 'terminated' and 'next_mem' not in user
+    stranger = doctor(timeline(ticks, code=137, signal='KILL', kills=0, hits=0))
+    assert stranger['cause'] == 'killed' and 'not the kernel' in stranger['summary']
+
+
+def test_hostile_bytes_reach_neither_terminal_nor_json():
+    text = b'\x1b[31m\x1b]0;owned\x07Killed\x1b[0m\n\x9b31mValueError\xff\x00\nTraceback (most recent call last):\n  x\nValueError: \xc2\x9b2J<script>\x7f\n'
+    shown = run('-', input=text)
+    assert all(byte >= 0x20 or byte == 0x0a for byte in shown) and b'\x7f' not in shown and b'\xc2\x9b' not in shown
+    found = doctor(text)
+    assert found['cause'] == 'killed'  # behind a colour
+    json.dumps(found).encode()
+
+
+def test_lines_of_any_length_in_little_memory(tmp_path):
+    """A line of 60 MB with a text in its middle, read under an address space that could not hold it."""
+    log = tmp_path / 'long.log'
+    with log.open('wb') as out:
+        for i in range(60):
+            out.write(b'x' * 1000000)
+            if i == 30:
+                out.write(b' torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 138.00 MiB ')
+        out.write(b'\nEpoch 1\n')
+    bound = lambda: resource.setrlimit(resource.RLIMIT_AS, (160 * MIB, 160 * MIB))  # noqa: E731
+    found = examine(log) if 'asan' in PLIMSOLL or 'tsan' in PLIMSOLL else examine(log, preexec_fn=bound)
+    assert found['cause'] == 'cuda_oom' and found['evidence'][0]['line'] == 1
+    assert len(found['evidence'][0]['text']) < 300
+
+
+def test_a_progress_bar_before_the_end():
+    found = doctor(' 12%|█▏        | 120/1000 [00:10<01:20, 11.3it/s]\r 13%|█▎        | 130/1000 [00:11<01:20, 11.3it/s]Killed\rKilled\r\n')
+    assert found['cause'] == 'killed' and found['evidence'][0]['line'] == 1
+
+
+def test_a_directory_of_an_array(tmp_path):
+    (tmp_path / 'slurm-5_1.out').write_text(PROGRESS)
+    (tmp_path / 'slurm-5_2.out').write_text('slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2025-01-10T15:27:25 DUE TO TIME LIMIT ***\n')
+    (tmp_path / 'slurm-5_10.out').write_text('MemoryError\n')
+    (tmp_path / 'weights.pt').write_bytes(b'Killed\n')
+    found = [json.loads(line) for line in run(tmp_path, '--json').splitlines()]
+    assert [(one['task'], one['cause']) for one in found] == [('5_1', 'none'), ('5_2', 'time_limit'), ('5_10', 'alloc_refused')]
+
+
+def test_a_directory_of_one_job(tmp_path):
+    (tmp_path / 'train.out').write_text(WORKER)
+    (tmp_path / 'dmesg.txt').write_text(KERNEL.format(shmem=0, name='python3', anon=261376))
+    found = examine(tmp_path)
+    assert found['cause'] == 'oom_cgroup' and len(found['sources']) == 2
+
+
+def test_a_job_is_asked_of_slurm(tmp_path):
+    sacct = tmp_path / 'sacct'
+    sacct.write_text('#!/bin/sh\nfor word; do last=$word; done\ncat <<END\n' + SACCT.format(job='$last', state='OUT_OF_MEMORY', code='0:125', rss=1000) + 'END\n')
+    sacct.chmod(sacct.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / 'slurm-4711.out').write_text(RECIPE + 'Killed\n')
+    environment = dict(os.environ, PATH=f'{tmp_path}:{os.environ["PATH"]}')
+    found = examine('4711', cwd=tmp_path, env=environment)
+    assert (found['cause'], found['job_id']) == ('oom_slurm', '4711') and found['recipe']['batch_size'] == 1024
+
+
+def test_wrong_use(tmp_path):
+    empty = dict(os.environ, PATH=str(tmp_path))
+    for word, environment in (('4711', empty), (tmp_path / 'missing.log', os.environ)):
+        done = subprocess.run([PLIMSOLL, 'doctor', str(word)], capture_output=True, check=False, timeout=60, cwd=tmp_path, env=environment)
+        assert done.returncode == 2 and str(pathlib.Path(word).name).encode() in done.stderr
