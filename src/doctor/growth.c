@@ -269,11 +269,17 @@ static void take_end(plim__growth_t *growth, json_piece_t line)
             growth->hits = growth->kills;
     }
     while (next_element(groups, &at, &group)) {
-        const int64_t hits = get_int(group, "limit_hits");
+        const int64_t limit = get_int(group, "limit_bytes");
+        int64_t hits = get_int(group, "limit_hits");
+        /* The same: then the limit that the use came nearest to was this one. */
+        if (hits == 0 && growth->hits == 0 && growth->kills > 0 && limit > 0 &&
+            limit == get_int(line, "peak_line_bytes") &&
+            get_int(line, "peak_used_bytes") >= limit - limit / 10)
+            hits = growth->kills;
         growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
         /* A parent's limit counts more than the tick's line, which was another one. */
-        if (hits > 0 && growth->hits == 0 && get_int(group, "limit_bytes") > 0)
-            growth->limit = get_int(group, "limit_bytes");
+        if (hits > 0 && growth->hits == 0 && limit > 0)
+            growth->limit = limit;
     }
     growth->peak = plim__max_i64(growth->peak, get_int(line, "peak_bytes"));
 }

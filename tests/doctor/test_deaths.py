@@ -182,7 +182,7 @@ def test_page_cache_is_harmless(group, tmp_path):
     assert (found['cause'], found['advice']) == ('none', [])
 
 
-def test_a_parents_limit():
+def test_a_parents_limit(tmp_path):
     parent = Group('parent', 96 * MIB)
     child = Group('step', 0, parent)
     try:
@@ -192,6 +192,13 @@ def test_a_parents_limit():
         found = doctor(log, kernel)
         assert found['cause'] == 'oom_parent'
         assert doctor(log)['cause'] == 'killed'
+        seen = watched(child, tmp_path, '''
+            kept = []
+            while True:
+                kept.append(bytearray(1 << 20))
+                time.sleep(0.02)
+        ''')
+        assert (seen['cause'], seen['figures']['limit_bytes']) == ('oom_parent', 96 * MIB)
     finally:
         child.end()
         parent.end()
@@ -273,6 +280,8 @@ TORCH = '''
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == 'exit':
                 os._exit(3)
+            if self.how == 'shm':
+                return torch.zeros(16 << 20)
             return torch.zeros(1)
 
     def attempt(name, function):
@@ -285,6 +294,16 @@ TORCH = '''
 
     for how in ('kill', 'segfault', 'exit'):
         attempt(how, lambda: list(DataLoader(Dies(how), num_workers=1)))
+    if sys.argv[1:] == ['small']:
+        attempt('shm', lambda: list(DataLoader(Dies('shm'), num_workers=1)))
+
+    def rank_dies(rank):
+        import time
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+    attempt('rank', lambda: torch.multiprocessing.start_processes(rank_dies, nprocs=2, start_method='fork'))
     attempt('save', lambda: torch.save(torch.zeros(1 << 16), '/dev/full'))
     attempt('tensor', lambda: torch.empty(1 << 50))
 '''
@@ -293,8 +312,13 @@ TORCH = '''
 @pytest.mark.skipif(importlib.util.find_spec('torch') is None, reason='torch is not installed')
 def test_torch():
     """One process, since torch takes seconds to import; each of its errors is given to the doctor by itself."""
-    done = subprocess.run([sys.executable, '-c', textwrap.dedent(TORCH)], capture_output=True, text=True, check=False, timeout=600)
+    small = ['unshare', '-m', 'sh', '-c', 'mount -t tmpfs -o size=16m none /dev/shm && exec "$@"', 'sh']  # a small /dev/shm of its own
+    possible = os.geteuid() == 0 and subprocess.run([*small, 'true'], check=False, capture_output=True).returncode == 0
+    done = subprocess.run([*(small if possible else []), sys.executable, '-c', textwrap.dedent(TORCH), *(['small'] if possible else [])],
+                          capture_output=True, text=True, check=False, timeout=600)
     texts = dict(part.split('\n', 1) for part in done.stdout.split('@@@ ')[1:])
     causes = {name: doctor('Epoch 1 loss 0.5', text)['cause'] for name, text in texts.items()}
     assert causes.pop('exit') == 'worker_exit'
+    assert causes.pop('shm', None) == ('shm_full' if possible else None)
+    assert causes.pop('rank') == 'killed'
     assert causes == {'kill': 'killed', 'segfault': 'segfault', 'save': 'disk_full', 'tensor': 'alloc_refused'}
