@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SECOND ((int64_t)1000000000)
-#define PSS_SHARE 200 /* one part in so many of the time */
+#define PSS_SHARE 500 /* one part in so many of the time */
 #define PSS_AGE (10 * SECOND)
 
 void plim__tree_lay_out(plim__arena_t *arena, plim__tree_t *tree)

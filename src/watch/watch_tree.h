@@ -7,7 +7,7 @@
  *
  * Files of a process stay open while it lives. Each tick reads statm, and status if statm has
  * changed; stat and io are read once a second. PSS (smaps_rollup), which walks page tables, takes
- * turns on at most 0.5 % of the time.
+ * turns on at most 0.2 % of the time.
  */
 #ifndef PLIM_WATCH_TREE_H
 #define PLIM_WATCH_TREE_H
