@@ -223,7 +223,7 @@ def test_a_spike_between_ticks_is_in_the_end(tmp_path):
 
 
 def test_warnings_and_signal_at_fractions(tmp_path):
-    script = 'import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\nb = bytearray(98 << 20)\ntime.sleep(600)'
+    script = 'import signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\nb = bytearray(98 << 20)\nwhile True:\n    time.sleep(0.1)'
     done = watch(tmp_path / 'run', *python(script), options=['--memory', '100M', '--warn', '0.5,0.9', '--signal-at', '0.95:USR1'])
     assert done.returncode == 9
     assert [line['fraction'] for line in lines(tmp_path / 'run', 'warning')] == [0.5, 0.9]
