@@ -393,7 +393,10 @@ static void print_end(const watch_run_t *run, const plim_watch_end_t *end, const
                    cli_time_text(end->at, at), end->phase[0] != '\0' ? " in '" : "", end->phase,
                    end->phase[0] != '\0' ? "'" : "");
     how_it_ended(run, end, text);
-    cli_remark("watch: %s; recorded in %s", text, directory);
+    cli_remark("watch: %s", text);
+    cli_remark("watch: recorded in %s%s%s", directory,
+               run->status != 0 ? "; why, and what to change: plimsoll doctor " : "",
+               run->status != 0 ? directory : "");
 }
 
 static void print_json(const watch_run_t *run, const plim_watch_end_t *end, const char *directory,
