@@ -90,6 +90,9 @@ typedef enum plim__figure {
     PLIM__NUM_FIGURES
 } plim__figure_t;
 
+/* Figures saturate here, so that sums and small multiples of them fit 64 bits. */
+#define PLIM__FIGURE_MOST ((int64_t)1 << 56)
+
 #define PLIM__CAPTURES 7
 
 /* One text that programs leave behind. */

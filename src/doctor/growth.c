@@ -88,7 +88,7 @@ static double get_real(json_piece_t object, const char *key, double missing)
     memcpy(text, value.begin, length);
     text[length] = '\0';
     const double number = strtod(text, NULL);
-    return isfinite(number) && fabs(number) < 9e18 ? number : missing;
+    return isfinite(number) && fabs(number) < (double)PLIM__FIGURE_MOST ? number : missing;
 }
 
 static int64_t get_int(json_piece_t object, const char *key)
@@ -406,7 +406,8 @@ plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress)
     const double before = growth->point[begin].seconds - growth->point[0].seconds;
     const int64_t limit = growth->limit > 0 ? growth->limit : growth->peak;
     shape.rise = growth->peak - growth->point[begin].bytes;
-    shape.bytes_per_s = seconds > 0 ? (double)shape.rise / seconds : 0;
+    if (seconds > 0)
+        shape.bytes_per_s = fmin((double)shape.rise / seconds, (double)PLIM__FIGURE_MOST);
     shape.phase = phase_at(growth, peak->seconds);
     shape.bytes_per_phase = rise_per_phase(growth);
     const bool rose = shape.rise * 5 >= growth->peak;

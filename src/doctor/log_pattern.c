@@ -23,7 +23,7 @@ static const char *parse_integer(const char *at, const char *end, int64_t *value
     if (!digit(at, end))
         return NULL;
     for (; digit(at, end); at++)
-        value = value > (INT64_MAX - 9) / 10 ? INT64_MAX : value * 10 + (*at - '0');
+        value = value > PLIM__FIGURE_MOST / 10 ? PLIM__FIGURE_MOST : value * 10 + (*at - '0');
     *value_out = negative ? -value : value;
     return at;
 }
@@ -68,7 +68,7 @@ const char *plim__size_parse_at(const char *at, const char *end, int64_t *bytes_
     }
     for (; power > 0; power--)
         value *= 1024;
-    *bytes_out = value < 9e18 ? (int64_t)(value + 0.5) : INT64_MAX;
+    *bytes_out = value < (double)PLIM__FIGURE_MOST ? (int64_t)(value + 0.5) : PLIM__FIGURE_MOST;
     return behind > unit ? behind : at;
 }
 
