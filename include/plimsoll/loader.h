@@ -98,7 +98,8 @@ typedef struct plim_array {
  * than the plan's part_seeds, comes in parts, one after the other. Each part must be released
  * before the next is asked for; batches whose last_part is true may be held, up to the number of
  * slots less one. How much fits a slot depends on the memory, so a caller that holds batches must
- * always check last_part. PyG's form never comes in parts.
+ * always check last_part. PyG's form never comes in parts: where the line is too low for the
+ * largest batch possible, plim_stream_start counts the batches to come.
  *
  * blocks[0] is the hop around the seeds; a model runs the blocks from the last to the first. The
  * first num_seeds nodes are the seeds. In a dataset of many graphs seeds are graphs, and
@@ -180,7 +181,8 @@ PLIM_API void plim_loader_release(plim_loader_t *loader);
 PLIM_API int64_t plim_loader_labelled(const plim_loader_t *loader, plim_split_t split);
 
 /* The memory of the loader's slots, which contains all of its batches: for a caller that pins it.
- * It moves only when plim_loader_stream remakes the loader: ask again after adding a stream. */
+ * It moves only when plim_loader_stream or plim_stream_start remakes the loader: ask again after
+ * adding or starting a stream. */
 PLIM_API void plim_loader_memory(const plim_loader_t *loader, void **base_out, size_t *bytes_out);
 
 /*
@@ -222,8 +224,19 @@ PLIM_API plim_status_t plim_stream_input_ids(const plim_stream_t *stream, const 
 
 /*
  * Moves to a step of an epoch, or to the end of the epoch (step = plim_stream_steps). Batches not
- * yet released stay valid; an error of the stream is cleared. PLIM_ERR_USAGE when there is no such
- * epoch or step; then the stream continues as before.
+ * yet released stay valid; an error of the stream is cleared.
+ *
+ * In PyG's form, where slots are smaller than the largest batch possible (the plan's "counted"),
+ * the call first draws the batches from that step on without their rows, to count their nodes and
+ * edges; that takes as long as sampling them, and interrupts the stream being served. If one is
+ * larger than a slot, the loader is planned again under the same line and remade, with larger slots
+ * (and fewer of them where memory is scarce, but two of them stay two) and smaller caches. A batch
+ * that the caller holds keeps the old slots in memory.
+ *
+ * PLIM_ERR_USAGE when there is no such epoch or step, or when batches must be counted and the
+ * caller holds every slot. When batches are counted also PLIM_ERR_BUDGET, with the size of the
+ * largest and the minimum line, when they do not fit, PLIM_ERR_NOMEM, PLIM_ERR_IO, PLIM_ERR_DATA,
+ * PLIM_ERR_STOPPED. After an error the stream continues as before.
  */
 PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, int64_t step);
 
@@ -261,7 +274,7 @@ PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int ind
 PLIM_API uint64_t plim_loader_hash(plim_loader_t *loader, const plim_batch_t *batch, uint64_t hash);
 
 /* Counts since the loader was created; those of windows, lists and rows since it was remade
- * (plim_loader_stream). */
+ * (plim_loader_stream, plim_stream_start). Drawing to count batches adds to windows and lists. */
 typedef struct plim_load_stats {
     size_t size;     /* of this struct */
     int64_t batches; /* delivered batches; parts count as one batch */

@@ -54,7 +54,8 @@ PLIM_API void plim_plan_retain(plim_plan_t *plan);
 PLIM_API void plim_plan_release(plim_plan_t *plan);
 
 /* Bytes: the line of the plan (PLIM_LINE_NONE: none); the peak, including process and reserve; and
- * the minimum, the lowest line under which the recipe runs, which is at most the peak. */
+ * the minimum, the lowest line under which the recipe runs, which is at most the peak. Below the
+ * minimum of PyG's form, and at that of a counted plan, it depends on the batches drawn. */
 PLIM_API int64_t plim_plan_line(const plim_plan_t *plan);
 PLIM_API int64_t plim_plan_peak(const plim_plan_t *plan);
 PLIM_API int64_t plim_plan_minimum(const plim_plan_t *plan);
@@ -66,9 +67,9 @@ PLIM_API int64_t plim_plan_part_seeds(const plim_plan_t *plan);
  * The whole plan as one JSON object: accounts, total_bytes, line_bytes (missing without a line),
  * minimum_bytes, the choices (topology and features: "memory" or "disk", workers, list_cache_bytes,
  * row_cache_bytes, window_steps, window_draws, window_rows, slots, slot_nodes, slot_edges,
- * part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes), guessed, and the
- * expectations for an epoch; for a training also phases, peak_phase and recompute. The text belongs
- * to the plan.
+ * part_seeds, part_nodes, part_edges, io_depth, io_merge_bytes, scratch_bytes), guessed, counted
+ * (plim_stream_start counts batches), and the expectations for an epoch; for a training also
+ * phases, peak_phase and recompute. The text belongs to the plan.
  */
 PLIM_API const char *plim_plan_json(const plim_plan_t *plan);
 

@@ -77,9 +77,22 @@ static long slots_of(const plim_plan_t *plan)
     return found != NULL ? strtol(found + strlen(key), NULL, 10) : 0;
 }
 
+/* Whether each epoch is drawn once before it begins, to count its batches. */
+static bool is_counted(const plim_plan_t *plan)
+{
+    return strstr(plim_plan_json(plan), "\"counted\": true") != NULL;
+}
+
 /* A loop holds one batch while it asks for the next, and often a batch of another loader: plans
  * with fewer slots than that are made again with SLOTS_WANTED of them, if that fits. */
 #define SLOTS_WANTED 4
+
+/* Whether a plan with SLOTS_WANTED slots is better: counting costs more than two slots instead of
+ * four, but a loop needs two. */
+static bool is_better(const plim_plan_t *plan, const plim_plan_t *old)
+{
+    return !is_counted(plan) || is_counted(old) || slots_of(old) < 2;
+}
 
 static plim_status_t create_loader(void *context)
 {
@@ -91,12 +104,14 @@ static plim_status_t create_loader(void *context)
         creation->params.num_slots = SLOTS_WANTED;
         status = plim_load_plan(creation->job, creation->dataset, &creation->recipe,
                                 &creation->params, &other);
-        if (status == PLIM_OK) {
-            plim_plan_release(creation->plan);
+        if (status == PLIM_OK && is_better(other, creation->plan)) {
+            plim_plan_t *old = creation->plan;
             creation->plan = other;
+            other = old;
         } else if (status == PLIM_ERR_BUDGET) {
             status = PLIM_OK;
         }
+        plim_plan_release(other);
     }
     if (status == PLIM_OK)
         status =

@@ -243,7 +243,12 @@ class _Shared:
         with self.lock:
             stream = loader._connect()
             self._unpin()
-            stream.start(epoch, step)
+            try:
+                stream.start(epoch, step)
+            except UsageError as error:
+                if self.core is None or self.core.held == 0:
+                    raise
+                raise BatchesHeldError(f'{error}: del batch, keep batch.clone() instead, or make the loader with copy=True') from None
             if loader.device is not None and self.pinning is None and loader._is_cuda():
                 self.pinning = Pinning(loader._tools.torch.cuda)
             self.pin()
@@ -397,11 +402,11 @@ class _StreamLoader:
         epoch, step = (self._epoch, 0)
         if self._resumes and self._position is not None:
             epoch, step = self._position
-            self._resumes = False
         if step >= len(self) > 0:
             epoch, step = epoch + 1, 0
+        batches = _Epoch(self, epoch, step)  # which fails where a batch of the epoch does not fit
         self._epoch = epoch + 1
-        batches = _Epoch(self, epoch, step)
+        self._resumes = False
         return batches if self.device is None else self._on_device(batches)
 
     def _on_device(self, batches: _Epoch) -> Iterator[Any]:
@@ -489,10 +494,10 @@ class _Epoch:
         self._token = object()
         self._epoch, self._step = epoch, step
         self._steps = len(loader)
-        loader._position = (epoch, step)
         if step < self._steps:
             with loader._lock:
                 self._start()
+        loader._position = (epoch, step)
 
     def _start(self) -> _core.Stream:
         loader = self._loader

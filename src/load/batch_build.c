@@ -233,6 +233,24 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
     return PLIM_OK;
 }
 
+plim_status_t plim__batch_count(const plim__load_context_t *context, const plim__load_run_t *run,
+                                const plim__load_sources_t *sources, plim__load_worker_t *worker,
+                                plim__slot_t *slot)
+{
+    const plim_stream_t *stream = run->of;
+    const plim__load_cut_t cut = plim__load_cut(run, slot->ticket);
+    plim__blocks_params_t params = context->params.blocks;
+    params.seed = stream->draw_seed;
+    params.num_hops = stream->num_hops;
+    memcpy(params.fanout, stream->fanout, sizeof stream->fanout);
+    plim__stream_take(stream, run->epoch, cut.batch_first + cut.first, cut.end - cut.first,
+                      slot->seeds, NULL);
+    slot->more = false;
+    return plim__block_count_run(
+        worker->count, sources->topology, sources->first_worker + worker->number, &params,
+        run->epoch, slot->seeds, cut.end - cut.first, &slot->counted.nodes, &slot->counted.edges);
+}
+
 /*
  * The hash is computed as a model computes: from the rows of the outermost nodes inwards, hop by
  * hop, each destination from itself and its drawn sources in order, at last the seeds in order. So

@@ -10,13 +10,15 @@
 #include "base/threads.h"
 #include "load/load_sources.h"
 #include "load/tickets.h"
+#include "sample/block_count.h"
 
 /* A builder of batches: number 0 is the caller, the others are threads. */
 typedef struct plim__load_worker {
     _Alignas(64) plim_loader_t *loader;
     int number;
     plim__blocks_t *blocks;
-    int64_t *nodes; /* (slot_nodes) of graphs; NULL in one graph */
+    plim__block_count_t *count; /* NULL unless the plan is counted */
+    int64_t *nodes;             /* (slot_nodes) of graphs; NULL in one graph */
     struct {
         int64_t step; /* of the run; -1: none */
         int64_t labels;
@@ -30,6 +32,11 @@ typedef struct plim__load_worker {
  * fit; the sources' errors.
  */
 plim_status_t plim__batch_build(const plim__load_context_t *context, const plim__load_run_t *run,
+                                const plim__load_sources_t *sources, plim__load_worker_t *worker,
+                                plim__slot_t *slot);
+
+/* Counts the batch of the slot's ticket as slot->counted, without building it. */
+plim_status_t plim__batch_count(const plim__load_context_t *context, const plim__load_run_t *run,
                                 const plim__load_sources_t *sources, plim__load_worker_t *worker,
                                 plim__slot_t *slot);
 

@@ -98,8 +98,10 @@ static plim_status_t build_part(plim_loader_t *loader, plim__load_worker_t *work
     const plim__load_sources_t sources =
         loader->builder != NULL ? plim__window_builder_sources(loader->builder, slot->ticket)
                                 : loader->context.sources;
+    const plim__load_run_t *run = &loader->tickets.run;
     const plim_status_t status =
-        plim__batch_build(&loader->context, &loader->tickets.run, &sources, worker, slot);
+        run->counts ? plim__batch_count(&loader->context, run, &sources, worker, slot)
+                    : plim__batch_build(&loader->context, run, &sources, worker, slot);
     if (status != PLIM_OK)
         fail(loader, slot->ticket, status);
     else if (loader->builder != NULL && !slot->more)
@@ -326,8 +328,8 @@ void plim__loader_drain(plim_loader_t *loader)
     pthread_mutex_unlock(&loader->tickets.lock);
 }
 
-/* Serves a stream from its position on; the run before was drained. */
-static void begin(plim_loader_t *loader, plim_stream_t *stream)
+/* Serves a stream from its position on, or only counts its batches; the run before was drained. */
+static void begin(plim_loader_t *loader, plim_stream_t *stream, bool counts)
 {
     for (int i = 0; i < loader->context.plan.workers; i++) {
         plim__blocks_draw_as(loader->workers[i].blocks, stream->draw_seed, stream->num_hops,
@@ -341,6 +343,7 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream)
         plim__stream_tickets(stream, stream->step) + stream->seed / stream->ticket_seeds;
     const int64_t tickets = plim__stream_tickets(stream, plim_stream_steps(stream)) - number;
     loader->tickets.run = (plim__load_run_t){.started = true,
+                                             .counts = counts,
                                              .of = stream,
                                              .epoch = stream->epoch,
                                              .first_number = number,
@@ -368,7 +371,45 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream)
 static void serve(plim_loader_t *loader, plim_stream_t *stream)
 {
     plim__loader_drain(loader);
-    begin(loader, stream);
+    begin(loader, stream, false);
+}
+
+/* Counts the batches of the run that has begun. */
+static plim_status_t count_run(plim_loader_t *loader, plim__load_size_t *largest)
+{
+    for (; loader->deliver < loader->tickets.run.end_ticket; loader->deliver++) {
+        const int64_t ticket = loader->deliver;
+        PLIM_TRY(obtain(loader, ticket, DEADLINE_NONE));
+        if (atomic_load(&loader->tickets.failed_at) <= ticket)
+            return plim__fail_restore(loader->tickets.status, loader->tickets.message);
+        plim__slot_t *slot = entry_of(loader, ticket)->slot;
+        largest->nodes = plim__max_i64(largest->nodes, slot->counted.nodes);
+        largest->edges = plim__max_i64(largest->edges, slot->counted.edges);
+        plim__slots_put(slot);
+        plim__loader_slot_freed(loader);
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__stream_count_batches(plim_stream_t *stream, int64_t epoch, int64_t step,
+                                         plim__load_size_t *largest_out)
+{
+    plim_loader_t *loader = stream->loader;
+    plim__load_size_t largest = {0, 0};
+    plim__loader_drain(loader);
+    const int64_t old_epoch = stream->epoch, old_step = stream->step;
+    stream->epoch = epoch;
+    stream->step = step;
+    loader->stale = true; /* windows are made without rows, and are not used afterwards */
+    begin(loader, stream, true);
+    const plim_status_t status = count_run(loader, &largest);
+    plim__loader_drain(loader);
+    loader->stale = loader->builder != NULL;
+    stream->epoch = old_epoch;
+    stream->step = old_step;
+    PLIM_TRY(status);
+    *largest_out = largest;
+    return PLIM_OK;
 }
 
 plim_status_t plim__loader_check(const plim_loader_t *loader)
@@ -399,17 +440,20 @@ PLIM_API void plim_stream_position(const plim_stream_t *stream, int64_t *epoch_o
     *step_out = stream->step;
 }
 
-PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, int64_t step)
+plim_status_t plim__stream_check(const plim_stream_t *stream, int64_t epoch, int64_t step)
 {
-    PLIM_TRY(plim__process_check(stream->process));
-    plim_loader_t *loader = stream->loader;
-    PLIM_ENTER(loader->context.asked);
-    PLIM_TRY(plim__loader_check(loader));
+    PLIM_TRY(plim__loader_check(stream->loader));
     const int64_t steps = plim_stream_steps(stream);
     if (epoch < 0 || step < 0 || step > steps)
         return plim__fail(PLIM_ERR_USAGE,
                           "there is no step %lld in epoch %lld: an epoch has %lld steps",
                           (long long)step, (long long)epoch, (long long)steps);
+    return PLIM_OK;
+}
+
+plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step)
+{
+    plim_loader_t *loader = stream->loader;
     const bool over =
         !loader->tickets.run.started ||
         (loader->deliver == loader->tickets.run.end_ticket && loader->partial == NULL);
@@ -420,7 +464,7 @@ PLIM_API plim_status_t plim_stream_start(plim_stream_t *stream, int64_t epoch, i
     stream->step = step;
     stream->seed = stream->part = 0;
     if (!loader->tickets.run.started) /* else plim_stream_next interrupts the stream being served */
-        begin(loader, stream);
+        begin(loader, stream, false);
     return PLIM_OK;
 }
 

@@ -22,7 +22,8 @@ struct plim_loader {
     atomic_int references;
     plim__arena_t arena;  /* account "loader" */
     plim_job_t made_with; /* retained, as the dataset is */
-    int64_t bytes;        /* on the ledger, without the seeds of added streams */
+    int64_t bytes;        /* on the ledger, without the seeds of added streams, and without slots
+                             that were replaced while the caller held a batch */
     plim__load_context_t context;
     int threads_account; /* of the stacks, and their bytes */
     size_t threads_bytes;
@@ -58,14 +59,30 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
 
 /*
  * Makes caches, windows, workers and slots again, as planned; streams, their cuts of batches and
- * their positions stay. The caller holds no batch. After an error the loader is as before, or, when
- * that fails too, all calls report the error.
+ * their positions stay. A batch that the caller holds keeps the old slots. After an error the
+ * loader is as before, or, when that fails too, all calls report the error.
  */
 plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t *plan);
 
 /* plim_loader_stream as the loader is: PLIM_ERR_BUDGET when it is too small. */
 plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_params_t *params,
                                   plim_stream_t **stream_out);
+
+/*
+ * Whether a slot may be too small for a batch from that step of the epoch on; and counts them:
+ * *largest_out is the most nodes and the most edges of any. This interrupts the stream being
+ * served; the stream stays where it is. Errors of plim_stream_next.
+ */
+bool plim__stream_must_count(const plim_stream_t *stream, int64_t epoch, int64_t step);
+plim_status_t plim__stream_count_batches(plim_stream_t *stream, int64_t epoch, int64_t step,
+                                         plim__load_size_t *largest_out);
+
+/* plim_stream_start of batches that fit a slot. */
+plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t step);
+
+/* Whether the loader is usable and has that step. PLIM_ERR_USAGE, or the error of a loader that
+ * could not be remade. */
+plim_status_t plim__stream_check(const plim_stream_t *stream, int64_t epoch, int64_t step);
 
 /* The error of a loader that could not be remade. */
 plim_status_t plim__loader_check(const plim_loader_t *loader);

@@ -144,10 +144,21 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .batch_size = drawn.batch_size,
                               .num_shares = 1,
                               .draw_seed = drawn.seed,
-                              .num_hops = drawn.num_hops};
+                              .num_hops = drawn.num_hops,
+                              .counted_epoch = -1};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
     stream->ticket_seeds = ticket_seeds(&loader->context, stream);
     atomic_init(&stream->references, 1);
+}
+
+static plim_status_t make_scratch(plim_loader_t *loader, plim__load_worker_t *worker)
+{
+    const plim__load_context_t *context = &loader->context;
+    PLIM_TRY(plim__blocks_create(&context->job, &context->params.blocks, &worker->blocks));
+    return context->plan.counted
+               ? plim__block_count_create(&context->job, context->info->num_nodes,
+                                          context->params.most_drawn, &worker->count)
+               : PLIM_OK;
 }
 
 /* Creates all that follows from the plan's choices. */
@@ -159,8 +170,7 @@ static plim_status_t fill(plim_loader_t *loader)
     PLIM_TRY(plim__slots_create(job, &loader->context.plan, &loader->context.params,
                                 plim__loader_slot_freed, loader, &loader->slots));
     for (int i = 0; i < loader->context.plan.workers; i++)
-        PLIM_TRY(
-            plim__blocks_create(job, &loader->context.params.blocks, &loader->workers[i].blocks));
+        PLIM_TRY(make_scratch(loader, &loader->workers[i]));
     return start_workers(loader);
 }
 
@@ -180,9 +190,13 @@ static void empty(plim_loader_t *loader)
     loader->builder = NULL;
     for (int i = 0; i < context->plan.workers; i++) {
         plim__blocks_destroy(loader->workers[i].blocks);
+        plim__block_count_destroy(loader->workers[i].count);
         loader->workers[i].blocks = NULL;
+        loader->workers[i].count = NULL;
     }
-    plim__slots_release(loader->slots);
+    const size_t slots_bytes = loader->slots != NULL ? loader->slots->arena.size : 0;
+    if (!plim__slots_release(loader->slots)) /* a batch that the caller holds keeps them */
+        loader->bytes -= (int64_t)slots_bytes;
     loader->slots = NULL;
     plim__governor_close(&loader->governor);
     plim__load_sources_close(context);
@@ -204,17 +218,23 @@ static plim_status_t read_and_fill(plim_loader_t *loader)
     return fill(loader);
 }
 
+static plim_status_t check_slots(const plim__load_plan_t *plan)
+{
+    if (plan->slot_nodes > INT32_MAX)
+        return plim__fail(PLIM_ERR_UNSUPPORTED,
+                          "batches of up to %lld nodes; at most 2^31 - 1 are possible: take a "
+                          "smaller batch or fan-out",
+                          (long long)plan->slot_nodes);
+    return PLIM_OK;
+}
+
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
     plim_loader_t *loader;
     PLIM_TRY(plim__load_recipe_check(dataset, &plan->recipe));
     PLIM_TRY(plim__load_cut_check(&plan->recipe, plan->part_seeds));
-    if (plan->slot_nodes > INT32_MAX)
-        return plim__fail(PLIM_ERR_UNSUPPORTED,
-                          "batches of up to %lld nodes; at most 2^31 - 1 are possible: take a "
-                          "smaller batch or fan-out",
-                          (long long)plan->slot_nodes);
+    PLIM_TRY(check_slots(plan));
     const int64_t before = plim__ledger_thread_bytes();
     PLIM_TRY(make_loader(job, dataset, plan, &loader));
     plim_status_t status = read_and_fill(loader);
@@ -236,6 +256,7 @@ plim_status_t plim__loader_remake(plim_loader_t *loader, const plim__load_plan_t
     taken.workers = (int)plim__min_i64(plan->workers, old.workers);
     if (loader->graph_nodes != NULL)
         taken.slot_nodes = old.slot_nodes;
+    PLIM_TRY(check_slots(&taken));
     plim__loader_drain(loader);
     empty(loader);
     take_plan(&loader->context, &taken);
@@ -263,24 +284,42 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
 }
 
+/* Whether a slot holds any batch of so many seeds. */
+static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
+                       int64_t seeds)
+{
+    const plim__load_plan_t *plan = &loader->context.plan;
+    const plim_dataset_info_t *info = loader->context.info;
+    plim__blocks_params_t blocks = {
+        .num_hops = num_hops, .replace = plan->recipe.replace, .form = plan->recipe.form};
+    int64_t nodes, edges;
+    memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
+    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds, &nodes,
+                       &edges);
+    return nodes <= plan->slot_nodes && edges <= plan->slot_edges;
+}
+
 /* Whether slots, workers and windows are large enough for the minimum of such batches. */
 static bool has_room(const plim_loader_t *loader, const plim_recipe_t *recipe, int64_t seeds)
 {
     const plim__loader_params_t *params = &loader->context.params;
     const plim_dataset_info_t *info = loader->context.info;
-    const bool whole = recipe->form == PLIM_PYG;
-    int64_t nodes, edges;
     if (info->num_graphs > 0)
         return true;
-    plim__blocks_params_t blocks = {
-        .num_hops = recipe->num_hops, .replace = recipe->replace, .form = recipe->form};
-    memcpy(blocks.fanout, recipe->fanout, sizeof blocks.fanout);
-    seeds = whole ? plim__min_i64(recipe->batch_size, seeds) : 1;
-    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds, &nodes,
-                       &edges);
+    seeds = recipe->form == PLIM_PYG ? plim__min_i64(recipe->batch_size, seeds) : 1;
     return recipe->num_hops <= params->blocks.num_hops && seeds <= params->part_seeds &&
            plim__load_most_drawn(recipe, info->max_degree) <= params->most_drawn &&
-           nodes <= loader->context.plan.slot_nodes && edges <= loader->context.plan.slot_edges;
+           (loader->context.plan.counted ||
+            is_bounded(loader, recipe->num_hops, recipe->fanout, seeds));
+}
+
+bool plim__stream_must_count(const plim_stream_t *stream, int64_t epoch, int64_t step)
+{
+    const plim_loader_t *loader = stream->loader;
+    const int64_t seeds = plim__min_i64(stream->batch_size, plim__stream_count(stream));
+    return loader->context.plan.counted &&
+           !(stream->counted_epoch == epoch && stream->counted_step <= step) &&
+           !is_bounded(loader, stream->num_hops, stream->fanout, seeds);
 }
 
 /* Creates the seeds of a stream that does not use the loader's. */

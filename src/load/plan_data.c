@@ -104,6 +104,7 @@ static void add_choices(text_t *text, const plim__load_plan_t *load)
     add_count(text, "part_nodes", load->part_nodes);
     add_count(text, "part_edges", load->part_edges);
     add(text, ", \"guessed\": %s", load->guessed ? "true" : "false");
+    add(text, ", \"counted\": %s", load->counted ? "true" : "false");
     add_word(text, "topology", load->topology_in_memory ? "memory" : "disk");
     add_word(text, "features", load->rows_in_memory ? "memory" : "disk");
     add_count(text, "workers", load->workers);

@@ -79,6 +79,9 @@ typedef struct plim__load_plan {
     int64_t part_nodes; /* a part with more nodes is halved even if it fits the slot, so that the
                            cut, and with it the bits, follows from the recipe; 0: slot_nodes */
     int64_t part_edges;
+    bool counted; /* PyG's form: a slot may be smaller than the largest batch possible, so the
+                     batches of an epoch are counted before it begins, and slots made larger if
+                     needed */
     bool guessed; /* batch sizes are estimated from degrees, not drawn; with many graphs: the
                      largest graph is estimated from the mean */
     int io_depth;

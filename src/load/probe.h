@@ -12,6 +12,12 @@
 
 #define PLIM__PROBE_SIZES 3
 
+/* Size of a batch, or of a window of batches taken as one. */
+typedef struct plim__load_size {
+    int64_t nodes; /* distinct ones, seeds included */
+    int64_t edges; /* entries of indptr and indices over all hops */
+} plim__load_size_t;
+
 /* The size of one batch of so many seeds. */
 typedef struct plim__probe_size {
     int64_t seeds;

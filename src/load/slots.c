@@ -81,25 +81,26 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     return PLIM_OK;
 }
 
-static void drop(plim__slots_t *slots)
+static bool drop(plim__slots_t *slots)
 {
     if (atomic_fetch_sub_explicit(&slots->references, 1, memory_order_acq_rel) != 1)
-        return;
+        return false;
     pthread_mutex_destroy(&slots->lock);
     const plim_job_t job = slots->job;
     plim__arena_t arena = slots->arena;
     plim__arena_destroy(&arena);
     plim_job_release(&job);
+    return true;
 }
 
-void plim__slots_release(plim__slots_t *slots)
+bool plim__slots_release(plim__slots_t *slots)
 {
     if (slots == NULL)
-        return;
+        return true;
     pthread_mutex_lock(&slots->lock);
     slots->freed = NULL;
     pthread_mutex_unlock(&slots->lock);
-    drop(slots);
+    return drop(slots);
 }
 
 plim__slot_t *plim__slots_take(plim__slots_t *slots)
@@ -144,7 +145,7 @@ PLIM_API void plim_batch_release(plim_batch_t *batch)
     if (slots->freed != NULL)
         slots->freed(slots->context);
     pthread_mutex_unlock(&slots->lock);
-    drop(slots);
+    (void)drop(slots);
 }
 
 PLIM_API const plim_array_t *plim_batch_array(const plim_batch_t *batch, int index)

@@ -27,9 +27,10 @@ typedef struct plim__slot {
     atomic_int references;
     plim__slots_t *slots;
     int number;
-    int64_t ticket; /* that it holds */
-    int64_t part;   /* seeds of the part in it; 0: none was built yet */
-    bool more;      /* the ticket has parts to come */
+    int64_t ticket;            /* that it holds */
+    int64_t part;              /* seeds of the part in it; 0: none was built yet */
+    bool more;                 /* the ticket has parts to come */
+    plim__load_size_t counted; /* of the ticket's batch, in a run that counts */
     int num_arrays;
     plim_array_t arrays[7 + 2 * PLIM_HOPS_MAX]; /* (num_arrays) of the batch */
     int64_t *seeds;                             /* of this part, nodes or graphs */
@@ -69,8 +70,9 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
                                  const plim__loader_params_t *params, void (*freed)(void *),
                                  void *context, plim__slots_t **slots_out);
 
-/* Called when the loader ends: `freed` is not called any more. The last batch frees the memory. */
-void plim__slots_release(plim__slots_t *slots);
+/* Called when the loader ends: `freed` is not called any more. The last batch frees the memory:
+ * false when there is one. */
+bool plim__slots_release(plim__slots_t *slots);
 
 /* Takes a free slot; NULL when there is none. Any thread. */
 plim__slot_t *plim__slots_take(plim__slots_t *slots);

@@ -49,6 +49,8 @@ struct plim_stream {
     int num_hops;
     int64_t fanout[PLIM_HOPS_MAX];
 
+    int64_t counted_epoch, counted_step; /* batches that fit a slot, from that step on; -1: none */
+
     bool started;
     int64_t epoch, step; /* the next ones */
     int64_t seed;        /* first seed of the step that was not delivered, and … */
@@ -71,6 +73,7 @@ int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step);
 /* The run that is being served. Written while no worker builds batches. */
 typedef struct plim__load_run {
     bool started;
+    bool counts; /* batches are counted, not built */
     plim_stream_t *of;
     int64_t epoch;
     int64_t first_number; /* of first_ticket among the epoch's tickets */

@@ -121,18 +121,19 @@ void plim__load_window_destroy(plim__load_window_t *window)
 }
 
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
-                               const int64_t *fanout)
+                               const int64_t *fanout, bool with_rows)
 {
     plim__load_window_params_t *params = &window->params;
     const size_t bytes = (size_t)num_hops * sizeof *fanout;
     params->seed = seed;
+    window->without_rows = !with_rows;
+    window->held_rows = 0;
     if (params->num_hops == num_hops && memcmp(params->fanout, fanout, bytes) == 0)
         return;
     params->num_hops = num_hops;
     memcpy(params->fanout, fanout, bytes);
     /* Sizes measured with other fan-outs do not apply. */
-    window->fitted_seeds = window->fitted_draws = window->fitted_rows = 0;
-    window->refused_seeds = 0;
+    memset(window->fitted, 0, sizeof window->fitted);
 }
 
 /* All builders' walk over the members of a set. The lock guards the two cursors. */
@@ -396,15 +397,16 @@ static bool surely_fits(const plim__load_window_params_t *params, int64_t seeds)
 static int64_t seeds_expected(const plim__load_window_t *window)
 {
     const plim__load_window_params_t *params = &window->params;
+    const fitted_t *fitted = &window->fitted[window->without_rows];
     double growth = GROWTH_MOST;
-    if (window->fitted_draws > 0)
-        growth = (double)params->draws / (double)window->fitted_draws * GROWTH_SHARE;
-    if (window->fitted_rows > 0) {
-        double by_rows = (double)params->rows / (double)window->fitted_rows * GROWTH_SHARE;
+    if (fitted->draws > 0)
+        growth = (double)params->draws / (double)fitted->draws * GROWTH_SHARE;
+    if (fitted->rows > 0) {
+        double by_rows = (double)params->rows / (double)fitted->rows * GROWTH_SHARE;
         growth = by_rows < growth ? by_rows : growth;
     }
     growth = growth > GROWTH_MOST ? GROWTH_MOST : growth;
-    return (int64_t)((double)window->fitted_seeds * growth);
+    return (int64_t)((double)fitted->seeds * growth);
 }
 
 static int64_t batches_expected(const plim__load_window_t *window, const int64_t *bounds,
@@ -425,11 +427,12 @@ static int64_t batches_expected(const plim__load_window_t *window, const int64_t
 
 static void remember(plim__load_window_t *window, int64_t seeds, bool cut)
 {
-    if (!cut && seeds < window->fitted_seeds)
+    fitted_t *fitted = &window->fitted[window->without_rows];
+    if (!cut && seeds < fitted->seeds)
         return;
-    window->fitted_seeds = seeds;
-    window->fitted_draws = window->used_draws;
-    window->fitted_rows = window->used_rows;
+    fitted->seeds = seeds;
+    fitted->draws = window->used_draws;
+    fitted->rows = window->used_rows;
 }
 
 static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, overflow_t overflow)
@@ -451,19 +454,21 @@ static plim_status_t refuse(const plim__load_window_t *window, int64_t seeds, ov
  * as much as the batch itself. */
 static bool is_refused(plim__load_window_t *window, int64_t seeds)
 {
-    if (window->refused_seeds == 0 || seeds < window->refused_seeds ||
+    fitted_t *fitted = &window->fitted[window->without_rows];
+    if (fitted->refused_seeds == 0 || seeds < fitted->refused_seeds ||
         surely_fits(&window->params, seeds))
         return false;
-    window->refusals = (window->refusals + 1) % REFUSALS_MOST;
-    return window->refusals != 0;
+    fitted->refusals = (fitted->refusals + 1) % REFUSALS_MOST;
+    return fitted->refusals != 0;
 }
 
 static void remember_refused(plim__load_window_t *window, int64_t seeds, overflow_t overflow)
 {
-    if (window->refused_seeds != 0 && seeds >= window->refused_seeds)
+    fitted_t *fitted = &window->fitted[window->without_rows];
+    if (fitted->refused_seeds != 0 && seeds >= fitted->refused_seeds)
         return;
-    window->refused_seeds = seeds;
-    window->refused = overflow;
+    fitted->refused_seeds = seeds;
+    fitted->refused = overflow;
 }
 
 /* The number of batches to try after `batches` did not fit: at most half. */
@@ -480,9 +485,10 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
                                       int64_t num_batches, int64_t *taken_out)
 {
     int64_t batches = batches_expected(window, bounds, num_batches);
+    fitted_t *fitted = &window->fitted[window->without_rows];
     bool cut = false, fits = false;
     if (is_refused(window, bounds[1] - bounds[0]))
-        return refuse(window, bounds[1] - bounds[0], window->refused);
+        return refuse(window, bounds[1] - bounds[0], fitted->refused);
     PLIM_TRY(plim__topology_disk_refresh(window->topology_below, 0, REFRESH_NS));
     if (plim__load_window_stores_rows(window))
         PLIM_TRY(plim__rows_disk_refresh(window->rows_below, 0, REFRESH_NS));
@@ -500,8 +506,8 @@ plim_status_t plim__load_window_build(plim__load_window_t *window, int64_t epoch
         cut = true;
     }
     remember(window, bounds[batches] - bounds[0], cut);
-    if (bounds[1] - bounds[0] >= window->refused_seeds)
-        window->refused_seeds = 0;
+    if (bounds[1] - bounds[0] >= fitted->refused_seeds)
+        fitted->refused_seeds = 0;
     *taken_out = batches;
     return PLIM_OK;
 }

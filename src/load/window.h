@@ -45,9 +45,9 @@ plim_status_t plim__load_window_create(const plim_job_t *job,
 void plim__load_window_destroy(plim__load_window_t *window);
 
 /* Sets seed, hops and fan-outs from the next build on: at most the hops of the params, and no draw
- * longer than most_drawn. */
+ * longer than most_drawn. And whether it stores rows, where it has memory for them. */
 void plim__load_window_draw_as(plim__load_window_t *window, uint64_t seed, int num_hops,
-                               const int64_t *fanout);
+                               const int64_t *fanout, bool with_rows);
 
 /*
  * Fills the window for as many of the batches as fit, at least one, else PLIM_ERR_BUDGET. Batch i

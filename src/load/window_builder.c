@@ -3,7 +3,8 @@
  *     window 1                 ─ building ─► serving [boundary, limit) ─ …
  *
  * A window never reaches beyond its epoch. At the end of a shuffled epoch the builder continues
- * with the first window of the next one, guessing that it comes next. When another stream
+ * with the first window of the next one, guessing that it comes next, unless that epoch's batches
+ * are counted first. When another stream
  * interrupts, the interrupted stream keeps its next window if that holds more batches than the
  * interruption has; the interruption then uses only the other window. A batch that is too large for
  * a window is built without one, part by part from the dataset's own sources.
@@ -33,7 +34,8 @@ typedef struct window {
 
 /* A build: window `which`, from a step of a stream's epoch on. */
 typedef struct target {
-    bool guess; /* not of the current run (yet) */
+    bool guess;  /* not of the current run (yet) */
+    bool counts; /* of a run that counts: rows are not needed */
     int which;
     plim_stream_t *of;
     int64_t epoch;
@@ -162,7 +164,7 @@ static plim_status_t build(plim__window_builder_t *builder, const target_t *targ
     int64_t steps = 0;
     plim_status_t status = list_seeds(builder, target, &steps);
     plim__load_window_draw_as(window->window, target->of->draw_seed, target->of->num_hops,
-                              target->of->fanout);
+                              target->of->fanout, !target->counts);
     if (status == PLIM_OK)
         status = plim__load_window_build(window->window, target->epoch, builder->seeds,
                                          builder->bounds, steps, steps_out);
@@ -208,14 +210,14 @@ static bool choose(plim__window_builder_t *builder)
         atomic_load(&builder->queue->failed_at) != INT64_MAX)
         return false;
     if (atomic_load(&builder->queue->limit) < run->end_ticket) {
-        builder->target = (target_t){false, which, run->of, run->epoch, builder->step};
+        builder->target = (target_t){false, run->counts, which, run->of, run->epoch, builder->step};
         return true;
     }
     if (!run->of->shuffled || builder->has_guessed || run->epoch == INT64_MAX ||
-        plim_stream_seeds(run->of) == 0)
+        plim_stream_seeds(run->of) == 0 || builder->context->plan.counted)
         return false;
     builder->has_guessed = true;
-    builder->target = (target_t){true, which, run->of, run->epoch + 1, 0};
+    builder->target = (target_t){true, false, which, run->of, run->epoch + 1, 0};
     return true;
 }
 

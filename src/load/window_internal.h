@@ -45,6 +45,19 @@ typedef struct overflow {
     int64_t rows_wanted; /* 0: the rows fitted */
 } overflow_t;
 
+/* What builds have shown about the number of seeds that fit. */
+typedef struct fitted {
+    /* The largest build that fitted since the last overflow: its seeds, and what it used. */
+    int64_t seeds;
+    int64_t draws;
+    int64_t rows;
+
+    /* The smallest single batch that did not fit: its seeds (0: none), and what was too small. */
+    int64_t refused_seeds;
+    overflow_t refused;
+    int refusals; /* because of it, since a batch was tried */
+} fitted_t;
+
 struct plim__load_window {
     plim__arena_t arena;
     plim__load_window_params_t params; /* draws limited to what a place can address */
@@ -66,25 +79,17 @@ struct plim__load_window {
     const uint32_t *places[PLIM__HOPS_MAX]; /* in the area */
     char *store;                            /* (params.rows) rows of row_bytes */
 
+    bool without_rows; /* draws are all that is wanted of the next builds */
     int64_t epoch;
     int64_t used_draws;
     int64_t used_rows;
-    int64_t held_rows; /* also needed, and cached by the source below */
-
-    /* The largest build that fitted since the last overflow: its seeds, and what it used. */
-    int64_t fitted_seeds;
-    int64_t fitted_draws;
-    int64_t fitted_rows;
-
-    /* The smallest single batch that did not fit: its seeds (0: none), and what was too small. */
-    int64_t refused_seeds;
-    overflow_t refused;
-    int refusals; /* because of it, since a batch was tried */
+    int64_t held_rows;  /* also needed, and cached by the source below */
+    fitted_t fitted[2]; /* of builds with rows, and of builds without */
 };
 
 static inline bool plim__load_window_stores_rows(const plim__load_window_t *window)
 {
-    return window->params.rows > 0;
+    return window->params.rows > 0 && !window->without_rows;
 }
 
 /* Initialises the window's two sources. */

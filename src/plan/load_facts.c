@@ -253,7 +253,10 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
                                           &facts->largest_guessed));
     facts->most = plim__load_most(facts, facts->part_seeds);
     facts->one = whole ? facts->most : plim__load_most(facts, 1);
-    for (int i = 0; i < count_streams(facts->params, facts->client); i++) {
+    if (facts->counted) /* seeds that draw nothing */
+        facts->one =
+            (plim__load_size_t){facts->part_seeds, facts->part_seeds + facts->recipe->num_hops};
+    for (int i = 0; i < count_streams(facts->params, facts->client) && !facts->counted; i++) {
         plim_stream_params_t stream;
         PLIM_TRY(stream_at(facts->params, facts->client, i, &stream));
         plim_recipe_t own = plim__load_stream_recipe(facts->recipe, &stream);
@@ -266,11 +269,17 @@ static plim_status_t find_bounds(plim__load_facts_t *facts)
         facts->one.edges = plim__max_i64(facts->one.edges, size.edges);
     }
     if (facts->client->remade != NULL) {
-        const plim__load_plan_t *plan = facts->client->remade->plan;
-        facts->one.nodes = plim__max_i64(facts->one.nodes, plan->slot_nodes);
-        facts->one.edges = plim__max_i64(facts->one.edges, plan->slot_edges);
+        const plim__load_size_t *slot = &facts->client->remade->slot;
+        facts->one.nodes = plim__max_i64(facts->one.nodes, slot->nodes);
+        facts->one.edges = plim__max_i64(facts->one.edges, slot->edges);
     }
     return PLIM_OK;
+}
+
+plim_status_t plim__load_count(plim__load_facts_t *facts)
+{
+    facts->counted = true;
+    return find_bounds(facts);
 }
 
 plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -295,6 +304,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
         .fixed = plim__plan_fixed(job->ledger, client->remade != NULL ? client->remade->bytes : 0),
         .epoch_seeds = streams_out->most_seeds,
         .batch_seeds = batch,
-        .part_seeds = params->part_seeds > 0 ? plim__min_i64(batch, params->part_seeds) : batch};
+        .part_seeds = params->part_seeds > 0 ? plim__min_i64(batch, params->part_seeds) : batch,
+        .counted = client->remade != NULL && client->remade->plan->counted};
     return find_bounds(facts_out);
 }

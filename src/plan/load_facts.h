@@ -8,9 +8,10 @@
 #include "load/plan_data.h"
 #include "plan/statistics.h"
 
-/* A loader that is planned again, and remade, for one more stream. */
+/* A loader that is planned again, and remade, for one more stream or for larger batches. */
 typedef struct plim__load_remade {
-    const plim__load_plan_t *plan; /* its envelope and slots are the minimum */
+    const plim__load_plan_t *plan; /* its envelope is the minimum, … */
+    plim__load_size_t slot;        /* … and this of slots */
     int64_t bytes;                 /* on the ledger, released before it is remade */
     int64_t list_bytes;            /* planned for seeds of streams that were not added yet */
 } plim__load_remade_t;
@@ -62,7 +63,9 @@ typedef struct plim__load_facts {
     bool modest;               /* slots and model take at most MODEST_PERCENT of the free memory */
     plim__load_size_t largest; /* the largest graph of a dataset of many */
     bool largest_guessed;
-    plim__load_size_t one;  /* upper bound for the smallest part of a batch */
+    bool counted;           /* as the plan's */
+    plim__load_size_t one;  /* upper bound for the smallest part of a batch, or, when batches are
+                               counted, lower bound for a batch */
     plim__load_size_t most; /* upper bound for part_seeds seeds */
     plim__probe_t probe;    /* measured sizes of batches; empty: not measured */
 } plim__load_facts_t;
@@ -92,6 +95,10 @@ int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params)
 
 /* Whether the plan may read the dataset. */
 bool plim__load_may_read(const plim__load_facts_t *facts);
+
+/* The same facts for batches in PyG's form that are counted before each epoch, since slots for all
+ * possible ones do not fit. */
+plim_status_t plim__load_count(plim__load_facts_t *facts);
 
 /* The same facts for batches that are cut at `seeds` seeds. */
 plim__load_facts_t plim__load_cut_at(const plim__load_facts_t *facts, int64_t seeds);

@@ -177,7 +177,8 @@ static plim__load_size_t window_expected(const plim__load_facts_t *facts, int64_
     return size;
 }
 
-/* One seed's size: a batch that does not fit a window is read without one. */
+/* One seed's size, or the lower bound of a batch: one that does not fit a window is read without.
+ */
 static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
 {
     const plim_dataset_info_t *info = plim_dataset_info(facts->dataset);
@@ -185,7 +186,7 @@ static plim__load_size_t window_minimum(const plim__load_facts_t *facts)
     plim__blocks_params_t params = {.num_hops = facts->recipe->num_hops,
                                     .replace = facts->recipe->replace,
                                     .form = PLIM_NATIVE};
-    if (facts->recipe->form == PLIM_NATIVE)
+    if (facts->recipe->form == PLIM_NATIVE || facts->counted)
         return size;
     memcpy(params.fanout, facts->recipe->fanout, sizeof params.fanout);
     plim__blocks_bound(&params, info->num_nodes, info->num_edges, info->max_degree, 1, &size.nodes,
@@ -207,6 +208,7 @@ static void take_minimum(const plim__load_facts_t *facts, const arrangement_t *a
     plan->topology_in_memory = arrangement->topology_in_memory;
     plan->rows_in_memory = arrangement->rows_in_memory;
     plan->num_slots = params->num_slots > 0 ? params->num_slots : 1;
+    plan->counted = facts->counted;
     plan->slot_nodes = facts->one.nodes;
     plan->slot_edges = facts->one.edges;
     plan->part_seeds =
@@ -334,9 +336,12 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     making = plim__max_i64(
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
     enter(plan, "slots", plim__cost_pages(plim__slots_estimate(plan, &parts)));
-    enter(plan, "workers",
-          plim__add_saturating_i64(times(plan->workers, plim__blocks_estimate(&parts.blocks)),
-                                   loader_bytes));
+    size_t scratch = plim__blocks_estimate(&parts.blocks);
+    if (plan->counted)
+        scratch = plim__add_saturating_size(
+            plim__round_up(scratch, PLIM__PAGE),
+            plim__block_count_estimate(plim_dataset_info(dataset)->num_nodes, parts.most_drawn));
+    enter(plan, "workers", plim__add_saturating_i64(times(plan->workers, scratch), loader_bytes));
     enter(plan, "i/o", io_bytes);
     enter(plan, "thread stacks", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
     const int64_t sum = sum_accounts(plan);

@@ -8,8 +8,7 @@
 #include "base/fail.h"
 #include "base/job.h"
 #include "base/params.h"
-#include "base/process.h"
-#include "load/loader.h"
+#include "load/loader_params.h"
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/matrix.h"
@@ -326,6 +325,8 @@ static plim_status_t fit_cut(const plim__load_facts_t *facts, plim__load_plan_t 
 static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_client_t *client = facts->client;
+    if (facts->recipe->form == PLIM_PYG && !plim__load_fit(facts, plan))
+        PLIM_TRY(plim__load_count(facts));
     PLIM_TRY(fit_cut(facts, plan, tight_out));
     plan->guessed = facts->largest_guessed;
     if (!needs_probe(facts, plan))
@@ -349,12 +350,26 @@ static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, 
     return PLIM_OK;
 }
 
+/* Logs that batches in PyG's form are counted. */
+static void log_counted(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    if (plan->counted && !facts->client->quiet)
+        plim__log(facts->job, PLIM_LOG_INFO,
+                  "batches of %lld could have up to %lld nodes, for which the line is too low: "
+                  "before each epoch its batches are drawn once to count their nodes and edges",
+                  (long long)facts->recipe->batch_size, (long long)facts->most.nodes);
+}
+
 /* A client that does not cut gets parts that the loader halves until they fit a slot. */
 static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const int64_t all = facts->part_seeds;
     int64_t seeds = seeds_of(facts, plan);
     char parts[64];
+    if (facts->recipe->form == PLIM_PYG) {
+        log_counted(facts, plan);
+        return;
+    }
     if (!facts->client->cuts)
         while (seeds > 1 && !fits_a_slot(plan, plim__load_expected(facts, seeds)))
             seeds = (seeds - 1) / 2 + 1;
@@ -445,79 +460,4 @@ PLIM_API plim_status_t plim_load_plan(const plim_job_t *job, const plim_dataset_
     plim__plan_seal(plan, false);
     *plan_out = plan;
     return PLIM_OK;
-}
-
-/* Bytes of the planned lists of seeds that no stream has taken. */
-static int64_t lists_to_come(const plim_loader_t *loader)
-{
-    int64_t bytes = loader->context.plan.list_bytes;
-    for (int i = PLIM_TEST + 1; i < PLIM__LOADER_STREAMS; i++) {
-        const plim_stream_t *stream = &loader->streams[i];
-        if (atomic_load(&stream->references) > 0 && stream->own != NULL)
-            bytes -= plim__cost_pages(plim__seeds_list_stays(
-                loader->context.info, plim__seeds_count(stream->own, PLIM_TRAIN),
-                stream->shuffled));
-    }
-    return plim__max_i64(bytes, 0);
-}
-
-static int64_t checkpoint_bytes(const void *context, const plim__load_plan_t *plan)
-{
-    (void)plan;
-    return ((const plim__load_plan_t *)context)->checkpoint_bytes;
-}
-
-/* Plans a loader again, with one more stream. The cut of batches stays, and the number of slots if
- * the line allows it. Nothing is read, since the loader still has its memory. */
-static plim_status_t plan_remade(const plim_loader_t *loader, const plim_stream_params_t *stream,
-                                 plim__load_plan_t *plan_out)
-{
-    const plim__load_plan_t *old = &loader->context.plan;
-    const plim__load_remade_t remade = {old, loader->bytes, lists_to_come(loader)};
-    const plim__load_client_t client = {.bytes = checkpoint_bytes,
-                                        .context = old,
-                                        .quiet = true,
-                                        .remade = &remade,
-                                        .what = "batches",
-                                        .remedies = ", or make batches or fan-outs smaller"};
-    plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
-    params.memory = old->line;
-    params.num_slots = old->num_slots;
-    params.part_seeds = old->recipe.form == PLIM_NATIVE ? old->part_seeds : 0;
-    params.scratch = old->scratch[0] != '\0' ? old->scratch : NULL;
-    params.streams = stream;
-    params.num_streams = 1;
-    plim_status_t status = plim__load_plan_for(loader->context.asked, loader->context.dataset,
-                                               &old->recipe, &params, &client, plan_out, NULL);
-    if (status == PLIM_ERR_BUDGET) {
-        params.num_slots = 0;
-        status = plim__load_plan_for(loader->context.asked, loader->context.dataset, &old->recipe,
-                                     &params, &client, plan_out, NULL);
-    }
-    plan_out->checkpoint_bytes = old->checkpoint_bytes;
-    plan_out->part_nodes = old->part_nodes;
-    plan_out->part_edges = old->part_edges;
-    return status;
-}
-
-PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stream_params_t *given,
-                                          plim_stream_t **stream_out)
-{
-    plim_stream_params_t params;
-    plim__load_plan_t plan;
-    PLIM_TRY(plim__process_check(loader->process));
-    PLIM_ENTER(loader->context.asked);
-    PLIM_TRY(plim__loader_check(loader));
-    PLIM_TRY(plim__load_stream_params(given, &params));
-    const plim_status_t status = plim__loader_stream(loader, &params, stream_out);
-    if (status != PLIM_ERR_BUDGET)
-        return status;
-    if (plim__loader_is_held(loader))
-        return plim__fail(PLIM_ERR_USAGE, "the loader must be remade for this stream, which is "
-                                          "larger than planned: release all batches first");
-    PLIM_TRY(plan_remade(loader, &params, &plan));
-    plim__log(loader->context.asked, PLIM_LOG_INFO,
-              "the loader is remade for a stream that is larger than planned");
-    PLIM_TRY(plim__loader_remake(loader, &plan));
-    return plim__loader_stream(loader, &params, stream_out);
 }

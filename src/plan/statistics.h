@@ -8,12 +8,6 @@
 #include "load/probe.h"
 #include "store/dataset.h"
 
-/* Size of a batch, or of a window of batches taken as one. */
-typedef struct plim__load_size {
-    int64_t nodes; /* distinct ones, seeds included */
-    int64_t edges; /* entries of indptr and indices over all hops */
-} plim__load_size_t;
-
 /*
  * Expected by the manifest's histogram of degrees. Neighbours are taken as drawn uniformly from all
  * nodes (from `reach` of them where the manifest has that), so real batches, which meet the same

@@ -389,6 +389,59 @@ def test_the_line_is_kept_and_refused_before_the_first_batch(ds):
     assert isinstance(caught.value, MemoryError) and caught.value.status == 'budget'
 
 
+def test_batches_are_counted_where_the_largest_possible_one_does_not_fit(tmp_path):
+    path = generate(tmp_path / 'wide', '--nodes', 30000, '--edges', 200000, '--features', 512, '--classes', 3, '--seed', 3)
+
+    def make(memory):
+        gc.collect()
+        nodes = torch.arange(0, 30000, 59)
+        return NeighborLoader(plimsoll.open(path), [8, 8, 8], nodes, batch_size=64, shuffle=True, memory=memory, threads=2, seed=1)
+
+    def digests(batches):
+        return [digest([batch]) for batch in batches]
+
+    loader = make('4G')
+    epochs = [digests(loader), digests(loader)]
+    plan = loader.memory_plan
+    slots = next(account['bytes'] for account in plan['accounts'] if account['name'] == 'slots')
+    assert not plan['counted'] and plan['slots'] == 4
+    line = plan['minimum_bytes'] - slots * 3 // 4 - (16 << 20)  # less than one slot of that size needs
+    del loader
+    loader = make(line)
+    assert loader.memory_plan['counted']
+    line = loader.memory_plan['minimum_bytes'] - (4 << 20)
+    del loader
+    refused = 0
+    while True:  # from a line at which not even the loader fits on
+        line += 4 << 20
+        loader = make(line)
+        try:
+            if not loader.memory_plan['counted']:
+                break
+        except plimsoll.MemoryLineError:
+            continue
+        try:
+            iter(loader)
+            break
+        except plimsoll.MemoryLineError as error:  # before the first batch; nothing has changed
+            refused += 1
+            assert 'nodes' in str(error) and '--memory' in str(error)
+            assert loader.state_dict()['epoch'] == 0 == loader.state_dict()['step']
+        del loader
+    assert refused > 0 and loader.memory_plan['counted']
+    del loader
+    loader = make(line + (8 << 20))
+    assert digests(loader) == epochs[0]
+    batches = iter(loader)
+    begun = [digest([next(batches)]) for _ in range(3)]
+    assert begun == epochs[1][:3]
+    state = loader.state_dict()
+    del loader, batches
+    loader = make(line + (8 << 20))
+    loader.load_state_dict(state)
+    assert digests(loader) == epochs[1][3:]
+
+
 RESUME = '''
 import hashlib, json, sys, torch, plimsoll
 path, state = sys.argv[1:]
