@@ -15,7 +15,7 @@
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim_doctor_t *doctor = object;
-    doctor->found = plim__arena_carve(arena, (size_t)(plim__num_texts + PLIM__NUM_OTHER),
+    doctor->found = plim__arena_carve(arena, (size_t)plim__num_texts + PLIM__NUM_OTHER,
                                       sizeof *doctor->found, 8);
     doctor->buffer = plim__arena_carve(arena, BUFFER_BYTES, 1, 1);
     doctor->present = plim__arena_carve(arena, (size_t)plim__num_texts, sizeof(bool), 1);

@@ -135,7 +135,7 @@ static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
     }
     if (growth->num_points == PLIM__POINTS) {
         for (int i = 0; i < PLIM__POINTS / 2; i++) {
-            const plim__point_t *a = &growth->point[2 * i], *b = a + 1;
+            const plim__point_t *a = &growth->point[(size_t)2 * (size_t)i], *b = a + 1;
             growth->point[i] = (plim__point_t){b->seconds, plim__max_i64(a->bytes, b->bytes)};
         }
         growth->num_points = PLIM__POINTS / 2;

@@ -6,6 +6,7 @@
 #include "doctor/log_pattern.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -114,7 +115,7 @@ static void take_model(plim__recipe_t *recipe, const char *at, const char *end)
     take_word(at, end, word, sizeof word);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strcasestr(word, models[i]) != NULL)
-            (void)strcpy(recipe->model, models[i]);
+            (void)snprintf(recipe->model, sizeof recipe->model, "%s", models[i]);
 }
 
 /* A setting's name stands at [begin, end), its value at `value`. */
@@ -165,7 +166,7 @@ static void take_shape(plim__recipe_t *recipe, const char *line, const char *end
                  {"ogbn_arxiv", "arxiv"},       {"Reddit(", "reddit"}};
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (memmem(line, (size_t)(end - line), known[i].text, strlen(known[i].text)) != NULL)
-            (void)strcpy(recipe->shape, known[i].shape);
+            (void)snprintf(recipe->shape, sizeof recipe->shape, "%s", known[i].shape);
 }
 
 void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, bool script)

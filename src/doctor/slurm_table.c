@@ -6,6 +6,7 @@
  */
 #include "doctor/log_pattern.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define FIELDS 16
@@ -210,7 +211,7 @@ static bool take_row(plim_doctor_t *doctor, const field_t *fields, int count, co
         return true;
     }
     copy(job, slurm->job, sizeof slurm->job);
-    (void)strcpy(slurm->state, states[state].name);
+    (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
     slurm->code = code;
     slurm->signal = signal;
     add_state(doctor, state, code, signal, line, length);
@@ -233,7 +234,7 @@ static bool take_scontrol(plim_doctor_t *doctor, const char *line, const char *e
         const field_t field = {captured.word[0], captured.word[0] + strlen(captured.word[0])};
         const int state = state_of(field);
         if (state >= 0) {
-            (void)strcpy(slurm->state, states[state].name);
+            (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
             add_state(doctor, state, -1, -1, line, (size_t)(end - line));
         }
         found = true;
@@ -263,7 +264,7 @@ static bool take_seff(plim_doctor_t *doctor, const char *line, const char *end)
         const int state = state_of(field);
         if (state < 0)
             return false;
-        (void)strcpy(slurm->state, states[state].name);
+        (void)snprintf(slurm->state, sizeof slurm->state, "%s", states[state].name);
         slurm->code = captured.number[0] < 256 ? (int)captured.number[0] : -1;
         slurm->signal = 0;
         add_state(doctor, state, slurm->code, -1, line, (size_t)(end - line));

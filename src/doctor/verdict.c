@@ -177,13 +177,12 @@ static void list_facts(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         const bool figures = fact->role == PLIM__ROLE_CONTEXT && fact->cause == PLIM__NONE &&
                              fact->figure[PLIM__LIMIT] > 0 &&
                              plim__cause_is_memory(verdict->cause, false);
-        if ((is_candidate(fact) && alike) || figures)
+        const bool harmless = fact->role == PLIM__ROLE_HARMLESS && verdict->cause == PLIM__NONE;
+        if ((is_candidate(fact) && alike) || figures || harmless)
             list_fact(verdict->evidence, &verdict->num_evidence, fact);
         else if (fact->role == PLIM__ROLE_CONSEQUENCE ||
                  (is_candidate(fact) && verdict->cause != PLIM__NONE))
             list_fact(verdict->consequence, &verdict->num_consequences, fact);
-        else if (fact->role == PLIM__ROLE_HARMLESS && verdict->cause == PLIM__NONE)
-            list_fact(verdict->evidence, &verdict->num_evidence, fact);
     }
 }
 

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 
 def run(*words, **options):
-    done = subprocess.run([PLIMSOLL, 'doctor', *map(str, words)], capture_output=True, check=False, timeout=300, **options)
+    done = subprocess.run([PLIMSOLL, 'doctor', *map(str, words)], capture_output=True, check=False, timeout=1500, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -313,5 +313,5 @@ def test_a_job_is_asked_of_slurm(tmp_path):
 def test_wrong_use(tmp_path):
     empty = dict(os.environ, PATH=str(tmp_path))
     for word, environment in (('4711', empty), (tmp_path / 'missing.log', os.environ)):
-        done = subprocess.run([PLIMSOLL, 'doctor', str(word)], capture_output=True, check=False, timeout=60, cwd=tmp_path, env=environment)
+        done = subprocess.run([PLIMSOLL, 'doctor', str(word)], capture_output=True, check=False, timeout=1500, cwd=tmp_path, env=environment)
         assert done.returncode == 2 and str(pathlib.Path(word).name).encode() in done.stderr

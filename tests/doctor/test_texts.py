@@ -18,7 +18,7 @@ def rows():
 
 def doctor(text, *words):
     data = text if isinstance(text, bytes) else text.encode()
-    done = subprocess.run([PLIMSOLL, 'doctor', '-', '--json', *words], input=data, capture_output=True, check=False, timeout=120)
+    done = subprocess.run([PLIMSOLL, 'doctor', '-', '--json', *words], input=data, capture_output=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
