@@ -89,7 +89,7 @@ static void test_the_largest_text_fits(void **state)
     memset(&plan->numbers, 0x7f, sizeof plan->numbers);
     plan->numbers.num_accounts = plan->numbers.load.num_accounts = PLIM__PLAN_ACCOUNTS;
     plan->numbers.peak_phase = PLIM__PHASE_CHECKPOINT;
-    plan->numbers.recompute = plan->numbers.load.guessed = true;
+    plan->numbers.recompute = plan->numbers.load.guessed = plan->numbers.load.counted = true;
     plan->numbers.load.topology_in_memory = plan->numbers.load.rows_in_memory = true;
     plim__expectation_t *expects[] = {&plan->numbers.expect, &plan->numbers.load.expect};
     for (int i = 0; i < 2; i++) {
