@@ -326,12 +326,11 @@ static void append_environment(plim__record_t *record)
     plim__record_close(record, '}');
 }
 
-static void append_resource_limit(plim__record_t *record, const char *key, int resource)
+static void append_resource_limit(plim__record_t *record, const char *key,
+                                  const struct rlimit *limit)
 {
-    struct rlimit limit;
-    if (getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-        limit.rlim_cur < (rlim_t)INT64_MAX)
-        plim__record_number(record, key, (int64_t)limit.rlim_cur);
+    if (limit->rlim_cur != RLIM_INFINITY && limit->rlim_cur < (rlim_t)INT64_MAX)
+        plim__record_number(record, key, (int64_t)limit->rlim_cur);
 }
 
 static void append_time(plim__record_t *record)
@@ -351,6 +350,7 @@ static void append_machine(plim_watch_t *watch)
     plim__record_t *record = &watch->record;
     struct utsname system;
     struct statvfs shared;
+    struct rlimit limit;
     char directory[PATH_MAX];
     if (uname(&system) == 0) {
         plim__record_text(record, "host", system.nodename, MARK_MOST);
@@ -365,8 +365,10 @@ static void append_machine(plim_watch_t *watch)
     plim__record_number(record, "host_bytes", watch->sources[watch->host_source].bytes);
     if (statvfs("/dev/shm", &shared) == 0)
         plim__record_number(record, "shm_bytes", (int64_t)(shared.f_blocks * shared.f_frsize));
-    append_resource_limit(record, "rlimit_as_bytes", RLIMIT_AS);
-    append_resource_limit(record, "rlimit_data_bytes", RLIMIT_DATA);
+    if (getrlimit(RLIMIT_AS, &limit) == 0)
+        append_resource_limit(record, "rlimit_as_bytes", &limit);
+    if (getrlimit(RLIMIT_DATA, &limit) == 0)
+        append_resource_limit(record, "rlimit_data_bytes", &limit);
 }
 
 static void append_limits(plim_watch_t *watch)
