@@ -25,20 +25,17 @@ static void lay_out(plim__arena_t *arena, void *object)
 plim_status_t plim_doctor_create(const plim_job_t *job, plim_doctor_t **doctor_out)
 {
     PLIM_ENTER(job);
-    plim__arena_t arena, counting = plim__arena_counting();
-    plim_doctor_t layout = {0};
-    (void)plim__arena_carve(&counting, 1, sizeof layout, 8);
-    lay_out(&counting, &layout);
-    PLIM_TRY(plim__arena_create(job->ledger, ACCOUNT, counting.used, &arena));
-    plim_doctor_t *doctor = plim__arena_carve(&arena, 1, sizeof *doctor, 8);
-    lay_out(&arena, doctor);
-    doctor->arena = arena;
-    doctor->process = getpid();
-    doctor->job = job;
-    doctor->limit = doctor->shmem = doctor->anon = doctor->kills = -1;
-    doctor->slurm.code = doctor->slurm.signal = -1;
-    doctor->slurm.requested = doctor->slurm.resident = -1;
-    doctor->recipe = plim__recipe_none();
+    plim_doctor_t draft = {.process = getpid(),
+                           .job = job,
+                           .limit = -1,
+                           .shmem = -1,
+                           .anon = -1,
+                           .kills = -1,
+                           .slurm = {.code = -1, .signal = -1, .requested = -1, .resident = -1},
+                           .recipe = plim__recipe_none()};
+    plim_doctor_t *doctor;
+    PLIM_TRY(plim__object_create(job->ledger, ACCOUNT, lay_out, &draft, sizeof draft, &draft.arena,
+                                 &doctor));
     plim__growth_reset(&doctor->growth);
     plim__facts_prepare(doctor);
     plim_job_retain(job);

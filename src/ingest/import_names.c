@@ -255,29 +255,33 @@ static plim_status_t take_pairs(plim__import_t *import, const char *path, plim__
     return status;
 }
 
-plim_status_t plim__import_named_edges(plim__import_t *import, const char *path)
+/* The ids of the nodes that a text names in its first columns, and the lines they stand in. */
+static plim_status_t read_nodes(plim__import_t *import, const char *path, int columns,
+                                plim__text_lines_t *lines_out, plim__id_spool_t *ids_out)
 {
     named_t named = {.columns = 0};
-    plim__id_spool_t ids;
-    plim_status_t status = read_keys(import, path, 2, &named);
-    import->edge_lines = named.lines;
+    plim_status_t status = read_keys(import, path, columns, &named);
+    *lines_out = named.lines;
     if (status == PLIM_OK)
-        status = find_nodes(import, path, &named.keys, &named.lines, 2, &ids);
+        status = find_nodes(import, path, &named.keys, &named.lines, columns, ids_out);
     plim__name_keys_destroy(&named.keys);
-    return status == PLIM_OK ? take_pairs(import, path, &ids) : status;
+    return status;
+}
+
+plim_status_t plim__import_named_edges(plim__import_t *import, const char *path)
+{
+    plim__id_spool_t ids;
+    PLIM_TRY(read_nodes(import, path, 2, &import->edge_lines, &ids));
+    return take_pairs(import, path, &ids);
 }
 
 plim_status_t plim__import_named_split(plim__import_t *import, int split, const char *path)
 {
-    named_t named = {.columns = 0};
+    plim__text_lines_t lines;
     plim__id_spool_t ids;
-    plim_status_t status = read_keys(import, path, 1, &named);
-    if (status == PLIM_OK)
-        status = find_nodes(import, path, &named.keys, &named.lines, 1, &ids);
-    plim__name_keys_destroy(&named.keys);
-    PLIM_TRY(status);
+    PLIM_TRY(read_nodes(import, path, 1, &lines, &ids));
     (void)snprintf(ids.ids.name, sizeof ids.ids.name, "%s", path);
-    status = plim__import_split(import, split, &ids.ids);
+    const plim_status_t status = plim__import_split(import, split, &ids.ids);
     plim__id_spool_destroy(&ids);
     return status;
 }
