@@ -52,6 +52,7 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
         return true;
     default:
         train->params.no_reading = false;
+        train->params.weigh_nodes = true;
         return true;
     }
 }
@@ -420,8 +421,12 @@ const cli_verb_t cli_verb_plan = {
         "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
         "                   layers, heads, norm, microbatch; with --for pyg also workers=0,4\n"
         "                   loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
-        "  --measure        draw some batches to measure their size, as train does; takes a few\n"
-        "                   seconds once, then the user's cache has the result\n"
+        "  --measure        measure what times depend on: the size of some batches, as train "
+        "does,\n"
+        "                   and how often each node is needed, by a pass over the edges for each\n"
+        "                   hop; takes seconds, with a billion edges a minute, once, then the "
+        "user's\n"
+        "                   cache has the result\n"
         "  --write-rates FILE\n"
         "                   write the rates of this machine, for plans on another one; times are "
         "by\n"

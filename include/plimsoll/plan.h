@@ -32,14 +32,15 @@ typedef struct plim_plan_params {
      * are made for the largest. Only the length of a list of nodes counts. */
     const plim_stream_params_t *streams; /* (num_streams) all of the first one's size */
     int num_streams;
-    int reserved;      /* 0 */
+    bool weigh_nodes;  /* for expected times, measure how often each node is needed: for each hop
+                          a pass over the lists, once for a dataset and a recipe */
     const char *rates; /* a file of rates for expected times; NULL: those of this machine */
 } plim_plan_params_t;
 
 #define PLIM_PLAN_PARAMS_INIT                                                                      \
     {                                                                                              \
-        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0, 0,  \
-            NULL                                                                                   \
+        sizeof(plim_plan_params_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, false, false, NULL, 0,     \
+            false, NULL                                                                            \
     }
 
 /*

@@ -91,6 +91,7 @@ typedef struct plim__load_plan {
     int64_t start;              /* peak of the loader's own memory while it is created */
     int64_t checkpoint_bytes;   /* that a trainer takes while it saves or resumes */
     plim__probe_t probe;        /* measured sizes of batches, for `expect`; empty: none */
+    plim__reach_t reach;        /* measured, for `expect`; seeds 0: not */
     plim__expectation_t expect; /* of loading alone */
     int64_t total;              /* memory in all, the process included */
     int64_t line;

@@ -14,6 +14,7 @@
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
 #include "plan/train_plan.h"
+#include "sample/hazard.h"
 #include "sample/offsets.h"
 
 #include <math.h>
@@ -228,12 +229,39 @@ static population_t population_of(const view_t *view)
     return population;
 }
 
+/* Of lists or rows: how many, and their bytes. */
+typedef struct pieces {
+    double count, bytes;
+} pieces_t;
+
+/* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by the
+ * measured reach. The cache has the most frequent ones. */
+static pieces_t missed_of(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
+                          double cache_bytes)
+{
+    pieces_t missed = {0, 0};
+    for (int i = PLIM__REACH_BINS - 1; i >= 0; i--) {
+        const double nodes = (double)reach->bins[kind][i].nodes;
+        const double bytes = (double)reach->bins[kind][i].bytes;
+        const double cached = fmin(bytes, cache_bytes);
+        const double hazard = M_SQRT2 * exp2(i) / PLIM__HAZARD_ONE / (double)reach->seeds;
+        const double met = -expm1(-hazard * seeds) * (1 - cached / fmax(bytes, 1));
+        cache_bytes -= cached;
+        missed.count += nodes * met;
+        missed.bytes += bytes * met;
+    }
+    return missed;
+}
+
 /* Nodes that `seeds` seeds need and do not find among `cached` nodes. Without draws they are the
  * seeds, or the nodes of their graphs, and each epoch has all of them. */
 static double nodes_missed(const view_t *view, const population_t *population, double seeds,
                            double cached)
 {
     const double needed = (double)size_of(view, seeds).nodes;
+    const plim__reach_t *reach = &view->plan->reach;
+    if (reach->seeds > 0) /* where each row counts as a byte */
+        return fmin(missed_of(reach, PLIM__REACH_ROWS, seeds, cached).count, needed);
     if (view->recipe.num_hops > 0 && view->info->num_graphs == 0)
         return fmin(nodes_met(population, draws_of(view, seeds), cached), needed);
     const double all = (double)size_of(view, (double)view->info->num_split[PLIM_TRAIN]).nodes;
@@ -242,18 +270,29 @@ static double nodes_missed(const view_t *view, const population_t *population, d
 
 /*
  * Lists that hop `hop` of `seeds` seeds needs and does not find among `cached` ones. Seeds come
- * first into the cache, since every epoch needs all of them. Destinations of later hops are
- * neighbours of seeds, and of these: no more nodes than the lists before have entries.
+ * first into the cache, since every epoch needs all of them. The reach is that of the last hop's
+ * lists; an earlier hop has its part of them. Where it is not measured, destinations of later hops
+ * are neighbours of seeds, and of these: no more nodes than the lists before have entries.
  */
-static double lists_missed(const view_t *view, const population_t *population, const hops_t *hops,
-                           int hop, double seeds, double cached)
+static pieces_t lists_missed(const view_t *view, const population_t *population, const hops_t *hops,
+                             int hop, double seeds, double cached)
 {
+    const plim__reach_t *reach = &view->plan->reach;
     const double all = (double)view->info->num_nodes;
     const double all_seeds = (double)plim__max_i64(view->info->num_split[PLIM_TRAIN], 1);
     const double degree = (double)view->info->num_edges / fmax(all, 1);
     const double missed = seeds * fmax(1 - cached / all_seeds, 0);
-    if (hop == 0 || view->info->num_graphs > 0)
-        return missed * fmax(hops->nodes[hop] / seeds, 1);
+    if (hop == 0 || view->info->num_graphs > 0) {
+        const double count = missed * fmax(hops->nodes[hop] / seeds, 1);
+        return (pieces_t){count, count * view->list_bytes};
+    }
+    if (reach->seeds > 0) {
+        const double part = hops->nodes[hop] / fmax(hops->nodes[hops->count - 1], 1);
+        const pieces_t all_missed = missed_of(reach, PLIM__REACH_LISTS, seeds,
+                                              cached * (view->list_bytes + PLIM__LOAD_START_BYTES));
+        return (pieces_t){all_missed.count * part,
+                          (all_missed.bytes - all_missed.count * PLIM__LOAD_START_BYTES) * part};
+    }
     const double others = fmax(hops->nodes[hop] - seeds, 1);
     population_t among = {
         .nodes = fmax(fmin(population->nodes, all_seeds * pow(1 + degree, hop)), others)};
@@ -261,7 +300,8 @@ static double lists_missed(const view_t *view, const population_t *population, c
     for (int i = 0; i < hop; i++)
         draws += hops->edges[i];
     find_skew(&among, draws, others);
-    return missed + nodes_met(&among, draws, fmax(cached - all_seeds, 0));
+    const double count = missed + nodes_met(&among, draws, fmax(cached - all_seeds, 0));
+    return (pieces_t){count, count * view->list_bytes};
 }
 
 /* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
@@ -397,9 +437,10 @@ static void add_loading(const view_t *view, double seeds, double batch, double p
     if (!plan->rows_in_memory && view->row_bytes > 0)
         add_reads(view, missed_rows, view->row_bytes, view->row_bytes * (double)info->num_nodes,
                   units, effort);
-    for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++)
-        add_reads(view, lists_missed(view, &population, &hops, hop, unit, holding.lists),
-                  view->list_bytes, lists, units, effort);
+    for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
+        const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
+        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, effort);
+    }
 }
 
 /* Before the first batch: offsets, choosing what to cache by a pass over the lists for each hop,
@@ -739,7 +780,7 @@ static effort_t split_pass(const view_t *view, const plim_training_t *training,
     own.plan = &load;
     for (int i = 0; i < own.recipe.num_hops; i++)
         if (own.recipe.fanout[i] != view->recipe.fanout[i])
-            load.probe.count = 0; /* it was of other draws */
+            load.probe.count = 0, load.reach.seeds = 0; /* they were of other draws */
     return pass_over(&own, training, plan, (double)view->info->num_split[split], false);
 }
 

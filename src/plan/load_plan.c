@@ -385,10 +385,15 @@ static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *p
 static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     plim__rates_t rates;
+    const bool reads =
+        plan->window_steps > 0 && !(plan->topology_in_memory && plan->rows_in_memory);
     plan->probe = facts->probe;
     if (facts->probe.count == 0 && facts->recipe->num_hops > 0)
         PLIM_TRY(
             plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &plan->probe));
+    if (reads && !facts->client->quiet)
+        PLIM_TRY(plim__statistics_reach(facts->job, facts->dataset, facts->recipe,
+                                        facts->params->weigh_nodes, &plan->reach));
     PLIM_TRY(plim__rates_find(facts->job, facts->dataset, facts->params->rates, &rates));
     plim__load_expect(facts->job, facts->dataset, &rates, plan);
     return PLIM_OK;

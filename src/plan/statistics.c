@@ -81,11 +81,12 @@ plim__load_size_t plim__load_size_probed(const plim__probe_t *probe, int64_t num
         .edges = whole(by_power(from, to, from->edges, to->edges, num_seeds))};
 }
 
-/* The file name of a probe: the dataset's fingerprint and what of the recipe decides the draws. */
-static void name_probe(const plim_dataset_info_t *info, const plim_recipe_t *recipe,
-                       char name_out[NAME_TEXT])
+/* The file name of a probe or a reach: the dataset's fingerprint and what of the recipe decides
+ * the draws. */
+static void name_draws(const char *kind, const plim_dataset_info_t *info,
+                       const plim_recipe_t *recipe, char name_out[NAME_TEXT])
 {
-    int used = snprintf(name_out, NAME_TEXT, "probe-%d-%s-%d%s", VERSION, info->fingerprint,
+    int used = snprintf(name_out, NAME_TEXT, "%s-%d-%s-%d%s", kind, VERSION, info->fingerprint,
                         (int)recipe->form, recipe->replace ? "r" : "");
     for (int i = 0; i < recipe->num_hops && used < NAME_TEXT; i++)
         used += snprintf(name_out + used, (size_t)(NAME_TEXT - used), "-%lld",
@@ -146,7 +147,7 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
     *probe_out = probe;
     if (plim__dataset_is_shape(dataset))
         return PLIM_OK;
-    name_probe(info, recipe, name);
+    name_draws("probe", info, recipe, name);
     if (name[0] != '\0' && plim__cache_read(name, text) && parse_sizes(info, text, probe_out))
         return PLIM_OK;
     if (!reads)
@@ -160,6 +161,56 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
         keep_sizes(name, &probe);
     *probe_out = probe;
     return PLIM_OK;
+}
+
+static bool parse_reach(const plim_dataset_info_t *info, const char *text, plim__reach_t *reach_out)
+{
+    plim__reach_t reach = {0};
+    if (!take_number(&text, 1, info->num_nodes, &reach.seeds))
+        return false;
+    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS; i++) {
+        plim__reach_bin_t *bin = &reach.bins[i / PLIM__REACH_BINS][i % PLIM__REACH_BINS];
+        if (!take_number(&text, 0, info->num_nodes, &bin->nodes) ||
+            !take_number(&text, 0, INT64_MAX / 4, &bin->bytes))
+            return false;
+    }
+    *reach_out = reach;
+    return true;
+}
+
+static void keep_reach(const char *name, const plim__reach_t *reach)
+{
+    char text[PLIM__CACHE_TEXT];
+    int used = snprintf(text, sizeof text, "%lld\n", (long long)reach->seeds);
+    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS; i++) {
+        const plim__reach_bin_t *bin = &reach->bins[i / PLIM__REACH_BINS][i % PLIM__REACH_BINS];
+        used += snprintf(text + used, sizeof text - (size_t)used, "%lld %lld\n",
+                         (long long)bin->nodes, (long long)bin->bytes);
+    }
+    plim__cache_write(name, text);
+}
+
+plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_recipe_t *recipe, bool reads,
+                                     plim__reach_t *reach_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    char kind[32], name[NAME_TEXT], text[PLIM__CACHE_TEXT];
+    *reach_out = (plim__reach_t){0};
+    if (plim__dataset_is_shape(dataset) || info->num_graphs > 0 || info->num_split[PLIM_TRAIN] == 0)
+        return PLIM_OK;
+    (void)snprintf(kind, sizeof kind, "reach-%lld", (long long)recipe->batch_size);
+    name_draws(kind, info, recipe, name);
+    if (name[0] != '\0' && plim__cache_read(name, text) && parse_reach(info, text, reach_out))
+        return PLIM_OK;
+    if (!reads)
+        return PLIM_OK;
+    const plim_status_t status = plim__probe_reach(job, dataset, recipe, reach_out);
+    if (status == PLIM_ERR_BUDGET)
+        return PLIM_OK;
+    if (status == PLIM_OK && name[0] != '\0')
+        keep_reach(name, reach_out);
+    return status;
 }
 
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,

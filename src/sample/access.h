@@ -20,6 +20,7 @@
 #include "base/node_set.h"
 #include "mem/arena.h"
 #include "sample/draw.h"
+#include "sample/reach.h"
 
 typedef struct plim__access_params {
     int num_hops;
@@ -55,6 +56,7 @@ typedef struct plim__access {
     double list_hits; /* expected hit rates */
     double row_hits;
     double rows_missed; /* expected number of uncached rows that a window needs */
+    plim__reach_t reach;
 } plim__access_t;
 
 /* Bytes of the result, and the minimum of work_bytes. */

@@ -59,6 +59,7 @@ typedef struct plim__access_worker {
     const uint16_t *judged[2]; /* codes of the current chunk; NULL: not wanted */
     uint64_t *bins[2];         /* (PLIM__ACCESS_BINS) bytes in each density bin */
     plim__access_sums_t sums[2];
+    plim__reach_t reach;
     uint8_t *at_cut; /* (PLIM__ACCESS_CHUNK) bit `kind`: the item is in the bin of its cut */
 
     /* The position of the walk over the lists. */

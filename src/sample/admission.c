@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { LISTS, ROWS, KINDS };
+enum { LISTS = PLIM__REACH_LISTS, ROWS = PLIM__REACH_ROWS, KINDS = PLIM__REACH_KINDS };
 
 /* The point where admission of lists or of rows ends. */
 typedef struct cut {
@@ -102,6 +102,13 @@ static int64_t nodes_of_chunk(const plim__access_work_t *work, int64_t chunk)
     return plim__min_i64(PLIM__ACCESS_CHUNK, work->num_nodes - chunk * PLIM__ACCESS_CHUNK);
 }
 
+static void add_to_reach(plim__reach_t *reach, int kind, uint16_t code, const item_t *item)
+{
+    plim__reach_bin_t *bin = &reach->bins[kind][31 - __builtin_clz(plim__hazard_decode(code))];
+    bin->nodes += item->bytes > 0;
+    bin->bytes += (int64_t)item->bytes;
+}
+
 static plim_status_t count_chunk(void *context, int number, int64_t chunk)
 {
     const choice_t *choice = context;
@@ -117,6 +124,7 @@ static plim_status_t count_chunk(void *context, int number, int64_t chunk)
             const item_t item = item_of(work, kind, chunk * PLIM__ACCESS_CHUNK + i, codes[i]);
             worker->bins[kind][item.bin] += item.bytes;
             worker->sums[kind].all += fixed_point(item.probability);
+            add_to_reach(&worker->reach, kind, codes[i], &item);
         }
     }
     return PLIM_OK;
@@ -277,6 +285,13 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
         for (int kind = 0; kind < KINDS; kind++)
             for (int bin = 0; bin < PLIM__ACCESS_BINS; bin++)
                 all->bins[kind][bin] += work->workers[i].bins[kind][bin];
+    for (int i = 0; i < work->layout.workers; i++)
+        for (int kind = 0; kind < KINDS; kind++)
+            for (int bin = 0; bin < PLIM__REACH_BINS; bin++) {
+                const plim__reach_bin_t *from = &work->workers[i].reach.bins[kind][bin];
+                access->reach.bins[kind][bin].nodes += from->nodes;
+                access->reach.bins[kind][bin].bytes += from->bytes;
+            }
     find_room(&choice, all->bins);
     PLIM_TRY(plim__ordered(work->layout.workers, chunks, choose_chunk, settle_chunk, &choice));
     for (int i = 1; i < work->layout.workers; i++)

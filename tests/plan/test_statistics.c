@@ -11,6 +11,7 @@
 #include <plimsoll/plimsoll.h>
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,11 +191,46 @@ static void texts_are_kept(void **state)
     test_directory_remove(cache);
 }
 
-/* Reads and bytes go down as memory goes up, to nothing; all is said of every epoch. */
-static void more_memory_reads_less(void **state)
+/* Rows that a batch needs, by the measured reach. */
+static double rows_of(const plim__reach_t *reach, int64_t seeds)
+{
+    double rows = 0;
+    for (int i = 0; i < PLIM__REACH_BINS; i++) {
+        const double hazard = ldexp(sqrt(2), i - 28) * (double)seeds / (double)reach->seeds;
+        rows += (double)reach->bins[PLIM__REACH_ROWS][i].nodes * -expm1(-hazard);
+    }
+    return rows;
+}
+
+static void nodes_are_weighed_once(void **state)
 {
     (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
     cached_t cached = open_cached();
+    plim__train_plan_t first, second;
+    cached.wanted.rows = 2; /* on disk */
+    assert_ok(plan(&cached, &first));
+    assert_int_equal(first.load.reach.seeds, 0);
+    cached.wanted.weigh_nodes = true;
+    assert_ok(plan(&cached, &first));
+    assert_int_equal(first.load.reach.seeds, 512);
+    assert_true(fabs(rows_of(&first.load.reach, 512) / (double)first.expect.batch_nodes - 1) < 0.1);
+    hide_lists(&cached);
+    cached.wanted.weigh_nodes = false;
+    assert_ok(plan(&cached, &second));
+    assert_memory_equal(&first.load.reach, &second.load.reach, sizeof first.load.reach);
+    assert_int_equal(first.expect.epoch_read_bytes, second.expect.epoch_read_bytes);
+    cached.training.recipe.batch_size = 256;
+    assert_ok(plan(&cached, &second));
+    assert_int_equal(second.load.reach.seeds, 0);
+    close_cached(&cached);
+}
+
+/* Reads and bytes go down as memory goes up, to nothing; all is said of every epoch. */
+static void reads_less(bool weighed)
+{
+    cached_t cached = open_cached();
+    cached.wanted.weigh_nodes = weighed;
     const plim_dataset_info_t *info = plim_dataset_info(cached.place.dataset);
     plim__train_plan_t now;
     int64_t bytes = INT64_MAX;
@@ -217,6 +253,13 @@ static void more_memory_reads_less(void **state)
     close_cached(&cached);
 }
 
+static void more_memory_reads_less(void **state)
+{
+    (void)state;
+    reads_less(false);
+    reads_less(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +267,7 @@ int main(void)
         cmocka_unit_test(what_is_damaged_is_not_used),
         cmocka_unit_test(a_guessed_largest_graph_says_so),
         cmocka_unit_test(texts_are_kept),
+        cmocka_unit_test(nodes_are_weighed_once),
         cmocka_unit_test(more_memory_reads_less),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,6 +193,15 @@ static void assert_near(double value, double expected, double relative)
 
 /* The choice is the greedy one: nothing left out is denser than what was taken of its kind, and of
  * the other kind when `both` compete for one room. */
+/* All nodes with any worth, but for those whose worth was rounded to nothing. */
+static void check_reach(const plim__reach_bin_t bins[PLIM__REACH_BINS], const judged_t *judged)
+{
+    int64_t nodes = 0;
+    for (int i = 0; i < PLIM__REACH_BINS; i++)
+        nodes += bins[i].nodes;
+    assert_in_range(nodes, judged->possible - judged->possible / 100, judged->possible);
+}
+
 static void check_choice(world_t *world, const plim__access_params_t *params, bool both)
 {
     plim__access_t worth;
@@ -213,6 +222,10 @@ static void check_choice(world_t *world, const plim__access_params_t *params, bo
     if (rows.count < rows.possible)
         assert_true(left < lists.largest + params->row_bytes ||
                     params->row_capacity - worth.row_bytes < params->row_bytes);
+    if (params->list_bytes > 0)
+        check_reach(worth.reach.bins[PLIM__REACH_LISTS], &lists);
+    if (params->row_bytes > 0)
+        check_reach(worth.reach.bins[PLIM__REACH_ROWS], &rows);
     assert_near(worth.list_hits, lists.all > 0 ? lists.chosen / lists.all : 0, 1e-3);
     assert_near(worth.row_hits, rows.all > 0 ? rows.chosen / rows.all : 0, 1e-3);
     plim__access_free(&worth);
