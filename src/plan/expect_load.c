@@ -1,0 +1,470 @@
+/* What loading batches is expected to cost: which nodes are met, what the caches miss, and reads.
+ */
+#include "plan/effort.h"
+#include "plan/expect.h"
+
+#include "base/check.h"
+#include "base/job.h"
+#include "io/npy.h"
+#include "io/reader.h"
+#include "load/load_sources.h"
+#include "load/loader_params.h"
+#include "plan/load_facts.h"
+#include "sample/hazard.h"
+#include "sample/offsets.h"
+
+#include <math.h>
+
+#define SECTOR_BYTES 512.0
+#define HALVINGS 40 /* of a search for a number */
+#define SKEW_MOST 4.0
+
+plim__view_t plim__view_of(const plim_job_t *job, const plim_dataset_t *dataset,
+                           const plim__rates_t *rates, const plim__load_plan_t *plan)
+{
+    const plim__manifest_t *manifest = plim__dataset_manifest(dataset);
+    const plim_dataset_info_t *info = &manifest->info;
+    plim__view_t view = {.job = job,
+                         .dataset = dataset,
+                         .info = info,
+                         .manifest = manifest,
+                         .plan = plan,
+                         .rates = rates,
+                         .recipe = plan->recipe,
+                         .threads = plim__job_threads(job)};
+    if (!plan->recipe.no_features)
+        view.row_bytes =
+            (double)info->num_features * (double)plim__feature_bytes(info->feature_type);
+    view.list_bytes = (double)plim__index_bytes(info->index_type) * (double)info->num_edges /
+                      (double)plim__max_i64(info->num_nodes, 1);
+    return view;
+}
+
+double plim__effort_seconds(const plim__view_t *view, const plim__effort_t *effort)
+{
+    return fmax(effort->disk, fmax(effort->caller, (effort->any + effort->team) / view->threads));
+}
+
+/* Sizes of `seeds` seeds together: by the probe, else by dataset.json. */
+static plim__load_size_t size_of(const plim__view_t *view, double seeds)
+{
+    const plim__load_facts_t facts = {
+        .dataset = view->dataset, .recipe = &view->recipe, .probe = view->plan->probe};
+    return plim__load_expected(&facts, plim__max_i64((int64_t)seeds, 1));
+}
+
+plim__batch_hops_t plim__batch_hops(const plim__view_t *view, double seeds)
+{
+    const plim__load_size_t size = size_of(view, seeds);
+    plim__batch_hops_t hops = {.count = view->recipe.num_hops};
+    plim_recipe_t shorter = view->recipe;
+    plim__load_size_t before = {0, 0};
+    double drawn = 0, expanded = 0;
+    if (view->info->num_graphs > 0) {
+        hops.count = 1;
+        hops.nodes[0] = hops.nodes[1] = (double)size.nodes;
+        hops.edges[0] = hops.all_edges = (double)(size.edges - size.nodes);
+        return hops;
+    }
+    for (int hop = 0; hop <= hops.count; hop++) {
+        shorter.num_hops = hop;
+        const plim__load_size_t here =
+            plim__load_size_expected(view->manifest, &shorter, (int64_t)fmax(seeds, 1));
+        hops.nodes[hop] = (double)here.nodes;
+        if (hop > 0) {
+            hops.edges[hop - 1] =
+                fmax((double)(here.edges - before.edges) - hops.nodes[hop - 1] - 1, 0);
+            drawn += hops.edges[hop - 1];
+        }
+        before = here;
+    }
+    const double scale = (double)size.nodes / fmax(hops.nodes[hops.count], 1);
+    for (int hop = 0; hop <= hops.count; hop++) {
+        hops.nodes[hop] = fmax(hops.nodes[hop] * scale, seeds);
+        expanded += hop < hops.count ? hops.nodes[hop] + 1 : 0;
+    }
+    hops.nodes[0] = seeds;
+    hops.all_edges = fmax((double)size.edges - expanded, 0);
+    for (int hop = 0; hop < hops.count; hop++)
+        hops.edges[hop] *= hops.all_edges / fmax(drawn, 1);
+    return hops;
+}
+
+/*
+ * How often draws meet which node: the node of rank r, of `nodes` in all, with a probability in
+ * proportion to r^-skew, as it is in most graphs. Seeds count as draws. Both numbers follow from
+ * the distinct nodes that a probe met.
+ */
+typedef struct population {
+    double nodes, skew;
+} population_t;
+
+static double draws_of(const plim__view_t *view, double seeds)
+{
+    return plim__batch_hops(view, seeds).all_edges + seeds;
+}
+
+/* Distinct nodes that so many draws meet; the most frequent `cached` nodes are not counted. Ranks
+ * 2^i … 2^(i + 1) - 1 count as equally frequent. */
+static double nodes_met(const population_t *population, double draws, double cached)
+{
+    double weights = 0, met = 0;
+    for (int i = 0; exp2(i) <= population->nodes; i++)
+        weights += fmin(exp2(i), population->nodes + 1 - exp2(i)) * exp2(-i * population->skew);
+    for (int i = 0; exp2(i) <= population->nodes; i++) {
+        const double count = fmin(exp2(i), population->nodes + 1 - exp2(i));
+        const double held = fmin(count, cached);
+        cached -= held;
+        met += (count - held) * -expm1(-draws * exp2(-i * population->skew) / weights);
+    }
+    return met;
+}
+
+/* The skew with which so many draws meet `met` nodes. */
+static void find_skew(population_t *population, double draws, double met)
+{
+    double low = 0, high = SKEW_MOST;
+    for (int i = 0; i < HALVINGS; i++) {
+        population->skew = (low + high) / 2;
+        if (nodes_met(population, draws, 0) > met)
+            low = population->skew;
+        else
+            high = population->skew;
+    }
+}
+
+/* Distinct nodes that so many seeds meet: the parabola through the last three sizes of a probe, in
+ * logarithms, since growth slows down steadily; flat beyond its top. */
+static double nodes_continued(const plim__probe_t *probe, double seeds)
+{
+    const plim__probe_size_t *last = &probe->sizes[probe->count - 1];
+    const double step = log((double)last->seeds / (double)last[-1].seeds);
+    const double step_before = log((double)last[-1].seeds / (double)last[-2].seeds);
+    const double slope = log((double)last->nodes / (double)last[-1].nodes) / step;
+    const double slope_before = log((double)last[-1].nodes / (double)last[-2].nodes) / step_before;
+    const double bend = fmin((slope - slope_before) / ((step + step_before) / 2), 0);
+    const double start = fmax(slope + bend * step / 2, 0);
+    double ahead = log(seeds / (double)last->seeds);
+    if (bend < 0)
+        ahead = fmin(ahead, start / -bend);
+    return (double)last->nodes * exp(ahead * (start + bend * ahead / 2));
+}
+
+/*
+ * By two numbers of distinct nodes: the largest of a probe, and what all training seeds are
+ * expected to meet, or, where the probe had all of them, its smallest. With fewer nodes that are
+ * less unequal, few draws meet more of them and many draws fewer. Without a probe all nodes, or
+ * those that dataset.json says can be reached.
+ */
+static population_t population_of(const plim__view_t *view)
+{
+    const plim__probe_t *probe = &view->plan->probe;
+    const int64_t reach = view->manifest->reach, all = view->info->num_nodes;
+    population_t population = {.nodes = (double)(reach > 0 ? reach : all)};
+    if (probe->count < 2) {
+        const double seeds = (double)plim__min_i64(view->recipe.batch_size,
+                                                   plim__max_i64(view->info->num_split[0], 1));
+        find_skew(&population, draws_of(view, seeds), (double)size_of(view, seeds).nodes);
+        return population;
+    }
+    const plim__probe_size_t *largest = &probe->sizes[probe->count - 1];
+    const int64_t seeds = view->info->num_split[PLIM_TRAIN];
+    const bool on = probe->count > 2 && seeds > largest->seeds;
+    const double other_draws = draws_of(view, on ? (double)seeds : (double)probe->sizes[0].seeds);
+    const double other_nodes =
+        on ? nodes_continued(probe, (double)seeds) : (double)probe->sizes[0].nodes;
+    const double largest_draws = draws_of(view, (double)largest->seeds);
+    double low = fmin((double)largest->nodes, population.nodes), high = population.nodes;
+    for (int i = 0; i < HALVINGS; i++) {
+        population.nodes = sqrt(low * high);
+        find_skew(&population, largest_draws, (double)largest->nodes);
+        const bool more = nodes_met(&population, other_draws, 0) > other_nodes;
+        if (more == on)
+            high = population.nodes;
+        else
+            low = population.nodes;
+    }
+    return population;
+}
+
+/* Of lists or rows: how many, and their bytes. */
+typedef struct pieces {
+    double count, bytes;
+} pieces_t;
+
+/* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by the
+ * measured reach. The cache has the most frequent ones. */
+static pieces_t missed_of(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
+                          double cache_bytes)
+{
+    pieces_t missed = {0, 0};
+    for (int i = PLIM__REACH_BINS - 1; i >= 0; i--) {
+        const double nodes = (double)reach->bins[kind][i].nodes;
+        const double bytes = (double)reach->bins[kind][i].bytes;
+        const double cached = fmin(bytes, cache_bytes);
+        const double hazard = M_SQRT2 * exp2(i) / PLIM__HAZARD_ONE / (double)reach->seeds;
+        const double met = -expm1(-hazard * seeds) * (1 - cached / fmax(bytes, 1));
+        cache_bytes -= cached;
+        missed.count += nodes * met;
+        missed.bytes += bytes * met;
+    }
+    return missed;
+}
+
+/* Nodes that `seeds` seeds need and do not find among `cached` nodes. Without draws they are the
+ * seeds, or the nodes of their graphs, and each epoch has all of them. */
+static double nodes_missed(const plim__view_t *view, const population_t *population, double seeds,
+                           double cached)
+{
+    const double needed = (double)size_of(view, seeds).nodes;
+    const plim__reach_t *reach = &view->plan->reach;
+    if (reach->seeds > 0) /* where each row counts as a byte */
+        return fmin(missed_of(reach, PLIM__REACH_ROWS, seeds, cached).count, needed);
+    if (view->recipe.num_hops > 0 && view->info->num_graphs == 0)
+        return fmin(nodes_met(population, draws_of(view, seeds), cached), needed);
+    const double all = (double)size_of(view, (double)view->info->num_split[PLIM_TRAIN]).nodes;
+    return needed * fmax(1 - cached / fmax(all, 1), 0);
+}
+
+/*
+ * Lists that hop `hop` of `seeds` seeds needs and does not find among `cached` ones. Seeds come
+ * first into the cache, since every epoch needs all of them. The reach is that of the last hop's
+ * lists; an earlier hop has its part of them. Where it is not measured, destinations of later hops
+ * are neighbours of seeds, and of these: no more nodes than the lists before have entries.
+ */
+static pieces_t lists_missed(const plim__view_t *view, const population_t *population,
+                             const plim__batch_hops_t *hops, int hop, double seeds, double cached)
+{
+    const plim__reach_t *reach = &view->plan->reach;
+    const double all = (double)view->info->num_nodes;
+    const double all_seeds = (double)plim__max_i64(view->info->num_split[PLIM_TRAIN], 1);
+    const double degree = (double)view->info->num_edges / fmax(all, 1);
+    const double missed = seeds * fmax(1 - cached / all_seeds, 0);
+    if (hop == 0 || view->info->num_graphs > 0) {
+        const double count = missed * fmax(hops->nodes[hop] / seeds, 1);
+        return (pieces_t){count, count * view->list_bytes};
+    }
+    if (reach->seeds > 0) {
+        const double part = hops->nodes[hop] / fmax(hops->nodes[hops->count - 1], 1);
+        const pieces_t all_missed = missed_of(reach, PLIM__REACH_LISTS, seeds,
+                                              cached * (view->list_bytes + PLIM__LOAD_START_BYTES));
+        return (pieces_t){all_missed.count * part,
+                          (all_missed.bytes - all_missed.count * PLIM__LOAD_START_BYTES) * part};
+    }
+    const double others = fmax(hops->nodes[hop] - seeds, 1);
+    population_t among = {
+        .nodes = fmax(fmin(population->nodes, all_seeds * pow(1 + degree, hop)), others)};
+    double draws = 0;
+    for (int i = 0; i < hop; i++)
+        draws += hops->edges[i];
+    find_skew(&among, draws, others);
+    const double count = missed + nodes_met(&among, draws, fmax(cached - all_seeds, 0));
+    return (pieces_t){count, count * view->list_bytes};
+}
+
+/* `count` pieces of `bytes` each, spread over a file and read in ascending order: those near each
+ * other in one. */
+static void add_reads(const plim__view_t *view, double count, double bytes, double file_bytes,
+                      double times, plim__effort_t *effort)
+{
+    if (count < 1)
+        return;
+    const double merge = (double)view->plan->merge_distance;
+    const double distance = fmax(file_bytes / count, bytes);
+    const double near = -expm1(-merge / distance);
+    const double skipped = count * near * fmin(merge / 2, distance);
+    const double read_bytes =
+        fmin(count * ((1 - near) * SECTOR_BYTES + bytes) + skipped, file_bytes + SECTOR_BYTES);
+    const double reads = fmax(count * (1 - near), read_bytes / (double)PLIM__READ_MERGED) + 1;
+    const double each = read_bytes / reads;
+    effort->reads += reads * times;
+    effort->read_bytes += read_bytes * times;
+    effort->disk += reads * times * plim__rate_at(view->rates, PLIM__RATE_READ, each, 0);
+    effort->any += reads * times * plim__rate_at(view->rates, PLIM__RATE_READ_CORE, each, 0);
+}
+
+void plim__add_moves(const plim__view_t *view, double bytes, plim__effort_t *effort)
+{
+    const double count = bytes / plim__rate_x(PLIM__RATE_READ, 1);
+    effort->disk += count * view->rates->cost[PLIM__RATE_READ][1];
+    effort->any += count * view->rates->cost[PLIM__RATE_READ_CORE][1];
+}
+
+void plim__add_scan(const plim__view_t *view, double bytes, plim__effort_t *effort)
+{
+    effort->reads += bytes / plim__rate_x(PLIM__RATE_READ, 1);
+    effort->read_bytes += bytes;
+    plim__add_moves(view, bytes, effort);
+}
+
+/* Lists that a cache of so many bytes holds. */
+static double lists_cached(const plim__view_t *view, size_t bytes)
+{
+    return (double)bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
+}
+
+/* What caches and windows hold. */
+typedef struct holding {
+    double lists, rows; /* cached */
+    double window_rows;
+} holding_t;
+
+/* As planned; if the rows that a window of `seeds` seeds misses, and the loader's margin, leave
+ * memory of the windows free, the loader gives it to the row cache. */
+static holding_t holding_of(const plim__view_t *view, const population_t *population, double seeds)
+{
+    const plim__load_plan_t *plan = view->plan;
+    const double all = (double)view->info->num_nodes;
+    holding_t holding = {.lists = lists_cached(view, plan->list_cache_bytes),
+                         .rows = (double)plan->row_cache_bytes / fmax(view->row_bytes, 1),
+                         .window_rows = (double)plan->window_rows};
+    if (plan->topology_in_memory)
+        holding.lists = all;
+    if (plan->rows_in_memory || view->row_bytes == 0)
+        holding.rows = all;
+    if (!plan->shared)
+        return holding;
+    double low = 0, high = holding.window_rows;
+    for (int i = 0; i < HALVINGS; i++) { /* rows of a window that its caches' growth leaves */
+        const double left = (low + high) / 2;
+        const double more = PLIM__LOAD_WINDOWS * (holding.window_rows - left);
+        const double missed = nodes_missed(view, population, seeds, holding.rows + more);
+        if (missed * (1 + 1.0 / PLIM__LOAD_SPARE_PART) > left)
+            low = left;
+        else
+            high = left;
+    }
+    holding.rows += PLIM__LOAD_WINDOWS * (holding.window_rows - high);
+    holding.window_rows = high;
+    return holding;
+}
+
+/* Steps that a window of the plan has: by its draws, and by the rows that it does not find cached.
+ * 0: it holds no whole batch. */
+static double window_steps(const plim__view_t *view, const population_t *population,
+                           const holding_t *holding, double batch, double most)
+{
+    int64_t low = 0,
+            high = plim__max_i64(plim__min_i64(view->plan->window_steps, (int64_t)most), 1);
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+        const double seeds = (double)middle * batch;
+        const bool fits =
+            size_of(view, seeds).edges <= view->plan->window_draws &&
+            (view->plan->rows_in_memory ||
+             nodes_missed(view, population, seeds, holding->rows) <= holding->window_rows);
+        if (fits)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return (double)low;
+}
+
+void plim__add_loading(const plim__view_t *view, double seeds, double batch, double parts,
+                       plim__effort_t *effort)
+{
+    const plim__load_plan_t *plan = view->plan;
+    const plim_dataset_info_t *info = view->info;
+    const double steps = ceil(seeds / batch);
+    const plim__batch_hops_t part = plim__batch_hops(view, fmin(batch, seeds) / parts);
+    const double lists = view->list_bytes * (double)info->num_nodes;
+    const double cached = plan->topology_in_memory ? lists : (double)plan->list_cache_bytes;
+    const double table = fmin(log2(fmax(fmin(cached, lists), 1)), PLIM__LARGEST_TABLE);
+    const double draw = plim__rate_at(view->rates, PLIM__RATE_DRAW, table, 0);
+    const double copy =
+        view->row_bytes > 0 ? plim__rate_at(view->rates, PLIM__RATE_COPY, view->row_bytes, 0) : 0;
+    const double count = steps * parts;
+    effort->any += count * (part.all_edges * draw + part.nodes[part.count] * copy +
+                            view->rates->cost[PLIM__RATE_SHARE][0]);
+    if (plan->window_steps == 0)
+        return;
+    const population_t population = population_of(view);
+    const holding_t holding = holding_of(view, &population, (double)plan->window_steps * batch);
+    const double together = window_steps(view, &population, &holding, batch, steps);
+    /* A batch that no window holds is loaded part by part. */
+    const double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
+    const double units = together > 0 ? ceil(steps / together) : count;
+    const plim__batch_hops_t hops = plim__batch_hops(view, unit);
+    const double missed_rows = nodes_missed(view, &population, unit, holding.rows);
+    if (together > 0)
+        effort->any += units * (hops.all_edges * draw + missed_rows * copy);
+    if (!plan->rows_in_memory && view->row_bytes > 0)
+        add_reads(view, missed_rows, view->row_bytes, view->row_bytes * (double)info->num_nodes,
+                  units, effort);
+    for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
+        const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
+        add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, effort);
+    }
+}
+
+/* Before the first batch: offsets, choosing what to cache by a pass over the lists for each hop,
+ * filling the caches. */
+static void add_start(const plim__view_t *view, plim__effort_t *effort)
+{
+    const plim__load_plan_t *plan = view->plan;
+    const plim_dataset_info_t *info = view->info;
+    const double lists = view->list_bytes * (double)info->num_nodes;
+    const double rows = view->row_bytes * (double)info->num_nodes;
+    const bool chooses = plan->window_steps > 0 && info->num_graphs == 0 &&
+                         (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0);
+    plim__add_scan(view, (double)(info->num_nodes + 1) * sizeof(int64_t), effort);
+    if (chooses) {
+        plim__add_scan(view, (double)view->recipe.num_hops * lists, effort);
+        effort->any += (double)view->recipe.num_hops * (double)info->num_edges *
+                       view->rates->cost[PLIM__RATE_REVERSE][0];
+    }
+    if (plan->topology_in_memory)
+        plim__add_scan(view, lists, effort);
+    else if (plan->list_cache_bytes > 0)
+        add_reads(view, lists_cached(view, plan->list_cache_bytes), view->list_bytes, lists, 1,
+                  effort);
+    if (plan->rows_in_memory)
+        plim__add_scan(view, rows, effort);
+    else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)
+        add_reads(view, fmin((double)plan->row_cache_bytes, rows) / view->row_bytes,
+                  view->row_bytes, rows, 1, effort);
+}
+
+double plim__batch_parts(const plim__view_t *view, double batch)
+{
+    const plim__load_plan_t *plan = view->plan;
+    int64_t parts = 1;
+    if (plan->part_seeds > 0)
+        return ceil(batch / (double)plan->part_seeds);
+    for (; parts < (int64_t)batch; parts *= 2) {
+        const plim__load_size_t size = size_of(view, batch / (double)parts);
+        if (size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges)
+            break;
+    }
+    return (double)parts;
+}
+
+void plim__load_expect(const plim_job_t *job, const plim_dataset_t *dataset,
+                       const plim__rates_t *rates, plim__load_plan_t *plan)
+{
+    const plim__view_t view = plim__view_of(job, dataset, rates, plan);
+    const int64_t seeds = plim__max_i64(view.info->num_split[PLIM_TRAIN], 1);
+    const int64_t batch = plim__min_i64(plan->recipe.batch_size, seeds);
+    const plim__load_size_t size = size_of(&view, (double)batch);
+    const plim__batch_hops_t hops = plim__batch_hops(&view, (double)batch);
+    plim__effort_t start = {0}, epoch = {0};
+    add_start(&view, &start);
+    plim__add_loading(&view, (double)seeds, (double)plan->recipe.batch_size,
+                      plim__batch_parts(&view, (double)batch), &epoch);
+    plan->expect = (plim__expectation_t){
+        .batch_nodes = size.nodes,
+        .batch_edges = plim__whole(hops.all_edges),
+        .batch_bytes = plim__whole((double)size.nodes * view.row_bytes + (double)size.edges * 4),
+        .epoch_steps = (seeds - 1) / plan->recipe.batch_size + 1,
+        .epoch_reads = plim__whole(epoch.reads),
+        .epoch_read_bytes = plim__whole(epoch.read_bytes),
+        .epoch_seconds = plim__effort_seconds(&view, &epoch),
+        .epoch_core_seconds = epoch.any + epoch.team,
+        .start_seconds = plim__effort_seconds(&view, &start),
+        .run_read_bytes = plim__whole(start.read_bytes),
+        .disk_bytes = plan->scratch_bytes,
+        .computing_measured = rates->computing_known,
+        .disk_measured = rates->disk_known,
+        .rates_from_file = rates->from_file};
+}
