@@ -37,6 +37,7 @@ extern const cli_verb_t cli_verb_limit;
 extern const cli_verb_t cli_verb_mark;
 extern const cli_verb_t cli_verb_plan;
 extern const cli_verb_t cli_verb_predict;
+extern const cli_verb_t cli_verb_slurm;
 extern const cli_verb_t cli_verb_train;
 extern const cli_verb_t cli_verb_watch;
 
@@ -48,6 +49,7 @@ typedef struct cli_common {
     plim_io_engine_t io_engine;
     bool json;
     bool quiet;
+    bool in_order; /* options end at the first word: another verb's command line begins there */
 } cli_common_t;
 
 /* Codes of long options without a letter: common ones from here, a verb's own from CLI_OPTION_OWN.

@@ -75,15 +75,15 @@ static int refuse_option(const cli_common_t *common, const struct option *option
 int cli_next_option(int argc, char **argv, const struct option *options, cli_common_t *common,
                     int *exit_out)
 {
-    if (optind == 1) {
+    if (optind <= 1) {
         dashes_for_underscores(argc, argv);
         /* --json is found first, so that every error is an object. */
-        for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        for (int i = 1; !common->in_order && i < argc && strcmp(argv[i], "--") != 0; i++)
             common->json = common->json || strcmp(argv[i], "--json") == 0;
     }
     opterr = 0;
     for (;;) {
-        int code = getopt_long(argc, argv, ":h", options, NULL);
+        int code = getopt_long(argc, argv, common->in_order ? "+:h" : ":h", options, NULL);
         if (code == 'h') {
             (void)printf("%s%s", common->verb->help, common_help);
             *exit_out = CLI_DONE;

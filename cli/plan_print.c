@@ -8,8 +8,7 @@
 
 #define MIB ((double)(1 << 20))
 
-/* --time is this many times what is expected, and a minute for the scheduler's own work. */
-#define TIME_MARGIN 2
+/* Seconds of --time for the scheduler's own work. */
 #define TIME_SPARE 60
 
 static void print_heading(const plan_t *plan, const train_t *train, const plan_found_t *found)
@@ -121,8 +120,7 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
                  found->fits ? "" : "; what follows is the plan for it");
 }
 
-/* Whose rates the times are by. */
-static const char *rates_text(const json_t *plan, bool shape)
+const char *plan_rates_text(const json_t *plan, bool shape)
 {
     const json_t *expect = json_object_get(plan, "expect");
     const bool disk =
@@ -167,7 +165,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(cli_json_int(expect, "disk_bytes"), run),
                  plim_size_text(cli_json_int(expect, "predict_disk_bytes"), predict));
-    print_item("rates", rates_text(found->plan, plan->shape.shape != NULL));
+    print_item("rates", plan_rates_text(found->plan, plan->shape.shape != NULL));
     if (json_is_true(json_object_get(found->plan, "guessed")) && plan->shape.shape == NULL)
         print_item(
             "note",
@@ -177,33 +175,34 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     (void)putchar('\n');
 }
 
-/* What to ask a scheduler for. */
-typedef struct ask {
-    int64_t mebibytes;
-    int64_t minutes;
-    int64_t cpus;
-} ask_t;
-
-static ask_t ask_of(const plan_t *plan, const plan_found_t *found)
+plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
     const double bytes = (double)cli_json_int(found->plan, "total_bytes");
-    const double seconds = TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
+    const double seconds = PLAN_TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
     const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
-    return (ask_t){.mebibytes = (int64_t)(bytes / MIB) + 1,
-                   .minutes = (int64_t)minutes + 1,
-                   .cpus = plan->limits.threads[plan->limits.threads_line].value};
+    return (plan_ask_t){.mebibytes = (int64_t)(bytes / MIB) + 1,
+                        .minutes = (int64_t)minutes + 1,
+                        .cpus = plan->limits.threads[plan->limits.threads_line].value};
+}
+
+const char *plan_time_text(int64_t minutes, char text_out[32])
+{
+    int used = 0;
+    if (minutes >= 1440)
+        used = snprintf(text_out, 32, "%" PRId64 "-", minutes / 1440);
+    (void)snprintf(text_out + used, 32 - (size_t)used, "%02" PRId64 ":%02" PRId64 ":00",
+                   minutes / 60 % 24, minutes % 60);
+    return text_out;
 }
 
 static void print_ask(const plan_t *plan, const plan_found_t *found)
 {
-    const ask_t ask = ask_of(plan, found);
+    const plan_ask_t ask = plan_ask(plan, found);
+    char time[32];
     (void)printf("For the whole run; --time is twice what is expected:\n"
-                 "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=",
-                 ask.mebibytes);
-    if (ask.minutes >= 1440)
-        (void)printf("%" PRId64 "-", ask.minutes / 1440);
-    (void)printf("%02" PRId64 ":%02" PRId64 ":00\n#SBATCH --cpus-per-task=%" PRId64 "\n",
-                 ask.minutes / 60 % 24, ask.minutes % 60, ask.cpus);
+                 "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64
+                 "\n",
+                 ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
 }
 
 static void print_advice(const plan_t *plan, const plan_found_t *found)
@@ -238,7 +237,7 @@ void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *fo
 json_t *plan_json(const plan_t *plan, const plan_found_t *found)
 {
     json_t *object = json_copy(found->plan), *advice = json_array();
-    const ask_t ask = ask_of(plan, found);
+    const plan_ask_t ask = plan_ask(plan, found);
     const json_int_t memory = ask.mebibytes << 20, seconds = ask.minutes * 60;
     (void)json_object_set_new(object, "event", json_string("plan"));
     for (int i = 0; i < found->num_advice; i++)
@@ -257,7 +256,7 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
     (void)json_object_set_new(object, "ask",
                               json_pack("{s:I, s:I, s:I, s:i}", "memory_bytes", memory, "seconds",
                                         seconds, "cpus", (json_int_t)ask.cpus, "time_margin",
-                                        TIME_MARGIN));
+                                        PLAN_TIME_MARGIN));
     if (plan->sweep.num_keys == 0)
         (void)json_object_set_new(
             object, "minimum_epoch_seconds",

@@ -283,8 +283,11 @@ static plim_status_t find_threads(plan_t *plan)
     const int asked = plan->train.common.threads;
     plim_limit_t *limit = &plan->limits.threads[plan->limits.threads_line];
     int threads;
-    if (file == NULL)
+    if (file == NULL) {
+        if (plan->elsewhere && asked > 0)
+            limit->value = asked;
         return PLIM_OK;
+    }
     const plim_status_t status = plim_rates_threads(file, &threads);
     if (status != PLIM_OK)
         return status;
@@ -312,6 +315,14 @@ static plim_status_t measure_rates(const plan_t *plan)
     status = plim_rates_measure(job, dataset, plan->write_rates);
     end(job, dataset);
     return plan->write_rates != NULL || status == PLIM_ERR_STOPPED ? status : PLIM_OK;
+}
+
+plim_status_t plan_prepare(plan_t *plan)
+{
+    plim_status_t status = find_line(plan);
+    if (status == PLIM_OK)
+        status = find_threads(plan);
+    return status == PLIM_OK ? measure_rates(plan) : status;
 }
 
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
@@ -372,11 +383,7 @@ static int run(int argc, char **argv)
         return exit_code;
     if (!take_words(&plan, argc, argv))
         return CLI_WRONG_USE;
-    plim_status_t status = find_line(&plan);
-    if (status == PLIM_OK)
-        status = find_threads(&plan);
-    if (status == PLIM_OK)
-        status = measure_rates(&plan);
+    plim_status_t status = plan_prepare(&plan);
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);
     if (plan.sweep.num_keys > 0)

@@ -78,6 +78,7 @@ typedef struct plan {
     bool pyg_given; /* an option of --for pyg alone was given */
     plan_pyg_options_t pyg;
     const char *write_rates; /* NULL: only the user's cache keeps them */
+    bool elsewhere;          /* --threads may exceed what this machine has */
     plim_limits_t limits;
     int64_t line;
     const char *line_source;
@@ -95,6 +96,9 @@ typedef struct plan_found {
     plim_advice_t advice[PLAN_ADVICE];
 } plan_found_t;
 
+/* Finds the line and the threads, and measures the rates of this machine unless they are kept. */
+plim_status_t plan_prepare(plan_t *plan);
+
 /* Settles and plans `train` under `line`. Returns PLIM_OK also if it does not fit. *said_out: the
  * settings are wrong, and an error message was printed. */
 plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool advised,
@@ -111,6 +115,21 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
  */
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
+
+/* What to ask a scheduler for; PLAN_TIME_MARGIN times the expected time, and a minute. */
+#define PLAN_TIME_MARGIN 2
+typedef struct plan_ask {
+    int64_t mebibytes;
+    int64_t minutes;
+    int64_t cpus;
+} plan_ask_t;
+plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found);
+
+/* "1-02:30:00", as --time takes it. */
+const char *plan_time_text(int64_t minutes, char text_out[32]);
+
+/* The rates behind the expected times. `shape`: the dataset has no files. */
+const char *plan_rates_text(const json_t *plan, bool shape);
 
 /* Parses --sweep and the words that follow it: "batch=128,256" "fanout=3,2:10,5". */
 bool plan_take_sweep(plan_t *plan, int argc, char **argv);

@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor slurm help --help --version' -- "$current")
         return
     fi
 
@@ -55,6 +55,7 @@ _plimsoll() {
     --interval) words='10ms 100ms 1s' ;;
     --warn) words='0.8,0.9' ;;
     --signal-at) words='0.95:USR1' ;;
+    --time) words='4:00:00 24:00:00 2-00:00:00' ;;
     --weights | --out | --init | --table | --rates | --write-rates)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
@@ -74,7 +75,7 @@ _plimsoll() {
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
         --metric | --eval-every | --eval-fanout | --eval-exact | --eval-splits | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
         --memory-every | --hits | --kind | --sweep | --for | \
-        --graph | --loaders | --workers | --prefetch | --gpu-memory | --interval | --warn | --signal-at)
+        --graph | --loaders | --workers | --prefetch | --gpu-memory | --interval | --warn | --signal-at | --time)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
         return
         ;;
@@ -82,6 +83,7 @@ _plimsoll() {
 
     case $verb in
     limit | mark | doctor) words=$common ;;
+    slurm) words="--time --stage --rates $common" ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
@@ -113,7 +115,7 @@ _plimsoll() {
         words="--split --weights --scratch --verify --out --kind --sampled $common"
         ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor slurm' -- "$current")
         return
         ;;
     *) return ;;
@@ -129,6 +131,9 @@ _plimsoll() {
         mapfile -t COMPREPLY < <(compgen -W 'sample load' -- "$current")
     elif [[ $verb == watch ]]; then
         mapfile -t COMPREPLY < <(compgen -c -- "$current"; compgen -f -- "$current")
+    elif [[ $verb == slurm ]]; then
+        mapfile -t COMPREPLY < <(compgen -W 'train import generate evaluate predict watch' -- "$current"; compgen -d -- "$current")
+        compopt -o filenames
     elif [[ $verb == import || $verb == doctor ]]; then
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench plan train evaluate predict watch mark doctor
+set -l verbs limit import generate inspect bench plan train evaluate predict watch mark doctor slurm
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -16,6 +16,7 @@ complete -c plimsoll -n "not $has $verbs help" -a predict -d 'write the predicti
 complete -c plimsoll -n "not $has $verbs help" -a watch -d 'run any command and record its memory'
 complete -c plimsoll -n "not $has $verbs help" -a mark -d 'name a phase in the timeline of watch'
 complete -c plimsoll -n "not $has $verbs help" -a doctor -d 'tell why a job died, and what to change'
+complete -c plimsoll -n "not $has $verbs help" -a slurm -d 'print a batch script for a command'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -27,6 +28,12 @@ complete -c plimsoll -n "$has $verbs" -l threads -x -d 'maximum number of thread
 complete -c plimsoll -n "$has $verbs" -l io -x -a 'auto uring threads' -d 'engine of reads and writes'
 complete -c plimsoll -n "$has $verbs" -l json -d 'one JSON object a line on standard output'
 complete -c plimsoll -n "$has $verbs" -l quiet -d 'no progress, only warnings and errors'
+
+# slurm VERB
+complete -c plimsoll -n "$has slurm" -a 'train import generate evaluate predict watch'
+complete -c plimsoll -n "$has slurm" -l time -x -a '4:00:00 24:00:00 2-00:00:00' -d 'time limit of a job'
+complete -c plimsoll -n "$has slurm" -l stage -x -a '(__fish_complete_directories)' -d 'copy the dataset to this directory of the node'
+complete -c plimsoll -n "$has slurm" -l rates -r -d 'expect the time by the rates of the nodes'
 
 # watch -- COMMAND
 complete -c plimsoll -n "$has watch" -a '(__fish_complete_command)'

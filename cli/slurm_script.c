@@ -1,0 +1,233 @@
+/*
+ * The text of a batch script. Words of the command line are quoted for bash, whatever they contain,
+ * and stand in no comment, so that none can become a command. Memory and threads stand in #SBATCH
+ * lines alone: the command finds them in the job's control group and environment.
+ */
+#include "slurm_script.h"
+#include "verb_plan.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Whether `text` is UTF-8 without control characters (C0, DEL, C1). */
+static bool is_printable(const char *text)
+{
+    json_t *string = json_string(text); /* NULL: not UTF-8 */
+    bool printable = string != NULL;
+    json_decref(string);
+    for (const unsigned char *at = (const unsigned char *)text; printable && *at != '\0'; at++)
+        printable = *at >= 0x20 && *at != 0x7f && (*at != 0xc2 || at[1] >= 0xa0);
+    return printable;
+}
+
+/* Prints one word of a command as bash reads it. */
+static void print_word(FILE *out, const char *word)
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "_-./,:=+@%";
+    if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
+        (void)fputs(word, out);
+        return;
+    }
+    const bool printable = is_printable(word);
+    (void)fputs(printable ? "'" : "$'", out);
+    for (const char *at = word; *at != '\0'; at++)
+        if (printable && *at == '\'')
+            (void)fputs("'\\''", out);
+        else if (!printable && (*at < 0x20 || *at >= 0x7f || *at == '\'' || *at == '\\'))
+            (void)fprintf(out, "\\%03o", (unsigned)(unsigned char)*at);
+        else
+            (void)fputc(*at, out);
+    (void)fputc('\'', out);
+}
+
+/* A directory of the node: "$TMPDIR/x" is expanded there, anything else is a plain name. */
+static void print_place(FILE *out, const char *place)
+{
+    size_t length = 0;
+    if (place[0] == '$' && (isalpha((unsigned char)place[1]) || place[1] == '_'))
+        for (length = 1; isalnum((unsigned char)place[length]) || place[length] == '_';)
+            length++;
+    if (length > 0 && (place[length] == '\0' || place[length] == '/')) {
+        (void)fprintf(out, "\"${%.*s:?}\"", (int)length - 1, place + 1);
+        place += length;
+    }
+    if (place[0] != '\0' || length == 0)
+        print_word(out, place);
+}
+
+static void print_requests(FILE *out, const slurm_script_t *script)
+{
+    char time[32];
+    (void)fprintf(out,
+                  "#!/bin/bash\n"
+                  "#SBATCH --job-name=plimsoll-%s\n"
+                  "#SBATCH --nodes=1\n"
+                  "#SBATCH --ntasks=1\n"
+                  "#SBATCH --cpus-per-task=%" PRId64 "\n"
+                  "#SBATCH --mem=%" PRId64 "M\n"
+                  "#SBATCH --time=%s\n",
+                  script->verb, script->cpus, script->mebibytes,
+                  plan_time_text(script->minutes, time));
+    if (script->continues)
+        (void)fprintf(out, "#SBATCH --signal=B:USR1@%d\n", SLURM_SIGNAL_SECONDS);
+    (void)fputs("#SBATCH --requeue\n"
+                "#SBATCH --open-mode=append\n"
+                "#\n",
+                out);
+    for (int i = 0; i < SLURM_NOTES; i++)
+        if (script->notes[i][0] != '\0')
+            (void)fprintf(out, "# %s\n", script->notes[i]);
+    (void)fputs("# The command takes its memory and its threads from what Slurm grants: change "
+                "them above only.\n\n",
+                out);
+}
+
+static void print_places(FILE *out, const slurm_script_t *script)
+{
+    char path[PLIM_PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    (void)fputs("plimsoll=", out);
+    print_word(out, length > 0 ? path : "plimsoll");
+    (void)fputc('\n', out);
+    if (script->dataset != NULL) {
+        (void)fputs("dataset=", out);
+        print_word(out, script->dataset);
+        (void)fputs("\nstage=", out);
+        print_place(out, script->stage);
+        (void)fputc('\n', out);
+    }
+    if (script->continues)
+        (void)fputs("most_restarts=100\n", out);
+    if (getcwd(path, sizeof path) != NULL) {
+        (void)fputs("cd -- ", out);
+        print_word(out, path);
+        (void)fputs(" || exit 1\n", out);
+    }
+    (void)fputc('\n', out);
+}
+
+static const char signals_text[] =
+    "# USR1 comes from Slurm before the time limit: the run is saved, and the job queued again.\n"
+    "# TERM is Slurm's own decision: it requeues a preempted job, and a cancelled one stays so.\n"
+    "signalled=\n"
+    "child=\n"
+    "stop() {\n"
+    "    signalled=$1\n"
+    "    [ -z \"$child\" ] || kill -USR1 \"$child\" 2> /dev/null\n"
+    "}\n"
+    "trap 'stop USR1' USR1\n"
+    "trap 'stop TERM' TERM\n"
+    "\n"
+    "# Runs a command to its end; signals interrupt wait, not the command.\n"
+    "attend() {\n"
+    "    \"$@\" &\n"
+    "    child=$!\n"
+    "    [ -z \"$signalled\" ] || stop \"$signalled\"\n"
+    "    wait \"$child\"\n"
+    "    while kill -0 \"$child\" 2> /dev/null; do wait \"$child\"; done\n"
+    "    wait \"$child\"\n"
+    "}\n\n";
+
+static const char staging_text[] =
+    "staged=$stage/plimsoll-$SLURM_JOB_ID\n"
+    "trap 'rm -rf -- \"$staged\"' EXIT\n"
+    "rm -rf -- \"$staged\"\n"
+    "if mkdir -p -- \"$staged\" && attend cp -r -- \"$dataset\" \"$staged/dataset\"; then\n"
+    "    dataset=$staged/dataset\n"
+    "elif [ -z \"$signalled\" ]; then\n"
+    "    echo \"cannot copy to $stage: the dataset is read where it is\" >&2\n"
+    "    rm -rf -- \"$staged\"\n"
+    "fi\n\n";
+
+static const char requeue_text[] =
+    "code=$?\n"
+    "# 75: saved; 138: the signal came before the command was ready for it.\n"
+    "if [ $code = 75 ] || [ $code = 138 ]; then\n"
+    "    if [ \"$signalled\" = TERM ]; then\n"
+    "        echo 'stopped and saved; Slurm decides whether the job continues' >&2\n"
+    "    elif [ \"${SLURM_RESTART_COUNT:-0}\" -ge \"$most_restarts\" ]; then\n"
+    "        echo \"saved, but the job was queued $SLURM_RESTART_COUNT times already\" >&2\n"
+    "    else\n"
+    "        echo 'saved; the job is queued again' >&2\n"
+    "        scontrol requeue \"$SLURM_JOB_ID\" || echo 'submit this script again' >&2\n"
+    "    fi\n"
+    "fi\n"
+    "exit $code\n";
+
+static void print_command(FILE *out, const slurm_script_t *script)
+{
+    (void)fprintf(out, "%s \"$plimsoll\" %s", script->continues ? "attend" : "exec", script->verb);
+    if (script->continues && script->resume)
+        (void)fputs(" --resume", out);
+    if (script->run != NULL) {
+        (void)fputs(" --run ", out);
+        print_word(out, script->run);
+        (void)fputs("\"-$SLURM_JOB_ID\"", out);
+    }
+    for (char **word = script->words; *word != NULL; word++) {
+        (void)fputc(' ', out);
+        if (*word == script->dataset)
+            (void)fputs("\"$dataset\"", out);
+        else
+            print_word(out, *word);
+    }
+    (void)fputc('\n', out);
+}
+
+char *slurm_script_text(const slurm_script_t *script)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    if (out == NULL)
+        return NULL;
+    print_requests(out, script);
+    print_places(out, script);
+    if (script->continues)
+        (void)fputs(signals_text, out);
+    if (script->dataset != NULL)
+        (void)fputs(staging_text, out);
+    print_command(out, script);
+    if (script->continues)
+        (void)fputs(requeue_text, out);
+    if (fclose(out) == 0)
+        return text;
+    free(text);
+    return NULL;
+}
+
+bool slurm_minutes(const char *text, int64_t *minutes_out)
+{
+    /* Digits of 1 to 7 places keep every product far below 2^63. */
+    int64_t part[4];
+    int count = 0;
+    bool days = false;
+    for (const char *at = text; count < 4; at++) {
+        const size_t digits = strspn(at, "0123456789");
+        if (digits < 1 || digits > 7)
+            return false;
+        part[count++] = strtoll(at, NULL, 10);
+        at += digits;
+        if (*at == '\0')
+            break;
+        if (*at == '-' && count == 1)
+            days = true;
+        else if (*at != ':' || count == (days ? 4 : 3))
+            return false;
+    }
+    int64_t seconds = 0;
+    if (days)
+        seconds = part[0] * 86400 + (count > 1 ? part[1] * 3600 : 0) +
+                  (count > 2 ? part[2] * 60 : 0) + (count > 3 ? part[3] : 0);
+    else if (count == 3)
+        seconds = part[0] * 3600 + part[1] * 60 + part[2];
+    else
+        seconds = part[0] * 60 + (count > 1 ? part[1] : 0);
+    *minutes_out = (seconds + 59) / 60;
+    return seconds > 0 && (!days || count > 1);
+}

@@ -1,0 +1,296 @@
+/* `plimsoll slurm VERB …`: a batch script for another verb's command. */
+#include "slurm_script.h"
+#include "verb_plan.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+/* --mem is the plan's peak and this much more: a share, and bytes for the script's shell. */
+#define MEMORY_SHARE 20
+#define MEMORY_SPARE (32 * MIB)
+
+enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES };
+
+typedef struct slurm {
+    cli_common_t common;
+    slurm_script_t script;
+    const char *rates;
+    int64_t minutes; /* --time; 0: not given */
+} slurm_t;
+
+/* Takes --memory and --threads out of the verb's words, since the script has them as --mem and
+ * --cpus-per-task. False after an error message. */
+static bool lift_options(slurm_t *slurm)
+{
+    static const char *const names[] = {"--memory", "--threads"};
+    char **to = slurm->script.words;
+    for (char **word = to; *word != NULL; word++) {
+        const size_t length = strcspn(*word, "=");
+        int found = 0;
+        if (strcmp(*word, "--") == 0) {
+            while (*word != NULL)
+                *to++ = *word++;
+            break;
+        }
+        while (found < 2 && (length < 5 || strncmp(*word, names[found], length) != 0))
+            found++;
+        if (found == 2) {
+            *to++ = *word;
+            continue;
+        }
+        const char *value = (*word)[length] == '=' ? *word + length + 1 : *++word;
+        int64_t threads = 0;
+        if (value == NULL) {
+            (void)cli_wrong_use(&slurm->common, "%s needs a value", names[found]);
+            return false;
+        }
+        if (found == 0 ? !cli_parse_size(&slurm->common, names[0], value, &slurm->common.memory)
+                       : !cli_parse_int(&slurm->common, names[1], value, 1, 1024, &threads))
+            return false;
+        if (found == 1)
+            slurm->common.threads = (int)threads;
+    }
+    *to = NULL;
+    return true;
+}
+
+/* Checks a training's words against what a script can continue. False after an error message. */
+static bool check_training(const slurm_t *slurm, const train_t *train, int words)
+{
+    const char *message = NULL;
+    if (train->resume != NULL)
+        message = "to continue a run, give its options and --run RUN --resume: the script begins "
+                  "or continues it";
+    else if (train->more_epochs > 0)
+        message = "--epochs +N would train N more each time the job starts; give the total";
+    else if (words != 1)
+        message = "train needs one dataset directory";
+    else if (slurm->minutes > 0 && slurm->minutes <= SLURM_SIGNAL_MINUTES)
+        message = "--time is too short: 4 minutes are the least, since Slurm signals a training 2 "
+                  "to 3 minutes before the end";
+    if (message != NULL)
+        (void)cli_wrong_use(&slurm->common, "%s", message);
+    return message == NULL;
+}
+
+/* The first part of the run directory's name: runs/DATASET-MODEL. */
+static void name_run(const train_t *train, char *name_out, size_t size)
+{
+    const char *end = train->dataset + strlen(train->dataset);
+    while (end > train->dataset && end[-1] == '/')
+        end--;
+    const char *begin = end;
+    while (begin > train->dataset && begin[-1] != '/')
+        begin--;
+    (void)snprintf(name_out, size, "runs/%.*s-%s", (int)(end - begin > 200 ? 200 : end - begin),
+                   begin, plim_words(PLIM_WORDS_MODEL)[train->training.model.kind]);
+}
+
+/* --mem, --time and --cpus-per-task of a planned training, and the notes that explain them. */
+static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *found)
+{
+    slurm_script_t *script = &slurm->script;
+    const plan_ask_t ask = plan_ask(plan, found);
+    const int64_t peak = cli_json_int(found->plan, "total_bytes");
+    const json_t *expect = json_object_get(found->plan, "expect");
+    const double expected = json_number_value(json_object_get(expect, "run_seconds"));
+    char total[24], minimum[24], run[24];
+    (void)plim_size_text(peak, total);
+    (void)plim_size_text(cli_json_int(found->plan, "minimum_bytes"), minimum);
+    (void)train_seconds_text(expected, run);
+    script->cpus = ask.cpus;
+    if (slurm->common.memory > 0) {
+        script->mebibytes = slurm->common.memory / MIB;
+        (void)snprintf(script->notes[0], sizeof script->notes[0],
+                       "--mem: as --memory says. The plan's peak under it is %s, the minimum %s.",
+                       total, minimum);
+    } else {
+        script->mebibytes = (peak + peak / MEMORY_SHARE + MEMORY_SPARE) / MIB + 1;
+        (void)snprintf(script->notes[0], sizeof script->notes[0],
+                       "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB. The minimum "
+                       "is %s.",
+                       total, minimum);
+    }
+    if (slurm->minutes == 0) {
+        script->minutes = ask.minutes + SLURM_SIGNAL_MINUTES;
+        (void)snprintf(script->notes[1], sizeof script->notes[1],
+                       "--time: %d x the expected %s, and %d minutes for the start and the signal;",
+                       PLAN_TIME_MARGIN, run, SLURM_SIGNAL_MINUTES + 1);
+    } else {
+        const double each = 60 * (double)(slurm->minutes - SLURM_SIGNAL_MINUTES);
+        const double jobs = expected / each < 1e9 ? expected / each : 1e9;
+        script->minutes = slurm->minutes;
+        (void)snprintf(script->notes[1], sizeof script->notes[1],
+                       "--time: as given. Expected are %s in all: the job runs about %lld time%s;",
+                       run, (long long)jobs + 1, jobs < 1 ? "" : "s");
+    }
+    (void)snprintf(script->notes[2], sizeof script->notes[2], "%s.",
+                   plan_rates_text(found->plan, false));
+}
+
+/* Plans the training of the words. Returns CLI_DONE, or the exit code after an error message. */
+static int plan_training(slurm_t *slurm, int argc, char **argv)
+{
+    static char run[256];
+    static plan_found_t found;
+    static plan_t plan = {
+        .train = {.common = {.verb = &cli_verb_train},
+                  .training = PLIM_TRAINING_INIT,
+                  .params = {.size = sizeof(plim_plan_params_t), .no_reading = true}},
+        .elsewhere = true};
+    train_t *train = &plan.train;
+    slurm_script_t *script = &slurm->script;
+    int exit_code;
+    bool said;
+    optind = 0; /* a command line of its own */
+    if (!train_read_options(argc, argv, train, &exit_code))
+        return exit_code;
+    if (!check_training(slurm, train, argc - optind))
+        return CLI_WRONG_USE;
+    train->dataset = argv[optind];
+    train->params.rates = slurm->rates;
+    train->common.memory = slurm->common.memory;
+    train->common.threads = slurm->common.threads;
+    train->common.quiet = true; /* the script's notes say it */
+    plim_status_t status = plan_prepare(&plan);
+    if (status == PLIM_OK)
+        status = plan_find(&plan, train, plan.line, false, &found, &said);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
+    if (said)
+        return CLI_WRONG_USE;
+    if (!found.fits)
+        return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
+    train_warn_idle(train, &found.info, found.plan);
+    take_plan(slurm, &plan, &found);
+    plan_found_end(&found);
+    name_run(train, run, sizeof run);
+    script->run = train->run == NULL ? run : NULL;
+    script->resume = !train->requeued;
+    script->dataset = script->stage != NULL ? train->dataset : NULL;
+    return CLI_DONE;
+}
+
+/* A verb without a plan: memory and time are the user's. */
+static int take_given(slurm_t *slurm)
+{
+    static plim_limits_t limits;
+    slurm_script_t *script = &slurm->script;
+    if (slurm->common.memory < MIB || slurm->minutes == 0)
+        return cli_wrong_use(&slurm->common,
+                             "only train has a plan; for %s give --memory SIZE and --time TIME",
+                             script->verb);
+    if (script->stage != NULL || slurm->rates != NULL)
+        return cli_wrong_use(&slurm->common, "--stage and --rates are for train");
+    const plim_status_t status = cli_find_limits(&slurm->common, &limits);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
+    script->mebibytes = slurm->common.memory / MIB;
+    script->minutes = slurm->minutes;
+    script->cpus = slurm->common.threads > 0 ? slurm->common.threads
+                                             : limits.threads[limits.threads_line].value;
+    (void)snprintf(script->notes[0], sizeof script->notes[0],
+                   "--mem and --time: as given; a job that is stopped starts again from the "
+                   "beginning.");
+    return CLI_DONE;
+}
+
+static int print_script(const slurm_t *slurm)
+{
+    const slurm_script_t *script = &slurm->script;
+    const json_int_t memory = script->mebibytes * MIB, seconds = script->minutes * 60;
+    char *text = slurm_script_text(script);
+    if (text == NULL)
+        return cli_failed_with(&slurm->common, PLIM_ERR_NOMEM, "no memory for the script", NULL);
+    if (slurm->common.json)
+        cli_print_json(json_pack("{s:s, s:I, s:I, s:I, s:o}", "verb", script->verb, "memory_bytes",
+                                 memory, "seconds", seconds, "cpus", (json_int_t)script->cpus,
+                                 "script", cli_json_text(text)));
+    else
+        (void)fputs(text, stdout);
+    free(text);
+    cli_flush();
+    return CLI_DONE;
+}
+
+/* Prints the script for the command `argv`, which begins with its verb. */
+static int run_verb(slurm_t *slurm, int argc, char **argv)
+{
+    static const char *const verbs[] = {"train",   "import", "generate", "evaluate",
+                                        "predict", "watch",  NULL};
+    size_t i = 0;
+    while (verbs[i] != NULL && strcmp(argv[0], verbs[i]) != 0)
+        i++;
+    if (verbs[i] == NULL)
+        return cli_wrong_use(&slurm->common,
+                             "a batch script is for train, import, generate, evaluate, predict or "
+                             "watch, not for '%s'",
+                             argv[0]);
+    char **words = calloc((size_t)argc, sizeof *words);
+    if (words == NULL)
+        return cli_failed_with(&slurm->common, PLIM_ERR_NOMEM, "no memory for the words", NULL);
+    slurm->script.verb = verbs[i];
+    slurm->script.words = argv + 1;
+    slurm->script.continues = i == 0;
+    int code = lift_options(slurm) ? CLI_DONE : CLI_WRONG_USE;
+    for (argc = 1; argv[argc] != NULL; argc++)
+        words[argc - 1] = argv[argc]; /* reading the options permutes argv */
+    slurm->script.words = words;
+    if (code == CLI_DONE)
+        code = i == 0 ? plan_training(slurm, argc, argv) : take_given(slurm);
+    if (code == CLI_DONE)
+        code = print_script(slurm);
+    free(words);
+    return code;
+}
+
+static int run(int argc, char **argv)
+{
+    static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
+                                            {"time", required_argument, NULL, OPTION_TIME},
+                                            {"rates", required_argument, NULL, OPTION_RATES},
+                                            CLI_COMMON_OPTIONS};
+    slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
+    int exit_code, code;
+    while ((code = cli_next_option(argc, argv, options, &slurm.common, &exit_code)) != -1) {
+        if (code == -2)
+            return exit_code;
+        if (code == OPTION_STAGE)
+            slurm.script.stage = optarg;
+        else if (code == OPTION_RATES)
+            slurm.rates = optarg;
+        else if (!slurm_minutes(optarg, &slurm.minutes))
+            return cli_wrong_use(&slurm.common,
+                                 "--time: '%s' is not a time of Slurm, such as 90 (minutes), "
+                                 "12:00:00 or 1-12:00:00",
+                                 optarg);
+    }
+    if (optind == argc)
+        return cli_wrong_use(&slurm.common,
+                             "give the command, like: plimsoll slurm train DIR --epochs 10");
+    return run_verb(&slurm, argc - optind, argv + optind);
+}
+
+const cli_verb_t cli_verb_slurm = {
+    .name = "slurm",
+    .summary = "print a batch script for another verb's command",
+    .help =
+        "usage: plimsoll slurm [options] train DIR [train's options] | sbatch\n"
+        "       plimsoll slurm --memory SIZE --time TIME VERB ...\n\n"
+        "Prints a complete batch script for a plimsoll command. For train, memory and time come\n"
+        "from the plan, with a margin that the script states. Signalled by Slurm before its time\n"
+        "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
+        "threads stand in the script once: --memory and --threads, before or after VERB, become\n"
+        "--mem and --cpus-per-task, and the command takes what Slurm grants. VERB may also be\n"
+        "import, generate, evaluate, predict or watch, which have no plan.\n\n"
+        "  --time TIME      time limit of a job, as Slurm writes it: 90, 12:00:00, 1-12:00:00;\n"
+        "                   default: twice what the plan expects; longer trainings take several\n"
+        "                   jobs\n"
+        "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
+        "                   '$TMPDIR' is expanded there\n"
+        "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n",
+    .run = run,
+};
