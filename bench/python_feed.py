@@ -81,8 +81,8 @@ class Trainer:
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=0.003)
 
     def step(self, batch):
-        out = self.model(batch.x, batch.edge_index, num_sampled_nodes_per_hop=batch.num_sampled_nodes,
-                         num_sampled_edges_per_hop=batch.num_sampled_edges)[:batch.batch_size]
+        hops = {f'num_sampled_{kind}_per_hop': batch.get(f'num_sampled_{kind}') for kind in ('nodes', 'edges')}  # torch-sparse counts none
+        out = self.model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
         loss = F.cross_entropy(out, batch.y[:batch.batch_size])
         self.optimiser.zero_grad()
         loss.backward()

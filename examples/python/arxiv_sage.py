@@ -26,7 +26,8 @@ optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 
 
 def predict(batch):
-    hops = {'num_sampled_nodes_per_hop': batch.num_sampled_nodes, 'num_sampled_edges_per_hop': batch.num_sampled_edges}
+    # Without pyg-lib, PyG's loader does not count what it samples; then nothing is trimmed.
+    hops = {f'num_sampled_{kind}_per_hop': batch.get(f'num_sampled_{kind}') for kind in ('nodes', 'edges')}
     return model(batch.x, batch.edge_index, **hops)[:batch.batch_size]
 
 
