@@ -71,6 +71,22 @@ class PlainBatch:
         return f'PlainBatch({", ".join(parts)})'
 
 
+def _at_once(data: Any) -> Callable[..., Any]:
+    """A constructor of torch_geometric's Data that fills its storage with all attributes at once.
+
+    Its own sets them one by one, which takes half of the time that a small batch costs in Python.
+    """
+    if '_mapping' not in vars(data().stores[0]):
+        return data  # type: ignore[no-any-return]
+
+    def make(**fields: Any) -> Any:
+        made = data()
+        made.stores[0]._mapping.update(fields)
+        return made
+
+    return make
+
+
 class _Tools:
     """The array library that batches come in: torch where it is installed, else NumPy."""
 
@@ -93,7 +109,7 @@ class _Tools:
             from torch_geometric.data import Batch, Data
         except ImportError:
             return
-        self.data, self.graphs = Data, Batch
+        self.data, self.graphs = _at_once(Data), Batch
 
     def _take_numpy(self) -> None:
         try:
