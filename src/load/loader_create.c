@@ -228,6 +228,46 @@ static plim_status_t check_slots(const plim__load_plan_t *plan)
     return PLIM_OK;
 }
 
+/* The most nodes and edges that a batch of so many seeds can have. */
+static plim__load_size_t size_bound(const plim_loader_t *loader, int num_hops,
+                                    const int64_t *fanout, int64_t seeds)
+{
+    const plim_recipe_t *recipe = &loader->context.plan.recipe;
+    const plim_dataset_info_t *info = loader->context.info;
+    plim__blocks_params_t blocks = {
+        .num_hops = num_hops, .replace = recipe->replace, .form = recipe->form};
+    plim__load_size_t size;
+    memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
+    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds,
+                       &size.nodes, &size.edges);
+    return size;
+}
+
+/* Whether a slot holds any batch of so many seeds. */
+static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
+                       int64_t seeds)
+{
+    const plim__load_plan_t *plan = &loader->context.plan;
+    const plim__load_size_t size = size_bound(loader, num_hops, fanout, seeds);
+    return size.nodes <= plan->slot_nodes && size.edges <= plan->slot_edges;
+}
+
+/* Logs that batches in PyG's form are counted. */
+static void log_counted(const plim_loader_t *loader)
+{
+    const plim__load_plan_t *plan = &loader->context.plan;
+    const plim_recipe_t *largest = plim__load_envelope(plan);
+    const int64_t seeds =
+        plim__min_i64(largest->batch_size, plim__load_most_seeds(loader->context.info, plan));
+    if (!plan->counted)
+        return;
+    plim__log(loader->context.asked, PLIM_LOG_INFO,
+              "batches of %lld could have up to %lld nodes, for which the line is too low: before "
+              "each epoch its batches are drawn once to count their nodes and edges",
+              (long long)seeds,
+              (long long)size_bound(loader, largest->num_hops, largest->fanout, seeds).nodes);
+}
+
 plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const plim__load_plan_t *plan, plim_loader_t **loader_out)
 {
@@ -243,6 +283,7 @@ plim_status_t plim__loader_create(const plim_job_t *job, const plim_dataset_t *d
         return status;
     }
     loader->bytes = plim__ledger_thread_bytes() - before;
+    log_counted(loader);
     *loader_out = loader;
     return PLIM_OK;
 }
@@ -282,21 +323,6 @@ PLIM_API plim_status_t plim_loader_create(const plim_job_t *job, const plim_data
     PLIM_TRY(plim__process_check(plan->process));
     PLIM_TRY(plim__plan_check_dataset(plan, plim_dataset_info(dataset)));
     return plim__loader_create(job, dataset, &plan->numbers.load, loader_out);
-}
-
-/* Whether a slot holds any batch of so many seeds. */
-static bool is_bounded(const plim_loader_t *loader, int num_hops, const int64_t *fanout,
-                       int64_t seeds)
-{
-    const plim__load_plan_t *plan = &loader->context.plan;
-    const plim_dataset_info_t *info = loader->context.info;
-    plim__blocks_params_t blocks = {
-        .num_hops = num_hops, .replace = plan->recipe.replace, .form = plan->recipe.form};
-    int64_t nodes, edges;
-    memcpy(blocks.fanout, fanout, sizeof blocks.fanout);
-    plim__blocks_bound(&blocks, info->num_nodes, info->num_edges, info->max_degree, seeds, &nodes,
-                       &edges);
-    return nodes <= plan->slot_nodes && edges <= plan->slot_edges;
 }
 
 /* Whether slots, workers and windows are large enough for the minimum of such batches. */

@@ -350,26 +350,14 @@ static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, 
     return PLIM_OK;
 }
 
-/* Logs that batches in PyG's form are counted. */
-static void log_counted(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
-{
-    if (plan->counted && !facts->client->quiet)
-        plim__log(facts->job, PLIM_LOG_INFO,
-                  "batches of %lld could have up to %lld nodes, for which the line is too low: "
-                  "before each epoch its batches are drawn once to count their nodes and edges",
-                  (long long)facts->recipe->batch_size, (long long)facts->most.nodes);
-}
-
 /* A client that does not cut gets parts that the loader halves until they fit a slot. */
 static void log_plan(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
     const int64_t all = facts->part_seeds;
     int64_t seeds = seeds_of(facts, plan);
     char parts[64];
-    if (facts->recipe->form == PLIM_PYG) {
-        log_counted(facts, plan);
+    if (facts->recipe->form == PLIM_PYG)
         return;
-    }
     if (!facts->client->cuts)
         while (seeds > 1 && !fits_a_slot(plan, plim__load_expected(facts, seeds)))
             seeds = (seeds - 1) / 2 + 1;

@@ -389,7 +389,7 @@ def test_the_line_is_kept_and_refused_before_the_first_batch(ds):
     assert isinstance(caught.value, MemoryError) and caught.value.status == 'budget'
 
 
-def test_batches_are_counted_where_the_largest_possible_one_does_not_fit(tmp_path):
+def test_batches_are_counted_where_the_largest_possible_one_does_not_fit(tmp_path, caplog):
     path = generate(tmp_path / 'wide', '--nodes', 30000, '--edges', 200000, '--features', 512, '--classes', 3, '--seed', 3)
 
     def make(memory):
@@ -408,7 +408,9 @@ def test_batches_are_counted_where_the_largest_possible_one_does_not_fit(tmp_pat
     line = plan['minimum_bytes'] - slots * 3 // 4 - (16 << 20)  # less than one slot of that size needs
     del loader
     loader = make(line)
-    assert loader.memory_plan['counted']
+    with caplog.at_level('INFO', 'plimsoll'):
+        assert loader.memory_plan['counted']
+    assert sum('drawn once to count' in record.message for record in caplog.records) == 1
     line = loader.memory_plan['minimum_bytes'] - (4 << 20)
     del loader
     refused = 0
