@@ -76,6 +76,7 @@ plim_status_t plim__slots_create(const plim_job_t *job, const plim__load_plan_t 
     slots->context = context;
     atomic_init(&slots->held, 0);
     atomic_init(&slots->free, ~(uint64_t)0 >> (PLIM__LOAD_SLOTS_MAX - count));
+    plim__arena_want_huge(slots->arena.base, slots->arena.size);
     plim__arena_touch(&slots->arena);
     *slots_out = slots;
     return PLIM_OK;
