@@ -1,4 +1,5 @@
-/* `plimsoll slurm VERB …`: a batch script for another verb's command. */
+/* `plimsoll slurm VERB …`: a batch script for another verb's command; and the check of one. */
+#include "slurm_check.h"
 #include "slurm_script.h"
 #include "verb_plan.h"
 
@@ -12,7 +13,7 @@
 #define MEMORY_SHARE 20
 #define MEMORY_SPARE (32 * MIB)
 
-enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES };
+enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_CHECK };
 
 typedef struct slurm {
     cli_common_t common;
@@ -252,8 +253,10 @@ static int run(int argc, char **argv)
     static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
                                             {"time", required_argument, NULL, OPTION_TIME},
                                             {"rates", required_argument, NULL, OPTION_RATES},
+                                            {"check", required_argument, NULL, OPTION_CHECK},
                                             CLI_COMMON_OPTIONS};
     slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
+    const char *check = NULL;
     int exit_code, code;
     while ((code = cli_next_option(argc, argv, options, &slurm.common, &exit_code)) != -1) {
         if (code == -2)
@@ -262,12 +265,18 @@ static int run(int argc, char **argv)
             slurm.script.stage = optarg;
         else if (code == OPTION_RATES)
             slurm.rates = optarg;
+        else if (code == OPTION_CHECK)
+            check = optarg;
         else if (!slurm_minutes(optarg, &slurm.minutes))
             return cli_wrong_use(&slurm.common,
                                  "--time: '%s' is not a time of Slurm, such as 90 (minutes), "
                                  "12:00:00 or 1-12:00:00",
                                  optarg);
     }
+    if (check != NULL && optind < argc)
+        return cli_wrong_use(&slurm.common, "--check takes one batch script and no command");
+    if (check != NULL)
+        return slurm_check(&slurm.common, check);
     if (optind == argc)
         return cli_wrong_use(&slurm.common,
                              "give the command, like: plimsoll slurm train DIR --epochs 10");
@@ -276,10 +285,11 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_slurm = {
     .name = "slurm",
-    .summary = "print a batch script for another verb's command",
+    .summary = "print a batch script for another verb's command, or check one",
     .help =
         "usage: plimsoll slurm [options] train DIR [train's options] | sbatch\n"
-        "       plimsoll slurm --memory SIZE --time TIME VERB ...\n\n"
+        "       plimsoll slurm --memory SIZE --time TIME VERB ...\n"
+        "       plimsoll slurm --check FILE [--json]\n\n"
         "Prints a complete batch script for a plimsoll command. For train, memory and time come\n"
         "from the plan, with a margin that the script states. Signalled by Slurm before its time\n"
         "limit, the job saves the run, queues itself again and continues where it was. Memory and\n"
@@ -291,6 +301,9 @@ const cli_verb_t cli_verb_slurm = {
         "                   jobs\n"
         "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
         "                   '$TMPDIR' is expanded there\n"
-        "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n",
+        "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n"
+        "  --check FILE     read a batch script and the Python file that it runs, any, not only\n"
+        "                   ours, and report what contradicts what; exit code 1 if there is\n"
+        "                   anything\n",
     .run = run,
 };

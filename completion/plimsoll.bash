@@ -56,7 +56,7 @@ _plimsoll() {
     --warn) words='0.8,0.9' ;;
     --signal-at) words='0.95:USR1' ;;
     --time) words='4:00:00 24:00:00 2-00:00:00' ;;
-    --weights | --out | --init | --table | --rates | --write-rates)
+    --weights | --out | --init | --table | --rates | --write-rates | --check)
         mapfile -t COMPREPLY < <(compgen -f -- "$current")
         compopt -o filenames
         return
@@ -83,7 +83,7 @@ _plimsoll() {
 
     case $verb in
     limit | mark | doctor) words=$common ;;
-    slurm) words="--time --stage --rates $common" ;;
+    slurm) words="--time --stage --rates --check $common" ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)

@@ -16,7 +16,7 @@ complete -c plimsoll -n "not $has $verbs help" -a predict -d 'write the predicti
 complete -c plimsoll -n "not $has $verbs help" -a watch -d 'run any command and record its memory'
 complete -c plimsoll -n "not $has $verbs help" -a mark -d 'name a phase in the timeline of watch'
 complete -c plimsoll -n "not $has $verbs help" -a doctor -d 'tell why a job died, and what to change'
-complete -c plimsoll -n "not $has $verbs help" -a slurm -d 'print a batch script for a command'
+complete -c plimsoll -n "not $has $verbs help" -a slurm -d 'print a batch script for a command, or check one'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
 complete -c plimsoll -n "$has help" -a "$verbs"
@@ -34,6 +34,7 @@ complete -c plimsoll -n "$has slurm" -a 'train import generate evaluate predict 
 complete -c plimsoll -n "$has slurm" -l time -x -a '4:00:00 24:00:00 2-00:00:00' -d 'time limit of a job'
 complete -c plimsoll -n "$has slurm" -l stage -x -a '(__fish_complete_directories)' -d 'copy the dataset to this directory of the node'
 complete -c plimsoll -n "$has slurm" -l rates -r -d 'expect the time by the rates of the nodes'
+complete -c plimsoll -n "$has slurm" -l check -r -d 'report contradictions of a batch script'
 
 # watch -- COMMAND
 complete -c plimsoll -n "$has watch" -a '(__fish_complete_command)'
