@@ -9,6 +9,8 @@
 #define PLIM_DOCTOR_FACTS_H
 
 #include "base/job.h"
+#include "base/json_piece.h"
+#include "base/printable.h"
 #include "mem/arena.h"
 
 #include <plimsoll/doctor.h>
@@ -91,7 +93,7 @@ typedef enum plim__figure {
 } plim__figure_t;
 
 /* Figures saturate here, so that sums and small multiples of them fit 64 bits. */
-#define PLIM__FIGURE_MOST ((int64_t)1 << 56)
+#define PLIM__FIGURE_MOST PLIM__JSON_NUMBER_MOST
 
 #define PLIM__CAPTURES 7
 
@@ -295,10 +297,6 @@ const char *plim__pattern_name(plim__pattern_t pattern);
 /* log_lines.c: bytes of the current source; `end` after the last. */
 void plim__log_bytes(plim_doctor_t *doctor, const char *bytes, size_t size);
 void plim__log_end(plim_doctor_t *doctor);
-
-/* Copies at most size - 1 bytes of text as printable UTF-8: control characters and other bytes
- * become '?', and what is cut ends in "…". */
-void plim__text_printable(const char *text, size_t length, char *text_out, size_t size);
 
 /* Begins a source; its lines are numbered from 1. */
 void plim__doctor_source(plim_doctor_t *doctor, const char *name);

@@ -10,106 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A piece of JSON text. */
-typedef struct json_piece {
-    const char *begin, *end;
-} json_piece_t;
-
-static const char *skip_string(const char *at, const char *end)
+static double get_real(plim__json_t object, const char *key, double missing)
 {
-    for (at++; at < end && *at != '"'; at++)
-        at += *at == '\\' && at + 1 < end;
-    return at < end ? at + 1 : end;
+    return plim__json_real(plim__json_get(object, key), missing);
 }
 
-/* The end of the value at `at`. */
-static const char *skip_value(const char *at, const char *end)
-{
-    int depth = 0;
-    while (at < end) {
-        if (*at == '"') {
-            at = skip_string(at, end);
-            if (depth == 0)
-                return at;
-            continue;
-        }
-        if (depth == 0 && (*at == ',' || *at == '}' || *at == ']'))
-            return at;
-        depth += (*at == '{' || *at == '[') - (*at == '}' || *at == ']');
-        at++;
-        if (depth == 0 && (at[-1] == '}' || at[-1] == ']'))
-            return at;
-    }
-    return end;
-}
-
-static const char *skip_filling(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == ',' || *at == ':'))
-        at++;
-    return at;
-}
-
-/* The value of a key of the object itself, not of objects in it; an empty piece when missing. */
-static json_piece_t get(json_piece_t object, const char *key)
-{
-    const size_t length = strlen(key);
-    const char *at = object.begin < object.end ? object.begin + 1 : object.end;
-    while ((at = skip_filling(at, object.end)) < object.end && *at == '"') {
-        const char *name = at + 1;
-        at = skip_string(at, object.end);
-        const char *value = skip_filling(at, object.end);
-        const char *behind = skip_value(value, object.end);
-        if ((size_t)(at - name) == length + 1 && memcmp(name, key, length) == 0)
-            return (json_piece_t){value, behind};
-        at = behind;
-    }
-    return (json_piece_t){object.end, object.end};
-}
-
-/* The next element of an array, from *at on; false at its end. */
-static bool next_element(json_piece_t array, const char **at, json_piece_t *element_out)
-{
-    const char *begin = skip_filling(*at, array.end);
-    if (begin >= array.end || *begin == ']')
-        return false;
-    *at = skip_value(begin, array.end);
-    *element_out = (json_piece_t){begin, *at};
-    return *at > begin;
-}
-
-static double get_real(json_piece_t object, const char *key, double missing)
-{
-    const json_piece_t value = get(object, key);
-    char text[32];
-    const size_t length = (size_t)(value.end - value.begin);
-    if (length == 0 || length >= sizeof text || *value.begin == '"')
-        return missing;
-    memcpy(text, value.begin, length);
-    text[length] = '\0';
-    const double number = strtod(text, NULL);
-    return isfinite(number) && fabs(number) < (double)PLIM__FIGURE_MOST ? number : missing;
-}
-
-static int64_t get_int(json_piece_t object, const char *key)
+static int64_t get_int(plim__json_t object, const char *key)
 {
     return (int64_t)get_real(object, key, -1);
 }
 
-static bool get_is(json_piece_t object, const char *key, const char *word)
+static bool get_is(plim__json_t object, const char *key, const char *word)
 {
-    const json_piece_t value = get(object, key);
-    const size_t length = strlen(word);
-    return (size_t)(value.end - value.begin) == length + 2 && *value.begin == '"' &&
-           memcmp(value.begin + 1, word, length) == 0;
-}
-
-static void get_text(json_piece_t object, const char *key, char *text_out, size_t size)
-{
-    const json_piece_t value = get(object, key);
-    if (value.end - value.begin >= 2 && *value.begin == '"')
-        plim__text_printable(value.begin + 1, (size_t)(value.end - value.begin - 2), text_out,
-                             size);
+    return plim__json_is(plim__json_get(object, key), word);
 }
 
 void plim__growth_reset(plim__growth_t *growth)
@@ -145,7 +58,7 @@ static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
     growth->in_point = 1;
 }
 
-static void add_mark(plim__growth_t *growth, json_piece_t line)
+static void add_mark(plim__growth_t *growth, plim__json_t line)
 {
     if (growth->num_phases == PLIM__PHASES) {
         /* The first quarter stays: growth is seen against the beginning. */
@@ -156,14 +69,14 @@ static void add_mark(plim__growth_t *growth, json_piece_t line)
     }
     plim__phase_t *phase = &growth->phase[growth->num_phases++];
     *phase = (plim__phase_t){.begin = get_real(line, "at_s", 0), .peak = growth->last};
-    get_text(line, "text", phase->name, sizeof phase->name);
+    plim__json_text(plim__json_get(line, "text"), phase->name, sizeof phase->name);
 }
 
-static void take_processes(plim__growth_t *growth, json_piece_t line)
+static void take_processes(plim__growth_t *growth, plim__json_t line)
 {
-    const json_piece_t list = get(line, "processes");
-    const char *at = list.begin < list.end ? list.begin + 1 : list.end;
-    for (json_piece_t one; next_element(list, &at, &one);) {
+    const plim__json_t list = plim__json_get(line, "processes");
+    const char *at = NULL;
+    for (plim__json_t one; plim__json_next_element(list, &at, &one);) {
         const int64_t pid = get_int(one, "pid"), bytes = get_int(one, "anonymous_bytes");
         int i = 0;
         while (i < growth->num_processes && growth->process[i].pid != pid)
@@ -180,7 +93,7 @@ static void take_processes(plim__growth_t *growth, json_piece_t line)
     }
 }
 
-static void take_counters(plim__growth_t *growth, json_piece_t line)
+static void take_counters(plim__growth_t *growth, plim__json_t line)
 {
     const int64_t hits = get_int(line, "group_limit_hits"), kills = get_int(line, "group_kills");
     if (growth->first_hits < 0)
@@ -193,7 +106,7 @@ static void take_counters(plim__growth_t *growth, json_piece_t line)
         growth->kills = kills - growth->first_kills;
 }
 
-static void take_sample(plim__growth_t *growth, json_piece_t line, double seconds, int64_t bytes)
+static void take_sample(plim__growth_t *growth, plim__json_t line, double seconds, int64_t bytes)
 {
     take_processes(growth, line);
     take_counters(growth, line);
@@ -221,15 +134,16 @@ static void take_sample(plim__growth_t *growth, json_piece_t line, double second
 }
 
 /* The command's words say what was run, and with which options. */
-static void take_begin(plim_doctor_t *doctor, json_piece_t line)
+static void take_begin(plim_doctor_t *doctor, plim__json_t line)
 {
     plim__growth_t *growth = &doctor->growth;
-    const json_piece_t command = get(line, "command"), environment = get(line, "environment");
+    const plim__json_t command = plim__json_get(line, "command"),
+                       environment = plim__json_get(line, "environment");
     char text[4096];
     size_t used = 0;
-    const char *at = command.begin < command.end ? command.begin + 1 : command.end;
+    const char *at = NULL;
     plim__growth_reset(growth);
-    for (json_piece_t word; next_element(command, &at, &word);) {
+    for (plim__json_t word; plim__json_next_element(command, &at, &word);) {
         const size_t length = (size_t)(word.end - word.begin);
         if (length < 2 || used + length >= sizeof text)
             break;
@@ -238,18 +152,19 @@ static void take_begin(plim_doctor_t *doctor, json_piece_t line)
         text[used++] = ' ';
     }
     plim__recipe_line(&doctor->recipe, text, used, false);
-    get_text(environment, "SLURM_JOB_ID", growth->job, sizeof growth->job);
+    plim__json_text(plim__json_get(environment, "SLURM_JOB_ID"), growth->job, sizeof growth->job);
 }
 
-static void take_end(plim__growth_t *growth, json_piece_t line)
+static void take_end(plim__growth_t *growth, plim__json_t line)
 {
     static const struct {
         const char *name;
         int number;
     } signals[] = {{"KILL", SIGKILL}, {"TERM", SIGTERM}, {"SEGV", SIGSEGV}, {"ABRT", SIGABRT},
                    {"BUS", SIGBUS},   {"INT", SIGINT},   {"XCPU", SIGXCPU}, {"HUP", SIGHUP}};
-    const json_piece_t groups = get(line, "groups"), name = get(line, "signal");
-    const char *at = groups.begin < groups.end ? groups.begin + 1 : groups.end;
+    const plim__json_t groups = plim__json_get(line, "groups"),
+                       name = plim__json_get(line, "signal");
+    const char *at = NULL;
     growth->ended = true;
     growth->code = get_int(line, "exit_code");
     growth->host_kills = get_int(line, "host_kills");
@@ -257,8 +172,8 @@ static void take_end(plim__growth_t *growth, json_piece_t line)
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         if (get_is(line, "signal", signals[i].name))
             growth->signal = signals[i].number;
-    json_piece_t group;
-    if (next_element(groups, &at, &group)) {
+    plim__json_t group;
+    if (plim__json_next_element(groups, &at, &group)) {
         growth->kills = get_int(group, "kills");
         growth->hits = get_int(group, "limit_hits");
         growth->parent_hits = 0;
@@ -268,7 +183,7 @@ static void take_end(plim__growth_t *growth, json_piece_t line)
         if (growth->hits == 0 && growth->kills > 0 && limit > 0 && peak >= limit - limit / 50)
             growth->hits = growth->kills;
     }
-    while (next_element(groups, &at, &group)) {
+    while (plim__json_next_element(groups, &at, &group)) {
         const int64_t limit = get_int(group, "limit_bytes");
         int64_t hits = get_int(group, "limit_hits");
         /* The same: then the limit that the use came nearest to was this one. */
@@ -287,7 +202,7 @@ static void take_end(plim__growth_t *growth, json_piece_t line)
 bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
 {
     plim__growth_t *growth = &doctor->growth;
-    const json_piece_t line = {text, text + length};
+    const plim__json_t line = {text, text + length};
     if (length < 8 || text[0] != '{' || text[1] != '"')
         return false;
     if (get_is(line, "kind", "tick")) {
