@@ -121,6 +121,12 @@ def last_json(text):
     return {}
 
 
+def timeline(run):
+    """The intervals in the timeline of a training; its plans are left out."""
+    lines = [json.loads(line) for line in (pathlib.Path(run) / 'timeline.jsonl').read_text().splitlines()]
+    return [line for line in lines if 'kind' not in line]
+
+
 def digest(directory):
     """Name, size and content of every file below a directory, as one hash."""
     whole = hashlib.blake2b()

@@ -232,7 +232,8 @@ bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
                     get_int(line, "anonymous_bytes"));
         return true;
     }
-    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
+    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu") ||
+           get_is(line, "kind", "plan");
 }
 
 const char *plim__pattern_name(plim__pattern_t pattern)

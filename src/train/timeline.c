@@ -5,9 +5,12 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Minimum interval between lines. */
 #define LINE_SECONDS 1.0
+
+#define ACCOUNTS_MAX 2048
 
 static double unix_seconds(void)
 {
@@ -31,7 +34,36 @@ static plim__spent_t spent_until_now(const plim__timeline_t *timeline,
                            .update = trainer->update_seconds,
                            .evaluation = timeline->evaluation_seconds,
                            .saving = timeline->saving_seconds,
-                           .dense_flops = model.dense_flops};
+                           .dense_flops = model.dense_flops,
+                           .lists = load.lists,
+                           .lists_cached = load.lists_cached,
+                           .rows = load.rows,
+                           .rows_cached = load.rows_cached};
+}
+
+/* Appends one account as a JSON member; what does not fit is left out. */
+static void add_account(char *text, size_t size, const char *name, int64_t bytes)
+{
+    const size_t used = strlen(text);
+    if (bytes > 0 && size - used > sizeof(((plim_account_info_t *)0)->name) + 32)
+        (void)snprintf(text + used, size - used, "%s\"%s\":%" PRId64, used > 0 ? "," : "", name,
+                       bytes);
+}
+
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, plim__run_t *run)
+{
+    char accounts[ACCOUNTS_MAX] = "", line[ACCOUNTS_MAX + 512];
+    for (int i = 0; i < plan->num_accounts; i++)
+        add_account(accounts, sizeof accounts, plan->accounts[i].name,
+                    plan->accounts[i].phase[plan->peak_phase]);
+    (void)snprintf(line, sizeof line,
+                   "{\"kind\":\"plan\",\"time_s\":%.3f,\"total_bytes\":%" PRId64
+                   ",\"minimum_bytes\":%" PRId64 ",\"line_bytes\":%" PRId64
+                   ",\"epoch_expected_s\":%.3f,\"run_expected_s\":%.3f,\"accounts\":{%s}}",
+                   unix_seconds(), plan->total, plan->minimum,
+                   plan->line == PLIM_LINE_NONE ? -1 : plan->line, plan->expect.epoch_seconds,
+                   plan->expect.run_seconds, accounts);
+    return plim__run_timeline(run, line);
 }
 
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,
@@ -52,7 +84,9 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
     if (timeline->meter == NULL || (!force && seconds < LINE_SECONDS))
         return PLIM_OK;
     plim_sample_t sample = PLIM_SAMPLE_INIT;
-    char line[1024];
+    char accounts[ACCOUNTS_MAX] = "", line[ACCOUNTS_MAX + 1536];
+    plim_account_info_t infos[PLIM__ACCOUNTS_MAX];
+    const int num_accounts = plim__ledger_accounts(ledger, PLIM__ACCOUNTS_MAX, infos);
     const int64_t line_bytes = plim__ledger_line(ledger);
     const plim__spent_t all = spent_until_now(timeline, trainer, loader);
     const plim__spent_t *last = &timeline->spent;
@@ -60,6 +94,8 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
     const double dense = all.dense - last->dense;
     const plim__governor_t *governor = plim__loader_governor(loader);
     (void)plim_meter_read(timeline->meter, &sample);
+    for (int i = 0; i < num_accounts; i++)
+        add_account(accounts, sizeof accounts, infos[i].name, infos[i].reserved);
     (void)snprintf(line, sizeof line,
                    "{\"epoch\":%" PRId64 ",\"step\":%" PRId64 ",\"updates\":%" PRId64
                    ",\"time_s\":%.3f,\"seconds\":%.3f,\"steps_per_s\":%.2f,\"waiting_s\":%.4f,"
@@ -69,7 +105,9 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
                    ",\"rss_bytes\":%" PRId64 ",\"anonymous_bytes\":%" PRId64
                    ",\"group_bytes\":%" PRId64 ",\"group_cache_bytes\":%" PRId64
                    ",\"line_bytes\":%" PRId64 ",\"reserved_bytes\":%" PRId64
-                   ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64 "}",
+                   ",\"cache_bytes\":%" PRId64 ",\"cache_planned_bytes\":%" PRId64
+                   ",\"lists\":%" PRId64 ",\"lists_cached\":%" PRId64 ",\"rows\":%" PRId64
+                   ",\"rows_cached\":%" PRId64 ",\"accounts\":{%s}}",
                    position->epoch + 1, position->step, position->updates, unix_seconds(), seconds,
                    training > 0 ? (double)(timeline->steps - timeline->steps_then) / training : 0.0,
                    all.waiting - last->waiting, all.sparse - last->sparse, dense,
@@ -78,7 +116,9 @@ plim_status_t plim__timeline_write(plim__timeline_t *timeline, const plim_traine
                    dense > 0 ? (all.dense_flops - last->dense_flops) / dense * 1e-9 : 0.0,
                    sample.rss_bytes, sample.anonymous_bytes, sample.group_bytes,
                    sample.group_cache_bytes, line_bytes == PLIM_LINE_NONE ? -1 : line_bytes,
-                   plim__ledger_reserved(ledger), governor->target, governor->cache);
+                   plim__ledger_reserved(ledger), governor->target, governor->cache,
+                   all.lists - last->lists, all.lists_cached - last->lists_cached,
+                   all.rows - last->rows, all.rows_cached - last->rows_cached, accounts);
     timeline->at = now;
     timeline->steps_then = timeline->steps;
     timeline->spent = all;

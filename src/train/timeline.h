@@ -16,6 +16,7 @@ typedef struct plim__spent {
     double evaluation;
     double saving;
     double dense_flops;
+    int64_t lists, lists_cached, rows, rows_cached; /* that windows needed, and found in caches */
 } plim__spent_t;
 
 typedef struct plim__timeline {
@@ -26,6 +27,9 @@ typedef struct plim__timeline {
     plim__spent_t spent;                       /* at the last line */
     double evaluation_seconds, saving_seconds; /* so far */
 } plim__timeline_t;
+
+/* Writes the line of a plan by which the run begins, or continues. */
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, plim__run_t *run);
 
 /* Starts a new interval: the next line covers the work from now on. */
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,
