@@ -37,6 +37,7 @@ extern const cli_verb_t cli_verb_limit;
 extern const cli_verb_t cli_verb_mark;
 extern const cli_verb_t cli_verb_plan;
 extern const cli_verb_t cli_verb_predict;
+extern const cli_verb_t cli_verb_report;
 extern const cli_verb_t cli_verb_slurm;
 extern const cli_verb_t cli_verb_train;
 extern const cli_verb_t cli_verb_watch;
@@ -178,6 +179,10 @@ json_t *cli_json_plan(const plim_plan_t *plan);
 /* An integer of an object, 0 if missing; whether one of its words is `word`. */
 int64_t cli_json_int(const json_t *object, const char *name);
 bool cli_json_is(const json_t *object, const char *name, const char *word);
+
+/* Reads the texts about a job in a directory: logs and timelines, known by their names. Texts that
+ * cannot be read are left out. PLIM_ERR_STOPPED. */
+plim_status_t cli_read_texts(plim_doctor_t *doctor, const char *directory);
 
 /* Flushes standard output and stores the first error. */
 void cli_flush(void);

@@ -10,7 +10,7 @@
 static const cli_verb_t *const verbs[] = {
     &cli_verb_bench,   &cli_verb_doctor, &cli_verb_evaluate, &cli_verb_generate, &cli_verb_import,
     &cli_verb_inspect, &cli_verb_limit,  &cli_verb_mark,     &cli_verb_plan,     &cli_verb_predict,
-    &cli_verb_slurm,   &cli_verb_train,  &cli_verb_watch};
+    &cli_verb_report,  &cli_verb_slurm,  &cli_verb_train,    &cli_verb_watch};
 
 #define NUM_VERBS (sizeof verbs / sizeof verbs[0])
 

@@ -142,6 +142,7 @@ static int keep_texts(const struct dirent *entry)
 static plim_status_t read_texts(const patient_t *patient, const char *directory,
                                 struct dirent **entries, int count, const char *task, size_t length)
 {
+    struct stat about;
     char path[PATH_MAX];
     for (int i = 0; i < count; i++) {
         const char *begin = NULL;
@@ -150,11 +151,25 @@ static plim_status_t read_texts(const patient_t *patient, const char *directory,
             continue;
         if (snprintf(path, sizeof path, "%s/%s", directory, entries[i]->d_name) >= PATH_MAX)
             continue;
+        if (stat(path, &about) != 0 || !S_ISREG(about.st_mode))
+            continue; /* a pipe would wait for its writer */
         const plim_status_t status = read_path(patient, path);
         if (status != PLIM_OK && status != PLIM_ERR_IO)
             return status;
     }
     return PLIM_OK;
+}
+
+plim_status_t cli_read_texts(plim_doctor_t *doctor, const char *directory)
+{
+    const patient_t patient = {.doctor = doctor};
+    struct dirent **entries = NULL;
+    const int count = scandir(directory, &entries, keep_texts, name_order);
+    const plim_status_t status = read_texts(&patient, directory, entries, count, NULL, 0);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return status;
 }
 
 static void print_list(const json_t *object, const char *key, const char *title)
@@ -328,7 +343,7 @@ static plim_status_t read_directory(patient_t *patient, const char *path, bool a
     if (*printed_out)
         status = examine_tasks(patient, path, entries, count);
     else
-        status = read_texts(patient, path, entries, count, NULL, 0);
+        status = cli_read_texts(patient->doctor, path);
     for (int i = 0; i < count; i++)
         free(entries[i]);
     free(entries);

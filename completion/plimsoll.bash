@@ -14,7 +14,7 @@ _plimsoll() {
     fi
 
     if ((COMP_CWORD == 1)); then
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor slurm help --help --version' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor report slurm help --help --version' -- "$current")
         return
     fi
 
@@ -83,6 +83,7 @@ _plimsoll() {
 
     case $verb in
     limit | mark | doctor) words=$common ;;
+    report) words="--out $common" ;;
     slurm) words="--time --stage --rates --check $common" ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
@@ -115,7 +116,7 @@ _plimsoll() {
         words="--split --weights --scratch --verify --out --kind --sampled $common"
         ;;
     help)
-        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor slurm' -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W 'limit import generate inspect bench plan train evaluate predict watch mark doctor report slurm' -- "$current")
         return
         ;;
     *) return ;;

@@ -1,6 +1,6 @@
 # fish completion for plimsoll(1).
 
-set -l verbs limit import generate inspect bench plan train evaluate predict watch mark doctor slurm
+set -l verbs limit import generate inspect bench plan train evaluate predict watch mark doctor report slurm
 set -l has "__fish_seen_subcommand_from"
 
 complete -c plimsoll -f
@@ -16,6 +16,7 @@ complete -c plimsoll -n "not $has $verbs help" -a predict -d 'write the predicti
 complete -c plimsoll -n "not $has $verbs help" -a watch -d 'run any command and record its memory'
 complete -c plimsoll -n "not $has $verbs help" -a mark -d 'name a phase in the timeline of watch'
 complete -c plimsoll -n "not $has $verbs help" -a doctor -d 'tell why a job died, and what to change'
+complete -c plimsoll -n "not $has $verbs help" -a report -d 'show runs as one HTML page'
 complete -c plimsoll -n "not $has $verbs help" -a slurm -d 'print a batch script for a command, or check one'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
 complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
@@ -45,6 +46,10 @@ complete -c plimsoll -n "$has watch" -l signal-at -x -a '0.95:USR1' -d 'signal t
 
 # doctor LOG|DIR|JOBID
 complete -c plimsoll -n "$has doctor" -F
+
+# report RUN
+complete -c plimsoll -n "$has report" -a '(__fish_complete_directories)'
+complete -c plimsoll -n "$has report" -l out -r -F -d 'the page'
 
 # inspect DIR
 complete -c plimsoll -n "$has inspect" -a '(__fish_complete_directories)'

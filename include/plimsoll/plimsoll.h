@@ -11,6 +11,7 @@
 #include <plimsoll/meter.h>
 #include <plimsoll/plan.h>
 #include <plimsoll/pyg.h>
+#include <plimsoll/report.h>
 #include <plimsoll/status.h>
 #include <plimsoll/train.h>
 #include <plimsoll/version.h>

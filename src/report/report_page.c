@@ -1,0 +1,673 @@
+/* The page from top to bottom. */
+#include "report/report_page.h"
+
+#include "report/chart.h"
+
+#include <math.h>
+#include <plimsoll/report.h>
+#include <plimsoll/version.h>
+#include <stdio.h>
+#include <string.h>
+
+const char plim__report_heading[] = "<!DOCTYPE html>\n<!-- plimsoll report -->\n";
+
+typedef struct runs {
+    int num_records;
+    plim__run_record_t *const *record;
+} runs_t;
+
+static const char *const letters[PLIM_REPORT_RUNS] = {"A", "B", "C", "D", "E", "F", "G", "H"};
+
+static bool is_there(plim__json_t value)
+{
+    return value.begin < value.end;
+}
+
+static plim__json_t get(const char *text, const char *key)
+{
+    return plim__json_get(plim__run_record_json(text), key);
+}
+
+static plim__json_t get_in(const char *text, const char *object, const char *key)
+{
+    return plim__json_get(get(text, object), key);
+}
+
+/* The last part of a path. */
+static const char *short_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
+}
+
+static void put_name(plim__page_t *page, const runs_t *runs, int index)
+{
+    if (runs->num_records > 1)
+        plim__page_format(page, "<span class=\"tag s%d\">%s</span>", index + 1, letters[index]);
+    plim__page_text(page, short_name(runs->record[index]->name));
+}
+
+/* How a run ended, in a word that is also its class. */
+static const char *outcome_of(const plim__run_record_t *record)
+{
+    static const char *const outcomes[] = {"died", "survived", "finished"};
+    const plim__json_t outcome = get(record->verdict, "outcome");
+    const double wanted = plim__json_real(get_in(record->about, "settings", "epochs"), -1);
+    for (size_t i = 0; i < sizeof outcomes / sizeof outcomes[0]; i++)
+        if (plim__json_is(outcome, outcomes[i]))
+            return outcomes[i];
+    return record->training && wanted > 0 && record->epochs >= wanted ? "finished" : "unknown";
+}
+
+static void put_state(plim__page_t *page, const plim__run_record_t *record)
+{
+    const char *outcome = outcome_of(record);
+    const plim__json_t settings = get(record->about, "settings");
+    const double epochs = plim__json_real(plim__json_get(settings, "epochs"), -1);
+    const plim__json_t summary = get(record->verdict, "summary");
+    plim__page_format(page, "<p class=\"state %s\">", outcome);
+    plim__page_put(page, strcmp(outcome, "died") == 0       ? "Died"
+                         : strcmp(outcome, "survived") == 0 ? "Survived"
+                         : strcmp(outcome, "finished") == 0 ? "Finished"
+                         : record->training                 ? "Not finished"
+                                                            : "End not known");
+    if (record->training && epochs > 0)
+        plim__page_format(page, ": %.0f of %.0f epochs", record->epochs, epochs);
+    plim__page_put(page, "</p>");
+    /* Of a training, the doctor knows only whether something killed it. */
+    if (is_there(summary) &&
+        !(record->training && plim__json_is(get(record->verdict, "cause"), "none"))) {
+        plim__page_put(page, "<p>");
+        plim__page_json(page, summary);
+        plim__page_put(page, "</p>");
+    }
+}
+
+static void begin_tile(plim__page_t *page, const char *title)
+{
+    plim__page_format(page, "<div><dt>%s</dt><dd>", title);
+}
+
+static void end_tile(plim__page_t *page)
+{
+    plim__page_put(page, "</dd></div>");
+}
+
+/* The line that the highest use was compared with; -1: none. */
+static double line_at_peak(const plim__run_record_t *record)
+{
+    const plim__track_t *track = &record->memory;
+    double line = -1, most = -1;
+    for (int i = 0; i < track->columns; i++) {
+        const plim__column_t column = plim__track_column(track, i);
+        if (column.weight > 0 && column.high > most) {
+            most = column.high;
+            line = column.beside[0];
+        }
+    }
+    return line;
+}
+
+static void put_tiles(plim__page_t *page, const plim__run_record_t *record)
+{
+    static const char *const scores[] = {"Train score", "Validation score", "Test score"};
+    const double line = line_at_peak(record), peak = plim__track_highest(&record->memory, -1);
+    const double speed = plim__track_mean(&record->speed, -1);
+    plim__page_put(page, "<dl class=\"tiles\">");
+    for (int i = 1; i < 3; i++)
+        if (isfinite(record->best[i])) {
+            begin_tile(page, scores[i]);
+            plim__page_format(page, "%.4f<small>at epoch %.0f</small>", record->best[i],
+                              record->best_epoch);
+            end_tile(page);
+        }
+    if (isfinite(record->final_loss)) {
+        begin_tile(page, "Loss");
+        plim__page_number(page, record->final_loss);
+        plim__page_format(page, "<small>after epoch %.0f</small>", record->epochs);
+        end_tile(page);
+    }
+    if (peak >= 0) {
+        begin_tile(page, "Peak memory");
+        plim__page_bytes(page, peak);
+        if (line > 0) {
+            plim__page_put(page, "<small>of ");
+            plim__page_bytes(page, line);
+            plim__page_format(page, " (%.0f %%)</small>", 100 * peak / line);
+        }
+        end_tile(page);
+    }
+    if (record->seconds > 0) {
+        begin_tile(page, "Time");
+        plim__page_seconds(page, record->seconds);
+        if (record->restarts > 0)
+            plim__page_format(page, "<small>restarted %lld×</small>", (long long)record->restarts);
+        end_tile(page);
+    }
+    if (speed >= 0) {
+        begin_tile(page, record->training ? "Speed" : "Processors in use");
+        plim__page_number(page, speed);
+        plim__page_put(page, record->training ? "<small>steps a second</small>"
+                                              : "<small>on average</small>");
+        end_tile(page);
+    }
+    plim__page_put(page, "</dl>");
+}
+
+static void put_cards(plim__page_t *page, const runs_t *runs)
+{
+    plim__page_put(page, "<div class=\"grid2\">");
+    for (int i = 0; i < runs->num_records; i++) {
+        plim__page_put(page, "<section class=\"card\"><h3>");
+        put_name(page, runs, i);
+        plim__page_put(page, "</h3>");
+        put_state(page, runs->record[i]);
+        put_tiles(page, runs->record[i]);
+        plim__page_put(page, "</section>");
+    }
+    plim__page_put(page, "</div>");
+}
+
+static void put_curves(plim__page_t *page, const runs_t *runs)
+{
+    plim__chart_t loss = {"Loss", "by epoch", PLIM__UNIT_EPOCHS, PLIM__UNIT_NUMBER, false,
+                          0,      {{0}}};
+    plim__chart_t score = loss;
+    score.title = "Score";
+    if (runs->num_records == 1) {
+        const plim__track_t *curve = runs->record[0]->curve;
+        plim__chart_add(&loss, &curve[PLIM__LOSS], "train", 0);
+        plim__chart_add(&loss, &curve[PLIM__VALID_LOSS], "valid", 1);
+        plim__chart_add(&score, &curve[PLIM__SCORE_TRAIN], "train", 0);
+        plim__chart_add(&score, &curve[PLIM__SCORE_VALID], "valid", 1);
+        plim__chart_add(&score, &curve[PLIM__SCORE_TEST], "test", 2);
+    } else {
+        score.subtitle = "of validation, by epoch";
+        loss.subtitle = "of training, by epoch";
+        for (int i = 0; i < runs->num_records; i++) {
+            plim__chart_add(&loss, &runs->record[i]->curve[PLIM__LOSS], letters[i], i);
+            plim__chart_add(&score, &runs->record[i]->curve[PLIM__SCORE_VALID], letters[i], i);
+        }
+    }
+    if (loss.num_series + score.num_series == 0)
+        return;
+    plim__page_put(page, "<h2>Training</h2><div class=\"grid2\">");
+    plim__chart_lines(page, &loss);
+    plim__chart_lines(page, &score);
+    plim__page_put(page, "</div>");
+}
+
+static void put_memory(plim__page_t *page, const runs_t *runs)
+{
+    plim__page_put(page, "<h2>Memory</h2><div class=\"grid2\">");
+    for (int i = 0; i < runs->num_records; i++) {
+        char label[8];
+        (void)snprintf(label, sizeof label, "%s", letters[i]);
+        plim__chart_memory(page, runs->record[i], runs->num_records > 1 ? label : "Memory");
+        if (runs->record[i]->memory.columns == 0)
+            plim__page_put(page, "<p class=\"card note\">No memory was recorded.</p>");
+    }
+    plim__page_put(page, "</div>");
+}
+
+/* A name, a bar, seconds, percent. */
+static void put_stage(plim__page_t *page, const char *name, double seconds, double all, int colour)
+{
+    if (seconds <= 0 || all <= 0)
+        return;
+    plim__page_format(page,
+                      "<tr><th scope=\"row\">%s</th><td class=\"bar s%d\"><div "
+                      "style=\"width:%.1f%%;background:var(--c)\"></div></td><td class=\"n\">",
+                      name, colour, fmin(100 * seconds / all, 100));
+    plim__page_seconds(page, seconds);
+    plim__page_format(page, "</td><td class=\"n\">%.0f %%</td></tr>", 100 * seconds / all);
+}
+
+static void put_stages(plim__page_t *page, const runs_t *runs, int index)
+{
+    const plim__run_record_t *record = runs->record[index];
+    const double all = record->seconds;
+    double rest = all - record->saving;
+    if (!record->training || all <= 0)
+        return;
+    plim__page_put(page, "<figure class=\"card stages\"><figcaption><b>");
+    plim__page_put(page, runs->num_records > 1 ? letters[index] : "Time by stage");
+    plim__page_put(page, "</b> <span>where time went</span></figcaption><div "
+                         "class=\"grid2\"><div><table><tbody>");
+    put_stage(page, "training", all - record->evaluation - record->saving, all, 1);
+    put_stage(page, "evaluation", record->evaluation, all, 1);
+    put_stage(page, "checkpoints", record->saving, all, 1);
+    plim__page_put(page,
+                   "</tbody></table></div><div><h4>Training and evaluation by kind of work</h4>"
+                   "<table><tbody>");
+    for (int i = 0; i < PLIM__RECORD_STAGES; i++) {
+        put_stage(page, plim__stage_names[i], record->stage[i], all, 3);
+        rest -= record->stage[i];
+    }
+    put_stage(page, "other", rest, all, 8);
+    plim__page_put(page, "</tbody></table></div></div></figure>");
+}
+
+static void put_speed(plim__page_t *page, const runs_t *runs)
+{
+    plim__chart_t steps = {
+        "Throughput", "steps a second", PLIM__UNIT_SECONDS, PLIM__UNIT_NUMBER, true, 0, {{0}}};
+    plim__chart_t processors = steps, reading = steps, rows = steps;
+    processors.title = "Processors";
+    processors.subtitle = "in use";
+    reading.title = "Disk";
+    reading.subtitle = "bytes read a second";
+    reading.y = PLIM__UNIT_BYTES;
+    rows.title = "Cache hits";
+    rows.subtitle = "rows and lists that windows found in the caches";
+    rows.y = PLIM__UNIT_SHARE;
+    const bool alone = runs->num_records == 1;
+    for (int i = 0; i < runs->num_records; i++) {
+        const plim__run_record_t *record = runs->record[i];
+        const char *label = alone ? "" : letters[i];
+        plim__chart_add(record->training ? &steps : &processors, &record->speed, label, i);
+        if (plim__track_highest(&record->reading, 0) > 0)
+            plim__chart_add(&reading, &record->reading, label, i);
+        plim__chart_add(&rows, &record->rows, alone ? "rows" : letters[i], i);
+        if (alone)
+            plim__chart_add(&rows, &record->lists, "lists", 1);
+    }
+    if (!alone)
+        rows.subtitle = "rows that windows found in the cache";
+    plim__page_put(page, "<h2>Speed</h2><div class=\"grid2\">");
+    plim__chart_lines(page, &steps);
+    plim__chart_lines(page, &rows);
+    plim__chart_lines(page, &processors);
+    plim__chart_lines(page, &reading);
+    for (int i = 0; i < runs->num_records; i++)
+        put_stages(page, runs, i);
+    plim__page_put(page, "</div>");
+    if (steps.num_series > 0 && rows.num_series == 0)
+        plim__page_put(page, "<p class=\"note\">Cache hits: none to show. Rows and lists were all "
+                             "in memory, or the run did not record hits.</p>");
+}
+
+static void begin_table(plim__page_t *page, const runs_t *runs, const char *title, const char *note)
+{
+    plim__page_format(page, "<h2>%s</h2><div class=\"card scroll\">", title);
+    if (note[0] != '\0')
+        plim__page_format(page, "<p class=\"note\">%s</p>", note);
+    plim__page_put(page, "<table>");
+    if (runs->num_records > 1) {
+        plim__page_put(page, "<thead><tr><td></td>");
+        for (int i = 0; i < runs->num_records; i++) {
+            plim__page_put(page, "<th scope=\"col\">");
+            put_name(page, runs, i);
+            plim__page_put(page, "</th>");
+        }
+        plim__page_put(page, "</tr></thead>");
+    }
+    plim__page_put(page, "<tbody>");
+}
+
+static void end_table(plim__page_t *page)
+{
+    plim__page_put(page, "</tbody></table></div>");
+}
+
+/* A row of a table with a column for each run, if any of them has the value. */
+static void put_row(plim__page_t *page, const runs_t *runs, const char *title,
+                    void (*put)(plim__page_t *page, const plim__run_record_t *record,
+                                const char *key),
+                    const char *key)
+{
+    plim__page_format(page, "<tr><th scope=\"row\">%s</th>", title);
+    for (int i = 0; i < runs->num_records; i++) {
+        plim__page_put(page, "<td>");
+        put(page, runs->record[i], key);
+        plim__page_put(page, "</td>");
+    }
+    plim__page_put(page, "</tr>");
+}
+
+static void put_plan_bytes(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    plim__page_bytes(page, plim__json_real(get(record->plan, key), -1));
+}
+
+static void put_plan_seconds(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    const double seconds = plim__json_real(get(record->plan, key), -1);
+    plim__page_seconds(page, seconds > 0 ? seconds : -1);
+}
+
+static void put_measured_peak(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    (void)key;
+    plim__page_bytes(page, plim__track_highest(&record->memory, -1));
+}
+
+static void put_reserved_peak(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    (void)key;
+    plim__page_bytes(page, record->reserved_peak > 0 ? record->reserved_peak : -1);
+}
+
+static void put_measured_epoch(plim__page_t *page, const plim__run_record_t *record,
+                               const char *key)
+{
+    (void)key;
+    const double seconds = record->seconds - record->evaluation - record->saving;
+    plim__page_seconds(page, record->epochs > 0 && seconds > 0 ? seconds / record->epochs : -1);
+}
+
+static void put_measured_seconds(plim__page_t *page, const plim__run_record_t *record,
+                                 const char *key)
+{
+    (void)key;
+    plim__page_seconds(page, record->seconds > 0 ? record->seconds : -1);
+}
+
+static void put_plan_account(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    plim__page_bytes(page, plim__json_real(get_in(record->plan, "accounts", key), -1));
+}
+
+static void put_plan(plim__page_t *page, const runs_t *runs)
+{
+    const plim__run_record_t *first = NULL;
+    for (int i = 0; i < runs->num_records && first == NULL; i++)
+        if (runs->record[i]->plan[0] != '\0')
+            first = runs->record[i];
+    if (first == NULL)
+        return;
+    begin_table(page, runs, "Plan and measured", "");
+    put_row(page, runs, "memory, planned peak", put_plan_bytes, "total_bytes");
+    put_row(page, runs, "memory, reserved at most", put_reserved_peak, "");
+    put_row(page, runs, "memory, measured peak", put_measured_peak, "");
+    put_row(page, runs, "memory, minimum line", put_plan_bytes, "minimum_bytes");
+    put_row(page, runs, "epoch, expected", put_plan_seconds, "epoch_expected_s");
+    put_row(page, runs, "epoch, measured", put_measured_epoch, "");
+    put_row(page, runs, "run, expected", put_plan_seconds, "run_expected_s");
+    put_row(page, runs, "run, measured", put_measured_seconds, "");
+    const plim__json_t accounts = get(first->plan, "accounts");
+    const char *at = NULL;
+    int count = 0;
+    for (plim__json_t key, value; plim__json_next_member(accounts, &at, &key, &value) && count < 32;
+         count++) {
+        char name[64];
+        plim__json_text(key, name, sizeof name);
+        plim__page_put(page, "<tr><th scope=\"row\">planned: ");
+        plim__page_text(page, name);
+        plim__page_put(page, "</th>");
+        for (int i = 0; i < runs->num_records; i++) {
+            plim__page_put(page, "<td>");
+            put_plan_account(page, runs->record[i], name);
+            plim__page_put(page, "</td>");
+        }
+        plim__page_put(page, "</tr>");
+    }
+    end_table(page);
+}
+
+static bool same_value(plim__json_t a, plim__json_t b)
+{
+    return a.end - a.begin == b.end - b.begin &&
+           memcmp(a.begin, b.begin, (size_t)(a.end - a.begin)) == 0;
+}
+
+/* All settings of the runs, as run.json names them; those that differ stand out. */
+static void put_recipe(plim__page_t *page, const runs_t *runs)
+{
+    const plim__run_record_t *first = NULL;
+    for (int i = 0; i < runs->num_records && first == NULL; i++)
+        if (is_there(get(runs->record[i]->about, "settings")))
+            first = runs->record[i];
+    if (first == NULL)
+        return;
+    begin_table(page, runs, "Recipe",
+                runs->num_records > 1 ? "Settings that differ are bold." : "");
+    const char *at = NULL;
+    int count = 0;
+    for (plim__json_t key, value;
+         plim__json_next_member(get(first->about, "settings"), &at, &key, &value) && count < 128;
+         count++) {
+        char name[64];
+        bool differs = false;
+        plim__json_text(key, name, sizeof name);
+        for (int i = 0; i < runs->num_records; i++)
+            differs =
+                differs || !same_value(value, get_in(runs->record[i]->about, "settings", name));
+        plim__page_put(page, differs ? "<tr class=\"diff\"><th scope=\"row\">"
+                                     : "<tr><th scope=\"row\">");
+        plim__page_text(page, name);
+        plim__page_put(page, "</th>");
+        for (int i = 0; i < runs->num_records; i++) {
+            plim__page_put(page, "<td>");
+            plim__page_json(page, get_in(runs->record[i]->about, "settings", name));
+            plim__page_put(page, "</td>");
+        }
+        plim__page_put(page, "</tr>");
+    }
+    end_table(page);
+}
+
+/* A value of run.json or of a watch's begin: "machine/cpu", "host". */
+static void put_about(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    char object[32];
+    const char *slash = strchr(key, '/');
+    if (slash == NULL) {
+        plim__page_json(page, get(record->begin, key));
+        return;
+    }
+    (void)snprintf(object, sizeof object, "%.*s", (int)(slash - key), key);
+    plim__page_json(page, get_in(record->about, object, slash + 1));
+}
+
+static void put_memory_of_host(plim__page_t *page, const plim__run_record_t *record,
+                               const char *key)
+{
+    plim__page_bytes(page, plim__json_real(get(record->begin, key), -1));
+}
+
+static void put_command(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    const char *at = NULL;
+    bool more = false;
+    char word[1024];
+    plim__page_put(page, "<code>");
+    for (plim__json_t one; plim__json_next_element(get(record->begin, key), &at, &one);
+         more = true) {
+        plim__page_put(page, more ? " " : "");
+        plim__json_text(one, word, sizeof word);
+        plim__page_text(page, word);
+    }
+    plim__page_put(page, "</code>");
+}
+
+static void put_limits(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    const char *at = NULL;
+    for (plim__json_t one; plim__json_next_element(get(record->begin, key), &at, &one);) {
+        const double bytes = plim__json_real(plim__json_get(one, "bytes"), -1);
+        if (bytes < 0)
+            continue;
+        plim__page_put(page, "<div>");
+        plim__page_bytes(page, bytes);
+        plim__page_put(page, " <small>");
+        plim__page_json(page, plim__json_get(one, "source"));
+        plim__page_put(page, "</small></div>");
+    }
+}
+
+static void put_directory(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    (void)key;
+    plim__page_text(page, record->name);
+}
+
+static bool any_has(const runs_t *runs, bool training)
+{
+    for (int i = 0; i < runs->num_records; i++)
+        if ((training ? runs->record[i]->about : runs->record[i]->begin)[0] != '\0')
+            return true;
+    return false;
+}
+
+static void put_machine(plim__page_t *page, const runs_t *runs)
+{
+    begin_table(page, runs, "Run and machine", "");
+    put_row(page, runs, "run", put_directory, "");
+    if (any_has(runs, true)) {
+        put_row(page, runs, "dataset", put_about, "dataset/path");
+        put_row(page, runs, "fingerprint", put_about, "dataset/fingerprint");
+        put_row(page, runs, "processor", put_about, "machine/cpu");
+        put_row(page, runs, "vectors", put_about, "machine/vectors");
+        put_row(page, runs, "threads", put_about, "machine/threads");
+        put_row(page, runs, "plimsoll", put_about, "versions/plimsoll");
+        put_row(page, runs, "oneDNN", put_about, "versions/onednn");
+    }
+    if (any_has(runs, false)) {
+        put_row(page, runs, "command", put_command, "command");
+        put_row(page, runs, "began", put_about, "time");
+        put_row(page, runs, "directory", put_about, "directory");
+        put_row(page, runs, "host", put_about, "host");
+        put_row(page, runs, "memory of the host", put_memory_of_host, "host_bytes");
+        put_row(page, runs, "kernel", put_about, "kernel");
+        put_row(page, runs, "limits", put_limits, "limits");
+    }
+    end_table(page);
+}
+
+/* A list of the verdict: texts, {source, line, text}, or {change, saves_bytes}. */
+static void put_list(plim__page_t *page, const char *verdict, const char *key, const char *title,
+                     const char *element)
+{
+    const plim__json_t list = get(verdict, key);
+    const char *at = NULL;
+    bool any = false;
+    for (plim__json_t one; plim__json_next_element(list, &at, &one); any = true) {
+        const plim__json_t text = plim__json_get(one, "text"),
+                           change = plim__json_get(one, "change");
+        const double saves = plim__json_real(plim__json_get(one, "saves_bytes"), -1);
+        if (!any)
+            plim__page_format(page, "<h4>%s</h4><%s>", title, element);
+        plim__page_put(page, "<li>");
+        if (is_there(text)) {
+            plim__page_put(page, "<code>");
+            plim__page_json(page, text);
+            plim__page_put(page, "</code> <small>");
+            plim__page_json(page, plim__json_get(one, "source"));
+            plim__page_put(page, ":");
+            plim__page_json(page, plim__json_get(one, "line"));
+            plim__page_put(page, "</small>");
+        } else {
+            plim__page_json(page, is_there(change) ? change : one);
+        }
+        if (saves >= 0) {
+            plim__page_put(page, " <small>saves ");
+            plim__page_bytes(page, saves);
+            plim__page_put(page, ", peak ");
+            plim__page_bytes(page, plim__json_real(plim__json_get(one, "peak_bytes"), -1));
+            plim__page_put(page, "</small>");
+        }
+        plim__page_put(page, "</li>");
+    }
+    if (any)
+        plim__page_format(page, "</%.2s>", element);
+}
+
+static void put_phase_table(plim__page_t *page, const plim__run_record_t *record)
+{
+    if (record->training || record->num_phases == 0)
+        return;
+    plim__page_put(page, "<h4>Phases</h4><table><thead><tr><th scope=\"col\">phase</th>"
+                         "<th scope=\"col\" class=\"n\">began</th>"
+                         "<th scope=\"col\" class=\"n\">peak</th></tr></thead><tbody>");
+    for (int i = 0; i < record->num_phases; i++) {
+        plim__page_put(page, "<tr><td>");
+        plim__page_text(page, record->phase[i].name);
+        plim__page_put(page, "</td><td class=\"n\">");
+        plim__page_seconds(page, record->phase[i].begin);
+        plim__page_put(page, "</td><td class=\"n\">");
+        plim__page_bytes(page, record->phase[i].peak);
+        plim__page_put(page, "</td></tr>");
+    }
+    plim__page_put(page, "</tbody></table>");
+    if (record->stride > 1)
+        plim__page_format(page, "<p class=\"note\">One of %lld of %lld phases.</p>",
+                          (long long)record->stride, (long long)record->num_marks);
+}
+
+static void put_findings(plim__page_t *page, const char *verdict)
+{
+    const plim__json_t basis = get(verdict, "next_mem_basis"), command = get(verdict, "command");
+    plim__page_put(page, "<p><small>cause</small> <code>");
+    plim__page_json(page, get(verdict, "cause"));
+    plim__page_put(page, "</code> <small>");
+    plim__page_json(page, get(verdict, "confidence"));
+    plim__page_put(page, "</small></p>");
+    put_list(page, verdict, "evidence", "Evidence", "ul class=\"plain\"");
+    put_list(page, verdict, "consequences", "Consequences", "ul class=\"plain\"");
+    put_list(page, verdict, "advice", "What to change", "ol");
+    if (is_there(basis)) {
+        plim__page_put(page, "<h4>Next request</h4><p><code>--mem=");
+        plim__page_json(page, get(verdict, "next_mem"));
+        plim__page_put(page, "</code> <small>");
+        plim__page_json(page, basis);
+        plim__page_put(page, "</small></p>");
+    }
+    if (is_there(command)) {
+        plim__page_put(page, "<h4>The same with plimsoll</h4><p><code>");
+        plim__page_json(page, command);
+        plim__page_put(page, "</code></p>");
+    }
+    put_list(page, verdict, "unknown", "Not known", "ul class=\"plain\"");
+}
+
+static void put_verdict(plim__page_t *page, const runs_t *runs, int index)
+{
+    const plim__run_record_t *record = runs->record[index];
+    const char *verdict = record->verdict;
+    plim__page_put(page, "<section class=\"card\"><h3>");
+    put_name(page, runs, index);
+    plim__page_put(page, "</h3>");
+    put_state(page, record);
+    /* Of a training, the doctor knows only whether something killed it. */
+    if (!record->training || !plim__json_is(get(verdict, "cause"), "none"))
+        put_findings(page, verdict);
+    else
+        plim__page_put(page, "<p>The texts in its directory hold no cause of death.</p>");
+    put_phase_table(page, record);
+    plim__page_put(page, "</section>");
+}
+
+void plim__report_page(plim__page_t *page, int num_records, plim__run_record_t *const *records)
+{
+    const runs_t all = {num_records, records}, *runs = &all;
+    plim__page_put(page, plim__report_heading);
+    plim__page_put(page, "<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
+                         "<meta name=\"color-scheme\" content=\"light dark\"><title>");
+    for (int i = 0; i < runs->num_records; i++) {
+        plim__page_put(page, i > 0 ? ", " : "");
+        plim__page_text(page, short_name(runs->record[i]->name));
+    }
+    plim__page_put(page, " – plimsoll report</title><style>");
+    plim__page_put(page, plim__page_style);
+    plim__page_put(page, "</style></head><body>");
+    plim__page_put(page, runs->num_records == 1 ? "<main class=\"one\"><h1>" : "<main><h1>");
+    if (runs->num_records == 1)
+        plim__page_text(page, short_name(runs->record[0]->name));
+    else
+        plim__page_format(page, "%d runs", runs->num_records);
+    plim__page_put(page, "</h1><p class=\"lead\">plimsoll report</p>");
+    put_cards(page, runs);
+    put_curves(page, runs);
+    put_memory(page, runs);
+    put_speed(page, runs);
+    plim__page_put(page, "<h2>Verdict</h2><div class=\"grid2\">");
+    for (int i = 0; i < runs->num_records; i++)
+        put_verdict(page, runs, i);
+    plim__page_put(page, "</div>");
+    put_plan(page, runs);
+    put_recipe(page, runs);
+    put_machine(page, runs);
+    plim__page_put(page, "<footer>plimsoll " PLIM_VERSION "</footer></main></body></html>\n");
+}

@@ -1,0 +1,480 @@
+#include "report/run_record.h"
+
+#include "base/fail.h"
+#include "base/printable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ACCOUNT "report"
+#define BUFFER_BYTES ((size_t)4 * PLIM__RECORD_TEXT)
+#define FIRST_WIDTH (1.0 / 64) /* seconds of a column in the beginning */
+
+const char *const plim__stage_names[PLIM__RECORD_STAGES] = {
+    "waiting for batches", "aggregation", "matrix products", "epilogue", "loss", "update"};
+
+/* The numbers of a line that are used; in the order of `keys`. */
+enum {
+    AT,
+    USED,
+    LINE,
+    LINE_INDEX,
+    HELD,
+    RSS,
+    GROUP_ANONYMOUS,
+    GROUP_SHARED,
+    GROUP_KERNEL,
+    GROUP_CACHE,
+    NUM_PROCESSES,
+    CPU,
+    READ,
+    EPOCH,
+    STEP,
+    TIME,
+    SECONDS,
+    SPEED,
+    WAITING,
+    SPARSE,
+    DENSE,
+    FINISH,
+    LOSS_TIME,
+    UPDATE,
+    EVALUATION,
+    SAVING,
+    RESERVED,
+    LISTS,
+    LISTS_CACHED,
+    ROWS,
+    ROWS_CACHED,
+    NUM_KEYS
+};
+static const char *const keys[NUM_KEYS] = {
+    "at_s",
+    "used_bytes",
+    "line_bytes",
+    "line",
+    "held_bytes",
+    "rss_bytes",
+    "group_anonymous_bytes",
+    "group_shared_bytes",
+    "group_kernel_bytes",
+    "group_cache_bytes",
+    "num_processes",
+    "cpu_s",
+    "read_bytes",
+    "epoch",
+    "step",
+    "time_s",
+    "seconds",
+    "steps_per_s",
+    "waiting_s",
+    "sparse_s",
+    "dense_s",
+    "finish_s",
+    "loss_s",
+    "update_s",
+    "evaluation_s",
+    "saving_s",
+    "reserved_bytes",
+    "lists",
+    "lists_cached",
+    "rows",
+    "rows_cached",
+};
+
+/* What a line of the timeline holds; numbers that it does not hold are -1. */
+typedef struct line {
+    double number[NUM_KEYS];
+    plim__json_t kind, accounts;
+} line_t;
+
+static void parse(plim__json_t text, line_t *line_out)
+{
+    const char *at = NULL;
+    *line_out = (line_t){0};
+    for (int i = 0; i < NUM_KEYS; i++)
+        line_out->number[i] = -1;
+    for (plim__json_t key, value; plim__json_next_member(text, &at, &key, &value);) {
+        if (plim__json_is(key, "kind"))
+            line_out->kind = value;
+        else if (plim__json_is(key, "accounts"))
+            line_out->accounts = value;
+        else
+            for (int i = 0; i < NUM_KEYS; i++)
+                if (plim__json_is(key, keys[i]))
+                    line_out->number[i] = plim__json_real(value, -1);
+    }
+}
+
+plim__json_t plim__run_record_json(const char *text)
+{
+    return (plim__json_t){text, text + strlen(text)};
+}
+
+static void keep_text(char *text_out, plim__json_t text)
+{
+    const size_t length = (size_t)(text.end - text.begin);
+    if (length < PLIM__RECORD_TEXT) {
+        memcpy(text_out, text.begin, length);
+        text_out[length] = '\0';
+    }
+}
+
+/* Begins a phase. If there is no more memory for phases, every second one is dropped. */
+static void add_phase(plim__run_record_t *record, double begin, const char *name)
+{
+    if (record->num_marks++ % record->stride != 0)
+        return;
+    if (record->num_phases == PLIM__RECORD_PHASES) {
+        for (int i = 1; i < PLIM__RECORD_PHASES / 2; i++)
+            record->phase[i] = record->phase[(size_t)2 * (size_t)i];
+        record->num_phases = PLIM__RECORD_PHASES / 2;
+        record->stride *= 2;
+    }
+    plim__report_phase_t *phase = &record->phase[record->num_phases++];
+    *phase = (plim__report_phase_t){.begin = begin, .peak = -1};
+    plim__text_printable(name, strlen(name), phase->name, sizeof phase->name);
+}
+
+static void add_memory(plim__run_record_t *record, double at, double used, const double *beside)
+{
+    if (used < 0)
+        return;
+    plim__track_add(&record->memory, at, 1, used, beside);
+    if (record->num_phases > 0) {
+        plim__report_phase_t *phase = &record->phase[record->num_phases - 1];
+        phase->peak = fmax(phase->peak, used);
+    }
+}
+
+/* Seconds since the beginning of all watches in the file. */
+static double watch_time(plim__run_record_t *record, double at)
+{
+    const double time = record->offset + fmax(at, 0);
+    record->seconds = fmax(record->seconds, time);
+    return time;
+}
+
+static bool is_group_limit(const plim__run_record_t *record, double index)
+{
+    const plim__json_t limits = plim__json_get(plim__run_record_json(record->begin), "limits");
+    const char *at = NULL;
+    char source[16] = "";
+    plim__json_t limit;
+    for (int i = 0; plim__json_next_element(limits, &at, &limit); i++)
+        if (i == (int)index)
+            plim__json_text(plim__json_get(limit, "source"), source, sizeof source);
+    return strncmp(source, "cgroup", 6) == 0;
+}
+
+static void take_tick(plim__run_record_t *record, const line_t *line)
+{
+    const double *number = line->number;
+    const double time = watch_time(record, number[AT]);
+    const double cache = number[GROUP_CACHE] - fmax(number[GROUP_SHARED], 0);
+    double beside[1 + PLIM__RECORD_PARTS] = {number[LINE]};
+    double *part = beside + 1;
+    if (number[NUM_PROCESSES] == 0)
+        return; /* the command has ended */
+    if (record->group_limits < 0 || number[LINE_INDEX] != record->line_index) {
+        record->line_index = number[LINE_INDEX];
+        record->group_limits = is_group_limit(record, number[LINE_INDEX]);
+    }
+    part[PLIM__PART_HELD] = fmax(number[HELD], 0);
+    part[PLIM__PART_ANONYMOUS] = fmax(number[GROUP_ANONYMOUS], 0);
+    part[PLIM__PART_SHARED] = fmax(number[GROUP_SHARED], 0);
+    part[PLIM__PART_KERNEL] = fmax(number[GROUP_KERNEL], 0);
+    part[PLIM__PART_CACHE] = fmax(cache, 0);
+    part[PLIM__PART_GROUP] = record->group_limits > 0 && number[GROUP_ANONYMOUS] >= 0;
+    add_memory(record, time, number[USED] >= 0 ? number[USED] : number[HELD], beside);
+    if (number[CPU] < 0)
+        return;
+    const double elapsed = time - record->counter[0];
+    if (record->counter[0] >= 0 && elapsed > 0.01) {
+        plim__track_add(&record->speed, time, elapsed,
+                        fmax(number[CPU] - record->counter[1], 0) / elapsed, NULL);
+        plim__track_add(&record->reading, time, elapsed,
+                        fmax(number[READ] - record->counter[2], 0) / elapsed, NULL);
+    }
+    if (record->counter[0] < 0 || elapsed > 0.01) {
+        record->counter[0] = time;
+        record->counter[1] = number[CPU];
+        record->counter[2] = number[READ];
+    }
+}
+
+static int part_named(plim__run_record_t *record, plim__json_t key)
+{
+    char name[sizeof record->part[0]];
+    plim__json_text(key, name, sizeof name);
+    for (int i = 0; i < record->num_parts; i++)
+        if (strcmp(record->part[i], name) == 0)
+            return i;
+    const bool last = record->num_parts >= PLIM__RECORD_PARTS - 1;
+    if (record->num_parts < PLIM__RECORD_PARTS)
+        (void)snprintf(record->part[record->num_parts++], sizeof name, "%s", last ? "other" : name);
+    return record->num_parts - 1;
+}
+
+static void add_share(plim__track_t *track, double at, double all, double cached)
+{
+    if (all > 0 && cached >= 0)
+        plim__track_add(track, at, all, fmin(cached / all, 1), NULL);
+}
+
+static void take_interval(plim__run_record_t *record, const line_t *line)
+{
+    const double *number = line->number;
+    const double seconds = fmax(number[SECONDS], 0), begin = record->seconds;
+    double beside[1 + PLIM__RECORD_PARTS] = {number[LINE]};
+    const char *at = NULL;
+    record->training = true;
+    record->seconds += seconds;
+    if (record->last_epoch > 0 && record->last_epoch != record->marked_epoch) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "epoch %.0f", record->last_epoch);
+        add_phase(record, begin, name);
+        record->marked_epoch = record->last_epoch;
+    }
+    for (plim__json_t key, value; plim__json_next_member(line->accounts, &at, &key, &value);)
+        beside[1 + part_named(record, key)] += fmax(plim__json_real(value, 0), 0);
+    add_memory(record, record->seconds, number[RSS], beside);
+    if (number[SPEED] >= 0 && seconds > 0)
+        plim__track_add(&record->speed, record->seconds, seconds, number[SPEED], NULL);
+    add_share(&record->rows, record->seconds, number[ROWS], number[ROWS_CACHED]);
+    add_share(&record->lists, record->seconds, number[LISTS], number[LISTS_CACHED]);
+    for (int i = 0; i < PLIM__RECORD_STAGES; i++)
+        record->stage[i] += fmax(number[WAITING + i], 0);
+    record->evaluation += fmax(number[EVALUATION], 0);
+    record->saving += fmax(number[SAVING], 0);
+    record->reserved_peak = fmax(record->reserved_peak, number[RESERVED]);
+    record->last_epoch = number[EPOCH];
+    record->unix_time = fmax(number[TIME], 0);
+}
+
+static void take_plan(plim__run_record_t *record, plim__json_t text, const line_t *line)
+{
+    keep_text(record->plan, text);
+    if (record->unix_time > 0) { /* not the first one */
+        const bool resumed = line->number[TIME] - record->unix_time > 5;
+        record->restarts += resumed;
+        add_phase(record, record->seconds, resumed ? "resumed" : "new plan");
+    }
+}
+
+static void take_begin(plim__run_record_t *record, plim__json_t text)
+{
+    if (record->begin[0] != '\0') {
+        record->offset = record->seconds;
+        record->restarts++;
+        add_phase(record, record->offset, "started again");
+    }
+    keep_text(record->begin, text);
+    record->end[0] = '\0';
+    record->group_limits = -1;
+    record->counter[0] = -1;
+}
+
+void plim__run_record_timeline(plim__run_record_t *record, plim__json_t text)
+{
+    line_t line;
+    parse(text, &line);
+    record->lines++;
+    if (line.kind.begin == line.kind.end) {
+        if (line.number[EPOCH] >= 0 && line.number[SECONDS] >= 0)
+            take_interval(record, &line);
+    } else if (plim__json_is(line.kind, "tick")) {
+        take_tick(record, &line);
+    } else if (plim__json_is(line.kind, "mark")) {
+        char name[256];
+        plim__json_text(plim__json_get(text, "text"), name, sizeof name);
+        add_phase(record, watch_time(record, line.number[AT]), name);
+    } else if (plim__json_is(line.kind, "begin")) {
+        take_begin(record, text);
+    } else if (plim__json_is(line.kind, "end")) {
+        (void)watch_time(record, line.number[AT]);
+        keep_text(record->end, text);
+    } else if (plim__json_is(line.kind, "plan")) {
+        take_plan(record, text, &line);
+    }
+}
+
+void plim__run_record_metrics(plim__run_record_t *record, plim__json_t line)
+{
+    static const char *const names[PLIM__RECORD_CURVES] = {"loss", "valid_loss", "train", "valid",
+                                                           "test"};
+    const double epoch = plim__json_real(plim__json_get(line, "epoch"), -1);
+    const plim__json_t best = plim__json_get(line, "best");
+    double value[PLIM__RECORD_CURVES];
+    if (epoch < 1)
+        return;
+    record->training = true;
+    record->epochs = fmax(record->epochs, epoch);
+    for (int i = 0; i < PLIM__RECORD_CURVES; i++) {
+        value[i] = plim__json_real(plim__json_get(line, names[i]), NAN);
+        if (isfinite(value[i]))
+            plim__track_add(&record->curve[i], epoch - 1, 1, value[i], NULL);
+    }
+    record->final_loss = value[PLIM__LOSS];
+    if (best.end - best.begin == 4 && memcmp(best.begin, "true", 4) == 0) {
+        record->best_epoch = epoch;
+        memcpy(record->best, value + PLIM__SCORE_TRAIN, sizeof record->best);
+    }
+}
+
+/* Opens a file of the run for reading. -1 if there is none, or it is no ordinary file. */
+static int open_file(const char *directory, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    if (snprintf(path, sizeof path, "%s/%s", directory, name) >= PATH_MAX)
+        return -1;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file >= 0 && (fstat(file, &about) != 0 || !S_ISREG(about.st_mode))) {
+        (void)close(file);
+        return -1;
+    }
+    return file;
+}
+
+static plim_status_t read_some(int file, const char *name, char *to, size_t size, size_t *got_out)
+{
+    ssize_t got;
+    do
+        got = read(file, to, size);
+    while (got < 0 && errno == EINTR);
+    if (got < 0)
+        return plim__fail_errno(errno, "%s: cannot be read", name);
+    *got_out = (size_t)got;
+    return PLIM_OK;
+}
+
+/* Hands out every whole line that is an object. */
+static plim_status_t read_lines(const plim_job_t *job, plim__run_record_t *record, int file,
+                                const char *name,
+                                void (*take)(plim__run_record_t *record, plim__json_t line))
+{
+    size_t used = 0, got = 0;
+    bool skipping = false; /* a line that is too long */
+    do {
+        PLIM_TRY(plim__job_check(job));
+        PLIM_TRY(read_some(file, name, record->buffer + used, BUFFER_BYTES - used, &got));
+        used += got;
+        const char *at = record->buffer, *end = record->buffer + used, *newline;
+        while ((newline = memchr(at, '\n', (size_t)(end - at))) != NULL) {
+            if (!skipping && newline - at >= 2 && *at == '{' && newline[-1] == '}')
+                take(record, (plim__json_t){at, newline});
+            skipping = false;
+            at = newline + 1;
+        }
+        used = (size_t)(end - at);
+        memmove(record->buffer, at, used);
+        if (used == BUFFER_BYTES) {
+            skipping = true;
+            used = 0;
+        }
+    } while (got > 0);
+    return PLIM_OK;
+}
+
+/* The whole text of run.json, if it is not too long. */
+static plim_status_t read_about(plim__run_record_t *record, int file)
+{
+    size_t used = 0, got = 0;
+    do {
+        PLIM_TRY(
+            read_some(file, "run.json", record->about + used, PLIM__RECORD_TEXT - 1 - used, &got));
+        used += got;
+    } while (got > 0);
+    record->about[used] = '\0';
+    return PLIM_OK;
+}
+
+static void lay_out(plim__arena_t *arena, void *object)
+{
+    plim__run_record_t *record = object;
+    record->verdict = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
+    record->about = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
+    record->begin = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
+    record->end = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
+    record->plan = plim__arena_carve(arena, PLIM__RECORD_TEXT, 1, 1);
+    record->buffer = plim__arena_carve(arena, BUFFER_BYTES, 1, 1);
+    plim__track_lay_out(arena, &record->memory, 1 + PLIM__RECORD_PARTS);
+    for (int i = 0; i < PLIM__RECORD_CURVES; i++)
+        plim__track_lay_out(arena, &record->curve[i], 0);
+    plim__track_lay_out(arena, &record->speed, 0);
+    plim__track_lay_out(arena, &record->rows, 0);
+    plim__track_lay_out(arena, &record->lists, 0);
+    plim__track_lay_out(arena, &record->reading, 0);
+}
+
+plim_status_t plim__run_record_begin(const plim_job_t *job, const char *name,
+                                     plim__run_record_t **record_out)
+{
+    plim__run_record_t draft = {.stride = 1,
+                                .group_limits = -1,
+                                .counter = {-1, -1, -1},
+                                .best = {NAN, NAN, NAN},
+                                .final_loss = NAN,
+                                .memory.width = FIRST_WIDTH,
+                                .speed.width = FIRST_WIDTH,
+                                .rows.width = FIRST_WIDTH,
+                                .lists.width = FIRST_WIDTH,
+                                .reading.width = FIRST_WIDTH};
+    for (int i = 0; i < PLIM__RECORD_CURVES; i++)
+        draft.curve[i].width = 1;
+    plim__text_printable(name, strlen(name), draft.name, sizeof draft.name);
+    return plim__object_create(job->ledger, ACCOUNT, lay_out, &draft, sizeof draft, &draft.arena,
+                               record_out);
+}
+
+void plim__run_record_destroy(plim__run_record_t *record)
+{
+    if (record == NULL)
+        return;
+    plim__arena_t arena = record->arena;
+    plim__arena_destroy(&arena);
+}
+
+static plim_status_t read_files(const plim_job_t *job, plim__run_record_t *record,
+                                const char *directory, bool *found_out)
+{
+    static const char *const names[] = {"run.json", "metrics.jsonl", "timeline.jsonl"};
+    for (int i = 0; i < 3; i++) {
+        const int file = open_file(directory, names[i]);
+        if (file < 0)
+            continue;
+        const plim_status_t status =
+            i == 0 ? read_about(record, file)
+                   : read_lines(job, record, file, names[i],
+                                i == 1 ? plim__run_record_metrics : plim__run_record_timeline);
+        (void)close(file);
+        PLIM_TRY(status);
+        *found_out = true;
+    }
+    return PLIM_OK;
+}
+
+plim_status_t plim__run_record_create(const plim_job_t *job, const char *directory,
+                                      const char *verdict, bool *found_out,
+                                      plim__run_record_t **record_out)
+{
+    plim__run_record_t *record;
+    PLIM_TRY(plim__run_record_begin(job, directory, &record));
+    *found_out = false;
+    if (verdict != NULL)
+        keep_text(record->verdict, plim__run_record_json(verdict));
+    const plim_status_t status = read_files(job, record, directory, found_out);
+    if (status != PLIM_OK || !*found_out) {
+        plim__run_record_destroy(record);
+        return status;
+    }
+    *record_out = record;
+    return PLIM_OK;
+}

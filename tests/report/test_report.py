@@ -1,0 +1,237 @@
+"""Pages about runs: what they show, that they hold everything they need, and that no text of a file becomes markup."""
+import html.parser
+import json
+import os
+import pathlib
+import re
+import resource
+import subprocess
+
+import pytest
+
+PLIMSOLL = os.environ['PLIMSOLL']
+MIB = 1 << 20
+VOID = {'meta', 'br', 'path'}
+TAGS = {'html', 'head', 'meta', 'title', 'style', 'body', 'main', 'h1', 'h2', 'h3', 'h4', 'p', 'div', 'section', 'span', 'dl', 'dt', 'dd', 'small', 'figure',
+        'figcaption', 'b', 'i', 'svg', 'path', 'ul', 'ol', 'li', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'code', 'footer'}
+ATTRIBUTES = {'lang', 'charset', 'name', 'content', 'class', 'style', 'scope', 'viewbox', 'preserveaspectratio', 'role', 'aria-label', 'd'}
+HOSTILE = '</td></title></style><script>alert(1)</script><img src=x onerror=y>&amp;"\' onload=z'
+
+
+class Page(html.parser.HTMLParser):
+    """A page as a list of (tag, attributes, text inside), after checking that elements nest."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.declared = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open and self.declared == ['DOCTYPE html']
+
+    def handle_decl(self, decl):
+        self.declared.append(decl)
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in TAGS and {name for name, _ in attrs} <= ATTRIBUTES, (tag, attrs)
+        self.elements.append([tag, dict(attrs), ''])
+        if tag not in VOID:
+            self.open.append(self.elements[-1])
+
+    def handle_startendtag(self, tag, attrs):
+        assert tag == 'path'
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for element in self.open:
+            element[2] += data
+
+    def texts(self, tag, cls=''):
+        return [text for name, attrs, text in self.elements if name == tag and cls in attrs.get('class', '').split() + ['']]
+
+    def row(self, title):
+        """The cells of the table row with this heading."""
+        at = next(i for i, (tag, _, text) in enumerate(self.elements) if tag == 'th' and text == title)
+        cells = []
+        for tag, _, text in self.elements[at + 1:]:
+            if tag == 'tr':
+                break
+            if tag == 'td':
+                cells.append(text)
+        return cells
+
+
+def run(*words, code=0, **options):
+    done = subprocess.run([PLIMSOLL, *map(os.fsencode, map(str, words))], capture_output=True, check=False, timeout=1500, **options)
+    assert done.returncode == code, done.stderr.decode(errors='replace')
+    return done.stdout
+
+
+def report(tmp_path, *runs):
+    out = tmp_path / 'page.html'
+    answer = json.loads(run('report', *runs, '--out', out, '--json'))
+    assert answer['runs'] == len(runs) and answer['bytes'] == out.stat().st_size
+    text = out.read_bytes().decode()  # valid UTF-8
+    assert not re.search(r'https?:|url\(|@import|<script|<link|srcset|javascript:', re.sub(r'>[^<]*<', '><', text), re.I)
+    assert not [c for c in text if (ord(c) < 32 and c != '\n') or 127 <= ord(c) < 160]
+    try:
+        import html5lib
+        html5lib.HTMLParser(strict=True).parse(text)
+    except ImportError:
+        pass
+    return Page(text)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """Two runs of one dataset that differ in a setting."""
+    path = tmp_path_factory.mktemp('trained')
+    run('generate', 'free', path / 'graph', '--nodes', 3000, '--edges', 40000, '--features', 32, '--classes', 5, '--quiet')
+    for name, hidden in (('one', 16), ('two', 32)):
+        run('train', path / 'graph', '--run', path / name, '--epochs', 3, '--hidden', hidden, '--fanout', '5,5', '--quiet')
+    return path
+
+
+def test_a_training_has_curves_memory_plan_and_recipe(trained, tmp_path):
+    page = report(tmp_path, trained / 'one')
+    metrics = [json.loads(line) for line in (trained / 'one/metrics.jsonl').read_text().splitlines()]
+    timeline = [json.loads(line) for line in (trained / 'one/timeline.jsonl').read_text().splitlines()]
+    best = max((line for line in metrics if line['best']), key=lambda line: line['epoch'])
+    assert page.texts('h1') == ['one'] and 'finished' in [attrs.get('class', '').split()[-1] for tag, attrs, _ in page.elements if tag == 'p' and attrs]
+    assert any(text.startswith('%.4f' % best['valid']) for text in page.texts('dd'))
+    charts = page.texts('figcaption')
+    assert [name for name in ('Loss', 'Score', 'Memory', 'Throughput', 'Time by stage') if not any(chart.startswith(name) for chart in charts)] == []
+    assert page.row('hidden') == ['16'] and page.row('fanout') == ['5, 5'] and page.row('epochs') == ['3']
+    assert timeline[0]['kind'] == 'plan' and sum(timeline[0]['accounts'].values()) == timeline[0]['total_bytes']
+    assert len(page.row('memory, planned peak')) == 1
+    lines = [line for line in timeline if 'kind' not in line]
+    assert all(sum(line['accounts'].values()) == line['reserved_bytes'] for line in lines)
+    assert all(line['rows_cached'] <= line['rows'] and line['lists_cached'] <= line['lists'] for line in lines)
+    legend = ' '.join(page.texts('li'))
+    assert 'reserve' in legend and 'process' in legend
+    assert page.row('fingerprint') == [json.loads((trained / 'one/run.json').read_text())['dataset']['fingerprint']]
+
+
+def test_several_runs_stand_side_by_side(trained, tmp_path):
+    page = report(tmp_path, trained / 'one', trained / 'two')
+    assert [text for text in page.texts('h3')][:2] == ['Aone', 'Btwo']
+    assert page.row('hidden') == ['16', '32'] and page.row('layers') == ['2', '2']
+    differing = [text for tag, attrs, text in page.elements if tag == 'tr' and attrs.get('class') == 'diff']
+    assert differing == ['hidden1632']
+    ends = [text.split()[0] for text in page.texts('span', 'e')]
+    assert ends.count('A') == ends.count('B') >= 2
+
+
+def test_at_most_eight_runs(trained, tmp_path):
+    run('report', *[trained / 'one'] * 9, '--out', tmp_path / 'page.html', code=2)
+    assert not (tmp_path / 'page.html').exists()
+
+
+def test_a_watched_program_that_was_killed(tmp_path):
+    script = 'printf "load\\nepoch 1\\n" >> $PLIMSOLL_WATCH; sleep 1; kill -9 $$'
+    run('watch', '--out', tmp_path / 'run', '--', 'sh', '-c', script, code=137)
+    verdict = json.loads(run('doctor', tmp_path / 'run', '--json'))
+    page = report(tmp_path, tmp_path / 'run')
+    assert verdict['outcome'] == 'died' and verdict['summary'] in page.texts('p') and verdict['cause'] in page.texts('code')
+    assert page.row('command') == ['sh -c ' + script]
+    assert [text for text in page.texts('td') if text in ('load', 'epoch 1')] == ['load', 'epoch 1']
+    assert page.texts('span', 'p') and page.texts('span', 'e')
+
+
+def tick(at, used, **more):
+    return json.dumps({'kind': 'tick', 'at_s': at, 'line': 0, 'used_bytes': used, 'line_bytes': 512 * MIB, 'held_bytes': used, 'num_processes': 1, **more})
+
+
+def begin(**more):
+    return json.dumps({'kind': 'begin', 'format': 1, 'limits': [{'source': 'cgroup v2 /job memory.max', 'bytes': 512 * MIB}], 'command': ['train'], **more})
+
+
+def write(directory, *lines):
+    directory.mkdir(parents=True)
+    (directory / 'timeline.jsonl').write_text('\n'.join(lines) + '\n')
+    return directory
+
+
+def structure(page):
+    return [(tag, attrs.get('class')) for tag, attrs, _ in page.elements]
+
+
+def test_hostile_texts_are_only_text(tmp_path):
+    """Every text that a file or a name can hold: the page has the elements of a harmless one."""
+    pages = []
+    for index, text in enumerate(['harmless', HOSTILE, '\u202eevil\u2066 \ufffe \ud83d\ude00', '\x1b[31m\x00\x07\x7f\x9b']):
+        directory = tmp_path / str(index) / ('run' + text.replace('/', '|').replace('\0', '')
+                                             .encode('utf-16', 'surrogatepass').decode('utf-16', 'replace'))
+        write(directory, begin(command=[text, text], host=text, kernel=text, directory=text, time=text),
+              json.dumps({'kind': 'mark', 'at_s': 0.5, 'text': text}), tick(1, 50 * MIB), tick(2, 60 * MIB),
+              json.dumps({'epoch': 1, 'step': 1, 'seconds': 1, 'rss_bytes': MIB, 'reserved_bytes': MIB, 'accounts': {text: MIB}}))
+        (directory / 'run.json').write_text(json.dumps({'settings': {'x': text, 'y': [text, 1]}, 'machine': {'cpu': text}, 'dataset': {'path': text}}))
+        (directory / 'slurm.log').write_text('RuntimeError: %s\n' % text.encode('utf-8', 'replace').decode(), errors='replace')
+        pages.append(report(tmp_path, directory))
+        if text == HOSTILE:
+            assert text in pages[-1].row('host') and pages[-1].row('x') == [text]
+    for page in pages[1:]:
+        assert structure(page) == structure(pages[0])
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    directory = os.fsencode(tmp_path) + b'/r\xff\xfe<b>'
+    os.mkdir(directory)
+    pathlib.Path(os.fsdecode(directory), 'timeline.jsonl').write_bytes(b'{"kind":"mark","at_s":1,"text":"\xff<b>"}\n' + tick(1, MIB).encode() + b'\n')
+    subprocess.run([PLIMSOLL, 'report', directory, '--out', tmp_path / 'page.html'], check=True, timeout=1500, capture_output=True)
+    assert Page((tmp_path / 'page.html').read_bytes().decode()).texts('h1')[0].endswith('<b>')
+
+
+def test_a_cut_line_and_lines_of_rubbish_are_left_out(tmp_path):
+    whole = [begin(), tick(1, 50 * MIB), tick(2, 60 * MIB)]
+    clean = report(tmp_path, write(tmp_path / 'a/run', *whole))
+    cut = write(tmp_path / 'b/run', whole[0], 'rubbish', '{"kind":"tick","at_s":', '[1]', '{}', '"', *whole[1:])
+    with open(cut / 'timeline.jsonl', 'a') as file:
+        file.write(tick(3, 500 * MIB)[:-20])
+    # The row that names the directory differs.
+    assert [e for e in report(tmp_path, cut).elements if e[0] == 'path'] == [e for e in clean.elements if e[0] == 'path']
+
+
+@pytest.mark.parametrize('files', [{'timeline.jsonl': ''}, {'run.json': ''}, {'run.json': '{"settings":{"a":'}, {'metrics.jsonl': '{"epoch":1,"loss":NaN}\n'},
+                                   {'timeline.jsonl': '\n' * 1000}, {'timeline.jsonl': 'x' * (1 << 20)},
+                                   {'timeline.jsonl': '{"kind":"tick","at_s":1e300,"used_bytes":-5}\n{"kind":"tick","at_s":-1e15,"used_bytes":7e16}\n'}])
+def test_a_run_that_has_nothing_yet(tmp_path, files):
+    (tmp_path / 'run').mkdir()
+    for name, text in files.items():
+        (tmp_path / 'run' / name).write_text(text)
+    assert report(tmp_path, tmp_path / 'run').texts('h1') == ['run']
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    run('report', tmp_path, code=2, cwd=tmp_path)
+    run('report', tmp_path / 'none', code=2, cwd=tmp_path)
+    run('report', code=2, cwd=tmp_path)
+    os.mkfifo(tmp_path / 'timeline.jsonl')
+    run('report', tmp_path, code=2, cwd=tmp_path)
+    assert not (tmp_path / 'report.html').exists()
+
+
+def test_other_files_are_not_replaced(tmp_path):
+    directory = write(tmp_path / 'run', begin(), tick(1, MIB))
+    page = tmp_path / 'report.html'
+    page.write_text('my page')
+    run('report', directory, code=2, cwd=tmp_path)
+    assert page.read_text() == 'my page'
+    page.write_text('')
+    run('report', directory, cwd=tmp_path)
+    first = page.read_bytes()
+    run('report', directory, cwd=tmp_path)
+    assert page.read_bytes() == first
+
+
+def test_a_long_timeline_keeps_its_spike(tmp_path):
+    """One tick among 50,000 is the highest; the page and the memory stay small."""
+    (tmp_path / 'run').mkdir()
+    with open(tmp_path / 'run/timeline.jsonl', 'w') as file:  # not through a list: a child's peak includes its parent's pages before exec
+        file.writelines(tick(i / 10, 400 * MIB if i == 43210 else 100 * MIB + i % 977) + '\n' for i in range(50000))
+    page = report(tmp_path, tmp_path / 'run')
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 64 << 10
+    assert (tmp_path / 'page.html').stat().st_size < 200000
+    assert any(text.startswith('400 MiB') for text in page.texts('dd'))
