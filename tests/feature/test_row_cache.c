@@ -196,7 +196,7 @@ typedef struct crowd {
     atomic_bool disturbed; /* enough */
 } crowd_t;
 
-enum { DISTURBANCES = 45, CROWD = 4 };
+enum { DISTURBANCES = TEST_SANITIZED ? 15 : 45, CROWD = 4 };
 
 /* In turn: whole chunks, which huge pages take the place of; parts of them; single pages. */
 static void drop_some(crowd_t *crowd, int turn, uint64_t *draw)
