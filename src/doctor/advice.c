@@ -244,8 +244,14 @@ static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 
 static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
+    static const char on_disk[] =
+        "keep features on disk: np.load('x.npy', mmap_mode='r'), DGL's GraphBolt OnDiskDataset, or "
+        "plimsoll.NeighborLoader, which stays under a given limit";
     const plim__recipe_t *recipe = &doctor->recipe;
+    const plim__growth_t *growth = &doctor->growth;
     const plim__pattern_t pattern = verdict->shape.pattern;
+    /* One process holds most of it, so that workers save little. */
+    const bool one = growth->peak > 0 && growth->largest_at_peak * 3 >= growth->peak * 2;
     char text[PLIM__SIZE_TEXT];
     case_t script;
     if (verdict->cause == PLIM__OOM_TMPFS || pattern == PLIM__PATTERN_TMPFS)
@@ -285,7 +291,9 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         plim_dataset_release(script.dataset);
         return;
     }
-    if (recipe->workers > 0)
+    if (one)
+        (void)add(verdict, "%s", on_disk);
+    if (recipe->workers > 0 && pattern != PLIM__PATTERN_WORKERS)
         (void)add(verdict,
                   "num_workers=0 instead of %" PRId64 ", persistent_workers=False, "
                   "prefetch_factor=None: each worker holds batches and private copies of pages",
@@ -294,9 +302,8 @@ static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
               "make validation and test loaders only when they are needed and del them "
               "afterwards: every NeighborLoader (and dgl.dataloading.DataLoader with its own "
               "sampler) sorts or copies the graph for itself");
-    (void)add(verdict,
-              "keep features on disk: np.load('x.npy', mmap_mode='r'), DGL's GraphBolt "
-              "OnDiskDataset, or plimsoll.NeighborLoader, which stays under a given limit");
+    if (!one)
+        (void)add(verdict, "%s", on_disk);
     if (verdict->cause == PLIM__OOM_HOST)
         (void)add(verdict,
                   "run where nobody else does (sbatch --exclusive), or under a limit of its "

@@ -88,6 +88,8 @@ static void take_processes(plim__growth_t *growth, plim__json_t line)
                 growth->process[i] = growth->process[--growth->num_processes];
             continue;
         }
+        if (bytes == 0 && i < growth->num_processes)
+            continue; /* it dies: what it held before counts */
         growth->process[i] = (plim__process_t){pid, bytes};
         growth->num_processes += i == growth->num_processes;
     }
@@ -196,7 +198,9 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         if (hits > 0 && growth->hits == 0 && limit > 0)
             growth->limit = limit;
     }
-    growth->peak = plim__max_i64(growth->peak, get_int(line, "peak_bytes"));
+    /* Beside the limit; without one, of the processes, where shared pages count several times. */
+    const int64_t used = get_int(line, "peak_used_bytes");
+    growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
 }
 
 bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)

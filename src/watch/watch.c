@@ -41,7 +41,8 @@
 typedef struct watched_group {
     char name[NAME_MOST];
     int version;
-    int events, hits;   /* descriptors: oom_kill, and the times that it was at its limit */
+    int events;         /* descriptor: oom_kill */
+    int hits[2];        /* descriptors: how often it was at its limit, and at that with swap */
     int64_t kills_then; /* at the beginning; -1: unknown */
     int64_t hits_then;
 } watched_group_t;
@@ -174,9 +175,13 @@ static void count_group(const watched_group_t *group, int64_t *kills_out, int64_
         if (group->version == 2)
             (void)plim__kernel_field(text, "max", hits_out);
     }
-    memset(text, 0, sizeof text);
-    if (group->hits >= 0 && pread(group->hits, text, sizeof text - 1, 0) > 0)
-        (void)plim__kernel_number(text, hits_out);
+    for (int i = 0; i < 2; i++) {
+        int64_t hits;
+        memset(text, 0, sizeof text);
+        if (group->hits[i] >= 0 && pread(group->hits[i], text, sizeof text - 1, 0) > 0 &&
+            plim__kernel_number(text, &hits))
+            *hits_out = plim__max_i64(*hits_out, 0) + hits;
+    }
 }
 
 static int add_source(plim_watch_t *watch, int64_t bytes)
@@ -213,7 +218,11 @@ static void open_groups(plim_watch_t *watch, const char *root)
         watched->version = group.version;
         watched->events =
             plim__cgroup_open(&group, group.version == 1 ? "memory.oom_control" : "memory.events");
-        watched->hits = group.version == 1 ? plim__cgroup_open(&group, "memory.failcnt") : -1;
+        watched->hits[0] = watched->hits[1] = -1;
+        if (group.version == 1) {
+            watched->hits[0] = plim__cgroup_open(&group, "memory.failcnt");
+            watched->hits[1] = plim__cgroup_open(&group, "memory.memsw.failcnt");
+        }
         count_group(watched, &watched->kills_then, &watched->hits_then);
         char text[256] = "";
         const int64_t limit = limit_of(&group, watched->name, text);
@@ -291,8 +300,9 @@ PLIM_API void plim_watch_close(plim_watch_t *watch)
     for (int i = 0; i < watch->num_groups; i++) {
         if (watch->groups[i].events >= 0)
             (void)close(watch->groups[i].events);
-        if (watch->groups[i].hits >= 0)
-            (void)close(watch->groups[i].hits);
+        for (int k = 0; k < 2; k++)
+            if (watch->groups[i].hits[k] >= 0)
+                (void)close(watch->groups[i].hits[k]);
     }
     plim__tree_close(&watch->tree);
     plim__headroom_close(&watch->headroom);

@@ -234,6 +234,16 @@ def test_a_timelines_workers():
     assert found['growth']['pattern'] == 'workers' and 'num_workers' in found['advice'][0]['change']
 
 
+def test_a_process_that_dies_in_the_last_tick_still_counts_as_the_largest():
+    def processes(main):
+        return [{'pid': 10, 'parent': 9, 'name': 'python3', 'anonymous_bytes': main}] + \
+            [{'pid': 11 + i, 'parent': 10, 'name': 'python3', 'anonymous_bytes': 15 * MIB} for i in range(4)]
+
+    found = doctor(timeline([tick(1, 60 * MIB), tick(2, 235 * MIB, num_processes=5, processes=processes(180 * MIB)),
+                             tick(2.1, 240 * MIB, num_processes=5, processes=processes(0))]))
+    assert found['growth']['pattern'] != 'workers' and 'features on disk' in found['advice'][0]['change']
+
+
 def test_a_timelines_parent_and_host():
     ticks = [tick(i, 10 * MIB * i) for i in range(20)]
     assert doctor(timeline(ticks, hits=0, parent=5))['cause'] == 'oom_parent'
