@@ -382,7 +382,30 @@ static void how_it_ended(const watch_run_t *run, const plim_watch_end_t *end, ch
                        end->left);
 }
 
-static void print_end(const watch_run_t *run, const plim_watch_end_t *end, const char *directory)
+/* Prints the doctor's verdict on the record in two lines; nothing if it has none. */
+static void print_verdict(const plim_job_t *job, const char *directory)
+{
+    static char text[PLIM_DOCTOR_JSON_MAX];
+    plim_doctor_t *doctor;
+    if (plim_doctor_create(job, &doctor) != PLIM_OK)
+        return;
+    const bool known = cli_read_texts(doctor, directory) == PLIM_OK &&
+                       plim_doctor_verdict(doctor, text, sizeof text) == PLIM_OK;
+    plim_doctor_destroy(doctor);
+    json_t *verdict = known ? json_loads(text, 0, NULL) : NULL;
+    const json_t *first = json_array_get(json_object_get(verdict, "advice"), 0);
+    if (verdict != NULL)
+        cli_remark("watch: verdict (%s, %s): %s",
+                   json_string_value(json_object_get(verdict, "cause")),
+                   json_string_value(json_object_get(verdict, "confidence")),
+                   json_string_value(json_object_get(verdict, "summary")));
+    if (first != NULL)
+        cli_remark("watch: change first: %s", json_string_value(json_object_get(first, "change")));
+    json_decref(verdict);
+}
+
+static void print_end(const plim_job_t *job, const watch_run_t *run, const plim_watch_end_t *end,
+                      const char *directory)
 {
     char peak[24], used[24], line[24], at[24], text[640];
     cli_remark("watch: the command's processes held at most %s", plim_size_text(end->peak, peak));
@@ -394,8 +417,10 @@ static void print_end(const watch_run_t *run, const plim_watch_end_t *end, const
                    end->phase[0] != '\0' ? "'" : "");
     how_it_ended(run, end, text);
     cli_remark("watch: %s", text);
+    if (run->status != 0)
+        print_verdict(job, directory);
     cli_remark("watch: recorded in %s%s%s", directory,
-               run->status != 0 ? "; why, and what to change: plimsoll doctor " : "",
+               run->status != 0 ? "; evidence and more changes: plimsoll doctor " : "",
                run->status != 0 ? directory : "");
 }
 
@@ -430,7 +455,8 @@ static void default_directory(char path_out[64])
 }
 
 /* Runs the command under an open watch. Returns its exit code. */
-static int run_command(watch_run_t *run, char **words, const char *directory, pid_t monitor)
+static int run_command(const plim_job_t *job, watch_run_t *run, char **words, const char *directory,
+                       pid_t monitor)
 {
     plim_watch_end_t end = PLIM_WATCH_END_INIT;
     char marks[PATH_MAX]; /* a child does not inherit the library's memory */
@@ -456,7 +482,7 @@ static int run_command(watch_run_t *run, char **words, const char *directory, pi
         cli_print_text(stderr, words[0]);
         (void)fprintf(stderr, ": %s\n", strerror(error));
     } else {
-        print_end(run, &end, directory);
+        print_end(job, run, &end, directory);
     }
     if (run->common.json)
         print_json(run, &end, directory, code);
@@ -489,7 +515,7 @@ static int run(int argc, char **argv)
     const pid_t monitor = watch_gpus_start();
     params.ignored = monitor;
     status = plim_watch_open(job, &params, &run.watch);
-    code = status == PLIM_OK ? run_command(&run, words, params.directory, monitor)
+    code = status == PLIM_OK ? run_command(job, &run, words, params.directory, monitor)
                              : cli_failed(&run.common, status);
     watch_gpus_end();
     plim_watch_close(run.watch);

@@ -412,8 +412,11 @@ void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     if (verdict->outcome == PLIM__OUTCOME_FINISHED || verdict->cause == PLIM__NONE)
         return;
+    /* Whoever has watched the command needs no advice to do so. */
+    const bool watched = doctor->growth.ended &&
+                         (verdict->cause == PLIM__KILLED || verdict->cause == PLIM__EXIT_CODE);
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
-        if (usual[i].cause == verdict->cause)
+        if (usual[i].cause == verdict->cause && !watched)
             (void)add(verdict, "%s", usual[i].change);
     if (verdict->cause == PLIM__CUDA_OOM)
         advise_cuda(doctor, verdict);

@@ -210,8 +210,15 @@ def test_record_survives_the_watcher(tmp_path):
     child.stdin.write('\n')
     child.stdin.close()
     assert child.stdout.readline() == 'done\n'
-    assert watch(tmp_path / 'run', 'true').returncode == 0
+    done = watch(tmp_path / 'run', 'true')
+    assert done.returncode == 0 and 'verdict' not in done.stderr
     assert len(lines(tmp_path / 'run', 'begin')) == 2
+
+
+def test_a_failure_has_a_verdict_and_keeps_its_code(tmp_path):
+    done = watch(tmp_path / 'run', 'sh', '-c', 'exit 3')
+    assert done.returncode == 3 and 'exit_code' in done.stderr and '-- COMMAND' not in done.stderr
+    assert watch(tmp_path / 'quiet', 'sh', '-c', 'exit 3', options=['--quiet']).stderr == ''
 
 
 def test_a_spike_between_ticks_is_in_the_end(tmp_path):
@@ -286,6 +293,8 @@ def test_kill_by_a_limit_is_in_the_end(tmp_path, inner):
     with group(96 * MIB) as path:
         done = watch(tmp_path / 'run', *python(LEAK), options=['--interval', '20ms'], preexec_fn=enter(path / inner))
     assert done.returncode == 137 and 'for memory' in done.stderr
+    verdict = json.loads(subprocess.run([PLIMSOLL, 'doctor', tmp_path / 'run', '--json'], capture_output=True, check=True, timeout=1500).stdout)
+    assert verdict['cause'] in done.stderr and verdict['summary'] in done.stderr and verdict['advice'][0]['change'] in done.stderr
     [end] = lines(tmp_path / 'run', 'end')
     assert end['signal'] == 'KILL'
     own, *parents = end['groups']
