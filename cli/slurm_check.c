@@ -112,15 +112,16 @@ static void check_requests(check_t *check)
                          *time = request(check, "time");
     const read_setting_t *cpus = request(check, "cpus-per-task");
     check->cpus = count_of(cpus, cpus == NULL ? 1 : 0);
-    if (request(check, "ntasks") != NULL || request(check, "ntasks-per-node") != NULL ||
-        request(check, "exclusive") != NULL || request(check, "cpus-per-gpu") != NULL)
-        check->cpus = count_of(request(check, "ntasks"), 0) == 1 ? check->cpus : 0;
+    if (request(check, "exclusive") != NULL || request(check, "cpus-per-gpu") != NULL ||
+        request(check, "ntasks-per-node") != NULL || count_of(request(check, "ntasks"), 1) != 1)
+        check->cpus = 0;
     check->memory = check->minutes = -1;
     if (memory != NULL)
         check->memory = slurm_bytes(memory->value);
     if (memory != NULL && check->memory < 0)
         add_unread(check, "--mem=%s", memory->value);
-    if (memory == NULL && each != NULL && slurm_bytes(each->value) >= 0 && check->cpus > 0)
+    if (memory == NULL && each != NULL && slurm_bytes(each->value) >= 0 && check->cpus > 0 &&
+        slurm_bytes(each->value) <= INT64_MAX / check->cpus)
         check->memory = slurm_bytes(each->value) * check->cpus;
     if (memory == NULL && each == NULL && request(check, "mem-per-gpu") == NULL)
         add(check, "no_mem", check->path, 0,

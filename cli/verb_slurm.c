@@ -86,6 +86,10 @@ static void name_run(const train_t *train, char *name_out, size_t size)
     const char *begin = end;
     while (begin > train->dataset && begin[-1] != '/')
         begin--;
+    if (begin == end || strspn(begin, ".") >= (size_t)(end - begin)) { /* "/", "." and ".." */
+        begin = "run";
+        end = begin + 3;
+    }
     (void)snprintf(name_out, size, "runs/%.*s-%s", (int)(end - begin > 200 ? 200 : end - begin),
                    begin, plim_words(PLIM_WORDS_MODEL)[train->training.model.kind]);
 }
@@ -109,10 +113,13 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
                        "--mem: as --memory says. The plan's peak under it is %s, the minimum %s.",
                        total, minimum);
     } else {
-        script->mebibytes = (peak + peak / MEMORY_SHARE + MEMORY_SPARE) / MIB + 1;
+        /* Not more than the line, which may be all that nodes like this one have. */
+        const int64_t margin = peak / MEMORY_SHARE + MEMORY_SPARE;
+        script->mebibytes =
+            (found->line - peak < margin ? found->line : peak + margin + MIB - 1) / MIB;
         (void)snprintf(script->notes[0], sizeof script->notes[0],
-                       "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB. The minimum "
-                       "is %s.",
+                       "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB, but no more "
+                       "than this machine allows. The minimum is %s.",
                        total, minimum);
     }
     if (slurm->minutes == 0) {

@@ -92,12 +92,15 @@ double plim__json_real(plim__json_t value, double missing)
 {
     char text[32];
     const size_t length = (size_t)(value.end - value.begin);
-    if (length == 0 || length >= sizeof text || *value.begin == '"')
+    if (length == 0 || length >= sizeof text)
         return missing;
     memcpy(text, value.begin, length);
     text[length] = '\0';
-    const double number = strtod(text, NULL);
-    return isfinite(number) && fabs(number) < (double)PLIM__JSON_NUMBER_MOST ? number : missing;
+    char *end;
+    const double number = strtod(text, &end);
+    const bool whole = *end == '\0' && text[strspn(text, "0123456789+-.eE")] == '\0';
+    return whole && isfinite(number) && fabs(number) < (double)PLIM__JSON_NUMBER_MOST ? number
+                                                                                      : missing;
 }
 
 /* The four digits of \uXXXX at `at`; -1 if they are not there. */

@@ -192,6 +192,12 @@ typedef struct pieces {
     double count, bytes;
 } pieces_t;
 
+/* The probability that `seeds` seeds need a node of that bin. */
+static double chance_of(const plim__reach_t *reach, int bin, double seeds)
+{
+    return -expm1(-M_SQRT2 * exp2(bin) / PLIM__HAZARD_ONE * seeds / (double)reach->seeds);
+}
+
 /* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by the
  * measured reach. The cache has the most frequent ones. */
 static pieces_t missed_of(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
@@ -202,8 +208,7 @@ static pieces_t missed_of(const plim__reach_t *reach, plim__reach_kind_t kind, d
         const double nodes = (double)reach->bins[kind][i].nodes;
         const double bytes = (double)reach->bins[kind][i].bytes;
         const double cached = fmin(bytes, cache_bytes);
-        const double hazard = M_SQRT2 * exp2(i) / PLIM__HAZARD_ONE / (double)reach->seeds;
-        const double met = -expm1(-hazard * seeds) * (1 - cached / fmax(bytes, 1));
+        const double met = chance_of(reach, i, seeds) * (1 - cached / fmax(bytes, 1));
         cache_bytes -= cached;
         missed.count += nodes * met;
         missed.bytes += bytes * met;
@@ -309,8 +314,60 @@ typedef struct holding {
     double window_rows;
 } holding_t;
 
+/* Divides the memory of both caches as the loader does: what a window of `seeds` seeds needs with
+ * the highest probability for its bytes comes first. */
+static void divide(const plim__view_t *view, double seeds, double room, holding_t *holding)
+{
+    const plim__reach_t *reach = &view->plan->reach;
+    const double list_fixed = view->list_bytes + PLIM__LOAD_START_BYTES;
+    bool taken[PLIM__REACH_KINDS][PLIM__REACH_BINS] = {{false}};
+    holding->rows = 0;
+    if (!view->plan->topology_in_memory)
+        holding->lists = 0;
+    while (room > 0) {
+        double densest = 0, bytes = 0;
+        int kind = 0, bin = 0;
+        for (int k = view->plan->topology_in_memory ? PLIM__REACH_ROWS : 0; k < PLIM__REACH_KINDS;
+             k++)
+            for (int i = 0; i < PLIM__REACH_BINS; i++) {
+                const plim__reach_bin_t *here = &reach->bins[k][i];
+                const double each = k == PLIM__REACH_ROWS
+                                        ? view->row_bytes
+                                        : (double)here->bytes / fmax((double)here->nodes, 1);
+                const double density = chance_of(reach, i, seeds) / fmax(each, 1);
+                if (taken[k][i] || here->nodes == 0 || density <= densest)
+                    continue;
+                densest = density;
+                bytes = each * (double)here->nodes;
+                kind = k;
+                bin = i;
+            }
+        if (densest == 0)
+            return;
+        const double part = fmin(bytes, room);
+        taken[kind][bin] = true;
+        room -= part;
+        if (kind == PLIM__REACH_ROWS)
+            holding->rows += part / fmax(view->row_bytes, 1);
+        else
+            holding->lists += part / list_fixed;
+    }
+}
+
+/* What the caches hold when `left` rows of a window are left to it. */
+static holding_t held_beside(const plim__view_t *view, double seeds, const holding_t *planned,
+                             double left)
+{
+    const double more = PLIM__LOAD_WINDOWS * (planned->window_rows - left);
+    holding_t holding = {planned->lists, planned->rows + more, left};
+    if (view->plan->reach.seeds > 0)
+        divide(view, seeds, (double)view->plan->list_cache_bytes + holding.rows * view->row_bytes,
+               &holding);
+    return holding;
+}
+
 /* As planned; if the rows that a window of `seeds` seeds misses, and the loader's margin, leave
- * memory of the windows free, the loader gives it to the row cache. */
+ * memory of the windows free, the loader gives it to the caches. */
 static holding_t holding_of(const plim__view_t *view, const population_t *population, double seeds)
 {
     const plim__load_plan_t *plan = view->plan;
@@ -327,16 +384,14 @@ static holding_t holding_of(const plim__view_t *view, const population_t *popula
     double low = 0, high = holding.window_rows;
     for (int i = 0; i < HALVINGS; i++) { /* rows of a window that its caches' growth leaves */
         const double left = (low + high) / 2;
-        const double more = PLIM__LOAD_WINDOWS * (holding.window_rows - left);
-        const double missed = nodes_missed(view, population, seeds, holding.rows + more);
+        const holding_t held = held_beside(view, seeds, &holding, left);
+        const double missed = nodes_missed(view, population, seeds, held.rows);
         if (missed * (1 + 1.0 / PLIM__LOAD_SPARE_PART) > left)
             low = left;
         else
             high = left;
     }
-    holding.rows += PLIM__LOAD_WINDOWS * (holding.window_rows - high);
-    holding.window_rows = high;
-    return holding;
+    return held_beside(view, seeds, &holding, high);
 }
 
 /* Steps that a window of the plan has: by its draws, and by the rows that it does not find cached.

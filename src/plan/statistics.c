@@ -182,7 +182,7 @@ static void keep_reach(const char *name, const plim__reach_t *reach)
 {
     char text[PLIM__CACHE_TEXT];
     int used = snprintf(text, sizeof text, "%lld\n", (long long)reach->seeds);
-    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS; i++) {
+    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS && used < (int)sizeof text; i++) {
         const plim__reach_bin_t *bin = &reach->bins[i / PLIM__REACH_BINS][i % PLIM__REACH_BINS];
         used += snprintf(text + used, sizeof text - (size_t)used, "%lld %lld\n",
                          (long long)bin->nodes, (long long)bin->bytes);

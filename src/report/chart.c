@@ -95,7 +95,7 @@ static double share_of(const axis_t *axis, double value)
 static void put_tick(plim__page_t *page, double value, double step, plim__unit_t unit)
 {
     const int digits = (int)fmin(fmax(-floor(log10(step) + 1e-9), 0), 6);
-    const int64_t whole = (int64_t)(value + 0.5);
+    const int64_t whole = (int64_t)fmin(value + 0.5, 9e18);
     switch (unit) {
     case PLIM__UNIT_BYTES:
         plim__page_bytes(page, value);

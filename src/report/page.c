@@ -93,7 +93,7 @@ void plim__page_json(plim__page_t *page, plim__json_t value)
 void plim__page_bytes(plim__page_t *page, double bytes)
 {
     char text[PLIM__SIZE_TEXT];
-    plim__page_put(page, bytes < 0 ? "–" : plim__size_text((int64_t)bytes, text));
+    plim__page_put(page, bytes < 0 ? "–" : plim__size_text((int64_t)fmin(bytes, 9e18), text));
 }
 
 void plim__page_seconds(plim__page_t *page, double seconds)

@@ -352,8 +352,8 @@ static void put_measured_epoch(plim__page_t *page, const plim__run_record_t *rec
                                const char *key)
 {
     (void)key;
-    const double seconds = record->seconds - record->evaluation - record->saving;
-    plim__page_seconds(page, record->epochs > 0 && seconds > 0 ? seconds / record->epochs : -1);
+    plim__page_seconds(page, record->whole_epochs > 0 ? record->whole_seconds / record->whole_epochs
+                                                      : -1);
 }
 
 static void put_measured_seconds(plim__page_t *page, const plim__run_record_t *record,
@@ -630,7 +630,7 @@ static void put_verdict(plim__page_t *page, const runs_t *runs, int index)
     plim__page_put(page, "</h3>");
     put_state(page, record);
     /* Of a training, the doctor knows only whether something killed it. */
-    if (!record->training || !plim__json_is(get(verdict, "cause"), "none"))
+    if (verdict[0] != '\0' && (!record->training || !plim__json_is(get(verdict, "cause"), "none")))
         put_findings(page, verdict);
     else
         plim__page_put(page, "<p>The texts in its directory hold no cause of death.</p>");

@@ -92,6 +92,7 @@ static const char *const keys[NUM_KEYS] = {
 typedef struct line {
     double number[NUM_KEYS];
     plim__json_t kind, accounts;
+    bool resumed; /* of a plan: the run begins again, in another process */
 } line_t;
 
 static void parse(plim__json_t text, line_t *line_out)
@@ -105,6 +106,8 @@ static void parse(plim__json_t text, line_t *line_out)
             line_out->kind = value;
         else if (plim__json_is(key, "accounts"))
             line_out->accounts = value;
+        else if (plim__json_is(key, "resumed"))
+            line_out->resumed = value.begin < value.end && *value.begin == 't';
         else
             for (int i = 0; i < NUM_KEYS; i++)
                 if (plim__json_is(key, keys[i]))
@@ -168,7 +171,7 @@ static bool is_group_limit(const plim__run_record_t *record, double index)
     char source[16] = "";
     plim__json_t limit;
     for (int i = 0; plim__json_next_element(limits, &at, &limit); i++)
-        if (i == (int)index)
+        if ((double)i == index)
             plim__json_text(plim__json_get(limit, "source"), source, sizeof source);
     return strncmp(source, "cgroup", 6) == 0;
 }
@@ -254,6 +257,10 @@ static void take_interval(plim__run_record_t *record, const line_t *line)
     record->evaluation += fmax(number[EVALUATION], 0);
     record->saving += fmax(number[SAVING], 0);
     record->reserved_peak = fmax(record->reserved_peak, number[RESERVED]);
+    if (number[EPOCH] > record->last_epoch && number[EPOCH] > 1) {
+        record->whole_epochs = number[EPOCH] - 1;
+        record->whole_seconds = record->seconds - record->evaluation - record->saving;
+    }
     record->last_epoch = number[EPOCH];
     record->unix_time = fmax(number[TIME], 0);
 }
@@ -262,7 +269,7 @@ static void take_plan(plim__run_record_t *record, plim__json_t text, const line_
 {
     keep_text(record->plan, text);
     if (record->unix_time > 0) { /* not the first one */
-        const bool resumed = line->number[TIME] - record->unix_time > 5;
+        const bool resumed = line->resumed;
         record->restarts += resumed;
         add_phase(record, record->seconds, resumed ? "resumed" : "new plan");
     }

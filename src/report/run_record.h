@@ -57,6 +57,8 @@ typedef struct plim__run_record {
     double stage[PLIM__RECORD_STAGES]; /* seconds, as plim__stage_names */
     double evaluation, saving;         /* seconds */
     double last_epoch;                 /* begun; 0: none */
+    double whole_epochs;               /* that ended, and their seconds of training */
+    double whole_seconds;
     double best_epoch, best[3], final_loss;
     double epochs;        /* completed, by metrics.jsonl */
     double marked_epoch;  /* the last one that is a phase */

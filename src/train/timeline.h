@@ -29,7 +29,7 @@ typedef struct plim__timeline {
 } plim__timeline_t;
 
 /* Writes the line of a plan by which the run begins, or continues. */
-plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, plim__run_t *run);
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, bool resumed, plim__run_t *run);
 
 /* Starts a new interval: the next line covers the work from now on. */
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,

@@ -794,7 +794,7 @@ static plim_status_t replan(loop_t *loop)
               plim__size_text(plan.total, total), position.epoch + 1, position.step);
     PLIM_TRY(open_pipeline(loop, &plan, true, &found));
     plim__timeline_restart(&loop->timeline, loop->trainer, loop->loader);
-    return plim__timeline_plan(&plan, loop->run);
+    return plim__timeline_plan(&plan, false, loop->run);
 }
 
 /* A disk that is full before the first step is too small: exit as for a plan that does not fit. */
@@ -826,7 +826,7 @@ static plim_status_t begin(loop_t *loop, const plim__train_plan_t *plan, bool re
     look_at_disk(loop);
     if (resume)
         log_where(loop, found);
-    return is_over(loop) ? PLIM_OK : plim__timeline_plan(plan, loop->run);
+    return is_over(loop) ? PLIM_OK : plim__timeline_plan(plan, resume, loop->run);
 }
 
 /* Whether the epoch ended because another plan is needed. */

@@ -87,6 +87,7 @@ HEALTHY = [
     (HEAD + "#SBATCH --signal=B:USR1@90\ntrap 'kill -USR1 $pid' USR1\npython train.py &\npid=$!\nwait $pid\n", LOADERS),
     (HEAD + '#SBATCH --signal=TERM@90\n' + RUN, LOADERS),
     (HEAD.replace('--cpus-per-task=8', '--ntasks=16') + RUN, LOADERS),
+    (HEAD.replace('--cpus-per-task=8', '--ntasks=1 --gpus=1 --cpus-per-gpu=8') + RUN, LOADERS),
     (HEAD + RUN, LOADERS.replace('num_workers=args.num_workers', 'num_workers=cores // 2')),
     (HEAD + RUN, 'class MyLoader(Base):\n    def Loader(num_workers=99): pass\n"""NeighborLoader(num_workers=99)"""\n# XLoader(num_workers=98)\n'),
     (HEAD + RUN, LOADERS + "dataset = PygNodePropPredDataset(name='ogbn-arxiv')\n"),
