@@ -166,7 +166,10 @@ static void check_options(check_t *check)
     for (int i = 0; i < batch->num_options; i++) {
         const read_setting_t *one = &batch->options[i];
         const read_setting_t *last = read_find(batch->options, batch->num_options, one->name);
-        if (last != one && strcmp(last->value, one->value) != 0)
+        const read_setting_t *argument =
+            read_find(check->python.arguments, check->python.num_arguments, one->name);
+        if (last != one && strcmp(last->value, one->value) != 0 &&
+            (argument == NULL || !argument->repeats))
             add(check, "overridden", check->path, one->line,
                 "--%s %s has no effect: the same command says --%s %s later", one->name, one->value,
                 last->name, last->value);
@@ -185,6 +188,8 @@ static const char *resolve(const check_t *check, const read_setting_t *keyword)
         return NULL;
     const read_setting_t *found =
         read_find(check->batch.options, check->batch.num_options, point + 1);
+    if (found != NULL && found->literal && found->value[0] == '\0')
+        return "True"; /* a flag */
     if (found == NULL)
         found = read_find(check->python.arguments, check->python.num_arguments, point + 1);
     return found != NULL && found->literal ? found->value : NULL;
@@ -327,14 +332,14 @@ static void check_memory(check_t *check)
         const int64_t more = loader_count(check, &check->python.loaders[i], "num_workers", 0);
         workers = more > workers ? more : workers;
     }
-    if (check->memory <= 0 || first == NULL)
+    if (check->memory <= 0 || first == NULL || !check->python.torch)
         return;
-    const int64_t least = PROCESS_BYTES + workers * WORKER_BYTES;
+    const int64_t minimum = PROCESS_BYTES + workers * WORKER_BYTES;
     (void)plim_size_text(check->memory, asked);
-    if (least > check->memory) {
+    if (minimum > check->memory) {
         add(check, "workers_exceed_mem", check->path, 0,
             "--mem is %s, but Python with torch and %" PRId64 " workers takes %s before any data",
-            asked, workers, plim_size_text(least, needed));
+            asked, workers, plim_size_text(minimum, needed));
         return;
     }
     peak = estimate(check, first);

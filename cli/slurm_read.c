@@ -47,8 +47,6 @@ static void add_setting(read_setting_t *settings, int *count, int most, read_set
         settings[(*count)++] = setting;
 }
 
-/* ---- the batch script ---- */
-
 #define WORDS 128
 
 /* A line of a shell, joined and cut into words without their quotes. */
@@ -59,6 +57,16 @@ typedef struct shell_line {
     bool background; /* ends with & */
     int line;
 } shell_line_t;
+
+/* Whether the rest of a line ends with a single &. */
+static bool ends_in_background(const char *at, const char *end)
+{
+    const char *last = memchr(at, '\n', (size_t)(end - at));
+    last = last != NULL ? last : end;
+    while (last > at && isspace((unsigned char)last[-1]))
+        last--;
+    return last - at >= 2 && last[-1] == '&' && last[-2] != '&';
+}
 
 /* Reads the next command, to the end of its line or to & ; |, with lines that a backslash joins.
  * Returns where the next one begins. */
@@ -86,7 +94,7 @@ static const char *next_line(const char *at, const char *end, int *line, shell_l
         } else if (quote == '\0' && strchr("&;|", *at) != NULL && *at != '\0' && previous != '>' &&
                    (at + 1 == end || at[1] != '>')) {
             const bool twice = at + 1 < end && at[1] == *at;
-            out->background = *at == '&' && !twice;
+            out->background = !twice && (*at == '&' || (*at == '|' && ends_in_background(at, end)));
             at += twice;
             break;
         } else if ((*at == '\'' || *at == '"') && (quote == '\0' || quote == *at)) {
@@ -299,8 +307,6 @@ void read_batch_script(const char *text, size_t size, read_batch_t *batch_out)
     }
 }
 
-/* ---- the Python file ---- */
-
 typedef enum token_kind {
     TOKEN_END,
     TOKEN_NAME,
@@ -493,6 +499,8 @@ static void take_argument(read_python_t *python, reader_t *reader)
         } else if (strcmp(one->name, "action") == 0 && strcmp(one->value, "store_true") == 0) {
             (void)snprintf(setting.value, sizeof setting.value, "False");
             setting.literal = true;
+        } else if (strcmp(one->name, "action") == 0 && strcmp(one->value, "append") == 0) {
+            setting.repeats = true;
         }
         if (at_end(reader))
             break;

@@ -23,6 +23,7 @@ typedef struct read_setting {
     int line;
     bool literal; /* the value stands here; otherwise `value` is an expression */
     bool used;    /* a variable: some command uses it */
+    bool repeats; /* an argument of argparse: each of several counts */
 } read_setting_t;
 
 typedef struct read_batch {

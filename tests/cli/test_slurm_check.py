@@ -91,6 +91,11 @@ HEALTHY = [
     (HEAD + RUN, LOADERS.replace('num_workers=args.num_workers', 'num_workers=cores // 2')),
     (HEAD + RUN, 'class MyLoader(Base):\n    def Loader(num_workers=99): pass\n"""NeighborLoader(num_workers=99)"""\n# XLoader(num_workers=98)\n'),
     (HEAD + RUN, LOADERS + "dataset = PygNodePropPredDataset(name='ogbn-arxiv')\n"),
+    (HEAD + "#SBATCH --signal=B:USR1@90\ntrap 'kill -USR1 $pid' USR1\npython train.py 2>&1 | tee log &\npid=$!\nwait $pid\n", LOADERS),
+    (HEAD + 'python train.py --skip a --skip b\n', LOADERS + "parser.add_argument('--skip', action='append')\n"),
+    (HEAD + 'python train.py --keep_workers\n', LOADERS.replace('persistent_workers=True)\nval', 'persistent_workers=args.keep_workers)\nval') +
+     "parser.add_argument('--keep_workers', action='store_true')\n"),
+    (HEAD.replace('32G', '260M') + 'python train.py\n', 'loader = FileSystemLoader(path)\n'),
     (HEAD + 'for LR in 0.1 0.01; do python train.py --lr $LR; done\n', LOADERS),
     ('#!/bin/bash\n#SBATCH -t 60 -c 8\n#SBATCH --mem 32G  # enough\n' + RUN, LOADERS),
     (HEAD + 'module load cuda && source env/bin/activate\nsrun python -m package.train --batch_size 3\n', None),
