@@ -1,7 +1,6 @@
 """The batch script of `plimsoll slurm`: its requests, its quoting, and what it does at each signal, with a stand-in for scontrol."""
 import json
 import os
-import pathlib
 import re
 import shutil
 import signal
