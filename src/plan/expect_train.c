@@ -277,9 +277,8 @@ static plim__effort_t split_pass(const plim__view_t *view, const plim_training_t
     return pass_over(&own, training, plan, (double)view->info->num_split[split], false);
 }
 
-/* What else a run directory holds: four headers of checkpoints, and a line each second. */
+/* What else a run directory holds: four headers of checkpoints, and lines. */
 #define RUN_FILES_BYTES ((int64_t)1 << 20)
-#define RUN_LINE_BYTES 2048.0
 
 static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
 {
@@ -367,9 +366,8 @@ void plim__train_expect(const plim_job_t *job, const plim_dataset_t *dataset,
     /* The last and the best, each twice while it is written. Without gradients the last is what the
      * account has, and the best is as large as these. */
     const int64_t weights = account_bytes(plan, "weights and optimiser");
-    const int64_t lines = plim__whole(expect->run_seconds * RUN_LINE_BYTES);
-    const int64_t files = plim__add_saturating_i64(plim__add_saturating_i64(RUN_FILES_BYTES, lines),
-                                                   plim__mul_saturating_i64(weights, 2));
+    const int64_t files =
+        plim__add_saturating_i64(RUN_FILES_BYTES, plim__mul_saturating_i64(weights, 2));
     expect->disk_bytes = plim__add_saturating_i64(
         expect->disk_bytes, plim__add_saturating_i64(files, plan->evaluation_disk_bytes));
 }
