@@ -343,7 +343,7 @@ static plim_status_t read_directory(patient_t *patient, const char *path, bool a
     if (*printed_out)
         status = examine_tasks(patient, path, entries, count);
     else
-        status = cli_read_texts(patient->doctor, path);
+        status = read_texts(patient, path, entries, count, NULL, 0);
     for (int i = 0; i < count; i++)
         free(entries[i]);
     free(entries);

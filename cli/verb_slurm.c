@@ -77,23 +77,6 @@ static bool check_training(const slurm_t *slurm, const train_t *train, int words
     return message == NULL;
 }
 
-/* The first part of the run directory's name: runs/DATASET-MODEL. */
-static void name_run(const train_t *train, char *name_out, size_t size)
-{
-    const char *end = train->dataset + strlen(train->dataset);
-    while (end > train->dataset && end[-1] == '/')
-        end--;
-    const char *begin = end;
-    while (begin > train->dataset && begin[-1] != '/')
-        begin--;
-    if (begin == end || strspn(begin, ".") >= (size_t)(end - begin)) { /* "/", "." and ".." */
-        begin = "run";
-        end = begin + 3;
-    }
-    (void)snprintf(name_out, size, "runs/%.*s-%s", (int)(end - begin > 200 ? 200 : end - begin),
-                   begin, plim_words(PLIM_WORDS_MODEL)[train->training.model.kind]);
-}
-
 /* --mem, --time and --cpus-per-task of a planned training, and the notes that explain them. */
 static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *found)
 {
@@ -175,7 +158,7 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     train_warn_idle(train, &found.info, found.plan);
     take_plan(slurm, &plan, &found);
     plan_found_end(&found);
-    name_run(train, run, sizeof run);
+    train_name_run(train, run);
     script->run = train->run == NULL ? run : NULL;
     script->resume = !train->requeued;
     script->dataset = script->stage != NULL ? train->dataset : NULL;

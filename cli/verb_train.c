@@ -44,25 +44,33 @@ static int make_parents(const train_t *train, const char *path)
     return CLI_DONE;
 }
 
+void train_name_run(const train_t *train, char name_out[256])
+{
+    const char *dataset = train->dataset;
+    size_t length = strlen(dataset);
+    while (length > 0 && dataset[length - 1] == '/')
+        length--;
+    size_t begin = length;
+    while (begin > 0 && dataset[begin - 1] != '/')
+        begin--;
+    char name[201];
+    (void)snprintf(name, sizeof name, "%.*s", (int)(length - begin < 200 ? length - begin : 200),
+                   dataset + begin);
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        (void)snprintf(name, sizeof name, "run");
+    (void)snprintf(name_out, 256, "runs/%s-%s", name,
+                   plim_words(PLIM_WORDS_MODEL)[train->training.model.kind]);
+}
+
 /* Creates runs/DATASET-MODEL-N with the first free N; mkdir resolves races between jobs. Returns
  * the same codes. */
 static int choose_run(const train_t *train, char run_out[PLIM_PATH_MAX])
 {
     char name[256];
-    size_t length = strlen(train->dataset);
-    while (length > 0 && train->dataset[length - 1] == '/')
-        length--;
-    size_t begin = length;
-    while (begin > 0 && train->dataset[begin - 1] != '/')
-        begin--;
-    (void)snprintf(name, sizeof name, "%.*s", (int)(length - begin < 200 ? length - begin : 200),
-                   train->dataset + begin);
-    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        (void)snprintf(name, sizeof name, "run");
+    train_name_run(train, name);
     if (mkdir("runs", 0777) == 0 || errno == EEXIST)
         for (int number = 1; number < 1000000; number++) {
-            (void)snprintf(run_out, PLIM_PATH_MAX, "runs/%s-%s-%d", name,
-                           plim_words(PLIM_WORDS_MODEL)[train->training.model.kind], number);
+            (void)snprintf(run_out, PLIM_PATH_MAX, "%s-%d", name, number);
             if (mkdir(run_out, 0777) == 0)
                 return CLI_DONE;
             if (errno != EEXIST)

@@ -68,6 +68,9 @@ int64_t train_phase_bytes(const json_t *object, int phase);
 /* "0.4 s", "38 s", "12 min", "1.5 h". */
 const char *train_seconds_text(double seconds, char text_out[24]);
 
+/* The first part of a run directory's name, where none is given: runs/DATASET-MODEL. */
+void train_name_run(const train_t *train, char name_out[256]);
+
 /* Texts of a plan besides its accounts; "" if missing. */
 typedef struct train_plan_texts {
     char graph[64], features[64];  /* places of the data */

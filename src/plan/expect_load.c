@@ -303,9 +303,9 @@ void plim__add_scan(const plim__view_t *view, double bytes, plim__effort_t *effo
 }
 
 /* Lists that a cache of so many bytes holds. */
-static double lists_cached(const plim__view_t *view, size_t bytes)
+static double lists_cached(const plim__view_t *view, double bytes)
 {
-    return (double)bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
+    return bytes / (view->list_bytes + PLIM__LOAD_START_BYTES);
 }
 
 /* What caches and windows hold. */
@@ -319,7 +319,6 @@ typedef struct holding {
 static void divide(const plim__view_t *view, double seeds, double room, holding_t *holding)
 {
     const plim__reach_t *reach = &view->plan->reach;
-    const double list_fixed = view->list_bytes + PLIM__LOAD_START_BYTES;
     bool taken[PLIM__REACH_KINDS][PLIM__REACH_BINS] = {{false}};
     holding->rows = 0;
     if (!view->plan->topology_in_memory)
@@ -350,7 +349,7 @@ static void divide(const plim__view_t *view, double seeds, double room, holding_
         if (kind == PLIM__REACH_ROWS)
             holding->rows += part / fmax(view->row_bytes, 1);
         else
-            holding->lists += part / list_fixed;
+            holding->lists += lists_cached(view, part);
     }
 }
 
@@ -372,7 +371,7 @@ static holding_t holding_of(const plim__view_t *view, const population_t *popula
 {
     const plim__load_plan_t *plan = view->plan;
     const double all = (double)view->info->num_nodes;
-    holding_t holding = {.lists = lists_cached(view, plan->list_cache_bytes),
+    holding_t holding = {.lists = lists_cached(view, (double)plan->list_cache_bytes),
                          .rows = (double)plan->row_cache_bytes / fmax(view->row_bytes, 1),
                          .window_rows = (double)plan->window_rows};
     if (plan->topology_in_memory)
@@ -472,8 +471,8 @@ static void add_start(const plim__view_t *view, plim__effort_t *effort)
     if (plan->topology_in_memory)
         plim__add_scan(view, lists, effort);
     else if (plan->list_cache_bytes > 0)
-        add_reads(view, lists_cached(view, plan->list_cache_bytes), view->list_bytes, lists, 1,
-                  effort);
+        add_reads(view, lists_cached(view, (double)plan->list_cache_bytes), view->list_bytes, lists,
+                  1, effort);
     if (plan->rows_in_memory)
         plim__add_scan(view, rows, effort);
     else if (plan->row_cache_bytes > 0 && view->row_bytes > 0)

@@ -59,6 +59,13 @@ static const char *outcome_of(const plim__run_record_t *record)
     return record->training && wanted > 0 && record->epochs >= wanted ? "finished" : "unknown";
 }
 
+/* Of a training, the doctor knows only whether something killed it. */
+static bool has_findings(const plim__run_record_t *record)
+{
+    return record->verdict[0] != '\0' &&
+           !(record->training && plim__json_is(get(record->verdict, "cause"), "none"));
+}
+
 static void put_state(plim__page_t *page, const plim__run_record_t *record)
 {
     const char *outcome = outcome_of(record);
@@ -74,9 +81,7 @@ static void put_state(plim__page_t *page, const plim__run_record_t *record)
     if (record->training && epochs > 0)
         plim__page_format(page, ": %.0f of %.0f epochs", record->epochs, epochs);
     plim__page_put(page, "</p>");
-    /* Of a training, the doctor knows only whether something killed it. */
-    if (is_there(summary) &&
-        !(record->training && plim__json_is(get(record->verdict, "cause"), "none"))) {
+    if (is_there(summary) && has_findings(record)) {
         plim__page_put(page, "<p>");
         plim__page_json(page, summary);
         plim__page_put(page, "</p>");
@@ -201,9 +206,7 @@ static void put_memory(plim__page_t *page, const runs_t *runs)
 {
     plim__page_put(page, "<h2>Memory</h2><div class=\"grid2\">");
     for (int i = 0; i < runs->num_records; i++) {
-        char label[8];
-        (void)snprintf(label, sizeof label, "%s", letters[i]);
-        plim__chart_memory(page, runs->record[i], runs->num_records > 1 ? label : "Memory");
+        plim__chart_memory(page, runs->record[i], runs->num_records > 1 ? letters[i] : "Memory");
         if (runs->record[i]->memory.columns == 0)
             plim__page_put(page, "<p class=\"card note\">No memory was recorded.</p>");
     }
@@ -310,13 +313,15 @@ static void end_table(plim__page_t *page)
     plim__page_put(page, "</tbody></table></div>");
 }
 
-/* A row of a table with a column for each run, if any of them has the value. */
+/* A row of a table with a column for each run. */
 static void put_row(plim__page_t *page, const runs_t *runs, const char *title,
                     void (*put)(plim__page_t *page, const plim__run_record_t *record,
                                 const char *key),
                     const char *key)
 {
-    plim__page_format(page, "<tr><th scope=\"row\">%s</th>", title);
+    plim__page_put(page, "<tr><th scope=\"row\">");
+    plim__page_text(page, title);
+    plim__page_put(page, "</th>");
     for (int i = 0; i < runs->num_records; i++) {
         plim__page_put(page, "<td>");
         put(page, runs->record[i], key);
@@ -390,17 +395,10 @@ static void put_plan(plim__page_t *page, const runs_t *runs)
     int count = 0;
     for (plim__json_t key, value; plim__json_next_member(accounts, &at, &key, &value) && count < 32;
          count++) {
-        char name[64];
+        char name[64], title[80];
         plim__json_text(key, name, sizeof name);
-        plim__page_put(page, "<tr><th scope=\"row\">planned: ");
-        plim__page_text(page, name);
-        plim__page_put(page, "</th>");
-        for (int i = 0; i < runs->num_records; i++) {
-            plim__page_put(page, "<td>");
-            put_plan_account(page, runs->record[i], name);
-            plim__page_put(page, "</td>");
-        }
-        plim__page_put(page, "</tr>");
+        (void)snprintf(title, sizeof title, "planned: %s", name);
+        put_row(page, runs, title, put_plan_account, name);
     }
     end_table(page);
 }
@@ -624,14 +622,12 @@ static void put_findings(plim__page_t *page, const char *verdict)
 static void put_verdict(plim__page_t *page, const runs_t *runs, int index)
 {
     const plim__run_record_t *record = runs->record[index];
-    const char *verdict = record->verdict;
     plim__page_put(page, "<section class=\"card\"><h3>");
     put_name(page, runs, index);
     plim__page_put(page, "</h3>");
     put_state(page, record);
-    /* Of a training, the doctor knows only whether something killed it. */
-    if (verdict[0] != '\0' && (!record->training || !plim__json_is(get(verdict, "cause"), "none")))
-        put_findings(page, verdict);
+    if (has_findings(record))
+        put_findings(page, record->verdict);
     else
         plim__page_put(page, "<p>The texts in its directory hold no cause of death.</p>");
     put_phase_table(page, record);

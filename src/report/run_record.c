@@ -269,9 +269,8 @@ static void take_plan(plim__run_record_t *record, plim__json_t text, const line_
 {
     keep_text(record->plan, text);
     if (record->unix_time > 0) { /* not the first one */
-        const bool resumed = line->resumed;
-        record->restarts += resumed;
-        add_phase(record, record->seconds, resumed ? "resumed" : "new plan");
+        record->restarts += line->resumed;
+        add_phase(record, record->seconds, line->resumed ? "resumed" : "new plan");
     }
 }
 
