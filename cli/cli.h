@@ -25,6 +25,7 @@ typedef struct cli_verb {
     const char *summary; /* one line for `plimsoll --help` */
     const char *help;    /* `plimsoll VERB --help` without the common options */
     int (*run)(int argc, char **argv);
+    bool single; /* of several ranks only the first works */
 } cli_verb_t;
 
 extern const cli_verb_t cli_verb_bench;
@@ -50,7 +51,9 @@ typedef struct cli_common {
     plim_io_engine_t io_engine;
     bool json;
     bool quiet;
-    bool in_order; /* options end at the first word: another verb's command line begins there */
+    const plim_transport_t
+        *transport; /* of the verb's jobs; NULL: to the ranks that were started */
+    bool in_order;  /* options end at the first word: another verb's command line begins there */
 } cli_common_t;
 
 /* Codes of long options without a letter: common ones from here, a verb's own from CLI_OPTION_OWN.
@@ -161,6 +164,9 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
 /* Prints the library's last error, with --json also as an object. Returns the exit code. */
 int cli_failed(const cli_common_t *common, plim_status_t status);
 
+/* The exit code of a status. */
+int cli_exit_code(plim_status_t status);
+
 /* The same with another message. Adds the error to `object` (taken; NULL without --json). */
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
                     json_t *object);
@@ -211,6 +217,11 @@ void cli_job_end(plim_job_t *job);
 plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_t *limits,
                                   int64_t line, bool plan_only, bool silent, plim_job_t **job_out);
 
+/* The dataset `path`, or its copy in the directory `stage`, which is made first (NULL: none). */
+plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const char *stage,
+                               plim_dataset_t **dataset_out);
+#define CLI_STAGE_WHERE "--stage needs --scratch DIR, where the copy goes"
+
 /* How to raise the limit from `source`; NULL if unknown. */
 const char *cli_limit_hint(const char *source);
 
@@ -225,6 +236,34 @@ void cli_remark(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints a warning on standard error, also with --quiet. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * Joins the ranks that a launcher has started together; a process that was started alone stays
+ * alone. CLI_DONE, or the exit code after a message. Jobs that start later have the transport.
+ */
+int cli_ranks_join(void);
+
+/* The transport to the other ranks; NULL: there are none. */
+const plim_transport_t *cli_ranks(void);
+
+/* Ranks that may run on the same CPUs as this one, itself included. */
+int cli_ranks_on_cpus(void);
+
+/* Whether this process prints more than its own errors: it is alone, or rank 0. */
+bool cli_ranks_speaks(void);
+
+/* Whether a launcher has started this process as another rank than the first. */
+bool cli_ranks_other(void);
+
+/* For a verb whose work ranks do not divide: whether this is another rank than the first, which
+ * says that it works alone. */
+bool cli_ranks_idle(const char *verb);
+
+/* The last thing before a rank ends: those that were joined end together. */
+void cli_ranks_leave(int exit_code);
+
+/* Prints a line for each MPI plugin. */
+void cli_ranks_print_plugins(void);
 
 /* Starts the clock of the job and looks whether standard error is a terminal. */
 void cli_progress_begin(bool quiet);

@@ -70,9 +70,13 @@ static void print_line(const cli_common_t *common, const plim_limits_t *limits)
     char text[24];
     const plim_limit_t *line = &limits->memory[limits->line];
     memcpy(line_source, line->source, sizeof line_source);
-    cli_remark("memory line: %s from %s; %lld threads from %s", plim_size_text(line->value, text),
-               line->source, (long long)limits->threads[limits->threads_line].value,
-               limits->threads[limits->threads_line].source);
+    const plim_limit_t *threads = &limits->threads[limits->threads_line];
+    cli_remark("memory line: %s from %s; %lld thread%s from %s", plim_size_text(line->value, text),
+               line->source, (long long)threads->value, threads->value == 1 ? "" : "s",
+               threads->source);
+    if (common->threads > threads->value)
+        cli_warn("--threads %d is above another limit: %lld thread%s from %s", common->threads,
+                 (long long)threads->value, threads->value == 1 ? "" : "s", threads->source);
     if (common->memory > line->value)
         cli_warn("--memory is above another limit: the line is %s from %s", text, line->source);
     if (limits->login_node)
@@ -91,6 +95,7 @@ plim_status_t cli_job_start_under(const cli_common_t *common, const plim_limits_
     params.plan_only = plan_only;
     params.log = silent ? NULL : cli_log;
     params.progress = cli_progress;
+    params.transport = common->transport != NULL ? common->transport : cli_ranks();
     plim_status_t status = plim_job_create(&params, &job);
     if (status != PLIM_OK)
         return status;
@@ -112,6 +117,8 @@ plim_status_t cli_find_limits(const cli_common_t *common, plim_limits_t *limits_
     plim_limit_options_t options = PLIM_LIMIT_OPTIONS_INIT;
     options.memory = common->memory;
     options.threads = common->threads;
+    options.local_ranks = cli_ranks() != NULL ? cli_ranks()->local_ranks : 0;
+    options.cpu_ranks = cli_ranks_on_cpus();
     limits_out->size = sizeof *limits_out;
     return plim_limits_discover(&options, limits_out);
 }
@@ -199,4 +206,21 @@ void cli_job_report(plim_job_t *job, json_t *object)
     add_bytes(object, "group_peak_bytes", sample.group_peak_bytes);
     add_bytes(object, "group_cache_bytes", sample.group_cache_bytes);
     add_bytes(object, "group_dirty_bytes", sample.group_dirty_bytes);
+}
+
+plim_status_t cli_open_dataset(const plim_job_t *job, const char *path, const char *stage,
+                               plim_dataset_t **dataset_out)
+{
+    char copy[PLIM_PATH_MAX];
+    plim_dataset_t *dataset;
+    plim_status_t status = plim_dataset_open(job, path, &dataset);
+    if (status == PLIM_OK && stage == NULL)
+        *dataset_out = dataset;
+    if (status != PLIM_OK || stage == NULL)
+        return status;
+    status = plim_dataset_stage(job, dataset, stage, copy);
+    if (status == PLIM_OK)
+        status = plim_dataset_open_copy(job, dataset, copy, dataset_out);
+    plim_dataset_release(dataset);
+    return status;
 }

@@ -181,6 +181,8 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
 {
     va_list arguments;
     char message[1024];
+    if (cli_ranks_other()) /* the first rank has the same words */
+        return CLI_WRONG_USE;
     va_start(arguments, format);
     (void)vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
@@ -191,7 +193,7 @@ int cli_wrong_use(const cli_common_t *common, const char *format, ...)
     return CLI_WRONG_USE;
 }
 
-static int exit_code(plim_status_t status)
+int cli_exit_code(plim_status_t status)
 {
     switch (status) {
     case PLIM_OK:
@@ -226,7 +228,7 @@ int cli_failed(const cli_common_t *common, plim_status_t status)
 int cli_failed_with(const cli_common_t *common, plim_status_t status, const char *message,
                     json_t *object)
 {
-    int code = exit_code(status);
+    int code = cli_exit_code(status);
     print_error(common, message);
     if (status == PLIM_ERR_BUDGET)
         cli_print_line_hint();

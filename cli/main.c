@@ -24,7 +24,7 @@ static void print_help(FILE *out)
         (void)fprintf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary);
     (void)fprintf(
         out, "\nOptions:\n"
-             "  --version    the version\n"
+             "  --version    the version, and the MPI plugins\n"
              "  -h, --help   this text\n"
              "\nplimsoll VERB --help and man plimsoll-VERB explain a verb.\n"
              "Exit codes: 0 done; 1 failed; 2 wrong use; 3 does not fit under the line or on\n"
@@ -41,7 +41,8 @@ static int run_verb(int argc, char **argv)
     char hint[96];
     for (size_t i = 0; i < NUM_VERBS; i++) {
         if (strcmp(argv[0], verbs[i]->name) == 0)
-            return verbs[i]->run(argc, argv);
+            return verbs[i]->single && cli_ranks_idle(argv[0]) ? CLI_DONE
+                                                               : verbs[i]->run(argc, argv);
         cli_nearest_try(&nearest, argv[0], verbs[i]->name);
     }
     (void)fputs("plimsoll: there is no verb '", stderr);
@@ -70,6 +71,7 @@ static int run(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) {
         (void)printf("plimsoll %s\n", PLIM_VERSION);
+        cli_ranks_print_plugins();
         return CLI_DONE;
     }
     return run_verb(argc - 1, argv + 1);
@@ -103,5 +105,7 @@ int main(int argc, char **argv)
         return CLI_DOES_NOT_FIT;
     int code = run(argc, argv);
     const int lost = cli_check_output();
-    return code != CLI_DONE ? code : lost;
+    code = code != CLI_DONE ? code : lost;
+    cli_ranks_leave(code);
+    return code;
 }

@@ -345,6 +345,8 @@ int cli_check_moved(const cli_common_t *common, const char *run, const char *dat
     (void)snprintf(path, sizeof path, "%s/dataset.json", dataset);
     if (stat(path, &about) == 0 || (errno != ENOENT && errno != ENOTDIR))
         return CLI_DONE;
+    if (!cli_ranks_speaks())
+        return cli_exit_code(PLIM_ERR_DATA);
     (void)snprintf(message, sizeof message,
                    "the dataset of %s is no longer at %s; name its new directory: plimsoll %s %s%s "
                    "DIR",

@@ -161,6 +161,7 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     print_item("parts", texts.parts);
     print_item("recompute", texts.recompute);
     print_item("epoch", texts.epoch);
+    plan_ranks_print(found->plan);
     print_run(train, found->plan);
     (void)printf("%-10s up to %s for the run; %s to predict all nodes\n", "disk",
                  plim_size_text(cli_json_int(expect, "disk_bytes"), run),
@@ -203,6 +204,8 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
                  "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64
                  "\n",
                  ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
+    if (plan->ranks > 1)
+        (void)printf("#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks-per-node=1\n", plan->ranks);
 }
 
 static void print_advice(const plan_t *plan, const plan_found_t *found)

@@ -5,9 +5,9 @@
 #include <string.h>
 
 /* Settings that can be swept; the last ones are of --for pyg. */
-static const char *const names[] = {"batch",   "fanout",  "hidden",       "layers",     "heads",
-                                    "model",   "norm",    "memory",       "microbatch", "precision",
-                                    "workers", "loaders", "late-loaders", "gpu-memory"};
+static const char *const names[] = {"batch", "fanout",  "hidden",  "layers",       "heads",
+                                    "model", "norm",    "memory",  "microbatch",   "precision",
+                                    "ranks", "workers", "loaders", "late-loaders", "gpu-memory"};
 
 #define NUM_NAMES (int)(sizeof names / sizeof names[0])
 #define FIRST_PYG (NUM_NAMES - 4)
@@ -52,7 +52,7 @@ static bool take_key(plan_t *plan, char *word)
             common,
             "--sweep: '%s' is not like batch=128,256 or fanout=3,2:10,5; the keys are "
             "batch, fanout, hidden, layers, heads, model, precision, norm, "
-            "microbatch and memory, with --for pyg also workers, loaders, late-loaders and "
+            "microbatch, memory and ranks, with --for pyg also workers, loaders, late-loaders and "
             "gpu-memory, at most %d of them%s",
             word, PLAN_SWEEP_KEYS, nearest_name(word, hint));
         return false;
@@ -99,7 +99,7 @@ static void choose(const plan_sweep_t *sweep, int64_t index, char *values_out[PL
 }
 
 /* False after an error message. */
-static bool apply(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
+static bool apply(plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train_t *train,
                   plan_pyg_options_t *pyg, int64_t *line)
 {
     bool taken = true;
@@ -107,12 +107,15 @@ static bool apply(const plan_t *plan, char *const values[PLAN_SWEEP_KEYS], train
         const char *name = plan->sweep.keys[key].name;
         if (strcmp(name, "memory") == 0)
             taken = cli_parse_size(&train->common, "--sweep: memory", values[key], line);
+        else if (strcmp(name, "ranks") == 0)
+            taken = cli_parse_int(&train->common, "--sweep: ranks", values[key], 1, PLIM_RANKS_MAX,
+                                  &plan->ranks);
         else if (find_name(name) >= FIRST_PYG)
             taken = plan_pyg_set(&train->common, name, values[key], pyg);
         else
             taken = train_set_option(train, name, values[key]);
     }
-    return taken;
+    return taken && plan_settle_ranks(plan, train);
 }
 
 static int column_width(const plan_sweep_t *sweep, int key)
@@ -148,7 +151,7 @@ static void print_head(const plan_t *plan)
 /* Choices of the planner that save memory and keep the result. */
 static void say_steps_down(const json_t *made, const train_t *train)
 {
-    const int64_t seeds = cli_json_int(made, "part_seeds");
+    const int64_t seeds = train_part_seeds(made, &train->training);
     const bool rows = cli_json_is(made, "features", "disk");
     const bool lists = cli_json_is(made, "topology", "disk");
     const bool again =
@@ -243,14 +246,17 @@ static plim_status_t sweep_pyg(const plan_t *plan, char *const values[PLAN_SWEEP
 }
 
 /* Plans one combination and prints it or adds it to `rows`. *said_out as in plan_find. */
-static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, bool *fits_out,
+static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, bool *fits_out,
                                bool *said_out)
 {
     static plan_found_t found;
-    char *values[PLAN_SWEEP_KEYS];
-    train_t train = plan->train;
-    plan_pyg_options_t pyg = plan->pyg;
-    int64_t line = plan->line;
+    static plan_t one;
+    plan_t *plan = &one;
+    char *values[PLAN_SWEEP_KEYS] = {NULL};
+    train_t train = all->train;
+    plan_pyg_options_t pyg = all->pyg;
+    int64_t line = all->line;
+    one = *all;
     choose(&plan->sweep, index, values);
     *said_out = !apply(plan, values, &train, &pyg, &line);
     if (*said_out)
@@ -260,6 +266,10 @@ static plim_status_t sweep_one(const plan_t *plan, int64_t index, json_t *rows, 
         return sweep_pyg(plan, values, &train, &pyg, rows, fits_out, said_out);
     plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
     if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
+        return status;
+    if (status == PLIM_OK && plan->ranks > 0 && found.fits)
+        status = plan_ranks(plan, &train, &found);
+    if (status != PLIM_OK && status != PLIM_ERR_USAGE)
         return status;
     const row_t row = {values, status == PLIM_OK, &found};
     if (rows != NULL)

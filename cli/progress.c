@@ -90,7 +90,7 @@ void cli_clear_bar(void)
 void cli_log(void *user, plim_log_level_t level, const char *message)
 {
     (void)user;
-    if (display.quiet && level == PLIM_LOG_INFO)
+    if ((display.quiet && level == PLIM_LOG_INFO) || !cli_ranks_speaks())
         return;
     cli_clear_bar();
     (void)fputs(level == PLIM_LOG_WARNING ? "warning: " : "", stderr);

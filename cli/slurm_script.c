@@ -65,13 +65,13 @@ static void print_requests(FILE *out, const slurm_script_t *script)
     (void)fprintf(out,
                   "#!/bin/bash\n"
                   "#SBATCH --job-name=plimsoll-%s\n"
-                  "#SBATCH --nodes=1\n"
-                  "#SBATCH --ntasks=1\n"
+                  "#SBATCH --nodes=%" PRId64 "\n"
+                  "#SBATCH --ntasks-per-node=1\n"
                   "#SBATCH --cpus-per-task=%" PRId64 "\n"
                   "#SBATCH --mem=%" PRId64 "M\n"
                   "#SBATCH --time=%s\n",
-                  script->verb, script->cpus, script->mebibytes,
-                  plan_time_text(script->minutes, time));
+                  script->verb, script->ranks > 1 ? script->ranks : 1, script->cpus,
+                  script->mebibytes, plan_time_text(script->minutes, time));
     if (script->continues)
         (void)fprintf(out, "#SBATCH --signal=B:USR1@%d\n", SLURM_SIGNAL_SECONDS);
     (void)fputs("#SBATCH --requeue\n"
@@ -103,6 +103,9 @@ static void print_places(FILE *out, const slurm_script_t *script)
     }
     if (script->continues)
         (void)fputs("most_restarts=100\n", out);
+    if (script->ranks > 1)
+        (void)fputs("mpi=pmix # of Open MPI; pmi2 for MPICH: srun --mpi=list names what there is\n",
+                    out);
     if (getcwd(path, sizeof path) != NULL) {
         (void)fputs("cd -- ", out);
         print_word(out, path);
@@ -165,9 +168,31 @@ static const char requeue_text[] =
     "fi\n"
     "exit $code\n";
 
+/* Prints a word of the command; the dataset and --scratch (as a word, or after '=') may be
+ * directories of the node. */
+static void print_argument(FILE *out, const slurm_script_t *script, const char *word)
+{
+    const char *equals = strchr(word, '=');
+    const char *value = equals != NULL ? equals + 1 : word;
+    if (word == script->dataset)
+        (void)fputs("\"$dataset\"", out);
+    else if (script->scratch == word)
+        print_place(out, word);
+    else if (script->scratch == value) {
+        (void)fprintf(out, "%.*s", (int)(value - word), word);
+        print_place(out, value);
+    } else
+        print_word(out, word);
+}
+
 static void print_command(FILE *out, const slurm_script_t *script)
 {
-    (void)fprintf(out, "%s \"$plimsoll\" %s", script->continues ? "attend" : "exec", script->verb);
+    (void)fprintf(out, "%s%s \"$plimsoll\" %s", script->continues ? "attend" : "exec",
+                  script->ranks > 1 ? " srun --mpi=\"$mpi\"" : "", script->verb);
+    if (script->shares) /* a requeued job may get fewer nodes, and keeps the bits */
+        (void)fprintf(out, " --shares %" PRId64, script->ranks);
+    if (script->dataset != NULL && script->ranks > 1)
+        (void)fputs(" --stage --scratch \"$stage\"", out);
     if (script->continues && script->resume)
         (void)fputs(" --resume", out);
     if (script->run != NULL) {
@@ -177,10 +202,7 @@ static void print_command(FILE *out, const slurm_script_t *script)
     }
     for (char **word = script->words; *word != NULL; word++) {
         (void)fputc(' ', out);
-        if (*word == script->dataset)
-            (void)fputs("\"$dataset\"", out);
-        else
-            print_word(out, *word);
+        print_argument(out, script, *word);
     }
     (void)fputc('\n', out);
 }
@@ -196,7 +218,7 @@ char *slurm_script_text(const slurm_script_t *script)
     print_places(out, script);
     if (script->continues)
         (void)fputs(signals_text, out);
-    if (script->dataset != NULL)
+    if (script->dataset != NULL && script->ranks <= 1)
         (void)fputs(staging_text, out);
     print_command(out, script);
     if (script->continues)

@@ -21,10 +21,13 @@ typedef struct slurm_script {
     /* A training is signalled before the time limit, saved, queued again and continued. */
     bool continues;
     const char *dataset; /* one of the words, copied to `stage`; NULL: none is */
+    const char *scratch; /* the value of --scratch in the words, such a directory too; or NULL */
     const char *stage;   /* a directory of the node, or $VARIABLE/directory */
     const char *run;     /* beginning of the run directory, the job's number follows; NULL: the
                             words name it */
     bool resume;         /* the words have no --resume */
+    int64_t ranks;       /* nodes that train together; 0 or 1: one process */
+    bool shares;         /* the words have no --shares */
 } slurm_script_t;
 
 /* The script as text, which the caller frees; NULL without memory. */

@@ -43,6 +43,7 @@ enum {
     OPTION_EVAL_SPLITS,
     OPTION_MICROBATCH,
     OPTION_ACCUMULATION,
+    OPTION_SHARES,
     OPTION_RECOMPUTE,
     OPTION_PRECISION,
     OPTION_CHECKPOINT_EVERY,
@@ -53,6 +54,7 @@ enum {
     OPTION_INIT,
     OPTION_ROW_CACHE,
     OPTION_SCRATCH,
+    OPTION_STAGE,
     OPTION_VERIFY,
     OPTION_USE_SAGE,
     OPTION_USE_GAT,
@@ -112,6 +114,7 @@ static const struct option long_options[] = {
     {"eval-splits", required_argument, NULL, OPTION_EVAL_SPLITS},
     {"microbatch", required_argument, NULL, OPTION_MICROBATCH},
     {"gradient-accumulation-steps", required_argument, NULL, OPTION_ACCUMULATION},
+    {"shares", required_argument, NULL, OPTION_SHARES},
     {"recompute", no_argument, NULL, OPTION_RECOMPUTE},
     {"gradient-checkpointing", no_argument, NULL, OPTION_RECOMPUTE},
     {"precision", required_argument, NULL, OPTION_PRECISION},
@@ -124,6 +127,7 @@ static const struct option long_options[] = {
     {"init", required_argument, NULL, OPTION_INIT},
     {"row-cache", required_argument, NULL, OPTION_ROW_CACHE},
     {"scratch", required_argument, NULL, OPTION_SCRATCH},
+    {"stage", no_argument, NULL, OPTION_STAGE},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"use-sage", no_argument, NULL, OPTION_USE_SAGE},
     {"use-gat", no_argument, NULL, OPTION_USE_GAT},
@@ -442,6 +446,8 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         return take_int(train, "--microbatch", 0, &training->microbatch);
     case OPTION_ACCUMULATION:
         return take_int(train, "--gradient-accumulation-steps", 1, &training->accumulation);
+    case OPTION_SHARES:
+        return take_int(train, "--shares", 1, &training->shares);
     case OPTION_CHECKPOINT_EVERY:
         return take_int(train, "--checkpoint-every", 0, &training->checkpoint_steps);
     case OPTION_CHECKPOINT_MINUTES:
@@ -463,6 +469,9 @@ static bool take_option(int code, train_t *train, int argc, char **argv)
         return cli_parse_cache(common, "--row-cache", &train->params.row_cache);
     case OPTION_SCRATCH:
         train->params.scratch = optarg;
+        return true;
+    case OPTION_STAGE:
+        train->stage = true;
         return true;
     case OPTION_VERIFY:
         train->verify = true;
@@ -604,7 +613,7 @@ int train_idle(const train_t *train, const plim_dataset_info_t *info, const json
         {OPTION_EVAL_FANOUT, never, "--eval-fanout (nothing is evaluated)"},
         {OPTION_EVAL_SPLITS, never, "--eval-splits (nothing is evaluated)"},
         {OPTION_ROW_CACHE, rows_in_memory, "--row-cache (all features fit in memory)"},
-        {OPTION_SCRATCH, rows_in_memory, "--scratch (all features fit in memory)"},
+        {OPTION_SCRATCH, rows_in_memory && !train->stage, "--scratch (all features fit in memory)"},
         {OPTION_MICROBATCH, training->microbatch >= training->recipe.batch_size,
          "--microbatch (no less than --batch)"},
     };

@@ -69,11 +69,23 @@ static int64_t train_updates(int64_t steps, const plim_training_t *training)
     return (steps + training->accumulation - 1) / training->accumulation;
 }
 
+/* Seeds of a batch, or of its largest share. */
+static int64_t share_seeds(const plim_training_t *training)
+{
+    return (training->recipe.batch_size - 1) / training->shares + 1;
+}
+
+int64_t train_part_seeds(const json_t *plan, const plim_training_t *training)
+{
+    const int64_t seeds = cli_json_int(plan, "part_seeds");
+    return seeds < share_seeds(training) ? seeds : 0;
+}
+
 void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,
                       train_plan_texts_t *texts_out)
 {
     const json_t *expect = json_object_get(plan, "expect");
-    const int64_t part_seeds = cli_json_int(plan, "part_seeds");
+    const int64_t part_seeds = train_part_seeds(plan, training);
     const int64_t batch_nodes = cli_json_int(expect, "batch_nodes");
     const int64_t steps = cli_json_int(expect, "epoch_steps");
     const int64_t reads = cli_json_int(expect, "epoch_reads");
@@ -84,10 +96,10 @@ void train_plan_texts(const json_t *plan, const plim_training_t *training, bool 
                "it", texts.graph, sizeof texts.graph);
     place_text(cli_json_is(plan, "features", "memory"), cli_json_int(plan, "row_cache_bytes"),
                "them", texts.features, sizeof texts.features);
-    if (part_seeds > 0 && part_seeds < training->recipe.batch_size)
+    if (part_seeds > 0)
         (void)snprintf(texts.parts, sizeof texts.parts,
                        "%" PRId64 " of %" PRId64 " seeds at a time", part_seeds,
-                       training->recipe.batch_size);
+                       share_seeds(training));
     if (json_is_true(json_object_get(plan, "recompute")))
         (void)snprintf(texts.recompute, sizeof texts.recompute, "activations are recomputed");
     if (batch_nodes > 0)
@@ -132,8 +144,14 @@ const char *train_recipe_text(const plim_training_t *training, char text_out[256
         used += snprintf(text_out + used, 256 - (size_t)used, "%s%" PRId64,
                          i == 0 ? ", fan-out " : ",", recipe->fanout[i]);
     if (used < 256)
-        (void)snprintf(text_out + used, 256 - (size_t)used, ", batch %" PRId64 ", %s",
-                       recipe->batch_size, plim_words(PLIM_WORDS_PRECISION)[model->precision]);
+        used +=
+            snprintf(text_out + used, 256 - (size_t)used, ", batch %" PRId64, recipe->batch_size);
+    if (used < 256 && training->shares > 1)
+        used += snprintf(text_out + used, 256 - (size_t)used, " in %" PRId64 " shares",
+                         training->shares);
+    if (used < 256)
+        (void)snprintf(text_out + used, 256 - (size_t)used, ", %s",
+                       plim_words(PLIM_WORDS_PRECISION)[model->precision]);
     return text_out;
 }
 
@@ -205,6 +223,7 @@ static void print_plan_event(const train_t *train, const plim_dataset_info_t *in
     (void)json_object_set_new(object, "run", cli_json_text(run));
     (void)json_object_set_new(object, "epoch_updates",
                               json_integer(train_updates(steps, &train->training)));
+    (void)json_object_set_new(object, "shares", json_integer(train->training.shares));
     (void)json_object_set_new(object, "without_effect", list);
     (void)json_object_set_new(
         object, "loss",

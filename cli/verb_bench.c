@@ -426,19 +426,6 @@ static plim_status_t run_bench(bench_t *bench, plim_job_t *job, const plim_datas
     return status;
 }
 
-/* The dataset, or with --stage its copy on the scratch disk. */
-static plim_status_t open_dataset(const bench_t *bench, const plim_job_t *job,
-                                  plim_dataset_t **dataset_out)
-{
-    char path[PLIM_PATH_MAX];
-    plim_status_t status = plim_dataset_open(job, bench->path, dataset_out);
-    if (status != PLIM_OK || !bench->stage)
-        return status;
-    status = plim_dataset_stage(job, *dataset_out, bench->params.scratch, path);
-    plim_dataset_release(*dataset_out);
-    return status == PLIM_OK ? plim_dataset_open(job, path, dataset_out) : status;
-}
-
 /* Whether the split has seeds. False after an error message. */
 static bool check_split(const bench_t *bench, const plim_dataset_info_t *info)
 {
@@ -491,13 +478,13 @@ static int run(int argc, char **argv)
     }
     bench.path = argv[optind + 1];
     if (bench.stage && bench.params.scratch == NULL)
-        return cli_wrong_use(&bench.common, "--stage needs --scratch DIR, where the copy goes");
+        return cli_wrong_use(&bench.common, CLI_STAGE_WHERE);
     if (!cli_check_scratch(&bench.common, bench.path, bench.params.scratch))
         return CLI_WRONG_USE;
     plim_status_t status = cli_job_start(&bench.common, &job);
     if (status != PLIM_OK)
         return cli_failed(&bench.common, status);
-    status = open_dataset(&bench, job, &dataset);
+    status = cli_open_dataset(job, bench.path, bench.stage ? bench.params.scratch : NULL, &dataset);
     if (status == PLIM_OK) {
         served = check_split(&bench, plim_dataset_info(dataset));
         if (served)
@@ -516,6 +503,7 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_bench = {
     .name = "bench",
+    .single = true,
     .summary = "measure how fast batches are sampled or loaded",
     .help =
         "usage: plimsoll bench sample|load DIR [options]\n\n"

@@ -47,6 +47,7 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_generate = {
     .name = "generate",
+    .single = true,
     .summary = "make a dataset of a named shape, of any size",
     .help =
         "usage: plimsoll generate SHAPE DIR [options]\n"

@@ -118,6 +118,7 @@ static int run(int argc, char **argv)
 
 const cli_verb_t cli_verb_import = {
     .name = "import",
+    .single = true,
     .summary = "make a dataset from files of other formats",
     .help =
         "usage: plimsoll import SOURCE DIR [options]\n\n"

@@ -94,7 +94,10 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
     plim_dataset_t *dataset;
     plim_job_t *job;
     bool apart = true;
-    int moved = CLI_DONE;
+    int moved = cli_ranks_join();
+    if (moved != CLI_DONE)
+        return moved;
+    infer->common.quiet |= !cli_ranks_speaks();
     plim_status_t status = cli_job_start(&infer->common, &job);
     if (status != PLIM_OK)
         return cli_failed(&infer->common, status);
@@ -120,6 +123,8 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
     cli_job_end(job);
     if (moved != CLI_DONE || !apart)
         return moved != CLI_DONE ? moved : CLI_WRONG_USE;
+    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
+        return cli_exit_code(status);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&infer->common, status);
 }
 
@@ -166,7 +171,7 @@ static plim_status_t evaluate(infer_t *infer, plim_job_t *job, const plim_datase
                 splits &= ~(1U << split);
     plim_status_t status = plim_evaluate(job, dataset, infer->run, &infer->inference, splits,
                                          train_print_event, &infer->common, score, loss);
-    if (status != PLIM_OK)
+    if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
     const char *metric = plim_words(PLIM_WORDS_METRIC)[plim_training_metric(info, &run->training)];
@@ -262,7 +267,7 @@ static plim_status_t predict(infer_t *infer, plim_job_t *job, const plim_dataset
     plim_status_t status =
         plim_predict(job, dataset, infer->run, &infer->inference, split, request->kind,
                      request->out, train_print_event, &infer->common);
-    if (status != PLIM_OK)
+    if (status != PLIM_OK || !cli_ranks_speaks())
         return status;
     cli_leave_phase();
     const char *name = split < 0 ? "all" : train_split_name(split);

@@ -12,7 +12,8 @@ enum {
     OPTION_FOR,
     OPTION_MEASURE,
     OPTION_RATES,
-    OPTION_WRITE_RATES
+    OPTION_WRITE_RATES,
+    OPTION_RANKS
 };
 
 static const struct option own_options[] = {
@@ -21,6 +22,7 @@ static const struct option own_options[] = {
     {"measure", no_argument, NULL, OPTION_MEASURE},
     {"rates", required_argument, NULL, OPTION_RATES},
     {"write-rates", required_argument, NULL, OPTION_WRITE_RATES},
+    {"ranks", required_argument, NULL, OPTION_RANKS},
     CLI_SHAPE_OPTIONS,
     PLAN_PYG_OPTIONS,
     {NULL, 0, NULL, 0}};
@@ -50,6 +52,8 @@ static bool take_option(train_t *train, int code, int argc, char **argv)
     case OPTION_WRITE_RATES:
         plan->write_rates = optarg;
         return true;
+    case OPTION_RANKS:
+        return cli_parse_int(&train->common, "--ranks", optarg, 1, PLIM_RANKS_MAX, &plan->ranks);
     default:
         train->params.no_reading = false;
         train->params.weigh_nodes = true;
@@ -103,8 +107,12 @@ static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_
 {
     /* No messages for many plans, or for a plan that is not run. */
     const bool silent = plan->sweep.num_keys > 0 || endless;
+    plim_transport_t alone = PLIM_TRANSPORT_INIT; /* one process plans for all ranks */
+    cli_common_t common = plan->train.common;
+    alone.bytes = plan_mpi_bytes(plan);
+    common.transport = &alone;
     plim_status_t status =
-        cli_job_start_under(&plan->train.common, &plan->limits, line, endless, silent, job_out);
+        cli_job_start_under(&common, &plan->limits, line, endless, silent, job_out);
     if (status != PLIM_OK)
         return status;
     status = plan->shape.shape != NULL
@@ -244,7 +252,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
         end(job, dataset);
     }
     train->params.no_reading = true;
-    if (found_out->fits && advised && cli_json_int(found_out->plan, "part_seeds") > 0)
+    if (found_out->fits && advised && train_part_seeds(found_out->plan, &train->training) > 0)
         status = advise_on_parts(plan, train, found_out);
     if (found_out->fits && advised && status == PLIM_OK)
         status = plan_smallest(plan, train, found_out);
@@ -379,9 +387,16 @@ static int run(int argc, char **argv)
     train_t *train = &plan.train;
     bool said = false;
     int exit_code;
+    train->training.shares = 0; /* not given */
     if (!train_read_options(argc, argv, train, &exit_code))
         return exit_code;
-    if (!take_words(&plan, argc, argv))
+    exit_code = cli_ranks_join();
+    if (exit_code != CLI_DONE || !cli_ranks_speaks())
+        return exit_code;
+    if (plan.ranks == 0 && cli_ranks() != NULL)
+        plan.ranks = cli_ranks()->num_ranks;
+    if (!take_words(&plan, argc, argv) ||
+        (plan.sweep.num_keys == 0 && !plan_settle_ranks(&plan, train)))
         return CLI_WRONG_USE;
     plim_status_t status = plan_prepare(&plan);
     if (status != PLIM_OK)
@@ -396,6 +411,10 @@ static int run(int argc, char **argv)
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
     train_warn_idle(train, &found.info, found.plan);
+    if (plan.ranks > 0 && found.fits)
+        status = plan_ranks(&plan, train, &found);
+    if (status != PLIM_OK)
+        return cli_failed(&train->common, status);
     json_t *object = train->common.json ? plan_json(&plan, &found) : NULL;
     if (object == NULL)
         plan_print(&plan, train, &found);
@@ -425,9 +444,9 @@ const cli_verb_t cli_verb_plan = {
         "ogbn-NAME), or free with counts of its own.\n\n"
         "  --sweep KEY=A,B,.. [KEY=..]\n"
         "                   a table over choices, each with each: batch=128,256 hidden=64,256\n"
-        "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage, and\n"
-        "                   layers, heads, norm, microbatch; with --for pyg also workers=0,4\n"
-        "                   loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
+        "                   fanout=3,2:10,5 precision=f32,bf16 memory=2G,4G model=gcn,sage\n"
+        "                   ranks=1,2,4, and layers, heads, norm, microbatch; with --for pyg also\n"
+        "                   workers=0,4 loaders=1,3 late-loaders=no,yes gpu-memory=8G,24G\n"
         "  --measure        measure what times depend on: the size of some batches, as train "
         "does,\n"
         "                   and how often each node is needed, by a pass over the edges for each\n"
@@ -441,6 +460,9 @@ const cli_verb_t cli_verb_plan = {
         "  --rates FILE     plan for the machine that wrote FILE: its rates, and its threads "
         "unless\n"
         "                   --threads is given\n"
+        "  --ranks R        plan one of R ranks, each with this line and these\n"
+        "                   threads: what they exchange, how much faster they are than one, and\n"
+        "                   up to how many ranks help\n"
         "  --scale X        of a shape: nodes, edges and splits times X\n"
         "  --spread S       of a shape: 0: its own locality … 1: neighbours without any\n"
         "  --dtype TYPE     of a shape: features as f16 or f32\n"
@@ -470,6 +492,7 @@ const cli_verb_t cli_verb_plan = {
         "  --precision TYPE f32 (default) or bf16\n"
         "  --batch N        seeds a batch; default 1024\n"
         "  --fanout A,B,..  neighbours drawn at each hop; default 10 at each\n"
+        "  --shares S       cut each batch into S shares, computed one after the other\n"
         "  --microbatch K   compute a batch K seeds at a time\n"
         "  --recompute      compute activations again instead of keeping them\n"
         "  --row-cache SIZE size of the cache for rows on disk, or none\n"

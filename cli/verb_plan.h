@@ -79,6 +79,8 @@ typedef struct plan {
     plan_pyg_options_t pyg;
     const char *write_rates; /* NULL: only the user's cache keeps them */
     bool elsewhere;          /* --threads may exceed what this machine has */
+    int64_t ranks;           /* --ranks; 0: not given */
+    bool shares_given;       /* else shares are as many as ranks */
     plim_limits_t limits;
     int64_t line;
     const char *line_source;
@@ -110,6 +112,21 @@ void plan_found_end(plan_found_t *found);
  * as above. */
 plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_options_t *options,
                             json_t **estimate_out, bool *said_out);
+
+/* MPI's memory in each of plan->ranks ranks, which plans count in the process: measured if the
+ * command runs under mpirun. Open MPI and MPICH take 10 to 18 MiB on one machine; fast networks
+ * take more. */
+#define PLAN_MPI_BYTES ((int64_t)64 << 20)
+int64_t plan_mpi_bytes(const plan_t *plan);
+
+/* Adds to a plan that fits what plan->ranks ranks exchange, and how much faster they are than one;
+ * makes its times theirs. */
+plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found);
+void plan_ranks_print(const json_t *plan);
+
+/* Batches have a share for each rank, unless --shares says otherwise. False after an error message:
+ * fewer shares than ranks. */
+bool plan_settle_ranks(plan_t *plan, train_t *train);
 
 /* Prints the plan: a summary, the table, and the lines for a batch script; or as one JSON object.
  */

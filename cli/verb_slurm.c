@@ -13,7 +13,7 @@
 #define MEMORY_SHARE 20
 #define MEMORY_SPARE (32 * MIB)
 
-enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_CHECK };
+enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_RANKS, OPTION_CHECK };
 
 typedef struct slurm {
     cli_common_t common;
@@ -22,11 +22,17 @@ typedef struct slurm {
     int64_t minutes; /* --time; 0: not given */
 } slurm_t;
 
-/* Takes --memory and --threads out of the verb's words, since the script has them as --mem and
- * --cpus-per-task. False after an error message. */
+static bool take_ranks(slurm_t *slurm, const char *text)
+{
+    return cli_parse_int(&slurm->common, "--ranks", text, 1, PLIM_RANKS_MAX, &slurm->script.ranks);
+}
+
+/* Takes --memory, --threads and --ranks out of the verb's words, since the script has them as
+ * --mem, --cpus-per-task and --nodes. False after an error message. */
 static bool lift_options(slurm_t *slurm)
 {
-    static const char *const names[] = {"--memory", "--threads"};
+    static const char *const names[] = {"--memory", "--threads", "--ranks"};
+    enum { MEMORY, THREADS, RANKS, NAMES };
     char **to = slurm->script.words;
     for (char **word = to; *word != NULL; word++) {
         const size_t length = strcspn(*word, "=");
@@ -36,9 +42,9 @@ static bool lift_options(slurm_t *slurm)
                 *to++ = *word++;
             break;
         }
-        while (found < 2 && (length < 5 || strncmp(*word, names[found], length) != 0))
+        while (found < NAMES && (length < 5 || strncmp(*word, names[found], length) != 0))
             found++;
-        if (found == 2) {
+        if (found == NAMES) {
             *to++ = *word;
             continue;
         }
@@ -48,10 +54,15 @@ static bool lift_options(slurm_t *slurm)
             (void)cli_wrong_use(&slurm->common, "%s needs a value", names[found]);
             return false;
         }
-        if (found == 0 ? !cli_parse_size(&slurm->common, names[0], value, &slurm->common.memory)
-                       : !cli_parse_int(&slurm->common, names[1], value, 1, 1024, &threads))
+        const bool good =
+            found == MEMORY
+                ? cli_parse_size(&slurm->common, names[MEMORY], value, &slurm->common.memory)
+            : found == THREADS
+                ? cli_parse_int(&slurm->common, names[THREADS], value, 1, 1024, &threads)
+                : take_ranks(slurm, value);
+        if (!good)
             return false;
-        if (found == 1)
+        if (found == THREADS)
             slurm->common.threads = (int)threads;
     }
     *to = NULL;
@@ -69,6 +80,10 @@ static bool check_training(const slurm_t *slurm, const train_t *train, int words
         message = "--epochs +N would train N more each time the job starts; give the total";
     else if (words != 1)
         message = "train needs one dataset directory";
+    else if (train->stage && slurm->script.stage != NULL)
+        message = "give --stage DIR before train, or --stage --scratch DIR after it, not both";
+    else if (train->stage && train->params.scratch == NULL)
+        message = CLI_STAGE_WHERE;
     else if (slurm->minutes > 0 && slurm->minutes <= SLURM_SIGNAL_MINUTES)
         message = "--time is too short: 4 minutes are the least, since Slurm signals a training 2 "
                   "to 3 minutes before the end";
@@ -137,8 +152,13 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     int exit_code;
     bool said;
     optind = 0; /* a command line of its own */
+    train->training.shares = 0;
     if (!train_read_options(argc, argv, train, &exit_code))
         return exit_code;
+    plan.ranks = script->ranks;
+    script->shares = script->ranks > 1 && train->training.shares == 0;
+    if (!plan_settle_ranks(&plan, train))
+        return CLI_WRONG_USE;
     if (!check_training(slurm, train, argc - optind))
         return CLI_WRONG_USE;
     train->dataset = argv[optind];
@@ -156,11 +176,16 @@ static int plan_training(slurm_t *slurm, int argc, char **argv)
     if (!found.fits)
         return cli_failed_with(&slurm->common, PLIM_ERR_BUDGET, found.refusal, NULL);
     train_warn_idle(train, &found.info, found.plan);
+    if (script->ranks > 1)
+        status = plan_ranks(&plan, train, &found);
+    if (status != PLIM_OK)
+        return cli_failed(&slurm->common, status);
     take_plan(slurm, &plan, &found);
     plan_found_end(&found);
     train_name_run(train, run);
     script->run = train->run == NULL ? run : NULL;
     script->resume = !train->requeued;
+    script->scratch = train->params.scratch;
     script->dataset = script->stage != NULL ? train->dataset : NULL;
     return CLI_DONE;
 }
@@ -174,8 +199,8 @@ static int take_given(slurm_t *slurm)
         return cli_wrong_use(&slurm->common,
                              "only train has a plan; for %s give --memory SIZE and --time TIME",
                              script->verb);
-    if (script->stage != NULL || slurm->rates != NULL)
-        return cli_wrong_use(&slurm->common, "--stage and --rates are for train");
+    if (script->stage != NULL || slurm->rates != NULL || script->ranks > 1)
+        return cli_wrong_use(&slurm->common, "--stage, --rates and --ranks are for train");
     const plim_status_t status = cli_find_limits(&slurm->common, &limits);
     if (status != PLIM_OK)
         return cli_failed(&slurm->common, status);
@@ -243,6 +268,7 @@ static int run(int argc, char **argv)
     static const struct option options[] = {{"stage", required_argument, NULL, OPTION_STAGE},
                                             {"time", required_argument, NULL, OPTION_TIME},
                                             {"rates", required_argument, NULL, OPTION_RATES},
+                                            {"ranks", required_argument, NULL, OPTION_RANKS},
                                             {"check", required_argument, NULL, OPTION_CHECK},
                                             CLI_COMMON_OPTIONS};
     slurm_t slurm = {.common = {.verb = &cli_verb_slurm, .in_order = true}};
@@ -257,7 +283,10 @@ static int run(int argc, char **argv)
             slurm.rates = optarg;
         else if (code == OPTION_CHECK)
             check = optarg;
-        else if (!slurm_minutes(optarg, &slurm.minutes))
+        else if (code == OPTION_RANKS) {
+            if (!take_ranks(&slurm, optarg))
+                return CLI_WRONG_USE;
+        } else if (!slurm_minutes(optarg, &slurm.minutes))
             return cli_wrong_use(&slurm.common,
                                  "--time: '%s' is not a time of Slurm, such as 90 (minutes), "
                                  "12:00:00 or 1-12:00:00",
@@ -292,6 +321,7 @@ const cli_verb_t cli_verb_slurm = {
         "  --stage DIR      copy the dataset of a training to this directory of the node first;\n"
         "                   '$TMPDIR' is expanded there\n"
         "  --rates FILE     expect the time by the rates of the nodes: plan --write-rates FILE\n"
+        "  --ranks R        train on R nodes together, one rank each, over MPI (srun --mpi)\n"
         "  --check FILE     read a batch script and the Python file that it runs, any, not only\n"
         "                   ours, and report what contradicts what; exit code 1 if there is\n"
         "                   anything\n",

@@ -144,9 +144,11 @@ static plim_status_t report_done(train_t *train, const plim_job_t *job,
     memcpy(result.score, info->score, sizeof result.score);
     cli_remark("%s: already trained for %" PRId64 " epochs; nothing to do", train->run,
                info->epochs_done);
-    train_print_result(train, &result, object);
-    if (object != NULL)
-        cli_print_json(object);
+    if (cli_ranks_speaks()) {
+        train_print_result(train, &result, object);
+        if (object != NULL)
+            cli_print_json(object);
+    }
     return PLIM_OK;
 }
 
@@ -160,12 +162,10 @@ static void print_event(void *user, const plim_train_event_t *event)
     train_print_event((void *)&train->common, event);
 }
 
-/* Trains by `plan` and prints the result. */
-static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
-                                      const plim_dataset_t *dataset, const plim_plan_t *plan,
-                                      const char *run, bool chosen)
+/* Prints the plan, and where the run will be. */
+static void print_start(const train_t *train, const plim_dataset_t *dataset,
+                        const plim_plan_t *plan, const char *run, bool chosen)
 {
-    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     json_t *said = cli_json_plan(plan);
     train_warn_idle(train, plim_dataset_info(dataset), said);
     train_print_plan(train, plim_dataset_info(dataset), said, run);
@@ -173,6 +173,16 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
     if (chosen && train->common.quiet && !train->common.json)
         (void)printf("Run: %s\n", run); /* no other output names it */
     cli_flush();
+}
+
+/* Trains by `plan` and prints the result. */
+static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
+                                      const plim_dataset_t *dataset, const plim_plan_t *plan,
+                                      const char *run, bool chosen)
+{
+    plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
+    if (cli_ranks_speaks())
+        print_start(train, dataset, plan, run, chosen);
     plim_status_t status = (train->resume != NULL ? plim_train_resume : plim_train)(
         job, dataset, &train->training, plan, run, print_event, train, &result);
     cli_leave_phase();
@@ -181,6 +191,8 @@ static plim_status_t train_as_planned(train_t *train, plim_job_t *job,
             (void)rmdir(run); /* succeeds only if it is empty */
         return status;
     }
+    if (!cli_ranks_speaks())
+        return PLIM_OK;
     json_t *object = train->common.json
                          ? json_pack("{s:s, s:o}", "event", "end", "run", cli_json_text(run))
                          : NULL;
@@ -198,8 +210,7 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
 {
     static char chosen[PLIM_PATH_MAX];
     plim_plan_t *plan;
-    if (!train_settle(train, plim_dataset_info(dataset)) ||
-        !cli_check_scratch(&train->common, train->dataset, train->params.scratch)) {
+    if (!train_settle(train, plim_dataset_info(dataset))) {
         *said_out = CLI_WRONG_USE;
         return PLIM_OK;
     }
@@ -208,7 +219,9 @@ static plim_status_t train_on(train_t *train, plim_job_t *job, const plim_datase
     if (status != PLIM_OK)
         return status;
     const char *run = train->resume != NULL ? train->resume : train->run;
-    if (run == NULL) {
+    if (!cli_ranks_speaks()) {
+        run = ""; /* rank 0 makes the directory, and the library knows it from there */
+    } else if (run == NULL) {
         *said_out = choose_run(train, chosen);
         run = chosen;
     } else if (train->resume == NULL) {
@@ -262,10 +275,19 @@ static int run(int argc, char **argv)
     plim_dataset_t *dataset;
     plim_job_t *job;
     int exit_code, said = CLI_DONE; /* the exit code after an error message */
+    train.training.shares = 0;      /* not given */
     if (!train_read_options(argc, argv, &train, &exit_code))
         return exit_code;
     if (!check_words(&train, argc))
         return CLI_WRONG_USE;
+    if (train.stage && train.params.scratch == NULL)
+        return cli_wrong_use(&train.common, CLI_STAGE_WHERE);
+    said = cli_ranks_join();
+    if (said != CLI_DONE)
+        return said;
+    train.common.quiet |= !cli_ranks_speaks();
+    if (train.training.shares == 0)
+        train.training.shares = cli_ranks() != NULL ? cli_ranks()->num_ranks : 1;
     train.dataset = optind < argc ? argv[optind] : NULL;
     if (train.requeued && holds_run(train.run))
         train.resume = train.run;
@@ -277,8 +299,12 @@ static int run(int argc, char **argv)
     if (status == PLIM_OK && said == CLI_DONE && train.resume != NULL &&
         train.dataset == info.dataset)
         said = cli_check_moved(&train.common, train.resume, info.dataset);
+    if (status == PLIM_OK && said == CLI_DONE &&
+        !cli_check_scratch(&train.common, train.dataset, train.params.scratch))
+        said = CLI_WRONG_USE;
     if (status == PLIM_OK && said == CLI_DONE)
-        status = plim_dataset_open(job, train.dataset, &dataset);
+        status = cli_open_dataset(job, train.dataset, train.stage ? train.params.scratch : NULL,
+                                  &dataset);
     if (status == PLIM_OK && said == CLI_DONE) {
         if (train.verify)
             status = plim_dataset_verify(job, dataset);
@@ -291,6 +317,8 @@ static int run(int argc, char **argv)
     cli_job_end(job);
     if (said != CLI_DONE)
         return said;
+    if (!cli_ranks_speaks()) /* cli_ranks_leave prints an error that is this rank's alone */
+        return cli_exit_code(status);
     return status == PLIM_OK ? CLI_DONE : cli_failed(&train.common, status);
 }
 
@@ -348,6 +376,9 @@ const cli_verb_t cli_verb_train = {
         "  --eval-train     evaluate the training split too\n"
         "  --gradient-accumulation-steps N\n"
         "                   average the gradients of N batches for each update; default 1\n"
+        "  --shares S       cut each batch into S shares, whose gradients are added in an order\n"
+        "                   that S alone fixes: up to S ranks (mpirun, srun) give the same bits;\n"
+        "                   default: the number of ranks\n"
         "  --patience N     stop after N evaluations without a better score; default: never;\n"
         "                   --resume may raise it\n\n"
         "Less memory, the same result:\n"
@@ -371,6 +402,8 @@ const cli_verb_t cli_verb_train = {
         "                   print the memory every so many updates (also --log_interval)\n"
         "  --row-cache SIZE size of the cache for rows on disk, or none\n"
         "  --scratch DIR    a local disk that keeps the cached rows for the next start\n"
+        "  --stage          copy the dataset to --scratch first and read it there; of several\n"
+        "                   ranks one reads it for all nodes\n"
         "  --verify         verify the whole dataset first, as inspect --verify does; otherwise\n"
         "                   only files that are read whole are verified\n",
     .run = run,

@@ -29,6 +29,7 @@ struct train {
     int64_t print_every; /* --log_steps: epochs between lines; 0: a line each */
     int64_t exact_every; /* --eval-exact: epochs between evaluations; 0: not given */
     bool verify;         /* verify the whole dataset first */
+    bool stage;          /* copy the dataset to params.scratch first */
     bool loader_words;   /* options of PyTorch's DataLoader, or a device, were given */
     bool amp;            /* --use_amp or --use_fp16 was given */
     bool fanout_order;   /* --fan-out was given, and its order matters */
@@ -77,6 +78,9 @@ typedef struct train_plan_texts {
     char parts[64], recompute[64]; /* reduced sizes of batches */
     char batch[96], epoch[160];    /* expectations */
 } train_plan_texts_t;
+
+/* Seeds of a part where batches, or their shares, are computed in parts; 0: they are not. */
+int64_t train_part_seeds(const json_t *plan, const plim_training_t *training);
 
 /* `timed`: with the time of an epoch. */
 void train_plan_texts(const json_t *plan, const plim_training_t *training, bool timed,

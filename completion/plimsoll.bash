@@ -73,7 +73,7 @@ _plimsoll() {
         --epoch | --step | --epochs | --batches | --slots | --window | \
         --model | --layers | --hidden | --heads | --aggr | --norm | --act | --dropout | --pool | --precision | \
         --lr | --optimizer | --momentum | --weight-decay | --clip | --schedule | --step-size | --gamma | --loss | \
-        --metric | --eval-every | --eval-fanout | --eval-exact | --eval-splits | --log-steps | --gradient-accumulation-steps | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
+        --metric | --eval-every | --eval-fanout | --eval-exact | --eval-splits | --log-steps | --gradient-accumulation-steps | --shares | --patience | --microbatch | --checkpoint-every | --checkpoint-minutes | \
         --memory-every | --hits | --kind | --sweep | --for | \
         --graph | --loaders | --workers | --prefetch | --gpu-memory | --interval | --warn | --signal-at | --time)
         mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
@@ -84,7 +84,7 @@ _plimsoll() {
     case $verb in
     limit | mark | doctor) words=$common ;;
     report) words="--out $common" ;;
-    slurm) words="--time --stage --rates --check $common" ;;
+    slurm) words="--time --stage --rates --ranks --check $common" ;;
     watch) words="--out --interval --warn --signal-at $common" ;;
     inspect) words="--verify $common" ;;
     import)
@@ -99,15 +99,15 @@ _plimsoll() {
         ;;
     plan)
         words="--for --graph --mapped-features --loaders --workers --prefetch --persistent-workers --pin-memory --late-loaders --gpu-memory"
-        words+=" --sweep --measure --rates --write-rates --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
-        words+=" --norm --precision --batch --fanout --microbatch --recompute --row-cache --scratch"
+        words+=" --sweep --measure --rates --write-rates --ranks --scale --spread --dtype --nodes --edges --features --classes --model --layers --hidden --heads"
+        words+=" --norm --precision --batch --fanout --shares --microbatch --recompute --row-cache --scratch"
         words+=" --epochs --eval-every --eval-fanout --eval-exact --eval-splits $common"
         ;;
     train)
         words="--model --layers --hidden --heads --aggr --norm --act --dropout --residual --pool --precision"
         words+=" --batch --fanout --seed --epochs --lr --optimizer --momentum --weight-decay --clip --schedule"
-        words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --eval-train --eval-fanout --eval-exact --eval-splits --patience --microbatch --recompute"
-        words+=" --run --resume --init --checkpoint-every --checkpoint-minutes --memory-every --row-cache --scratch --verify $common"
+        words+=" --step-size --gamma --loss --metric --eval-every --log-steps --gradient-accumulation-steps --shares --eval-train --eval-fanout --eval-exact --eval-splits --patience --microbatch --recompute"
+        words+=" --run --resume --init --checkpoint-every --checkpoint-minutes --memory-every --row-cache --scratch --stage --verify $common"
         ;;
     evaluate)
         words="--split --weights --scratch --verify --exact --hits --table $common"

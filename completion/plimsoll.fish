@@ -19,7 +19,7 @@ complete -c plimsoll -n "not $has $verbs help" -a doctor -d 'tell why a job died
 complete -c plimsoll -n "not $has $verbs help" -a report -d 'show runs as one HTML page'
 complete -c plimsoll -n "not $has $verbs help" -a slurm -d 'print a batch script for a command, or check one'
 complete -c plimsoll -n "not $has $verbs help" -a help -d 'explain a verb'
-complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version'
+complete -c plimsoll -n "not $has $verbs help" -l version -d 'the version, and the MPI plugins'
 complete -c plimsoll -n "$has help" -a "$verbs"
 
 # Every verb
@@ -35,6 +35,7 @@ complete -c plimsoll -n "$has slurm" -a 'train import generate evaluate predict 
 complete -c plimsoll -n "$has slurm" -l time -x -a '4:00:00 24:00:00 2-00:00:00' -d 'time limit of a job'
 complete -c plimsoll -n "$has slurm" -l stage -x -a '(__fish_complete_directories)' -d 'copy the dataset to this directory of the node'
 complete -c plimsoll -n "$has slurm" -l rates -r -d 'expect the time by the rates of the nodes'
+complete -c plimsoll -n "$has slurm" -l ranks -x -d 'train on so many nodes'
 complete -c plimsoll -n "$has slurm" -l check -r -d 'report contradictions of a batch script'
 
 # watch -- COMMAND
@@ -110,6 +111,7 @@ complete -c plimsoll -n "$has plan" -l sweep -x -d 'a table over choices: batch=
 complete -c plimsoll -n "$has plan" -l measure -d 'draw some batches to know their size'
 complete -c plimsoll -n "$has plan" -l rates -r -F -d 'times by the rates of another machine'
 complete -c plimsoll -n "$has plan" -l write-rates -r -F -d 'write the rates of this machine'
+complete -c plimsoll -n "$has plan" -l ranks -x -d 'plan one of so many ranks'
 complete -c plimsoll -n "$has plan" -l for -x -a pyg -d 'estimate the same training in another library'
 complete -c plimsoll -n "$has plan" -l graph -x -a 'edge_index csc' -d 'of the script'
 complete -c plimsoll -n "$has plan" -l mapped-features -d 'features stay in a mapped file'
@@ -135,6 +137,7 @@ complete -c plimsoll -n "$has plan" -l norm -x -a 'none layer batch' -d 'norm af
 complete -c plimsoll -n "$has plan" -l precision -x -a 'f32 bf16' -d 'type of the inputs of products'
 complete -c plimsoll -n "$has plan" -l batch -x -d 'seeds a batch'
 complete -c plimsoll -n "$has plan" -l fanout -x -d 'neighbours drawn at each hop'
+complete -c plimsoll -n "$has plan" -l shares -x -d 'shares of a batch'
 complete -c plimsoll -n "$has plan" -l microbatch -x -d 'seeds computed at a time'
 complete -c plimsoll -n "$has plan" -l recompute -d 'compute activations again instead of keeping them'
 complete -c plimsoll -n "$has plan" -l row-cache -x -a 'none 256M 1G 4G' -d 'size of the row cache'
@@ -175,6 +178,7 @@ complete -c plimsoll -n "$has train" -l metric -x -a 'auto accuracy roc-auc mae 
 complete -c plimsoll -n "$has train" -l eval-every -x -d 'epochs between evaluations'
 complete -c plimsoll -n "$has train" -l log-steps -x -d 'epochs between lines'
 complete -c plimsoll -n "$has train" -l gradient-accumulation-steps -x -d 'batches an update'
+complete -c plimsoll -n "$has train" -l shares -x -d 'shares of a batch'
 complete -c plimsoll -n "$has train" -l eval-train -d 'evaluate the training split as often'
 complete -c plimsoll -n "$has train" -l eval-fanout -x -d 'neighbours drawn by evaluations'
 complete -c plimsoll -n "$has train" -l eval-exact -x -d 'epochs between exact evaluations'
@@ -190,6 +194,7 @@ complete -c plimsoll -n "$has train" -l checkpoint-minutes -x -d 'save at least 
 complete -c plimsoll -n "$has train" -l memory-every -x -d 'steps between lines about memory'
 complete -c plimsoll -n "$has train" -l row-cache -x -a 'none 256M 1G 4G' -d 'size of the row cache'
 complete -c plimsoll -n "$has train" -l scratch -x -a '(__fish_complete_directories)' -d 'a local disk that keeps cached rows'
+complete -c plimsoll -n "$has train" -l stage -d 'copy the dataset to --scratch first'
 complete -c plimsoll -n "$has train" -l verify -d 'verify the whole dataset first'
 
 # evaluate RUN

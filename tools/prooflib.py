@@ -42,9 +42,10 @@ def call(*words, **options):
 
 
 @functools.cache
-def own_program(directory):
+def own_program(directory, mpi=None):
     """Words that run the binary under test as a copy, with copies of its libraries: what other processes here have in memory of the same
-    files would be charged to them. The C library, which everybody has, stays. Itself where there is no ldd: tools/guest-v2's guest."""
+    files would be charged to them. The C library, which everybody has, stays. With the plugin for
+    an MPI, if named, and that MPI. Itself where there is no ldd: tools/guest-v2's guest."""
     if not shutil.which('ldd'):
         return [plimsoll()]
     directory = pathlib.Path(directory) / 'lib'
@@ -52,8 +53,9 @@ def own_program(directory):
     onednn = [line.split()[-1] for line in subprocess.run(['ldconfig', '-p'], capture_output=True, text=True, check=False).stdout.splitlines()
               if re.match(r'\s*libdnnl\.so\.\d+ ', line)]
     onednn = list(map(str, (pathlib.Path(plimsoll()).parent / 'environment' / 'lib').glob('libdnnl.so.?'))) or onednn  # tools/test-onednn3's
-    known = subprocess.run(['ldd', plimsoll(), *onednn], capture_output=True, text=True, check=True).stdout
-    for path in [plimsoll(), *onednn, *re.findall(r'=> (/\S+)', known)]:
+    plugins = [pathlib.Path(plimsoll()).parent / f'plimsoll-{mpi}.so'] if mpi else []
+    known = subprocess.run(['ldd', plimsoll(), *onednn, *plugins], capture_output=True, text=True, check=True).stdout
+    for path in [plimsoll(), *onednn, *plugins, *re.findall(r'=> (/\S+)', known)]:
         copy = directory / os.path.basename(path)
         if not re.match(r'(libc|ld-linux.*)\.so', copy.name) and not (copy.exists() and filecmp.cmp(path, copy)):
             shutil.copy2(path, copy)

@@ -21,6 +21,7 @@
 #ifndef PLIMSOLL_JOB_H
 #define PLIMSOLL_JOB_H
 
+#include <plimsoll/peers.h>
 #include <plimsoll/status.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,15 +70,16 @@ typedef struct plim_job_params {
     int64_t line; /* bytes that this process may hold; PLIM_LINE_NONE: no limit */
     int threads;  /* at least 1 */
     plim_io_engine_t io_engine;
-    bool plan_only;            /* refuse no reservation: for plans that do not fit */
-    plim_log_fn log;           /* NULL: silent */
-    plim_progress_fn progress; /* NULL: silent */
-    void *user;                /* handed to both */
+    bool plan_only;                    /* refuse no reservation: for plans that do not fit */
+    plim_log_fn log;                   /* NULL: silent */
+    plim_progress_fn progress;         /* NULL: silent */
+    void *user;                        /* handed to both */
+    const plim_transport_t *transport; /* to the other ranks, copied; NULL: one rank */
 } plim_job_params_t;
 
 #define PLIM_JOB_PARAMS_INIT                                                                       \
     {                                                                                              \
-        sizeof(plim_job_params_t), PLIM_LINE_NONE, 1, PLIM_IO_AUTO, false, NULL, NULL, NULL        \
+        sizeof(plim_job_params_t), PLIM_LINE_NONE, 1, PLIM_IO_AUTO, false, NULL, NULL, NULL, NULL  \
     }
 
 typedef struct plim_job plim_job_t;
@@ -89,7 +91,8 @@ typedef struct plim_job plim_job_t;
  * each thread, at most 2 GiB; and, where other processes of the same control group hold so much
  * that the line cannot be reached, "other processes", as it stands now. If these alone exceed the
  * line, every reservation is refused (PLIM_ERR_BUDGET). PLIM_ERR_NOMEM; PLIM_ERR_USAGE for params
- * of no size. Memory: 52 KiB, not counted.
+ * of no size, and for a transport of impossible ranks or without functions. The transport's state
+ * lives longer than the job. Memory: 52 KiB, not counted.
  */
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out);
 

@@ -52,11 +52,13 @@ typedef struct plim_limit_options {
     const char
         *root; /* NULL: this machine; else a directory with a recorded proc/ and sys/ (tests) */
     char **environment; /* NULL: this process's; else "NAME=value" strings (tests) */
+    int local_ranks;    /* processes of this job on this node; 0: by the launcher's variables */
+    int cpu_ranks; /* those of them that may run on the same CPUs as this one; 0: this one alone */
 } plim_limit_options_t;
 
 #define PLIM_LIMIT_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(plim_limit_options_t), 0, 0, NULL, NULL                                             \
+        sizeof(plim_limit_options_t), 0, 0, NULL, NULL, 0, 0                                       \
     }
 
 /*
@@ -66,9 +68,10 @@ typedef struct plim_limit_options {
  * RLIMIT_DATA, less what is mapped and unused; SLURM_MEM_PER_NODE, SLURM_MEM_PER_CPU,
  * SLURM_MEM_PER_GPU; the host's available memory (MemAvailable). Threads: options, affinity,
  * cpu.max (v2) or cpu.cfs_quota_us (v1), SLURM_CPUS_PER_TASK, SLURM_CPUS_ON_NODE. A limit that all
- * ranks of this node share is divided by their number. `options` may be NULL. PLIM_ERR_USAGE for
- * options out of range; unreadable limits are skipped. Any thread, as long as no thread changes the
- * environment. Allocates nothing; uses about 100 KiB of stack.
+ * ranks of this node share is divided by their number; affinity by that of the ranks that share
+ * these CPUs, unless options say how many threads there are. `options` may be NULL. PLIM_ERR_USAGE
+ * for options out of range; unreadable limits are skipped. Any thread, as long as no thread changes
+ * the environment. Allocates nothing; uses about 100 KiB of stack.
  */
 PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
                                             plim_limits_t *limits_out);

@@ -110,8 +110,8 @@ typedef struct plim_batch {
     size_t size; /* of this struct in the library; later versions append fields */
     int64_t epoch;
     int64_t step;         /* the batch's number in its epoch */
-    int64_t first_seed;   /* index of this part's first seed in the batch or share */
-    bool last_part;       /* the batch, or the stream's share of it, ends with this part */
+    int64_t first_seed;   /* index of this part's first seed in the stream's shares of the batch */
+    bool last_part;       /* the batch, or the stream's shares of it, end with this part */
     int64_t batch_seeds;  /* seeds of the whole batch (graphs, in a dataset of many graphs) */
     int64_t batch_labels; /* labels of the whole batch: seeds with a class, or known values */
     int64_t num_seeds;    /* of this part */
@@ -127,6 +127,7 @@ typedef struct plim_batch {
      * all blocks. */
     const void *edge_index;  /* (2, edges of all blocks) sources, targets, index type; or NULL */
     const int64_t *edge_ids; /* (edges of all blocks) positions in indices.npy; NULL without */
+    int share, num_shares;   /* the share that this is, or is a part of; 0 of 1: the whole batch */
 } plim_batch_t;
 
 typedef struct plim_plan plim_plan_t; /* <plimsoll/plan.h> */
@@ -145,19 +146,21 @@ typedef struct plim_stream_params {
     int num_hops;       /* -1: the recipe's, with its fan-outs */
     int64_t fanout[PLIM_HOPS_MAX];
     /* Processes can divide batches: each batch is cut by position into equal shares (the first ones
-     * have one more seed if the division has a remainder), and only this share is delivered. A
-     * share without seeds is delivered with num_seeds 0. */
-    int share;      /* from 0 */
+     * have one more seed if the division has a remainder), and only share_count of them are
+     * delivered, one after the other. A part never has seeds of two shares; a share without seeds
+     * is delivered with num_seeds 0. */
+    int share;      /* the first, from 0 */
     int num_shares; /* 1: whole batches */
     bool has_seed;  /* the stream has its own seed; false: the recipe's */
     uint64_t seed;
+    int64_t share_count;
 } plim_stream_params_t;
 
 /* The training split, shuffled, with the recipe's settings. */
 #define PLIM_STREAM_PARAMS_INIT                                                                    \
     {                                                                                              \
         sizeof(plim_stream_params_t), PLIM_TRAIN, NULL, 0, true, 0, -1, {0, 0, 0, 0, 0, 0, 0, 0},  \
-            0, 1, false, 0                                                                         \
+            0, 1, false, 0, 1                                                                      \
     }
 
 /* Maximum number of streams of a loader; plim_trainer_evaluate uses one while it runs. */
@@ -206,7 +209,7 @@ PLIM_API plim_status_t plim_loader_stream(plim_loader_t *loader, const plim_stre
 PLIM_API void plim_stream_retain(plim_stream_t *stream);
 PLIM_API void plim_stream_release(plim_stream_t *stream);
 
-/* The number of seeds of the stream (in its share of each batch), the number of steps of an epoch,
+/* The number of seeds of the stream (in its shares of each batch), the number of steps of an epoch,
  * and the position: the next step, which is plim_stream_steps after the last one. A batch that has
  * parts to come is the next one. */
 PLIM_API int64_t plim_stream_seeds(const plim_stream_t *stream);

@@ -9,6 +9,7 @@
 #include <plimsoll/limit.h>
 #include <plimsoll/loader.h>
 #include <plimsoll/meter.h>
+#include <plimsoll/peers.h>
 #include <plimsoll/plan.h>
 #include <plimsoll/pyg.h>
 #include <plimsoll/report.h>

@@ -5,6 +5,13 @@
  * and scores; the same bits however often the run was killed and resumed), timeline.jsonl (memory
  * and speed), last.safetensors (weights, optimiser and position, for resuming) and best.safetensors
  * (weights at the best validation). Weights have PyTorch Geometric's names.
+ *
+ * The ranks of a job (plim_transport_t) train one run together: all of them call plim_train_plan,
+ * then plim_train or plim_train_resume, with the same settings, whose `shares` are at least as many
+ * as the ranks. Each loads and computes its own shares of every batch, and has a line of its own;
+ * batches are cut at the smallest number of seeds that any of them plans. Rank 0 alone reads and
+ * writes the run's directory and calls `events`. An error or a stop of one rank ends the call on
+ * all of them at the same step, with the same status.
  */
 #ifndef PLIMSOLL_TRAIN_H
 #define PLIMSOLL_TRAIN_H
@@ -140,13 +147,19 @@ typedef struct plim_training {
     /* Weights to begin with, a safetensors file with the model's names and shapes, of a run or of
      * PyTorch Geometric; NULL: drawn by the recipe's seed. A run that continues has its own. */
     const char *init;
+    /* Each batch is cut by position into so many shares, 1 to PLIM_SHARES_MAX. Each share's
+     * gradient is summed alone, and the shares are added in an order that their number fixes, so
+     * that any number of ranks up to it computes the same bits. 1: whole batches, on one rank. */
+    int64_t shares;
 } plim_training_t;
+
+#define PLIM_SHARES_MAX 65536
 
 #define PLIM_TRAINING_INIT                                                                         \
     {                                                                                              \
         sizeof(plim_training_t), PLIM_MODEL_INIT, PLIM_RECIPE_INIT, PLIM_OPTIMISER_INIT,           \
             PLIM_LOSS_AUTO, PLIM_METRIC_AUTO, 10, 1, 0, false, 1, 0, 0, 300.0, 0,                  \
-            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, "", NULL                              \
+            {0, 0, 0, 0, 0, 0, 0, 0}, PLIM_EVAL_AUTO, false, "", NULL, 1                           \
     }
 
 /* Enumerations whose values have names, as in run.json. */

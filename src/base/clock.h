@@ -1,4 +1,4 @@
-/* Monotonic time. */
+/* Monotonic time, and processor time. */
 #ifndef PLIM_BASE_CLOCK_H
 #define PLIM_BASE_CLOCK_H
 
@@ -15,6 +15,14 @@ static inline int64_t plim__clock_ns(void)
 static inline double plim__clock_seconds_since(int64_t start_ns)
 {
     return (double)(plim__clock_ns() - start_ns) * 1e-9;
+}
+
+/* Seconds of a clock of processor time; 0 if there is no such clock. */
+static inline double plim__clock_used(clockid_t clock)
+{
+    struct timespec used = {0};
+    (void)clock_gettime(clock, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
 }
 
 #endif

@@ -40,12 +40,14 @@ typedef struct plim__job_event {
 
 /* State that all copies of a job share. */
 typedef struct plim__job_core {
-    pid_t process;        /* the owner; 0 in a forked child */
-    atomic_int count;     /* references */
-    volatile int stop;    /* raised by plim_job_stop */
-    pthread_mutex_t lock; /* guards the queue; never held across a callback */
-    bool delivering;      /* a thread is calling callbacks: others only add to the queue */
-    atomic_int calls;     /* host threads that are inside a call */
+    pid_t process;              /* the owner; 0 in a forked child */
+    atomic_int count;           /* references */
+    plim_transport_t transport; /* to the other ranks (peers/peers.h); constant */
+    bool ranks_failed;          /* a message did not end or was wrong: no more are sent */
+    volatile int stop;          /* raised by plim_job_stop */
+    pthread_mutex_t lock;       /* guards the queue; never held across a callback */
+    bool delivering;            /* a thread is calling callbacks: others only add to the queue */
+    atomic_int calls;           /* host threads that are inside a call */
     atomic_int num_events;
     int first;   /* the oldest event */
     int dropped; /* log lines dropped since the queue was full */

@@ -179,7 +179,7 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
         growth->kills = get_int(group, "kills");
         growth->hits = get_int(group, "limit_hits");
         growth->parent_hits = 0;
-        /* Where swap is limited too, the kernel counts hits of that limit elsewhere. */
+        /* Linux 6.18 counts no hits of v1 limits: a kill near the limit was one. */
         const int64_t limit = get_int(group, "limit_bytes");
         const int64_t peak = get_int(line, "group_peak_bytes");
         if (growth->hits == 0 && growth->kills > 0 && limit > 0 && peak >= limit - limit / 50)

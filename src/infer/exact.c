@@ -104,6 +104,7 @@ static plim_status_t create(const plim_job_t *job, const plim_dataset_t *dataset
                            .dataset = dataset,
                            .info = plim_dataset_info(dataset),
                            .params = params,
+                           .peers = params->peers,
                            .offsets = offsets,
                            .half_path = plim__half_best(),
                            .indices = {.fd = -1},
@@ -149,7 +150,7 @@ static plim__exact_source_t source_of_store(const plim__exact_t *exact,
     const int64_t width = exact->layers[layer].out;
     return (plim__exact_source_t){.file = store->memory.base == NULL ? &store->file : NULL,
                                   .memory = store->memory.base,
-                                  .set = &exact->sets[layer + 1],
+                                  .set = &exact->parts[layer + 1],
                                   .width = width,
                                   .row_bytes = width * (int64_t)sizeof(float),
                                   .piece_rows = exact->sizes.piece_rows,
@@ -162,7 +163,7 @@ static plim_status_t make_store(const plim__exact_t *exact, int layer, plim__exa
     return plim__exact_store_create(
         store, exact->job, exact->params->scratch, exact->plans[layer].in_memory,
         (int64_t)plim__round_up(bytes, PLIM__PAGE),
-        plim__exact_pieces(exact, plim__max_i64(exact->sets[layer + 1].count, 1)));
+        plim__exact_pieces(exact, plim__max_i64(exact->parts[layer + 1].count, 1)));
 }
 
 /* Every layer but the last writes a store, which the next one reads. */
@@ -187,7 +188,7 @@ static plim_status_t run_layers(plim__exact_t *exact, const plim__exact_sink_t *
         }
         plim__exact_store_destroy(&stores[i % 2]);
         if (sink.store != NULL)
-            status = make_store(exact, i, store);
+            status = plim__exact_agree(exact, make_store(exact, i, store));
         if (status == PLIM_OK)
             status = plim__exact_layer_run(exact, i, &sink);
         if (i < exact->num_layers - 1)
@@ -219,11 +220,24 @@ static bool ascending(const int64_t *nodes, int64_t count)
     return true;
 }
 
-/* Reads the rows of `nodes` to exact->h; sorted by rank, so that adjacent rows are read together.
- */
+/* Finds the ranks of requested nodes first … first + count - 1 that are this peer's; returns how
+ * many. */
+static int64_t find_own(plim__exact_reorder_t *reorder, const plim__exact_source_t *source,
+                        const int64_t *nodes, int64_t first, int64_t count)
+{
+    int64_t own = 0;
+    for (int64_t i = first; i < first + count; i++) {
+        const int64_t rank = plim__exact_rank(source->set, nodes != NULL ? nodes[i] : i);
+        if (rank >= 0)
+            reorder->keys[own++] = (uint64_t)rank;
+    }
+    return own;
+}
+
+/* Reads the rows of the ranks in `keys` to exact->h; sorted by rank, so that adjacent rows are read
+ * together. */
 static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reorder,
-                               const plim__exact_source_t *source, const int64_t *nodes,
-                               int64_t rows)
+                               const plim__exact_source_t *source, int64_t rows)
 {
     int bits = 0;
     while (((int64_t)1 << bits) < exact->sizes.piece_rows)
@@ -233,7 +247,7 @@ static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reor
     while (rank_bits < 62 - bits && ((int64_t)1 << rank_bits) < members)
         rank_bits++;
     for (int64_t i = 0; i < rows; i++)
-        reorder->keys[i] = (uint64_t)plim__exact_rank(source->set, nodes[i]) << bits | (uint64_t)i;
+        reorder->keys[i] = reorder->keys[i] << bits | (uint64_t)i;
     const uint64_t *keys = plim__radix_sort(reorder->keys, reorder->spare, rows, bits + rank_bits);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t rank = (int64_t)(keys[i] >> bits);
@@ -245,43 +259,54 @@ static plim_status_t read_rows(plim__exact_t *exact, plim__exact_reorder_t *reor
     return plim__reader_read(reorder->reader, source->file, reorder->reads, rows);
 }
 
-/* Gathers the rows of `nodes` in exact->h. */
+/* Gathers this peer's rows of requested nodes first … first + count - 1 in exact->h. */
 static plim_status_t reorder_piece(plim__exact_t *exact, plim__exact_reorder_t *reorder,
                                    const plim__exact_source_t *source, const int64_t *nodes,
-                                   int64_t rows)
+                                   int64_t first, int64_t count)
 {
+    const int64_t rows = find_own(reorder, source, nodes, first, count);
     if (source->file != NULL)
-        return read_rows(exact, reorder, source, nodes, rows);
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t rank = plim__exact_rank(source->set, nodes[i]);
-        memcpy(exact->h + i * source->width, source->memory + plim__exact_row_offset(source, rank),
+        return read_rows(exact, reorder, source, rows);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(exact->h + i * source->width,
+               source->memory + plim__exact_row_offset(source, (int64_t)reorder->keys[i]),
                (size_t)source->row_bytes);
-    }
     return PLIM_OK;
 }
 
-/* Passes the rows of a store, which are by ascending node, to `take` in the order of `nodes`. */
+/* Passes the rows of the peers' stores, which are by ascending node, to `take` in the order of
+ * `nodes`. */
 static plim_status_t take_in_order(plim__exact_t *exact, const plim__exact_source_t *source,
                                    const int64_t *nodes, int64_t count, plim__exact_take_fn take,
                                    void *context)
 {
     const plim__reader_params_t params = plim__exact_reorder_reader((size_t)source->row_bytes);
     plim__exact_reorder_t draft = {.piece_rows = exact->sizes.piece_rows}, *reorder;
-    plim_status_t status = PLIM_OK;
-    PLIM_TRY(plim__object_create(exact->job->ledger, "exact", plim__exact_reorder_lay_out, &draft,
-                                 sizeof draft, &draft.arena, &reorder));
-    if (source->file != NULL)
+    float *ordered = exact->peers == NULL ? exact->h : (float *)(void *)exact->writer.buffers[0];
+    bool failed = false; /* on this peer, since the last agreement */
+    plim_status_t status =
+        plim__object_create(exact->job->ledger, "exact", plim__exact_reorder_lay_out, &draft,
+                            sizeof draft, &draft.arena, &reorder);
+    const bool created = status == PLIM_OK;
+    if (created && source->file != NULL)
         status = plim__reader_create(exact->job, &params, &reorder->reader);
-    for (int64_t first = 0; first < count && status == PLIM_OK;) {
-        const int64_t rows = plim__min_i64(exact->sizes.piece_rows, count - first);
-        status = reorder_piece(exact, reorder, source, nodes + first, rows);
+    for (int64_t first = 0; first < count && !failed;) {
+        const int64_t rows = plim__min_i64(exact->round_rows, count - first);
         if (status == PLIM_OK)
-            status = take(context, first, rows, source->width, exact->h);
+            status = reorder_piece(exact, reorder, source, nodes, first, rows);
+        status = exact->peers != NULL ? plim__exact_collect(exact, status, nodes, first, rows,
+                                                            source->width, ordered)
+                                      : status;
+        failed = status != PLIM_OK;
+        if (!failed && plim__peers_rank(exact->peers) == 0)
+            status = take(context, first, rows, source->width, ordered);
         first += rows;
     }
-    plim__reader_destroy(reorder->reader);
-    plim__arena_destroy(&reorder->arena);
-    return status;
+    if (created) {
+        plim__reader_destroy(reorder->reader);
+        plim__arena_destroy(&reorder->arena);
+    }
+    return failed ? status : plim__exact_agree(exact, status);
 }
 
 static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_t count,
@@ -290,7 +315,7 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
     plim__exact_store_t output = {.file = {.fd = -1}};
     taking_t taking = {take, context, exact->layers[exact->num_layers - 1].out};
     plim__exact_sink_t sink = {.output = hand_over, .context = &taking};
-    const bool stored = nodes != NULL && !ascending(nodes, count);
+    const bool stored = exact->peers != NULL || (nodes != NULL && !ascending(nodes, count));
     exact->stored = stored;
     PLIM_TRY(plim__exact_sets_make(exact, nodes, count));
     PLIM_TRY(plim__exact_plan_layers(exact));
@@ -299,7 +324,8 @@ static plim_status_t evaluate(plim__exact_t *exact, const int64_t *nodes, int64_
     plim_status_t status = run_layers(exact, &sink, &output);
     if (status == PLIM_OK && stored) {
         const plim__exact_source_t source = source_of_store(exact, &output, exact->num_layers - 1);
-        status = take_in_order(exact, &source, nodes, count, take, context);
+        status = take_in_order(exact, &source, nodes,
+                               nodes != NULL ? count : exact->info->num_nodes, take, context);
     }
     plim__exact_store_destroy(&output);
     return status;
@@ -312,16 +338,23 @@ plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *datas
     const size_t minimum = plim__exact_cost_minimum(job, dataset, &params->model,
                                                     params->num_outputs, params->embeddings);
     plim__offsets_t *offsets;
-    plim__exact_t *exact;
+    plim__exact_t *exact = NULL;
+    plim_status_t status = PLIM_OK;
     const int64_t all =
         plim__add_saturating_i64(plim__ledger_reserved(job->ledger),
                                  minimum < (size_t)INT64_MAX ? (int64_t)minimum : INT64_MAX);
     if (plim__ledger_line(job->ledger) < all)
-        return plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
-                                   minimum);
-    PLIM_TRY(plim__offsets_create(job, dataset, &offsets));
-    PLIM_TRY(create(job, dataset, params, offsets, &exact));
-    plim_status_t status = evaluate(exact, nodes, count, take, context);
+        status = plim__ledger_refuse(job->ledger, plim__dataset_path(dataset), "exact evaluation",
+                                     minimum);
+    if (status == PLIM_OK)
+        status = plim__offsets_create(job, dataset, &offsets);
+    if (status == PLIM_OK)
+        status = create(job, dataset, params, offsets, &exact);
+    status = plim__peers_agree(params->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL);
+    if (exact == NULL)
+        return status;
+    if (status == PLIM_OK)
+        status = evaluate(exact, nodes, count, take, context);
     destroy(exact);
     return status;
 }

@@ -5,12 +5,14 @@
  * A layer's input X (num_nodes, in) is features.npy or a nameless file. Where a layer is linear and
  * its product is narrower than its input, the product is computed first. The neighbour lists are
  * then streamed once for each slice of columns (or block of rows) of the product that fits in
- * memory. The last layer is computed for the requested nodes only.
+ * memory. The last layer is computed for the requested nodes only. The ranks of a job divide the
+ * nodes; each computes and keeps the rows of its own.
  */
 #ifndef PLIM_INFER_EXACT_H
 #define PLIM_INFER_EXACT_H
 
 #include "nn/model.h"
+#include "peers/peers.h"
 #include "store/dataset.h"
 
 typedef struct plim__exact_params {
@@ -19,11 +21,12 @@ typedef struct plim__exact_params {
     int64_t num_outputs;
     const plim__parameter_t *parameters; /* values by PyG's names */
     int num_parameters;
-    bool embeddings;     /* return the last layer's input instead of its output */
-    const char *scratch; /* directory for the nameless files */
-    int64_t most_rows;   /* maximum bytes of a layer's rows in memory; 0: all available */
-    int64_t most_bytes;  /* the same for buffers and layers, if that is enough */
-    bool quiet;          /* do not log the plan */
+    bool embeddings;      /* return the last layer's input instead of its output */
+    const char *scratch;  /* directory for the nameless files */
+    int64_t most_rows;    /* maximum bytes of a layer's rows in memory; 0: all available */
+    int64_t most_bytes;   /* the same for buffers and layers, if that is enough */
+    bool quiet;           /* do not log the plan */
+    plim__peers_t *peers; /* ranks that divide the work; NULL: there are none */
 } plim__exact_params_t;
 
 /* Minimum memory of an evaluation of any nodes, in addition to the ledger's current reservations.
@@ -52,9 +55,11 @@ typedef plim_status_t (*plim__exact_take_fn)(void *context, int64_t first, int64
                                              int64_t width, const float *outputs);
 
 /*
- * Passes the outputs of `nodes` (count; NULL: all nodes in order) to `take`. Uses all memory that
- * is left under the line. PLIM_ERR_SPACE and PLIM_ERR_BUDGET before any work; PLIM_ERR_IO,
- * PLIM_ERR_DATA, PLIM_ERR_STOPPED. Reports progress on the job.
+ * Passes the outputs of `nodes` (count; NULL: all nodes in order) to `take`. Of several ranks all
+ * call this, with the same nodes; `take` is called on rank 0, and an error of one rank, also of
+ * `take`, is returned on all. Uses all memory that is left under the line. PLIM_ERR_SPACE and
+ * PLIM_ERR_BUDGET before any work; PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_STOPPED. Reports progress
+ * on the job.
  */
 plim_status_t plim__exact_run(const plim_job_t *job, const plim_dataset_t *dataset,
                               const plim__exact_params_t *params, const int64_t *nodes,

@@ -8,6 +8,10 @@
  *     exact_pass.c    one layer: fills rows into memory, aggregates lists over them
  *     exact_output.c  from aggregated states to the layer's output rows
  *     exact_stream.c  reads ahead, writes behind
+ *     exact_peers.c   what the ranks of a job exchange
+ *
+ * A rank is the number of a node in a set here. The ranks of a job are called peers: see
+ * plim__exact_set_t for what each of them computes.
  */
 #ifndef PLIM_INFER_EXACT_INTERNAL_H
 #define PLIM_INFER_EXACT_INTERNAL_H
@@ -21,6 +25,7 @@
 #include "nn/epilogue.h"
 #include "nn/stream_aggregate.h"
 #include "nn/team.h"
+#include "peers/peers.h"
 #include "sample/offsets.h"
 
 #include <stdatomic.h>
@@ -194,7 +199,8 @@ typedef struct plim__exact_sizes {
     int64_t tile;       /* floats a row of a worker's tile */
     size_t kept;        /* bytes of an epilogue's statistics, for a piece */
     size_t front, behind, root, second, scores; /* bytes of these weights */
-    size_t bytes;                               /* the arena, engines and threads */
+    int peers;
+    size_t bytes; /* the arena, engines and threads */
 } plim__exact_sizes_t;
 
 /* How a layer is computed under the line: its columns in `slices`, its sources in `blocks`. */
@@ -208,6 +214,7 @@ typedef struct plim__exact_choice {
 
 typedef struct plim__exact_plan {
     plim__exact_choice_t choice;
+    int64_t capacity;      /* floats that a pass may hold in memory */
     bool in_memory;        /* keeps its output in memory, if that is stored */
     int64_t state_bytes;   /* bytes of the stored states; 0: none */
     int64_t stored_slices; /* slices whose states are stored */
@@ -221,30 +228,90 @@ typedef struct plim__exact_slice {
     int64_t offset;  /* offset of its states in a piece of the store */
 } plim__exact_slice_t;
 
-/* The nodes whose rows a layer computes. A matrix of their rows is numbered by rank. */
+#define PLIM__EXACT_STRIPES 128 /* maximum number of stripes of a peer */
+
+/*
+ * Nodes whose rows a layer computes or reads. A matrix of their rows is numbered by rank.
+ *
+ * Peers divide the nodes in stripes, ranges of 448 << shift node ids that they take in turn, so
+ * that each has a part of every block of sources, of the requested nodes, and of long lists:
+ *
+ *     node       0 ─────► L ─────► 2L ─────► 3L ─────►
+ *     peer          0         1         0         1
+ *
+ * A peer's part of a set is a set too, with ranks of its own: `peers` is then their number. A peer
+ * computes and keeps the rows of its part; a layer's product goes to all peers when it is formed,
+ * since sums need rows of any source.
+ */
 typedef struct plim__exact_set {
-    bool all; /* every node: rank = node, and only the counts are used */
+    bool all; /* every node, or every node of the stripes; `members` is then not used */
     plim__node_set_t members;
     plim__arena_t arena;
     int64_t count;
     int64_t edges; /* edges into the members */
+    int peers;     /* 0: the set has the nodes of all stripes */
+    int peer;
+    int shift;
+    int64_t before[PLIM__EXACT_STRIPES + 1]; /* members in the peer's stripes before this one */
 } plim__exact_set_t;
+
+/* The shift of the stripes of so many nodes. */
+int plim__exact_stripe_shift(int64_t num_nodes, int peers);
+
+/* The stripe of a node. */
+static inline int64_t plim__exact_stripe(int shift, int64_t node)
+{
+    return (int64_t)((uint64_t)node / PLIM__NODE_SET_BITS) >> shift;
+}
+
+/* The number of nodes, or of members of a set, in the stripes before `stripe`. */
+static inline int64_t plim__exact_stripe_node(int shift, int64_t stripe)
+{
+    return (stripe << shift) * PLIM__NODE_SET_BITS;
+}
+
+int64_t plim__exact_stripe_rank(const plim__exact_set_t *set, int shift, int64_t stripe);
+
+/* For ranks and nodes of a peer's part. */
+int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t rank);
+int64_t plim__exact_part_skip(const plim__exact_set_t *part, int64_t node);
+
+/* The rank in the whole set of the part's member `rank`. */
+static inline int64_t plim__exact_whole(const plim__exact_set_t *part, int64_t rank)
+{
+    return part->peers == 0 ? rank : plim__exact_part_whole(part, rank);
+}
 
 static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t rank)
 {
-    return set->all ? rank : plim__node_set_select(&set->members, rank);
+    const int64_t whole = plim__exact_whole(set, rank);
+    return set->all ? whole : plim__node_set_select(&set->members, whole);
 }
 
 static inline int64_t plim__exact_node_after(const plim__exact_set_t *set, int64_t node)
 {
-    return set->all ? node + 1 : plim__node_set_next(&set->members, node + 1);
+    const int64_t next = set->all ? node + 1 : plim__node_set_next(&set->members, node + 1);
+    return set->peers == 0 ? next : plim__exact_part_skip(set, next);
 }
 
 /* The rank of a node; -1 if it is not a member. */
 static inline int64_t plim__exact_rank(const plim__exact_set_t *set, int64_t node)
 {
-    return set->all ? node : plim__node_set_rank(&set->members, node);
+    const int64_t rank = set->all ? node : plim__node_set_rank(&set->members, node);
+    if (set->peers == 0 || rank < 0)
+        return rank;
+    const int64_t stripe = plim__exact_stripe(set->shift, node);
+    if (stripe % set->peers != set->peer)
+        return -1;
+    return set->before[stripe / set->peers] + rank -
+           plim__exact_stripe_rank(set, set->shift, stripe);
 }
+
+/* The end of the ranks from `rank` on that follow each other in the whole set too. */
+int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t rank);
+
+/* The number of the part's members whose rank in the whole set is below `whole`. */
+int64_t plim__exact_part_before(const plim__exact_set_t *part, int64_t whole);
 
 /* A layer's input, row by row: features.npy, or the output of the layer before. */
 typedef struct plim__exact_source {
@@ -285,8 +352,13 @@ typedef struct plim__exact {
     plim__half_path_t half_path;
     int num_layers;
     plim__exact_layer_t layers[PLIM_HOPS_MAX];
-    plim__exact_set_t sets[PLIM_HOPS_MAX + 1]; /* [i]: inputs of layer i */
+    plim__exact_set_t sets[PLIM_HOPS_MAX + 1];  /* [i]: inputs of layer i */
+    plim__exact_set_t parts[PLIM_HOPS_MAX + 1]; /* this peer's part of each */
     plim__exact_set_t all_nodes;
+
+    plim__peers_t *peers; /* NULL: there are no others */
+    int64_t round_rows;   /* rows that are taken together, by all peers */
+    size_t *send_sizes, *send_offsets, *receive_sizes, *receive_offsets; /* (sizes.peers) */
 
     plim__team_t *team;
     plim__offsets_t *offsets;
@@ -306,7 +378,9 @@ typedef struct plim__exact {
 
     /* The current layer: */
     plim__exact_layer_t *layer;
-    const plim__exact_set_t *from, *to;
+    const plim__exact_set_t *from; /* sources, of all peers */
+    const plim__exact_set_t *held; /* those of this peer */
+    const plim__exact_set_t *to;   /* destinations of this peer */
     plim__exact_source_t source;
     plim__exact_choice_t choice;
     plim__arena_t resident_arena;
@@ -369,12 +443,12 @@ plim__exact_slice_t plim__exact_slice(const plim__exact_t *exact, int64_t index)
 size_t plim__exact_set_bytes(int64_t num_nodes);
 size_t plim__exact_resident_bytes(const plim__exact_choice_t *choice);
 
-/* exact_set.c. */
+/* exact_set.c. Makes the sets and this peer's parts. */
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count);
 void plim__exact_sets_end(plim__exact_t *exact);
 
 /* Iterates over the lists of a set's members, in pieces of so many ranks; every rank is in a
- * chunk. */
+ * chunk, and a chunk is in one stripe. */
 typedef struct plim__exact_lists {
     const plim__exact_t *exact;
     const plim__exact_set_t *set;
@@ -387,7 +461,7 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
 bool plim__exact_lists_next(void *lists, plim__exact_chunk_t *chunk_out);
 
 /* Iterates over the rows of `source` that belong to members [rank, end) of a set, in pieces of so
- * many ranks. */
+ * many ranks; a chunk is in one stripe. */
 typedef struct plim__exact_rows {
     const plim__exact_source_t *source;
     const plim__exact_set_t *set;
@@ -437,5 +511,30 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index,
  */
 plim_status_t plim__exact_output_piece(plim__exact_t *exact, int64_t piece, int64_t rows,
                                        const float *states, const char *others, float *h);
+
+/* exact_peers.c. Waits for all peers; an error of one becomes that of all. */
+plim_status_t plim__exact_agree(const plim__exact_t *exact, plim_status_t status);
+
+/* Makes the members of the peers' sets those of all; their ranks are not valid. */
+plim_status_t plim__exact_unite(plim__exact_t *exact, plim__node_set_t *members);
+
+/* A range of the sources that peers form together: one stripe of each, or all if there is one. */
+typedef struct plim__exact_group {
+    int64_t first, end; /* ranks in exact->from */
+    int64_t stripe;     /* of peer 0 */
+} plim__exact_group_t;
+
+/* The group that begins at rank `first` of the sources and ends at `end` at the latest. */
+plim__exact_group_t plim__exact_group_at(const plim__exact_t *exact, int64_t first, int64_t end);
+
+/* Gathers the rows of a group, which lie from `rows` on, from their peers. `status` is that of this
+ * peer's rows. */
+plim_status_t plim__exact_gather(plim__exact_t *exact, const plim__exact_group_t *group,
+                                 plim_status_t status, int64_t width, float *rows);
+
+/* Collects on peer 0, at `rows_out` (count, width), the rows of `nodes` in their order. Each peer
+ * has those of its part in exact->h, in the same order; `status` is that of these. */
+plim_status_t plim__exact_collect(plim__exact_t *exact, plim_status_t status, const int64_t *nodes,
+                                  int64_t first, int64_t count, int64_t width, float *rows_out);
 
 #endif

@@ -10,6 +10,9 @@
  * in a batch, and its row is prefetched; the batch before it, whose rows have arrived, is then
  * aggregated. A node's own row comes where its id would be in its ascending list, so that a sum has
  * one order however the sources are divided into blocks.
+ *
+ * Peers fill a block together, stripe by stripe; each then aggregates the lists of its own
+ * destinations.
  */
 #include "infer/exact_internal.h"
 
@@ -28,12 +31,14 @@
     8                 /* cache lines of a row that are prefetched; the processor fetches the rest  \
                        */
 #define RANK_AHEAD 24 /* entries between a rank's prefetch and its use */
+#define LOOKS 16      /* times that peers look after each other in a pass */
 
 typedef struct fill {
     plim__exact_t *exact;
     const plim__exact_slice_t *slice;
-    int64_t first; /* rank of the first row in memory */
-    plim__exact_chunk_t chunk;
+    int64_t first;             /* rank of the first row in memory */
+    plim__exact_chunk_t chunk; /* of this peer's sources */
+    int64_t whole;             /* rank of its first among all sources */
     const char *data;
 } fill_t;
 
@@ -49,14 +54,14 @@ static void pack_front(plim__exact_t *exact, const plim__exact_slice_t *slice)
                     exact->packed_front);
 }
 
-/* Loads rows rank … rank+rows-1 of the input: all columns to `x` if a product follows, otherwise
- * the slice's columns to `to`. */
+/* Loads rows rank … rank+rows-1 of this peer's input: all columns to `x` if a product follows,
+ * otherwise the slice's columns to `to`. */
 static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, float *to)
 {
     const plim__exact_t *exact = fill->exact;
     const plim__exact_layer_t *layer = exact->layer;
     const plim__exact_slice_t *slice = fill->slice;
-    int64_t node = plim__exact_node_at(exact->from, rank);
+    int64_t node = plim__exact_node_at(exact->held, rank);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t place = plim__exact_rank(exact->source.set, node);
         const char *row =
@@ -66,7 +71,7 @@ static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, 
         else
             plim__exact_load(exact, row, slice->first, slice->count, to + i * slice->width);
         if (i + 1 < rows)
-            node = plim__exact_node_after(exact->from, node);
+            node = plim__exact_node_after(exact->held, node);
     }
 }
 
@@ -74,7 +79,7 @@ static void load_rows(const fill_t *fill, int64_t rank, int64_t rows, float *x, 
 static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to)
 {
     const plim__exact_t *exact = fill->exact;
-    int64_t node = plim__exact_node_at(exact->from, rank);
+    int64_t node = plim__exact_node_at(exact->held, rank);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t degree = plim__offsets_list(exact->offsets, node).degree;
         const float scale = 1.0f / sqrtf((float)(plim__min_i64(degree, exact->layer->fanout) + 1));
@@ -82,7 +87,7 @@ static void scale_rows(const fill_t *fill, int64_t rank, int64_t rows, float *to
         for (int64_t j = 0; j < fill->slice->width; j++)
             row[j] *= scale;
         if (i + 1 < rows)
-            node = plim__exact_node_after(exact->from, node);
+            node = plim__exact_node_after(exact->held, node);
     }
 }
 
@@ -95,7 +100,7 @@ static void fill_tile(void *context, int worker, int64_t tile)
     const int64_t rows = plim__min_i64(TILE, fill->chunk.end - rank);
     const int64_t width = fill->slice->width;
     float *x = plim__exact_tile(exact, worker);
-    float *to = exact->resident + (rank - fill->first) * width;
+    float *to = exact->resident + (fill->whole + tile * TILE - fill->first) * width;
     load_rows(fill, rank, rows, x, to);
     if (layer->front != NULL)
         plim__tile_product(exact->packed_front, layer->in, width, rows, x, layer->in, false, to,
@@ -104,26 +109,46 @@ static void fill_tile(void *context, int worker, int64_t tile)
         scale_rows(fill, rank, rows, to);
 }
 
-/* Computes the slice's columns of sources [first, end). */
+/* Computes the columns of this peer's sources up to the one of rank `end`. */
+static plim_status_t fill_until(fill_t *fill, int64_t end)
+{
+    plim__exact_t *exact = fill->exact;
+    const int64_t cost = 100 + exact->layer->in * (fill->slice->width + 16) / 32;
+    for (;;) {
+        const plim__exact_chunk_t *next = plim__exact_stream_peek(&exact->rows);
+        char *data;
+        if (next == NULL || next->first >= end)
+            return PLIM_OK;
+        PLIM_TRY(plim__exact_stream_take(&exact->rows, &fill->chunk, &data));
+        fill->data = data;
+        fill->whole = plim__exact_whole(exact->held, fill->chunk.first);
+        plim__team_run(exact->team, (fill->chunk.end - fill->chunk.first + TILE - 1) / TILE,
+                       TILE * cost, fill_tile, fill);
+        if (exact->choice.slices * exact->choice.blocks ==
+            1) /* with many passes, the progress of the lists is enough */
+            plim__progress(exact->job, exact->reading, "rows", fill->chunk.end, exact->held->count);
+    }
+}
+
+/* Computes the slice's columns of sources [first, end), each peer those of its own. */
 static plim_status_t fill_rows(plim__exact_t *exact, const plim__exact_slice_t *slice,
                                int64_t first, int64_t end)
 {
-    plim__exact_rows_t rows = plim__exact_rows_of(exact, exact->from, first, end);
-    const int64_t cost = 100 + exact->layer->in * (slice->width + 16) / 32;
+    plim__exact_rows_t rows =
+        plim__exact_rows_of(exact, exact->held, plim__exact_part_before(exact->held, first),
+                            plim__exact_part_before(exact->held, end));
     fill_t fill = {.exact = exact, .slice = slice, .first = first};
     if (exact->layer->front != NULL)
         pack_front(exact, slice);
     plim__exact_stream_start(&exact->rows, exact->source.file, exact->source.memory,
                              plim__exact_rows_next, &rows);
-    while (plim__exact_stream_peek(&exact->rows) != NULL) {
-        char *data;
-        PLIM_TRY(plim__exact_stream_take(&exact->rows, &fill.chunk, &data));
-        fill.data = data;
-        plim__team_run(exact->team, (fill.chunk.end - fill.chunk.first + TILE - 1) / TILE,
-                       TILE * cost, fill_tile, &fill);
-        if (exact->choice.slices * exact->choice.blocks ==
-            1) /* with many passes, the progress of the lists is enough */
-            plim__progress(exact->job, exact->reading, "rows", fill.chunk.end - first, end - first);
+    for (int64_t at = first; at < end;) {
+        const plim__exact_group_t group = plim__exact_group_at(exact, at, end);
+        const plim_status_t status =
+            fill_until(&fill, plim__exact_part_before(exact->held, group.end));
+        PLIM_TRY(plim__exact_gather(exact, &group, status, slice->width,
+                                    exact->resident + (group.first - first) * slice->width));
+        at = group.end;
     }
     return PLIM_OK;
 }
@@ -381,6 +406,9 @@ static plim_status_t run_pass(pass_t *pass, const plim__exact_plan_t *plan)
 {
     plim__exact_t *exact = pass->exact;
     const int64_t pieces = plim__exact_pieces(exact, exact->to->count);
+    const int looks = exact->peers != NULL ? LOOKS : 1;
+    plim_status_t status = PLIM_OK;
+    int64_t piece = 0;
     plim__exact_lists_t lists = plim__exact_lists_of(exact, exact->to);
     plim__exact_rows_t own = plim__exact_rows_of(exact, exact->to, 0, exact->to->count);
     if (exact->layer->aggregates) {
@@ -391,9 +419,14 @@ static plim_status_t run_pass(pass_t *pass, const plim__exact_plan_t *plan)
     if (pass->ends && plim__exact_wants_root(exact->layer))
         plim__exact_stream_start(&exact->own, exact->source.file, exact->source.memory,
                                  plim__exact_rows_next, &own);
-    for (int64_t piece = 0; piece < pieces; piece++)
-        PLIM_TRY(run_piece(pass, piece));
-    return plim__exact_writer_flush(&exact->writer);
+    for (int look = 1; look <= looks; look++) {
+        for (; status == PLIM_OK && piece < pieces * look / looks; piece++)
+            status = run_piece(pass, piece);
+        if (status == PLIM_OK && look == looks)
+            status = plim__exact_writer_flush(&exact->writer);
+        PLIM_TRY(plim__exact_agree(exact, status));
+    }
+    return PLIM_OK;
 }
 
 /* Attention's score of a row is linear in the layer's input: (W' att) x, for each head and both of
@@ -475,7 +508,7 @@ static void end_layer(plim__exact_t *exact)
 static plim_status_t make_memory(plim__exact_t *exact, const plim__exact_plan_t *plan)
 {
     const size_t bytes = plim__exact_resident_bytes(&plan->choice);
-    const int64_t pieces = plim__exact_pieces(exact, exact->to->count);
+    const int64_t pieces = plim__exact_pieces(exact, plim__max_i64(exact->to->count, 1));
     PLIM_TRY(plim__arena_create(exact->job->ledger, "exact rows", bytes, &exact->resident_arena));
     exact->resident = plim__arena_carve(&exact->resident_arena, 1, bytes, PLIM__PAGE);
     plim__arena_want_huge(exact->resident_arena.base, exact->resident_arena.size);
@@ -494,15 +527,16 @@ plim_status_t plim__exact_layer_run(plim__exact_t *exact, int index, const plim_
     plim_status_t status = PLIM_OK;
     exact->layer = &exact->layers[index];
     exact->from = &exact->sets[index];
-    exact->to = &exact->sets[index + 1];
+    exact->held = &exact->parts[index];
+    exact->to = &exact->parts[index + 1];
     exact->choice = plan->choice;
     exact->edges_done = exact->edges_end = 0;
     exact->edges_total = exact->to->edges * plan->choice.slices * plan->choice.blocks;
-    if (exact->to->count == 0)
+    if (exact->sets[index + 1].count == 0)
         return PLIM_OK;
     pack(exact, exact->layer);
     if (exact->layer->aggregates) {
-        status = make_memory(exact, plan);
+        status = plim__exact_agree(exact, make_memory(exact, plan));
         if (status == PLIM_OK)
             status = run_passes(exact, plan, sink);
     } else {

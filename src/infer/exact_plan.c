@@ -46,6 +46,11 @@ static float *carve_floats(plim__arena_t *arena, int64_t rows, int64_t width)
     return plim__arena_carve(arena, (size_t)rows, (size_t)width * sizeof(float), 1);
 }
 
+static size_t *carve_sizes(plim__arena_t *arena, int peers)
+{
+    return plim__arena_carve(arena, (size_t)peers, sizeof(size_t), 1);
+}
+
 void plim__exact_lay_out(plim__arena_t *arena, void *object)
 {
     plim__exact_t *exact = object;
@@ -56,13 +61,18 @@ void plim__exact_lay_out(plim__arena_t *arena, void *object)
     exact->x = carve_floats(arena, rows, sizes->x);
     exact->y = carve_floats(arena, rows, sizes->y);
     exact->h = carve_floats(arena, rows, sizes->h);
-    exact->state = plim__arena_carve(arena, 1, (size_t)sizes->written, 1);
+    exact->state =
+        plim__arena_carve(arena, 1, (size_t)sizes->written + (size_t)sizes->peers * PLIM__LINE, 1);
     exact->packed_front = plim__arena_carve(arena, 1, sizes->front, 1);
     exact->packed_behind = plim__arena_carve(arena, 1, sizes->behind, 1);
     exact->packed_root = plim__arena_carve(arena, 1, sizes->root, 1);
     exact->packed_second = plim__arena_carve(arena, 1, sizes->second, 1);
     exact->scores = plim__arena_carve(arena, 1, sizes->scores, 1);
     exact->kept = plim__arena_carve(arena, 1, sizes->kept, 1);
+    exact->send_sizes = carve_sizes(arena, sizes->peers);
+    exact->send_offsets = carve_sizes(arena, sizes->peers);
+    exact->receive_sizes = carve_sizes(arena, sizes->peers);
+    exact->receive_offsets = carve_sizes(arena, sizes->peers);
     plim__exact_stream_lay_out(arena, &exact->lists, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_stream_lay_out(arena, &exact->rows, PLIM__EXACT_AHEAD, sizes->chunk);
     plim__exact_stream_lay_out(arena, &exact->own, PLIM__EXACT_AHEAD, sizes->chunk);
@@ -292,7 +302,9 @@ static plim__exact_sizes_t sizes_of(const plim_job_t *job, const plim_dataset_in
 {
     plim__exact_t draft = {
         .sizes = {.workers = plim__job_threads(job),
-                  .chunk = unit,
+                  .peers = job->core->transport.num_ranks,
+                  .chunk = plim__max_i64(unit, job->core->transport.num_ranks *
+                                                   (int64_t)sizeof(plim__node_set_line_t)),
                   .piece_rows = choose_rows(layers, num_layers, info->num_nodes, unit)}};
     plim__exact_sizes_t *sizes = &draft.sizes;
     for (int i = 0; i < num_layers; i++)
@@ -347,7 +359,9 @@ typedef struct work {
     int num_layers;
     const plim__exact_layer_t *layers; /* (num_layers) */
     int64_t count[PLIM_HOPS_MAX + 1];  /* nodes */
-    int64_t edges[PLIM_HOPS_MAX + 1];  /* edges into them */
+    int64_t own[PLIM_HOPS_MAX + 1];    /* nodes of this peer */
+    int64_t edges[PLIM_HOPS_MAX + 1];  /* edges into all of them */
+    int64_t capacity[PLIM_HOPS_MAX];   /* most floats of a pass, for all peers; 0: not agreed yet */
     int64_t piece_rows;
     int64_t most_rows;   /* as in plim__exact_params_t */
     bool stored;         /* stores the last layer's output */
@@ -382,7 +396,8 @@ static int64_t pass_bytes(const work_t *work, int index)
 /* Bytes of a store of so many floats for each of the layer's destinations. */
 static int64_t store_bytes(const work_t *work, int index, int64_t width)
 {
-    const int64_t pieces = (work->count[index + 1] + work->piece_rows - 1) / work->piece_rows;
+    const int64_t rows = plim__max_i64(work->own[index + 1], 1);
+    const int64_t pieces = (rows + work->piece_rows - 1) / work->piece_rows;
     return plim__mul_saturating_i64(matrix_bytes(work->piece_rows, width), pieces);
 }
 
@@ -415,12 +430,15 @@ static bool fit_layer(const work_t *work, int index, int64_t available, int64_t 
     const int64_t row = index > 0
                             ? 4 * layer->in
                             : layer->in * (int64_t)plim__feature_bytes(work->info->feature_type);
-    const int64_t states = plim__mul_saturating_i64(to, 4 * stored_floats(layer));
+    const int64_t states = plim__mul_saturating_i64(work->own[index + 1], 4 * stored_floats(layer));
     if (work->scratch_counts && resident_bytes(work, index) > left)
         left -= states + states / 16;
     int64_t floats = left / (int64_t)PLIM__PAGE * (int64_t)(PLIM__PAGE / sizeof(float));
     if (work->most_rows > 0)
         floats = plim__min_i64(floats, work->most_rows / (int64_t)sizeof(float));
+    if (work->capacity[index] > 0)
+        floats = plim__min_i64(floats, work->capacity[index]);
+    plan->capacity = floats;
     const int64_t lists = plim__min_i64(work->info->num_edges, edges) *
                           (int64_t)plim__index_bytes(work->info->index_type);
     if (floats > 0)
@@ -459,6 +477,14 @@ static bool fit_layers(const work_t *work, int64_t available, fit_t *fit_out)
     return true;
 }
 
+/* The most nodes that a peer has of all. */
+static int64_t most_own(int64_t num_nodes, int peers)
+{
+    const int shift = plim__exact_stripe_shift(num_nodes, peers);
+    const int64_t stripes = plim__exact_stripe(shift, plim__max_i64(num_nodes - 1, 0)) + 1;
+    return plim__min_i64(num_nodes, plim__exact_stripe_node(shift, (stripes + peers - 1) / peers));
+}
+
 bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                       const plim_model_t *model, int64_t num_outputs, int64_t available,
                       plim__exact_cost_t *cost_out)
@@ -471,10 +497,14 @@ bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
     plim__exact_layers_shape(info, model, num_outputs, false, &num_layers, layers);
     const plim__exact_sizes_t sizes =
         plim__exact_sizes_fit(job, info, layers, num_layers, (size_t)available);
-    work_t work = {
-        .info = info, .num_layers = num_layers, .layers = layers, .piece_rows = sizes.piece_rows};
+    work_t work = {.info = info,
+                   .num_layers = num_layers,
+                   .layers = layers,
+                   .piece_rows = sizes.piece_rows,
+                   .stored = sizes.peers > 1};
     for (int i = 0; i <= num_layers; i++) {
         work.count[i] = info->num_nodes;
+        work.own[i] = most_own(info->num_nodes, sizes.peers);
         work.edges[i] = info->num_edges;
     }
     const int64_t buffers = (int64_t)plim__round_up(sizes.bytes, PLIM__PAGE);
@@ -512,16 +542,47 @@ static void log_plan(const plim__exact_t *exact, int64_t available, const fit_t 
 static void log_layer(const plim__exact_t *exact, int index)
 {
     const plim__exact_layer_t *layer = &exact->layers[index];
-    const plim__exact_set_t *from = &exact->sets[index], *to = &exact->sets[index + 1];
+    const plim__exact_set_t *from = &exact->sets[index], *to = &exact->parts[index + 1];
     const plim__exact_choice_t *choice = &exact->plans[index].choice;
     const int64_t passes = choice->slices * choice->blocks;
     if (passes > 0)
         plim__log(exact->job, PLIM_LOG_INFO,
-                  "exact layer %d: %lld nodes, %lld edges, in %lld passes: %lld of %lld columns, "
+                  "exact layer %d: %lld nodes, %lld edges, in %lld pass%s: %lld of %lld columns, "
                   "of %lld of %lld nodes' rows, at a time",
                   index + 1, (long long)to->count, (long long)to->edges, (long long)passes,
-                  (long long)choice->columns, (long long)layer->wide, (long long)choice->rows,
-                  (long long)from->count);
+                  passes == 1 ? "" : "es", (long long)choice->columns, (long long)layer->wide,
+                  (long long)choice->rows, (long long)from->count);
+}
+
+/*
+ * Plans all layers. Peers must have the same blocks and slices: all take the least capacity of any,
+ * which fits on each, and so make the same choice.
+ */
+static plim_status_t fit_peers(plim__exact_t *exact, work_t *work, int64_t available,
+                               int64_t reorder, fit_t *fit_out)
+{
+    int64_t numbers[PLIM_HOPS_MAX + 1] = {0};
+    plim_status_t status = PLIM_OK;
+    for (int round = 0; round < (exact->peers != NULL ? 2 : 1); round++) {
+        const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
+        const bool fits = exact->params->most_bytes > 0 && planned < available &&
+                          fit_layers(work, planned, fit_out);
+        if (!fits && !fit_layers(work, available, fit_out))
+            status = plim__ledger_refuse(
+                exact->job->ledger, plim__dataset_path(exact->dataset), "exact evaluation",
+                (size_t)plim__add_saturating_i64(fit_out->needed, reorder));
+        for (int i = 0; i < exact->num_layers; i++)
+            numbers[i] = fit_out->plans[i].capacity;
+        numbers[exact->num_layers] = exact->sizes.piece_rows;
+        PLIM_TRY(plim__peers_agree(exact->peers, PLIM__STAGE_EVALUATION, status,
+                                   exact->num_layers + 1, numbers, numbers, NULL));
+        for (int i = 0; i < exact->num_layers; i++)
+            work->capacity[i] = numbers[i];
+    }
+    exact->round_rows = numbers[exact->num_layers];
+    return exact->round_rows > 0 ? PLIM_OK
+                                 : plim__fail(PLIM_ERR_DATA, "a rank sends %lld rows at a time",
+                                              (long long)exact->round_rows);
 }
 
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
@@ -534,7 +595,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
     fit_t fit;
     int64_t space;
     char need_text[PLIM__SIZE_TEXT], space_text[PLIM__SIZE_TEXT];
-    PLIM_TRY(plim__file_system(scratch, &system));
+    PLIM_TRY(plim__exact_agree(exact, plim__file_system(scratch, &system)));
     work_t work = {.info = exact->info,
                    .num_layers = exact->num_layers,
                    .layers = exact->layers,
@@ -544,15 +605,10 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
                    .scratch_counts = system.memory};
     for (int i = 0; i <= exact->num_layers; i++) {
         work.count[i] = exact->sets[i].count;
+        work.own[i] = exact->parts[i].count;
         work.edges[i] = exact->sets[i].edges;
     }
-    const int64_t planned = exact->params->most_bytes - (int64_t)exact->sizes.bytes;
-    const bool fits =
-        exact->params->most_bytes > 0 && planned < available && fit_layers(&work, planned, &fit);
-    if (!fits && !fit_layers(&work, available, &fit))
-        return plim__ledger_refuse(exact->job->ledger, plim__dataset_path(exact->dataset),
-                                   "exact evaluation",
-                                   (size_t)plim__add_saturating_i64(fit.needed, reorder));
+    PLIM_TRY(fit_peers(exact, &work, available, reorder, &fit));
     if (!exact->params->quiet)
         log_plan(exact, available, &fit);
     for (int i = 0; i < exact->num_layers; i++) {
@@ -560,12 +616,14 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
         if (!exact->params->quiet)
             log_layer(exact, i);
     }
-    PLIM_TRY(plim__file_space(scratch, &space));
-    if (fit.disk > space)
-        return plim__fail(PLIM_ERR_SPACE,
-                          "%s: layers in between take %s, %s are free; name another directory with "
-                          "--scratch",
-                          scratch, plim__size_text(fit.disk, need_text),
-                          plim__size_text(space, space_text));
-    return PLIM_OK;
+    plim_status_t status = plim__file_space(scratch, &space);
+    const int64_t need =
+        plim__mul_saturating_i64(fit.disk, exact->job->core->transport.local_ranks);
+    if (status == PLIM_OK && need > space)
+        status = plim__fail(PLIM_ERR_SPACE,
+                            "%s: layers in between take %s, %s are free; name another directory "
+                            "with --scratch",
+                            scratch, plim__size_text(need, need_text),
+                            plim__size_text(space, space_text));
+    return plim__exact_agree(exact, status);
 }

@@ -33,11 +33,12 @@ plim__exact_lists_t plim__exact_lists_of(const plim__exact_t *exact, const plim_
                                  .entry = -1};
 }
 
-/* All nodes: their lists are adjacent, so a chunk is the next `most` entries. */
-static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end)
+/* All nodes of a stripe: their lists are adjacent, so a chunk is the next `most` entries. A node is
+ * its rank + `away`. */
+static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end, int64_t away)
 {
     const plim__offsets_t *offsets = lists->exact->offsets;
-    const plim__list_t last = plim__offsets_list(offsets, end - 1);
+    const plim__list_t last = plim__offsets_list(offsets, end - 1 + away);
     int64_t stop = last.start + last.degree;
     if (stop - start <= lists->most) {
         lists->rank = end;
@@ -48,12 +49,12 @@ static int64_t next_dense(plim__exact_lists_t *lists, int64_t start, int64_t end
     int64_t low = lists->rank, high = end; /* the last list that begins before `stop` */
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        if (plim__offsets_list(offsets, middle).start < stop)
+        if (plim__offsets_list(offsets, middle + away).start < stop)
             low = middle;
         else
             high = middle;
     }
-    const plim__list_t cut = plim__offsets_list(offsets, low);
+    const plim__list_t cut = plim__offsets_list(offsets, low + away);
     const bool split = cut.start + cut.degree > stop;
     lists->rank = split ? low : low + 1;
     lists->entry = split ? stop : -1;
@@ -96,13 +97,14 @@ bool plim__exact_lists_next(void *context, plim__exact_chunk_t *chunk_out)
     if (lists->rank >= set->count)
         return false;
     const int64_t piece = lists->rank / lists->piece_rows;
-    const int64_t end = plim__min_i64((piece + 1) * lists->piece_rows, set->count);
     const int64_t first = lists->rank;
+    const int64_t end =
+        plim__min_i64((piece + 1) * lists->piece_rows, plim__exact_run_end(set, first));
+    const int64_t node = set->all ? plim__exact_node_at(set, first) : lists->node;
     const int64_t start =
-        lists->entry >= 0
-            ? lists->entry
-            : plim__offsets_list(lists->exact->offsets, set->all ? first : lists->node).start;
-    const int64_t stop = set->all ? next_dense(lists, start, end) : next_sparse(lists, start, end);
+        lists->entry >= 0 ? lists->entry : plim__offsets_list(lists->exact->offsets, node).start;
+    const int64_t stop =
+        set->all ? next_dense(lists, start, end, node - first) : next_sparse(lists, start, end);
     *chunk_out = (plim__exact_chunk_t){.offset = PLIM__NPY_HEADER + start * bytes,
                                        .size = (stop - start) * bytes,
                                        .piece = piece,
@@ -123,6 +125,12 @@ plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__e
                                 .node = first < end ? plim__exact_node_at(set, first) : -1};
 }
 
+/* Whether members have the same ranks in both sets. */
+static bool same_ranks(const plim__exact_set_t *one, const plim__exact_set_t *other)
+{
+    return one == other || (one->all && other->all && one->peers == other->peers);
+}
+
 bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
 {
     plim__exact_rows_t *rows = context;
@@ -130,9 +138,11 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
     if (rows->rank >= rows->end)
         return false;
     const int64_t first = rows->rank, piece = first / rows->piece_rows;
-    const int64_t end = plim__min_i64((piece + 1) * rows->piece_rows, rows->end);
+    const int64_t end =
+        plim__min_i64((piece + 1) * rows->piece_rows,
+                      plim__min_i64(rows->end, plim__exact_run_end(rows->set, first)));
     int64_t start, stop;
-    if (rows->set == source->set || (rows->set->all && source->set->all)) {
+    if (same_ranks(rows->set, source->set)) {
         const int64_t fit = plim__max_i64(1, rows->most / source->row_bytes);
         rows->rank = plim__min_i64(first + fit, end);
         start = plim__exact_row_offset(source, first);
@@ -152,6 +162,103 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
     *chunk_out = (plim__exact_chunk_t){
         .offset = start, .size = stop - start, .piece = piece, .first = first, .end = rows->rank};
     return true;
+}
+
+int plim__exact_stripe_shift(int64_t num_nodes, int peers)
+{
+    const int64_t lines = num_nodes / PLIM__NODE_SET_BITS + 1;
+    int shift = 0;
+    while (lines > ((int64_t)peers * PLIM__EXACT_STRIPES) << shift)
+        shift++;
+    return shift;
+}
+
+int64_t plim__exact_stripe_rank(const plim__exact_set_t *set, int shift, int64_t stripe)
+{
+    const int64_t node = plim__exact_stripe_node(shift, stripe);
+    if (set->all)
+        return set->peers == 0 ? plim__min_i64(node, set->count) : node;
+    const int64_t line = stripe << shift;
+    return line < set->members.num_lines ? (int64_t)set->members.lines[line].before
+                                         : set->members.count;
+}
+
+/* The place among the peer's stripes of the one that holds the part's member `rank`. */
+static int stripe_at(const plim__exact_set_t *part, int64_t rank)
+{
+    int low = 0, high = PLIM__EXACT_STRIPES;
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        if (part->before[middle] <= rank)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+int64_t plim__exact_part_whole(const plim__exact_set_t *part, int64_t rank)
+{
+    const int place = stripe_at(part, rank);
+    const int64_t stripe = (int64_t)place * part->peers + part->peer;
+    return plim__exact_stripe_rank(part, part->shift, stripe) + rank - part->before[place];
+}
+
+/* The smallest member that is `node` or larger; -1, or no node at all, if there is none. */
+int64_t plim__exact_part_skip(const plim__exact_set_t *part, int64_t node)
+{
+    for (;;) {
+        const int64_t stripe = plim__exact_stripe(part->shift, node);
+        const int64_t away = (part->peer - stripe % part->peers + part->peers) % part->peers;
+        if (node < 0 || away == 0)
+            return node;
+        node = plim__exact_stripe_node(part->shift, stripe + away);
+        if (part->all)
+            return node;
+        node = node < part->members.universe ? plim__node_set_next(&part->members, node) : -1;
+    }
+}
+
+int64_t plim__exact_run_end(const plim__exact_set_t *set, int64_t rank)
+{
+    return set->peers == 0 ? set->count : set->before[stripe_at(set, rank) + 1];
+}
+
+int64_t plim__exact_part_before(const plim__exact_set_t *part, int64_t whole)
+{
+    if (part->peers == 0)
+        return whole;
+    if (!part->all && whole >= part->members.count)
+        return part->count;
+    const int64_t node = part->all ? whole : plim__node_set_select(&part->members, whole);
+    const int64_t stripe = plim__exact_stripe(part->shift, node);
+    const int64_t round = stripe / part->peers, turn = stripe % part->peers;
+    if (turn != part->peer)
+        return part->before[round + (turn > part->peer)];
+    return part->before[round] + whole - plim__exact_stripe_rank(part, part->shift, stripe);
+}
+
+/* This peer's part of a set. */
+static plim__exact_set_t part_of(const plim__exact_t *exact, const plim__exact_set_t *whole)
+{
+    const int peers = plim__peers_num_ranks(exact->peers);
+    plim__exact_set_t part = *whole;
+    part.arena = (plim__arena_t){0};
+    if (peers == 1)
+        return part;
+    part.peers = peers;
+    part.peer = plim__peers_rank(exact->peers);
+    part.shift = exact->all_nodes.shift;
+    part.count = 0;
+    for (int place = 0; place <= PLIM__EXACT_STRIPES; place++) {
+        const int64_t stripe = (int64_t)place * peers + part.peer;
+        part.before[place] = part.count;
+        part.count += plim__exact_stripe_rank(whole, part.shift, stripe + 1) -
+                      plim__exact_stripe_rank(whole, part.shift, stripe);
+    }
+    part.edges = (int64_t)((double)whole->edges * (double)part.count /
+                           (double)plim__max_i64(whole->count, 1)); /* for progress */
+    return part;
 }
 
 static plim_status_t make_set(plim__exact_t *exact, plim__exact_set_t *set)
@@ -225,8 +332,10 @@ static void expand_lists(void *context, int worker, int64_t piece)
     }
 }
 
-static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *from,
-                                plim__exact_set_t *set)
+/* Makes a set of the members of `from`, of which this peer has a part, and the sources of the
+ * part. */
+static plim_status_t expand_part(plim__exact_t *exact, const plim__exact_set_t *from,
+                                 plim__exact_set_t *set)
 {
     plim__exact_lists_t lists = plim__exact_lists_of(exact, from);
     const int64_t bytes = (int64_t)plim__index_bytes(exact->info->index_type);
@@ -245,6 +354,16 @@ static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *f
         PLIM_TRY(plim__exact_damage(exact));
         plim__progress(exact->job, "whose inputs are needed", "nodes", chunk.end, from->count);
     }
+    return PLIM_OK;
+}
+
+static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *from,
+                                plim__exact_set_t *set)
+{
+    const plim_status_t status = expand_part(exact, from, set);
+    plim__exact_stream_drop(&exact->lists);
+    PLIM_TRY(plim__exact_agree(exact, status));
+    PLIM_TRY(plim__exact_unite(exact, &set->members));
     seal_set(exact, set);
     return PLIM_OK;
 }
@@ -252,11 +371,16 @@ static plim_status_t expand_set(plim__exact_t *exact, const plim__exact_set_t *f
 plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, int64_t count)
 {
     const int64_t num_nodes = exact->info->num_nodes;
-    exact->all_nodes =
-        (plim__exact_set_t){.all = true, .count = num_nodes, .edges = exact->info->num_edges};
+    exact->all_nodes = (plim__exact_set_t){
+        .all = true,
+        .count = num_nodes,
+        .edges = exact->info->num_edges,
+        .shift = plim__exact_stripe_shift(num_nodes, plim__peers_num_ranks(exact->peers))};
     exact->sets[exact->num_layers] = exact->all_nodes;
     if (nodes != NULL)
-        PLIM_TRY(make_wanted(exact, nodes, count, &exact->sets[exact->num_layers]));
+        PLIM_TRY(plim__exact_agree(
+            exact, make_wanted(exact, nodes, count, &exact->sets[exact->num_layers])));
+    exact->parts[exact->num_layers] = part_of(exact, &exact->sets[exact->num_layers]);
     for (int i = exact->num_layers - 1; i >= 0; i--) {
         const plim__exact_set_t *to = &exact->sets[i + 1];
         /* So many edges reach most nodes anyway: take all nodes. The bound is higher if the set
@@ -267,7 +391,8 @@ plim_status_t plim__exact_sets_make(plim__exact_t *exact, const int64_t *nodes, 
         else if (!exact->layers[i].aggregates)
             exact->sets[i] = *to;
         else
-            PLIM_TRY(expand_set(exact, to, &exact->sets[i]));
+            PLIM_TRY(expand_set(exact, &exact->parts[i + 1], &exact->sets[i]));
+        exact->parts[i] = part_of(exact, &exact->sets[i]);
     }
     return PLIM_OK;
 }

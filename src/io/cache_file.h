@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#define PLIM__CACHE_TEXT 2048 /* maximum bytes of a file, with the NUL */
+#define PLIM__CACHE_TEXT 8192 /* maximum bytes of a file, with the NUL */
 
 /*
  * Reads the file `name` in $XDG_CACHE_HOME/plimsoll, else ~/.cache/plimsoll, as a C string. False

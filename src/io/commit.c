@@ -403,8 +403,9 @@ static plim_status_t look_inside(int fd, const char *path, bool (*ours)(const ch
     return pass(&visit, fd, path, NULL, &found);
 }
 
-static plim_status_t refuse_busy(const char *path)
+static plim_status_t refuse_busy(const char *path, bool *taken_out)
 {
+    *taken_out = true;
     return plim__fail(PLIM_ERR_USAGE,
                       "another process is writing %s; wait for it or choose another target", path);
 }
@@ -413,7 +414,8 @@ static plim_status_t refuse_busy(const char *path)
  * On network file systems the flock of a directory is local to a node, while that of a file is kept
  * by the server. So a file in the directory is locked too. -1 when the file system has no locks.
  */
-static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *fd_out)
+static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *fd_out,
+                                       bool *taken_out)
 {
     plim__file_system_t system;
     *fd_out = -1;
@@ -429,7 +431,7 @@ static plim_status_t lock_across_nodes(int directory_fd, const char *path, int *
     }
     int error = errno;
     (void)close(fd);
-    return error == EWOULDBLOCK ? refuse_busy(path) : PLIM_OK;
+    return error == EWOULDBLOCK ? refuse_busy(path, taken_out) : PLIM_OK;
 }
 
 /* Unlocks first: a forked child may still have the file open, and would keep it locked. */
@@ -448,7 +450,7 @@ static bool still_there(int fd, const char *path)
 }
 
 /* Creates the directory or takes over that of a killed run. *fd_out is -1 when it was renamed. */
-static plim_status_t take_directory(const char *path, int *fd_out)
+static plim_status_t take_directory(const char *path, int *fd_out, bool *taken_out)
 {
     *fd_out = -1;
     bool fresh = mkdir(path, 0777) == 0;
@@ -463,7 +465,7 @@ static plim_status_t take_directory(const char *path, int *fd_out)
         int error = errno;
         (void)close(fd);
         if (error == EWOULDBLOCK)
-            return refuse_busy(path);
+            return refuse_busy(path, taken_out);
         return plim__fail_errno(error, "cannot lock %s; choose a target on another file system",
                                 path);
     }
@@ -488,7 +490,7 @@ static bool is_staged(const char *name)
     return found;
 }
 
-plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out)
+plim_status_t plim__staging_try(const char *target, plim__staging_t *staging_out, bool *taken_out)
 {
     place_t place;
     struct stat about;
@@ -501,19 +503,21 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
         return plim__fail(PLIM_ERR_USAGE, "%s: %s is not a directory; choose another target",
                           place.path, place.parent);
     for (int attempt = 0; fd < 0; attempt++) {
+        *taken_out = lstat(place.path, &about) == 0;
         PLIM_TRY(refuse_existing(place.path));
         if (attempt == ATTEMPTS)
-            return refuse_busy(place.partial);
-        PLIM_TRY(take_directory(place.partial, &fd));
+            return refuse_busy(place.partial, taken_out);
+        PLIM_TRY(take_directory(place.partial, &fd, taken_out));
     }
     plim_status_t status = look_inside(fd, place.partial, is_staged);
     if (status == PLIM_OK)
-        status = lock_across_nodes(fd, place.partial, &file_fd);
+        status = lock_across_nodes(fd, place.partial, &file_fd, taken_out);
     if (status == PLIM_OK)
         status = remove_inside(fd, place.partial, file_fd >= 0 ? LOCK_FILE : NULL);
     /* Another process may have finished the target before we got the lock. */
     if (status == PLIM_OK) {
         status = refuse_existing(place.path);
+        *taken_out = status != PLIM_OK;
         if (status != PLIM_OK)
             (void)rmdir(place.partial);
     }
@@ -528,6 +532,12 @@ plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_o
     staging_out->lock_fd = fd;
     staging_out->file_lock_fd = file_fd;
     return PLIM_OK;
+}
+
+plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out)
+{
+    bool taken;
+    return plim__staging_try(target, staging_out, &taken);
 }
 
 /* Removes the lock file. It is closed first: NFS would keep it under another name. */

@@ -72,6 +72,9 @@ typedef struct plim__staging {
  */
 plim_status_t plim__staging_begin(const char *target, plim__staging_t *staging_out);
 
+/* The same; *taken_out: it was refused since another process is writing `target`, or has. */
+plim_status_t plim__staging_try(const char *target, plim__staging_t *staging_out, bool *taken_out);
+
 /* Syncs the directory and renames it to `target`. The files in it must be synced already. */
 plim_status_t plim__staging_commit(plim__staging_t *staging);
 

@@ -269,6 +269,9 @@ plim_status_t plim__file_system(const char *path, plim__file_system_t *system_ou
     do {
         result = statfs(path, &about);
     } while (result != 0 && errno == EINTR);
+    if (result != 0 && errno == ENOENT)
+        return plim__fail(PLIM_ERR_USAGE, "the directory %s does not exist; create it: mkdir -p %s",
+                          path, path);
     if (result != 0)
         return plim__fail_errno(errno, "%s: cannot find its file system", path);
     *system_out = plim__file_system_of((uint32_t)about.f_type);

@@ -74,6 +74,7 @@ typedef struct plim__file_system {
     bool memory;  /* tmpfs, ramfs: files there count as memory */
 } plim__file_system_t;
 
+/* PLIM_ERR_USAGE when there is no `path`, PLIM_ERR_IO. */
 plim_status_t plim__file_system(const char *path, plim__file_system_t *system_out);
 
 /* The same by statfs's f_type; "unknown" when it is not in the list. */

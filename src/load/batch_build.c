@@ -132,13 +132,17 @@ static void describe_arrays(const plim__load_context_t *context, plim__slot_t *s
     }
 }
 
-static void describe(const plim__load_context_t *context, plim__slot_t *slot,
-                     const plim__load_cut_t *cut, int64_t count, const plim__blocks_out_t *out)
+static void describe(const plim__load_context_t *context, const plim_stream_t *stream,
+                     plim__slot_t *slot, const plim__load_cut_t *cut, int64_t count,
+                     const plim__blocks_out_t *out)
 {
     plim_batch_t *batch = &slot->batch;
     batch->size = sizeof *batch;
     batch->num_seeds = count;
-    batch->last_part = batch->first_seed + count == cut->batch_seeds;
+    batch->share = cut->share;
+    batch->num_shares = stream->num_shares;
+    batch->last_part = batch->first_seed + count == cut->batch_seeds &&
+                       cut->share + 1 == stream->share + stream->share_count;
     batch->num_nodes = out->num_nodes;
     batch->num_blocks = out->num_hops;
     for (int i = 0; i < out->num_hops; i++)
@@ -229,7 +233,7 @@ plim_status_t plim__batch_build(const plim__load_context_t *context, const plim_
                                    slot->rows));
     if (slot->rows != NULL && sources->counts != NULL)
         count_rows(sources, out.ids, out.num_nodes);
-    describe(context, slot, &cut, count, &out);
+    describe(context, stream, slot, &cut, count, &out);
     return PLIM_OK;
 }
 

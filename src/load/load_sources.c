@@ -167,7 +167,7 @@ static void divide_room(plim__load_context_t *context)
 static void log_cached(const plim__load_context_t *context)
 {
     const plim__access_t *access = &context->access;
-    const long long steps = context->plan.window_steps;
+    const long long steps = context->plan.cache_steps;
     char lists[PLIM__SIZE_TEXT], rows[PLIM__SIZE_TEXT];
     (void)plim__size_text((int64_t)access->list_bytes, lists);
     (void)plim__size_text((int64_t)access->row_bytes, rows);
@@ -190,7 +190,7 @@ static plim_status_t choose_by_access(plim__load_context_t *context)
     const plim__load_window_params_t *window = &context->params.window;
     const int64_t seeds = plim__seeds_count(context->seeds, PLIM_TRAIN);
     const int64_t steps = (seeds - 1) / context->plan.recipe.batch_size + 1;
-    const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.window_steps, steps));
+    const int64_t together = plim__max_i64(1, plim__min_i64(context->plan.cache_steps, steps));
     plim__access_params_t params = {.num_hops = window->num_hops,
                                     .replace = window->replace,
                                     .seeds = plim__seeds_ids(context->seeds, PLIM_TRAIN),

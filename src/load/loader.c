@@ -288,18 +288,20 @@ static void save_position(plim_loader_t *loader)
     plim_stream_t *stream = run->of;
     if (!run->started)
         return;
-    stream->seed = stream->part = 0;
+    stream->ticket = stream->seed = stream->part = 0;
     if (loader->partial != NULL) {
         const plim__slot_t *slot = loader->partial;
         stream->step = slot->batch.step;
+        stream->ticket = plim__load_cut(run, slot->ticket).number;
         stream->seed = slot->batch.first_seed + slot->batch.num_seeds;
         stream->part = slot->part;
     } else if (loader->deliver == run->end_ticket) {
         stream->step = plim_stream_steps(stream);
     } else {
-        const plim__load_cut_t cut = plim__load_cut(&loader->tickets.run, loader->deliver);
+        const plim__load_cut_t cut = plim__load_cut(run, loader->deliver);
         const bool first = loader->deliver == run->first_ticket && run->first_part > 0;
         stream->step = cut.step;
+        stream->ticket = cut.number;
         stream->seed = first ? run->first_seed : cut.first;
         stream->part = first ? run->first_part : 0;
     }
@@ -339,9 +341,8 @@ static void begin(plim_loader_t *loader, plim_stream_t *stream, bool counts)
     pthread_mutex_lock(&loader->tickets.lock);
     /* Skip one number, so that no claim of the run before can succeed in this one. */
     const int64_t first = loader->tickets.closed_at + 1;
-    const int64_t number =
-        plim__stream_tickets(stream, stream->step) + stream->seed / stream->ticket_seeds;
-    const int64_t tickets = plim__stream_tickets(stream, plim_stream_steps(stream)) - number;
+    const int64_t number = plim__stream_tickets(stream, stream->step) + stream->ticket;
+    const int64_t tickets = plim__stream_tickets(stream, plim__stream_end_step(stream)) - number;
     loader->tickets.run = (plim__load_run_t){.started = true,
                                              .counts = counts,
                                              .of = stream,
@@ -462,7 +463,7 @@ plim_status_t plim__stream_start(plim_stream_t *stream, int64_t epoch, int64_t s
     stream->started = true;
     stream->epoch = epoch;
     stream->step = step;
-    stream->seed = stream->part = 0;
+    stream->ticket = stream->seed = stream->part = 0;
     if (!loader->tickets.run.started) /* else plim_stream_next interrupts the stream being served */
         begin(loader, stream, false);
     return PLIM_OK;

@@ -117,12 +117,12 @@ static plim_status_t start_workers(plim_loader_t *loader)
     return PLIM_OK;
 }
 
-/* A batch is cut into tickets of the planned size. Batches that were not planned are cut into
- * tickets that fit a slot. */
+/* A batch, or each of its shares, is cut into tickets of the planned size. Batches that were not
+ * planned are cut into tickets that fit a slot. */
 static int64_t ticket_seeds(const plim__load_context_t *context, const plim_stream_t *stream)
 {
     const int64_t most = context->params.part_seeds;
-    int64_t part = stream->batch_size;
+    int64_t part = (stream->whole_size - 1) / stream->num_shares + 1;
     if (context->plan.part_seeds > 0)
         part = plim__min_i64(part, context->plan.part_seeds);
     part = plim__min_i64(part, plim__stream_count(stream)) > most ? most : part;
@@ -142,10 +142,12 @@ static void set_stream(plim_loader_t *loader, plim_stream_t *stream, const plim_
                               .shuffled = shuffled,
                               .whole_size = drawn.batch_size,
                               .batch_size = drawn.batch_size,
+                              .share_count = 1,
                               .num_shares = 1,
                               .draw_seed = drawn.seed,
                               .num_hops = drawn.num_hops,
-                              .counted_epoch = -1};
+                              .counted_epoch = -1,
+                              .end_step = INT64_MAX};
     memcpy(stream->fanout, drawn.fanout, sizeof stream->fanout);
     stream->ticket_seeds = ticket_seeds(&loader->context, stream);
     atomic_init(&stream->references, 1);
@@ -376,16 +378,22 @@ static plim_status_t check_stream(const plim_loader_t *loader, const plim_stream
     return plim__load_recipe_check(loader->context.dataset, recipe);
 }
 
-/* Restricts a stream to its share of each batch, which is empty where a batch has fewer seeds. */
+/* Restricts a stream to its shares of each batch, some of them empty where a batch has fewer
+ * seeds. */
 static plim_status_t set_share(plim_stream_t *stream, const plim_stream_params_t *params)
 {
     const int64_t size = stream->whole_size;
-    if (params->share < 0 || params->share >= params->num_shares)
-        return plim__fail(PLIM_ERR_USAGE, "share %d of %d: shares are numbered from 0",
-                          params->share, params->num_shares);
+    if (params->share < 0 || params->share_count < 1 ||
+        params->share > params->num_shares - params->share_count)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%lld of %d shares, from share %d on: they are numbered from 0",
+                          (long long)params->share_count, params->num_shares, params->share);
     stream->share = params->share;
+    stream->share_count = (int)params->share_count;
     stream->num_shares = params->num_shares;
-    stream->batch_size = size / stream->num_shares + (stream->share < size % stream->num_shares);
+    stream->batch_size =
+        plim__share_first(size, stream->num_shares, stream->share + stream->share_count) -
+        plim__share_first(size, stream->num_shares, stream->share);
     stream->ticket_seeds = ticket_seeds(&stream->loader->context, stream);
     return PLIM_OK;
 }
@@ -405,7 +413,7 @@ plim_status_t plim__loader_stream(plim_loader_t *loader, const plim_stream_param
     const int64_t seeds = params->nodes != NULL
                               ? params->num_nodes
                               : plim__seeds_count(loader->context.seeds, params->split);
-    plim_recipe_t delivered = recipe; /* a share of each batch */
+    plim_recipe_t delivered = recipe; /* its shares of each batch */
     delivered.batch_size = plim__load_share_size(params, recipe.batch_size);
     if (!has_room(loader, &delivered, seeds))
         return plim__fail(PLIM_ERR_BUDGET, "the stream draws more than the loader was planned for");

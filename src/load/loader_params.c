@@ -147,7 +147,10 @@ plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
 
 int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size)
 {
-    return params->num_shares > 1 ? (batch_size - 1) / params->num_shares + 1 : batch_size;
+    if (params->num_shares <= 1)
+        return batch_size;
+    const int64_t each = (batch_size - 1) / params->num_shares + 1;
+    return plim__min_i64(plim__mul_saturating_i64(each, params->share_count), batch_size);
 }
 
 bool plim__load_stream_reorders(const plim_recipe_t *recipe, const plim_stream_params_t *params)

@@ -59,7 +59,7 @@ plim_status_t plim__load_stream_params(const plim_stream_params_t *given,
 plim_recipe_t plim__load_stream_recipe(const plim_recipe_t *recipe,
                                        const plim_stream_params_t *params);
 
-/* The largest share of a batch of so many seeds. */
+/* The most seeds that a stream delivers of a batch of so many. */
 int64_t plim__load_share_size(const plim_stream_params_t *params, int64_t batch_size);
 
 /* Whether a stream over a split has an order of its own: the loader shuffles only the training

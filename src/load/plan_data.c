@@ -89,6 +89,7 @@ static void add_expectation(text_t *text, const plim__expectation_t *expect, boo
     add_count(text, "disk_bytes", expect->disk_bytes);
     if (trains) {
         add_seconds(text, "evaluation_seconds", expect->evaluation_seconds);
+        add_seconds(text, "run_evaluation_seconds", expect->run_evaluation_seconds);
         add_seconds(text, "run_seconds", expect->run_seconds);
         add_count(text, "run_read_bytes", expect->run_read_bytes);
         add_count(text, "predict_disk_bytes", expect->predict_disk_bytes);
@@ -136,6 +137,7 @@ void plim__plan_seal(plim_plan_t *plan, bool trains)
         add_phases(&text, all->phase);
         add_word(&text, "peak_phase", phase_names[all->peak_phase]);
         add(&text, ", \"recompute\": %s", all->recompute ? "true" : "false");
+        add_count(&text, "gradient_bytes", all->gradient_bytes);
     }
     add_count(&text, "total_bytes", plim_plan_peak(plan));
     if (plim_plan_line(plan) != PLIM_LINE_NONE)

@@ -41,6 +41,7 @@ typedef struct plim__expectation {
     double epoch_core_seconds;             /* of all threads together */
     /* Of a run: until its first step, an evaluation after an epoch, and everything. */
     double start_seconds, evaluation_seconds, run_seconds;
+    double run_evaluation_seconds; /* of run_seconds: evaluations, which ranks divide */
     int64_t run_read_bytes;
     int64_t disk_bytes;         /* upper bound for the run directory and scratch */
     int64_t predict_disk_bytes; /* upper bound for predicting all nodes afterwards */
@@ -70,6 +71,7 @@ typedef struct plim__load_plan {
     size_t row_cache_bytes;
     bool shared; /* the loader divides the memory of caches and windows by access probability */
     int64_t window_steps; /* at most so many steps in a window */
+    int64_t cache_steps;  /* about as many as one will have: caches are chosen for them */
     int64_t window_draws; /* capacity of a window: entries of draws … */
     int64_t window_rows;  /* … and rows */
     int num_slots;
@@ -91,7 +93,7 @@ typedef struct plim__load_plan {
     int64_t start;              /* peak of the loader's own memory while it is created */
     int64_t checkpoint_bytes;   /* that a trainer takes while it saves or resumes */
     plim__probe_t probe;        /* measured sizes of batches, for `expect`; empty: none */
-    plim__reach_t reach;        /* measured, for `expect`; seeds 0: not */
+    plim__reaches_t reaches;    /* measured, for `expect` */
     plim__expectation_t expect; /* of loading alone */
     int64_t total;              /* memory in all, the process included */
     int64_t line;
@@ -110,6 +112,7 @@ typedef struct plim__train_plan {
     plim__phase_t peak_phase;                           /* the one of `total` */
     int64_t total, line, minimum;
     int64_t model_bytes;           /* besides the loader's, over all phases */
+    int64_t gradient_bytes;        /* that ranks exchange for a batch */
     bool recompute;                /* model.recompute, or chosen to fit larger parts of batches */
     int64_t evaluation_disk_bytes; /* upper bound for an exact evaluation between epochs */
     plim__expectation_t expect;

@@ -230,25 +230,20 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
     return status;
 }
 
-/* Fixed-point hazards are exact enough down to batches of this part of the seeds. */
-#define SMALLEST_PART 1024
-
 /* Admits nothing; what is wanted is the count of nodes. */
 static plim_status_t weigh(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim_recipe_t *recipe, const plim__offsets_t *offsets,
-                           const plim__seeds_t *seeds, plim__reach_t *reach_out)
+                           const plim__seeds_t *seeds, int64_t together, plim__reach_t *reach_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     const int64_t num_seeds = plim__seeds_count(seeds, PLIM_TRAIN);
-    const int64_t batch =
-        plim__min_i64(plim__max_i64(recipe->batch_size, num_seeds / SMALLEST_PART), num_seeds);
     const int64_t free_bytes =
         plim__ledger_available(job->ledger) - (int64_t)plim__access_estimate(info->num_nodes);
     plim__access_params_t params = {.num_hops = recipe->num_hops,
                                     .replace = recipe->replace,
                                     .seeds = plim__seeds_ids(seeds, PLIM_TRAIN),
                                     .num_seeds = num_seeds,
-                                    .share = (double)batch / (double)num_seeds,
+                                    .share = (double)together / (double)num_seeds,
                                     .row_bytes = 1,
                                     .list_bytes = plim__index_bytes(info->index_type),
                                     .list_fixed = PLIM__LOAD_START_BYTES,
@@ -260,13 +255,14 @@ static plim_status_t weigh(const plim_job_t *job, const plim_dataset_t *dataset,
                           (long long)info->num_nodes);
     PLIM_TRY(plim__access_find(job, dataset, offsets, &params, &access));
     *reach_out = access.reach;
-    reach_out->seeds = batch;
+    reach_out->seeds = together;
     plim__access_free(&access);
     return PLIM_OK;
 }
 
 plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_recipe_t *recipe, plim__reach_t *reach_out)
+                                const plim_recipe_t *recipe, int64_t together,
+                                plim__reach_t *reach_out)
 {
     plim__offsets_t *offsets = NULL;
     plim__seeds_t *seeds = NULL;
@@ -274,7 +270,7 @@ plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dat
     if (status == PLIM_OK)
         status = plim__seeds_create(job, dataset, 0, &seeds);
     if (status == PLIM_OK)
-        status = weigh(job, dataset, recipe, offsets, seeds, reach_out);
+        status = weigh(job, dataset, recipe, offsets, seeds, together, reach_out);
     plim__seeds_destroy(seeds);
     plim__offsets_destroy(offsets);
     return status;

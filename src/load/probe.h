@@ -44,12 +44,13 @@ plim_status_t plim__probe_run(const plim_job_t *job, const plim_dataset_t *datas
                               const plim_recipe_t *recipe, plim__probe_t *probe_out);
 
 /*
- * Measures which nodes batches of the recipe need, and how often, by a pass over indices.npy for
- * each hop. PLIM_ERR_BUDGET where that does not fit in memory; PLIM_ERR_NOMEM, PLIM_ERR_IO,
+ * Measures which nodes `together` training seeds need, and how often, by a pass over indices.npy
+ * for each hop. PLIM_ERR_BUDGET where that does not fit in memory; PLIM_ERR_NOMEM, PLIM_ERR_IO,
  * PLIM_ERR_DATA, PLIM_ERR_STOPPED.
  */
 plim_status_t plim__probe_reach(const plim_job_t *job, const plim_dataset_t *dataset,
-                                const plim_recipe_t *recipe, plim__reach_t *reach_out);
+                                const plim_recipe_t *recipe, int64_t together,
+                                plim__reach_t *reach_out);
 
 #define PLIM__LARGEST_GRAPH_BYTES ((size_t)512 << 10) /* peak memory of plim__largest_graph */
 

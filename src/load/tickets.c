@@ -11,12 +11,12 @@ int64_t plim__stream_batch(const plim_stream_t *stream, int64_t step, int64_t *f
                          plim__seeds_count(stream->seeds, stream->split) - *first_out);
 }
 
-/* The stream's share of a batch of so many seeds: returns its number of seeds, and its first. */
+/* The stream's shares of a batch of so many seeds: returns their number of seeds, and the first. */
 static int64_t share_of(const plim_stream_t *stream, int64_t seeds, int64_t *first_out)
 {
-    const int64_t each = seeds / stream->num_shares, more = seeds % stream->num_shares;
-    *first_out = stream->share * each + plim__min_i64(stream->share, more);
-    return each + (stream->share < more);
+    *first_out = plim__share_first(seeds, stream->num_shares, stream->share);
+    return plim__share_first(seeds, stream->num_shares, stream->share + stream->share_count) -
+           *first_out;
 }
 
 int64_t plim__stream_count(const plim_stream_t *stream)
@@ -84,28 +84,53 @@ static int64_t tickets_of(const plim_stream_t *stream, int64_t seeds)
     return seeds > 0 ? (seeds - 1) / stream->ticket_seeds + 1 : 1;
 }
 
+/* Of the stream's shares of a batch of so many seeds, the number of those with one seed more. */
+static int64_t larger_shares(const plim_stream_t *stream, int64_t seeds)
+{
+    const int64_t larger = seeds % stream->num_shares - stream->share;
+    return plim__max_i64(0, plim__min_i64(larger, stream->share_count));
+}
+
+/* The number of tickets of the stream's shares of a batch of so many seeds. */
+static int64_t batch_tickets(const plim_stream_t *stream, int64_t seeds)
+{
+    const int64_t each = seeds / stream->num_shares, larger = larger_shares(stream, seeds);
+    return larger * tickets_of(stream, each + 1) +
+           (stream->share_count - larger) * tickets_of(stream, each);
+}
+
 int64_t plim__stream_tickets(const plim_stream_t *stream, int64_t step)
 {
     const int64_t seeds = plim__seeds_count(stream->seeds, stream->split);
     const int64_t full = seeds / stream->whole_size;
-    int64_t first;
-    int64_t tickets = plim__min_i64(step, full) * tickets_of(stream, stream->batch_size);
+    int64_t tickets = plim__min_i64(step, full) * batch_tickets(stream, stream->whole_size);
     if (step > full)
-        tickets += tickets_of(stream, share_of(stream, seeds % stream->whole_size, &first));
+        tickets += batch_tickets(stream, seeds % stream->whole_size);
     return tickets;
 }
 
 plim__load_cut_t plim__load_cut(const plim__load_run_t *run, int64_t ticket)
 {
     const plim_stream_t *stream = run->of;
-    const int64_t size = stream->batch_size, part = stream->ticket_seeds;
     const int64_t number = ticket - run->first_ticket + run->first_number;
-    const int64_t each = tickets_of(stream, size);
-    plim__load_cut_t cut = {.step = number / each};
-    cut.batch_first = cut.step * size;
-    cut.batch_seeds = plim__min_i64(size, plim__stream_count(stream) - cut.batch_first);
-    cut.first = number % each * part;
-    cut.end = plim__min_i64(cut.first + part, cut.batch_seeds);
+    const int64_t each = batch_tickets(stream, stream->whole_size);
+    plim__load_cut_t cut = {.step = number / each, .number = number % each};
+    int64_t begin;
+    const int64_t seeds = plim__stream_batch(stream, cut.step, &begin);
+    cut.batch_first = cut.step * stream->batch_size;
+    cut.batch_seeds = share_of(stream, seeds, &begin);
+    /* The larger shares come first. */
+    const int64_t larger = larger_shares(stream, seeds);
+    const int64_t many = tickets_of(stream, seeds / stream->num_shares + 1);
+    const int64_t few = tickets_of(stream, seeds / stream->num_shares);
+    const int64_t past = cut.number - larger * many; /* not negative: in a smaller share */
+    const int64_t share = past < 0 ? cut.number / many : larger + past / few;
+    const int64_t part = past < 0 ? cut.number % many : past % few;
+    cut.share = stream->share + (int)share;
+    cut.first = plim__share_first(seeds, stream->num_shares, cut.share) - begin +
+                part * stream->ticket_seeds;
+    cut.end = plim__min_i64(cut.first + stream->ticket_seeds,
+                            plim__share_first(seeds, stream->num_shares, cut.share + 1) - begin);
     return cut;
 }
 

@@ -22,6 +22,7 @@
 #ifndef PLIM_LOAD_TICKETS_H
 #define PLIM_LOAD_TICKETS_H
 
+#include "base/check.h"
 #include "base/condition.h"
 #include "load/seeds.h"
 #include "load/slots.h"
@@ -42,8 +43,8 @@ struct plim_stream {
     plim_split_t split;    /* of the seeds */
     bool shuffled;
     int64_t whole_size; /* seeds of a batch, … */
-    int64_t batch_size; /* … and of the share of it that is delivered */
-    int share, num_shares;
+    int64_t batch_size; /* … and of the shares of it that are delivered: */
+    int share, share_count, num_shares;
     int64_t ticket_seeds; /* at most this many seeds have one ticket */
     uint64_t draw_seed;   /* of the random numbers */
     int num_hops;
@@ -51,11 +52,25 @@ struct plim_stream {
 
     int64_t counted_epoch, counted_step; /* batches that fit a slot, from that step on; -1: none */
 
+    _Atomic int64_t end_step; /* no step from this one on is built; INT64_MAX: all are */
     bool started;
     int64_t epoch, step; /* the next ones */
-    int64_t seed;        /* first seed of the step that was not delivered, and … */
+    int64_t ticket;      /* of the step: the number of its tickets that were delivered, … */
+    int64_t seed;        /* … the first seed that was not, and … */
     int64_t part;        /* … the number of seeds of the part before it; 0: it begins a ticket */
 };
+
+/* The steps of an epoch that are built. */
+static inline int64_t plim__stream_end_step(const plim_stream_t *stream)
+{
+    return plim__min_i64(plim_stream_steps(stream), stream->end_step);
+}
+
+/* The first seed of a share in a batch of so many seeds. */
+static inline int64_t plim__share_first(int64_t seeds, int64_t num_shares, int64_t share)
+{
+    return share * (seeds / num_shares) + plim__min_i64(share, seeds % num_shares);
+}
 
 /* The number of seeds in the stream's shares of an epoch's batches. */
 int64_t plim__stream_count(const plim_stream_t *stream);
@@ -83,11 +98,13 @@ typedef struct plim__load_run {
     int64_t end_ticket;
 } plim__load_run_t;
 
-/* A ticket's work: seeds [first, end) of a step's batch. */
+/* A ticket's work: seeds [first, end) of the stream's shares of a step's batch. */
 typedef struct plim__load_cut {
     int64_t step;
-    int64_t batch_first; /* the batch's first seed in the epoch … */
-    int64_t batch_seeds; /* … and its number of seeds */
+    int64_t number;      /* of the ticket in the step */
+    int share;           /* that the seeds are of */
+    int64_t batch_first; /* the first seed of the stream's shares in the epoch … */
+    int64_t batch_seeds; /* … and their number of seeds */
     int64_t first, end;
 } plim__load_cut_t;
 

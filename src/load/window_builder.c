@@ -127,8 +127,10 @@ static plim_status_t list_seeds(plim__window_builder_t *builder, const target_t 
     const plim_stream_t *stream = target->of;
     const int64_t size = stream->batch_size;
     const int64_t first = target->step * size;
-    const int64_t left = plim_stream_seeds(stream) - first;
-    if (left == 0) /* a share without seeds is built without a window */
+    const int64_t end = plim__stream_end_step(stream);
+    const int64_t left =
+        (end < plim_stream_steps(stream) ? end * size : plim_stream_seeds(stream)) - first;
+    if (left <= 0) /* a share without seeds is built without a window */
         return PLIM_ERR_BUDGET;
     const int64_t room = builder->num_entries >= left ? left : builder->num_entries / size * size;
     const int64_t wanted = plim__min_i64(builder->window_steps, room / size + (room % size != 0));
@@ -319,7 +321,7 @@ static bool share_orders(const plim_stream_t *a, const plim_stream_t *b)
 void plim__window_builder_start(plim__window_builder_t *builder, bool stale)
 {
     const plim__load_run_t *run = &builder->queue->run;
-    const int64_t steps = plim_stream_steps(run->of) - run->of->step;
+    const int64_t steps = plim__stream_end_step(run->of) - run->of->step;
     bool kept = false; /* at most one: the run needs a window */
     builder->step = run->of->step;
     builder->number = run->first_number;

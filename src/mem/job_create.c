@@ -18,11 +18,45 @@ static bool is_here(const plim_job_t *job)
     return job->core != NULL && plim__process_is(job->core->process);
 }
 
+/* Longer waits than a job lasts: nanoseconds of it fit 64 bits. */
+#define TIMEOUT_SECONDS_MOST 1e9
+#define TRANSPORT_BYTES_MOST ((int64_t)1 << 40)
+
+/* Takes the host's transport; NULL is one rank. */
+static plim_status_t take_transport(const plim_transport_t *transport, plim_transport_t *known_out)
+{
+    if (transport == NULL)
+        return PLIM_OK;
+    PLIM_TRY(plim__params_take(transport, "plim_transport_t", known_out, sizeof *known_out));
+    const plim_transport_t *known = known_out;
+    if (known->num_ranks < 1 || known->num_ranks > PLIM_RANKS_MAX || known->rank < 0 ||
+        known->rank >= known->num_ranks || known->local_ranks < 1 ||
+        known->local_ranks > known->num_ranks || known->local_rank < 0 ||
+        known->local_rank >= known->local_ranks || known->bytes < 0 ||
+        known->bytes > TRANSPORT_BYTES_MOST ||
+        !(known->timeout_seconds >= 0 && known->timeout_seconds <= TIMEOUT_SECONDS_MOST))
+        return plim__fail(
+            PLIM_ERR_USAGE,
+            "the transport says rank %d of %d, and %d of %d on this node, with a "
+            "timeout of %g s and %lld bytes: ranks count from 0, and at most %d can be joined",
+            known->rank, known->num_ranks, known->local_rank, known->local_ranks,
+            known->timeout_seconds, (long long)known->bytes, PLIM_RANKS_MAX);
+    if (known->num_ranks > 1 &&
+        (known->start_all_to_all == NULL || known->start_all_gather == NULL ||
+         known->start_broadcast == NULL || known->test == NULL || known->absent == NULL ||
+         known->message == NULL))
+        return plim__fail(PLIM_ERR_USAGE, "the transport lacks functions: a plugin fills in all "
+                                          "of plim_transport_t");
+    return PLIM_OK;
+}
+
 PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job_t **job_out)
 {
     plim_job_params_t known = PLIM_JOB_PARAMS_INIT;
+    plim_transport_t transport = PLIM_TRANSPORT_INIT;
     plim_ledger_t *ledger;
     PLIM_TRY(plim__params_take(params, "plim_job_params_t", &known, sizeof known));
+    PLIM_TRY(take_transport(known.transport, &transport));
     PLIM_TRY(plim__ledger_create(known.line, known.threads, known.plan_only, &ledger));
     whole_job_t *whole = plim__map_own(sizeof *whole);
     if (whole == MAP_FAILED) {
@@ -30,6 +64,7 @@ PLIM_API plim_status_t plim_job_create(const plim_job_params_t *params, plim_job
         return plim__fail(PLIM_ERR_NOMEM, "no memory for the job itself");
     }
     whole->core.process = getpid();
+    whole->core.transport = transport;
     atomic_init(&whole->core.count, 1);
     pthread_mutex_init(&whole->core.lock, NULL);
     whole->job = (plim_job_t){.core = &whole->core,

@@ -64,13 +64,11 @@ static void append(plim_limit_t *list, int *count, const plim_limit_t *limit)
         list[largest] = *limit;
 }
 
-static plim_limit_t share(const discovery_t *discovery, int64_t value, bool shared,
-                          const char *format, va_list arguments)
+static plim_limit_t share(int64_t value, int ranks, const char *format, va_list arguments)
 {
     plim_limit_t limit = {.value = value};
     int used = vsnprintf(limit.source, sizeof limit.source, format, arguments);
-    int ranks = discovery->limits->local_ranks;
-    if (shared && ranks > 1) {
+    if (ranks > 1) {
         limit.value = value / ranks > 0 ? value / ranks : 1;
         if (used >= 0 && (size_t)used < sizeof limit.source)
             (void)snprintf(limit.source + used, sizeof limit.source - (size_t)used,
@@ -79,23 +77,23 @@ static plim_limit_t share(const discovery_t *discovery, int64_t value, bool shar
     return limit;
 }
 
-/* Adds a limit. `shared`: it is on all ranks of this node together, so each has its part. */
+/* Adds a limit on `ranks` ranks together, of which each has its part. */
 __attribute__((format(printf, 4, 5))) static void add_memory(discovery_t *discovery, int64_t bytes,
-                                                             bool shared, const char *format, ...)
+                                                             int ranks, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    plim_limit_t limit = share(discovery, bytes, shared, format, arguments);
+    plim_limit_t limit = share(bytes, ranks, format, arguments);
     va_end(arguments);
     append(discovery->limits->memory, &discovery->limits->num_memory, &limit);
 }
 
 __attribute__((format(printf, 4, 5))) static void add_threads(discovery_t *discovery, int64_t count,
-                                                              bool shared, const char *format, ...)
+                                                              int ranks, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    plim_limit_t limit = share(discovery, count, shared, format, arguments);
+    plim_limit_t limit = share(count, ranks, format, arguments);
     va_end(arguments);
     append(discovery->limits->threads, &discovery->limits->num_threads, &limit);
 }
@@ -117,7 +115,7 @@ static void add_resource_limit(discovery_t *discovery, const char *limits_text, 
     if (line == NULL || !plim__kernel_number(line + strlen(title), &bytes))
         return;
     char text[PLIM__SIZE_TEXT];
-    add_memory(discovery, bytes > idle ? bytes - idle : 0, false, "%s, less %s that no plan counts",
+    add_memory(discovery, bytes > idle ? bytes - idle : 0, 1, "%s, less %s that no plan counts",
                name, plim__size_text(idle, text));
 }
 
@@ -176,7 +174,8 @@ static void add_host_memory(discovery_t *discovery)
         kib = free_kib + buffers + cached;
     }
     if (kib > 0 && kib <= most)
-        add_memory(discovery, kib * 1024, true, "host %s (/proc/meminfo)", name);
+        add_memory(discovery, kib * 1024, discovery->limits->local_ranks, "host %s (/proc/meminfo)",
+                   name);
 }
 
 /* The next range "a" or "a-b" of a list such as "0-3,8"; false at its end or at what is no range.
@@ -251,12 +250,11 @@ static const char *shown(const plim__cgroup_t *group, char text_out[180])
     return text_out;
 }
 
-/* Slurm makes one group a task: what such a group has is its own. All others hold every rank of the
- * node. */
-static bool shared_by_ranks(const plim__cgroup_t *group)
+/* Ranks in a group. Slurm makes one group a task; all others hold every rank of the node. */
+static int ranks_of(const discovery_t *discovery, const plim__cgroup_t *group)
 {
     const char *name = strrchr(group->path, '/');
-    return name == NULL || strncmp(name, "/task_", 6) != 0;
+    return name != NULL && strncmp(name, "/task_", 6) == 0 ? 1 : discovery->limits->local_ranks;
 }
 
 /*
@@ -272,8 +270,8 @@ static void add_hidden_memory(discovery_t *discovery, const plim__cgroup_t *grou
     if (plim__cgroup_read(group, "memory.stat", text, sizeof text) > 0 &&
         plim__kernel_field(text, "hierarchical_memory_limit", &bytes) && bytes > 0 &&
         bytes < least_seen)
-        add_memory(discovery, bytes, true, "cgroup v1 %s memory.stat hierarchical_memory_limit",
-                   shown(group, name));
+        add_memory(discovery, bytes, discovery->limits->local_ranks,
+                   "cgroup v1 %s memory.stat hierarchical_memory_limit", shown(group, name));
 }
 
 static void add_group_memory(discovery_t *discovery, int version)
@@ -290,7 +288,7 @@ static void add_group_memory(discovery_t *discovery, int version)
         for (int i = 0; (file = plim__cgroup_memory_file(version, i)) != NULL; i++) {
             if (!plim__cgroup_memory_limit(&group, file, &bytes))
                 continue;
-            add_memory(discovery, bytes, shared_by_ranks(&group), "cgroup v%d %s %s", version,
+            add_memory(discovery, bytes, ranks_of(discovery, &group), "cgroup v%d %s %s", version,
                        shown(&group, name), file);
             minimum = bytes < minimum ? bytes : minimum;
         }
@@ -324,7 +322,7 @@ static void add_group_threads(discovery_t *discovery, int version)
         if (!read_quota(&group, &quota, &period) || quota < 1 || period < 1)
             continue;
         /* Rounded up: threads wait for the disk now and then, and half a CPU is useful. */
-        add_threads(discovery, (quota - 1) / period + 1, shared_by_ranks(&group),
+        add_threads(discovery, (quota - 1) / period + 1, ranks_of(discovery, &group),
                     "cgroup v%d %s %s", version, shown(&group, name),
                     version == 1 ? "cpu.cfs_quota_us" : "cpu.max");
     } while (plim__cgroup_up(&group));
@@ -406,20 +404,21 @@ static void add_slurm_memory(discovery_t *discovery)
                                           {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};
     int64_t bytes, count, product;
     if (slurm_size(discovery, "SLURM_MEM_PER_NODE", &bytes))
-        add_memory(discovery, bytes, true, "SLURM_MEM_PER_NODE");
+        add_memory(discovery, bytes, discovery->limits->local_ranks, "SLURM_MEM_PER_NODE");
     for (size_t i = 0; i < sizeof each / sizeof each[0]; i++)
         if (slurm_size(discovery, each[i][0], &bytes) &&
             count_variable(discovery, each[i][1], &count) && plim__mul_i64(bytes, count, &product))
-            add_memory(discovery, product, true, "%s x %s", each[i][0], each[i][1]);
+            add_memory(discovery, product, discovery->limits->local_ranks, "%s x %s", each[i][0],
+                       each[i][1]);
 }
 
 static void add_slurm_threads(discovery_t *discovery)
 {
     int64_t count;
     if (count_variable(discovery, "SLURM_CPUS_PER_TASK", &count))
-        add_threads(discovery, count, false, "SLURM_CPUS_PER_TASK");
+        add_threads(discovery, count, 1, "SLURM_CPUS_PER_TASK");
     if (count_variable(discovery, "SLURM_CPUS_ON_NODE", &count))
-        add_threads(discovery, count, true, "SLURM_CPUS_ON_NODE");
+        add_threads(discovery, count, discovery->limits->local_ranks, "SLURM_CPUS_ON_NODE");
 }
 
 static bool exists_below(const char *root, const char *directory, size_t length, const char *name)
@@ -516,26 +515,28 @@ static void discover(const plim_limit_options_t *options, plim_limits_t *limits_
     discovery_t discovery = {options->root != NULL ? options->root : "",
                              options->environment != NULL ? options->environment : environ,
                              limits_out};
-    limits_out->local_ranks = local_ranks(&discovery);
+    limits_out->local_ranks =
+        options->local_ranks > 0 ? options->local_ranks : local_ranks(&discovery);
 
     if (options->memory > 0)
-        add_memory(&discovery, options->memory, false, "--memory");
+        add_memory(&discovery, options->memory, 1, "--memory");
     if (options->threads > 0)
-        add_threads(&discovery, options->threads, false, "--threads");
+        add_threads(&discovery, options->threads, 1, "--threads");
     add_cgroup_limits(&discovery);
     add_slurm_memory(&discovery);
     add_slurm_threads(&discovery);
     add_host_memory(&discovery);
     int64_t cpus = affinity(discovery.root);
     if (cpus > 0)
-        add_threads(&discovery, cpus, false, "affinity (the CPUs it may run on)");
+        add_threads(&discovery, cpus, options->threads == 0 ? options->cpu_ranks : 1,
+                    "affinity (the CPUs it may run on)");
 
     if (limits_out->num_threads == 0)
-        add_threads(&discovery, 1, false, "no count of CPUs was found");
+        add_threads(&discovery, 1, 1, "no count of CPUs was found");
     limits_out->threads_line = smallest(limits_out->threads, limits_out->num_threads);
     add_resource_limits(&discovery);
     if (limits_out->num_memory == 0)
-        add_memory(&discovery, PLIM_LINE_NONE, false, "no limit was found");
+        add_memory(&discovery, PLIM_LINE_NONE, 1, "no limit was found");
     limits_out->line = smallest(limits_out->memory, limits_out->num_memory);
     find_login_node(&discovery);
 }
@@ -548,8 +549,8 @@ PLIM_API plim_status_t plim_limits_discover(const plim_limit_options_t *options,
     PLIM_TRY(plim__output_check(limits_out, "plim_limits_t"));
     if (options != NULL)
         PLIM_TRY(plim__params_take(options, "plim_limit_options_t", &known, sizeof known));
-    if (known.memory < 0 || known.threads < 0)
-        return plim__fail(PLIM_ERR_USAGE, "--memory and --threads must be positive");
+    if (known.memory < 0 || known.threads < 0 || known.local_ranks < 0 || known.cpu_ranks < 0)
+        return plim__fail(PLIM_ERR_USAGE, "limits and numbers of ranks must be positive");
     discover(&known, &limits);
     plim__output_give(limits_out, &limits, sizeof limits);
     return PLIM_OK;

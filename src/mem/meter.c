@@ -4,6 +4,7 @@
  */
 #include "mem/meter.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, PRESSURE, KERNEL, NUM_FILES };
+enum { STATUS, USAGE, PEAK, STAT, EVENTS, HITS, SWAP_HITS, PRESSURE, KERNEL, NUM_FILES };
 
 #define TEXT_BYTES ((size_t)8192)
 
@@ -29,9 +30,10 @@ struct plim_meter {
 /* The names of the group's files, from USAGE on, in v1 and v2. */
 static const char *const names[2][NUM_FILES] = {
     {NULL, "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.stat",
-     "memory.oom_control", "memory.failcnt", "memory.pressure", "memory.kmem.usage_in_bytes"},
-    {NULL, "memory.current", "memory.peak", "memory.stat", "memory.events", NULL, "memory.pressure",
-     NULL}};
+     "memory.oom_control", "memory.failcnt", "memory.memsw.failcnt", "memory.pressure",
+     "memory.kmem.usage_in_bytes"},
+    {NULL, "memory.current", "memory.peak", "memory.stat", "memory.events", NULL, NULL,
+     "memory.pressure", NULL}};
 
 /* This process's group where memory is accounted; false in the machine's root group. */
 static bool find_group(const char *root, plim__cgroup_t *group_out)
@@ -151,6 +153,8 @@ PLIM_API plim_status_t plim_meter_read(plim_meter_t *meter, plim_sample_t *sampl
     text = read_file(meter, EVENTS);
     sample.group_kills = field(text, "oom_kill");
     sample.group_limit_hits = v1 ? number(read_file(meter, HITS)) : field(text, "max");
+    if (v1) /* where swap is limited too */
+        sample.group_limit_hits += plim__max_i64(number(read_file(meter, SWAP_HITS)), 0);
 
     /* "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234" */
     const char *total = strstr(read_file(meter, PRESSURE), "total=");

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* Longer sums amortise the transposed copies of dW's tiles; packed weights are equally fast for any
  * height. */
@@ -186,16 +187,18 @@ static void end_primitives(plim__dense_t *dense)
 
 /* oneDNN's needs for products of these parameters. */
 typedef struct answer {
-    plim__dense_params_t params; /* in = 0: unused */
+    plim__dense_params_t params;
     plim__dense_needs_t needs;
 } answer_t;
 
-#define ANSWERS 64
+#define ANSWERS 256
 
-/* Only tried, never waited for: in a forked child it may stay locked, and oneDNN is asked again. */
+/* What oneDNN has answered; more than fit are asked again each time. An answer stays where it is,
+   so readers take no lock, and writers only try to: in a child that was forked meanwhile it may
+   stay locked. */
+static answer_t answers[ANSWERS];
+static atomic_int num_answers;
 static pthread_mutex_t answers_lock = PTHREAD_MUTEX_INITIALIZER;
-static answer_t answers[ANSWERS]; /* guarded by the lock; replaces the oldest */
-static int next_answer;
 
 static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
 {
@@ -218,26 +221,27 @@ static plim__dense_needs_t ask(const plim__dense_params_t *params)
     return needs;
 }
 
+static void remember(const plim__dense_params_t *params, const plim__dense_needs_t *needs)
+{
+    if (pthread_mutex_trylock(&answers_lock) != 0)
+        return;
+    const int count = atomic_load(&num_answers);
+    if (count < ANSWERS) {
+        answers[count] = (answer_t){*params, *needs};
+        atomic_store(&num_answers, count + 1);
+    }
+    pthread_mutex_unlock(&answers_lock);
+}
+
 static plim__dense_needs_t needs_for(const plim__dense_params_t *params)
 {
-    answer_t answer = {.params = *params};
-    bool found = false;
-    if (pthread_mutex_trylock(&answers_lock) == 0) {
-        for (int i = 0; i < ANSWERS && !found; i++) {
-            found = answers[i].params.in > 0 && alike(&answers[i].params, params);
-            if (found)
-                answer = answers[i];
-        }
-        pthread_mutex_unlock(&answers_lock);
-    }
-    if (found)
-        return answer.needs;
-    answer.needs = ask(params);
-    if (pthread_mutex_trylock(&answers_lock) == 0) {
-        answers[next_answer++ % ANSWERS] = answer;
-        pthread_mutex_unlock(&answers_lock);
-    }
-    return answer.needs;
+    const int count = atomic_load(&num_answers);
+    for (int i = 0; i < count; i++)
+        if (alike(&answers[i].params, params))
+            return answers[i].needs;
+    const plim__dense_needs_t needs = ask(params);
+    remember(params, &needs);
+    return needs;
 }
 
 size_t plim__dense_estimate(const plim__dense_params_t *params)

@@ -136,6 +136,11 @@ static plim__table_t table_of(const plim__model_params_t *params)
     return table;
 }
 
+size_t plim__model_weights(const plim__model_params_t *params)
+{
+    return table_of(params).weights;
+}
+
 size_t plim__model_buffers(const plim__model_params_t *params)
 {
     return table_of(params).buffers;

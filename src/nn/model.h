@@ -47,6 +47,9 @@ size_t plim__model_estimate(const plim__model_params_t *params);
 /* The part of it for activations, which grows with the largest part. */
 size_t plim__model_activations(const plim__model_params_t *params);
 
+/* Number of learnt values, which have a gradient. */
+size_t plim__model_weights(const plim__model_params_t *params);
+
 /* Number of buffer values: those that a forward pass of training changes (batch norm's
  * statistics). */
 size_t plim__model_buffers(const plim__model_params_t *params);

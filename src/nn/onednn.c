@@ -153,6 +153,36 @@ bool plim__onednn_has_bf16(void)
     return loaded() && ((unsigned)onednn.get_effective_cpu_isa() & wanted) == wanted;
 }
 
+int64_t plim__onednn_instructions(void)
+{
+    return loaded() ? (int64_t)(unsigned)onednn.get_effective_cpu_isa() : 0;
+}
+
+int64_t plim__onednn_number(void)
+{
+    const dnnl_version_t *version = loaded() ? onednn.version() : NULL;
+    return version != NULL
+               ? (version->major * INT64_C(1000) + version->minor) * 1000 + version->patch
+               : 0;
+}
+
+const char *plim__onednn_instructions_name(int64_t mask)
+{
+    static const struct {
+        unsigned mask;
+        const char *name;
+    } names[] = {{dnnl_cpu_isa_avx512_core_amx, "AVX512_CORE_AMX"},
+                 {dnnl_cpu_isa_avx512_core_bf16, "AVX512_CORE_BF16"},
+                 {dnnl_cpu_isa_avx512_core_vnni, "AVX512_CORE_VNNI"},
+                 {dnnl_cpu_isa_avx512_core, "AVX512_CORE"},
+                 {dnnl_cpu_isa_avx2, "AVX2"},
+                 {dnnl_cpu_isa_avx, "AVX"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (((uint64_t)mask & names[i].mask) == names[i].mask)
+            return names[i].name;
+    return "SSE41";
+}
+
 const char *plim__onednn_version(void)
 {
     return loaded() ? onednn.version_text : "oneDNN is missing";

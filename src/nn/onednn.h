@@ -58,6 +58,14 @@ typedef struct plim__call {
 /* Loads the library once. PLIM_ERR_UNSUPPORTED if it is missing or incomplete. */
 plim_status_t plim__onednn_load(void);
 
+/* What the bits of a product depend on: the instruction sets that oneDNN uses, as its mask, and its
+ * version as one number. 0 if it is not loaded. */
+int64_t plim__onednn_instructions(void);
+int64_t plim__onednn_number(void);
+
+/* A mask as ONEDNN_MAX_CPU_ISA names it. */
+const char *plim__onednn_instructions_name(int64_t mask);
+
 /* Sets one OpenMP thread; returns the argument for plim__onednn_restore. */
 int plim__onednn_alone(void);
 void plim__onednn_restore(int threads);

@@ -4,7 +4,6 @@
 #include "nn/sum.h"
 #include "nn/vector.h"
 
-#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -128,23 +127,16 @@ PLIM__KERNEL void sgd_body(const step_t *step, int64_t begin, int64_t end)
 
 PLIM__VECTORISED(sgd, (const step_t *step, int64_t begin, int64_t end), (step, begin, end))
 
-/*
- * Moments without a gradient would decay to subnormal numbers, on which arithmetic is a hundred
- * times slower: flush subnormal results to 0.
- */
 static void step_piece(void *context, int worker, int64_t piece)
 {
     (void)worker;
     const step_t *step = context;
     const int64_t begin = piece * PIECE;
     const int64_t end = plim__min_i64(step->parameter->count, begin + PIECE);
-    const unsigned before = _mm_getcsr();
-    _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
     if (step->kind == PLIM_SGD)
         sgd(step, begin, end);
     else
         adam(step, begin, end);
-    _mm_setcsr(before);
 }
 
 static step_t step_of(const plim_optimiser_t *optimiser, double rate, int64_t number)

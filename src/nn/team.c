@@ -77,6 +77,27 @@ static inline void relax(void)
 #endif
 }
 
+/* The calling thread takes subnormal numbers as 0; returns what it did before. */
+static unsigned flush_subnormals(void)
+{
+#if defined(__x86_64__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+    return before;
+#else
+    return 0;
+#endif
+}
+
+static void restore_subnormals(unsigned before)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(before);
+#else
+    (void)before;
+#endif
+}
+
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim__team_t *team = object;
@@ -159,6 +180,7 @@ static void member_body(void *argument)
     plim__team_t *team = member->team;
     uint64_t last = 0;
     uint64_t state;
+    (void)flush_subnormals();
     while (wait_for_run(team, last, &state)) {
         if (!atomic_compare_exchange_strong(&team->state, &state, state + INSIDE))
             continue;
@@ -197,15 +219,10 @@ static void wake(plim__team_t *team, int64_t wanted)
     pthread_mutex_unlock(&team->lock);
 }
 
-void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
-                    void (*work)(void *context, int worker, int64_t piece), void *context)
+/* plim__team_run of work that is worth sharing. */
+static void run_shared(plim__team_t *team, int64_t pieces, int64_t cost,
+                       void (*work)(void *context, int worker, int64_t piece), void *context)
 {
-    if (team->size == 1 || pieces <= 1 ||
-        plim__mul_saturating_i64(pieces, plim__max_i64(cost, 1)) < WORTH_WAKING_NS) {
-        for (int64_t piece = 0; piece < pieces; piece++)
-            work(context, 0, piece);
-        return;
-    }
     team->work = work;
     team->context = context;
     team->pieces = pieces;
@@ -220,9 +237,33 @@ void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
         wait_for_others(team);
 }
 
+void plim__team_run(plim__team_t *team, int64_t pieces, int64_t cost,
+                    void (*work)(void *context, int worker, int64_t piece), void *context)
+{
+    const unsigned before = flush_subnormals();
+    if (team->size > 1 && pieces > 1 &&
+        plim__mul_saturating_i64(pieces, plim__max_i64(cost, 1)) >= WORTH_WAKING_NS)
+        run_shared(team, pieces, cost, work, context);
+    else
+        for (int64_t piece = 0; piece < pieces; piece++)
+            work(context, 0, piece);
+    restore_subnormals(before);
+}
+
 int plim__team_size(const plim__team_t *team)
 {
     return team->size;
+}
+
+double plim__team_core_seconds(const plim__team_t *team)
+{
+    double seconds = plim__clock_used(CLOCK_THREAD_CPUTIME_ID);
+    for (int i = 1; i < team->size; i++) {
+        clockid_t clock;
+        if (pthread_getcpuclockid(team->members[i].thread.handle, &clock) == 0)
+            seconds += plim__clock_used(clock);
+    }
+    return seconds;
 }
 
 plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t **team_out)

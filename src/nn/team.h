@@ -5,6 +5,9 @@
  * Results must not depend on which thread does a piece: a sum over rows is split into pieces by the
  * number of rows alone, and the pieces are added in their order. Any number of threads gives the
  * same bits.
+ *
+ * Work takes subnormal numbers as 0 and makes none: arithmetic on them is up to a hundred times
+ * slower, and gradients and moments near 0 would be full of them at the end of a training.
  */
 #ifndef PLIM_NN_TEAM_H
 #define PLIM_NN_TEAM_H
@@ -29,6 +32,10 @@ plim_status_t plim__team_create_for(const plim_job_t *job, int threads, plim__te
 
 /* Workers are numbered from 0 (the caller) to this less one. */
 int plim__team_size(const plim__team_t *team);
+
+/* Processor time of the caller and of all workers. The clock of the process would not do: it knows
+ * that of a running thread as of the last timer tick only. */
+double plim__team_core_seconds(const plim__team_t *team);
 
 /*
  * work(context, worker, piece) once for each piece 0 … pieces-1, in any order, at once; returns

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/fail.h"
 #include "base/params.h"
+#include "peers/peers.h"
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
 #include "plan/statistics.h"
@@ -61,8 +62,8 @@ static bool does(const advising_t *advising, const plim_training_t *training, in
     params.memory = memory;
     return plim__train_plan_quiet(advising->job, advising->dataset, training, &params,
                                   probe.count > 0 ? &probe : NULL, &plan) == PLIM_OK &&
-           (!advising->whole || plan.load.part_seeds == params.part_seeds ||
-            (training->microbatch > 0 && plan.load.part_seeds == training->microbatch));
+           (!advising->whole ||
+            plan.load.part_seeds == plim__train_wanted_seeds(&params, training));
 }
 
 /* Whether they fit under the line with a margin: the size of their batches is estimated. */
@@ -282,6 +283,43 @@ static void advice_text(const plim_job_t *job, const plim_dataset_t *dataset,
             snprintf(text_out + used, (size_t)(ADVICE_TEXT - used), ", or %s", advice[i].change);
 }
 
+/*
+ * Plans on all ranks. They must cut batches alike, so all take the smallest cut that any of them
+ * plans, and plan again until no rank must cut smaller; an error of one is that of all. The peers'
+ * memory is on the ledger meanwhile, so plans count it.
+ */
+static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *dataset,
+                                   const plim_training_t *training,
+                                   const plim_plan_params_t *params, plim__train_plan_t *plan_out)
+{
+    plim_plan_params_t wanted = *params;
+    plim__peers_t *peers;
+    plim_status_t status;
+    bool same = false;
+    PLIM_TRY(plim__peers_open(job, &peers));
+    do {
+        int64_t cut[3] = {0}, least[3], greatest[3];
+        status = plim__train_check_ranks(job, training);
+        if (status == PLIM_OK)
+            status = plim__train_plan(job, dataset, training, &wanted, plan_out);
+        if (status == PLIM_OK) {
+            cut[0] = plim__train_part_seeds(plim_dataset_info(dataset), training,
+                                            plan_out->load.part_seeds);
+            cut[1] = plan_out->load.part_nodes;
+            cut[2] = plan_out->load.part_edges;
+        }
+        status = plim__peers_agree(peers, PLIM__STAGE_PLAN, status, 3, cut, least, greatest);
+        if (status != PLIM_OK)
+            break;
+        same = memcmp(least, greatest, sizeof least) == 0;
+        wanted.part_seeds = least[0];
+        wanted.part_nodes = least[1];
+        wanted.part_edges = least[2];
+    } while (!same);
+    plim__peers_close(peers);
+    return status;
+}
+
 PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset_t *dataset,
                                        const plim_training_t *training,
                                        const plim_plan_params_t *params, plim_plan_t **plan_out)
@@ -291,12 +329,13 @@ PLIM_API plim_status_t plim_train_plan(const plim_job_t *job, const plim_dataset
     plim_training_t settings = PLIM_TRAINING_INIT;
     plim_plan_params_t wanted = PLIM_PLAN_PARAMS_INIT;
     char message[PLIM_MESSAGE_MAX], advice[ADVICE_TEXT];
+    const plim_job_t own = plim__train_job(job);
     plim_plan_t *plan;
     PLIM_TRY(plim__params_take(training, "plim_training_t", &settings, sizeof settings));
     if (params != NULL)
         PLIM_TRY(plim__params_take(params, "plim_plan_params_t", &wanted, sizeof wanted));
     PLIM_TRY(plim__plan_create(job, &plan));
-    plim_status_t status = plim__train_plan(job, dataset, &settings, &wanted, &plan->numbers);
+    plim_status_t status = plan_together(&own, dataset, &settings, &wanted, &plan->numbers);
     if (status == PLIM_OK) {
         plim__plan_seal(plan, true);
         *plan_out = plan;

@@ -40,8 +40,8 @@ typedef struct plim__batch_hops {
     double all_edges;
 } plim__batch_hops_t;
 
-/* Draws and sums are measured on tables of up to 16 MiB; the growth of their cost is continued up
- * to this log2 of bytes. An assumption: in a larger table nearly every access misses the caches
+/* Draws are measured on tables of up to 16 MiB; the growth of their cost is continued up to this
+ * log2 of bytes. An assumption: in a larger table nearly every access misses the caches
  * already. */
 #define PLIM__LARGEST_TABLE 27.0
 
@@ -49,6 +49,14 @@ static inline int64_t plim__whole(double value)
 {
     return value < 9e18 ? (int64_t)value : INT64_MAX;
 }
+
+/* Caches hold all of so many bytes (log2) that work goes over in turn, … */
+#define PLIM__NEAR_BYTES 22.0
+/* … and nothing of so many. */
+#define PLIM__FAR_BYTES 26.0
+
+/* What a byte costs beyond the rates of work, when work goes over so many bytes in turn. */
+double plim__memory_cost(const plim__view_t *view, double bytes);
 
 plim__view_t plim__view_of(const plim_job_t *job, const plim_dataset_t *dataset,
                            const plim__rates_t *rates, const plim__load_plan_t *plan);

@@ -45,6 +45,13 @@ double plim__effort_seconds(const plim__view_t *view, const plim__effort_t *effo
     return fmax(effort->disk, fmax(effort->caller, (effort->any + effort->team) / view->threads));
 }
 
+double plim__memory_cost(const plim__view_t *view, double bytes)
+{
+    const double place =
+        (log2(fmax(bytes, 1)) - PLIM__NEAR_BYTES) / (PLIM__FAR_BYTES - PLIM__NEAR_BYTES);
+    return view->rates->cost[PLIM__RATE_MEMORY][0] * fmin(fmax(place, 0), 1);
+}
+
 /* Sizes of `seeds` seeds together: by the probe, else by dataset.json. */
 static plim__load_size_t size_of(const plim__view_t *view, double seeds)
 {
@@ -193,27 +200,47 @@ typedef struct pieces {
 } pieces_t;
 
 /* The probability that `seeds` seeds need a node of that bin. */
-static double chance_of(const plim__reach_t *reach, int bin, double seeds)
+static double chance_of(const plim__reach_t *reach, const plim__reach_bin_t *bin, double seeds)
 {
-    return -expm1(-M_SQRT2 * exp2(bin) / PLIM__HAZARD_ONE * seeds / (double)reach->seeds);
+    const double mean = (double)bin->needs / PLIM__HAZARD_ONE / fmax((double)bin->nodes, 1);
+    const double hazard = -log1p(-fmin(mean, PLIM__CHANCE_MAX));
+    return -expm1(-hazard * seeds / (double)reach->seeds);
 }
 
-/* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by the
- * measured reach. The cache has the most frequent ones. */
-static pieces_t missed_of(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
+/* The lists or rows that `seeds` seeds need and do not find in a cache of so many bytes, by one
+ * reach. The cache has the most frequent ones. */
+static pieces_t missed_by(const plim__reach_t *reach, plim__reach_kind_t kind, double seeds,
                           double cache_bytes)
 {
     pieces_t missed = {0, 0};
     for (int i = PLIM__REACH_BINS - 1; i >= 0; i--) {
-        const double nodes = (double)reach->bins[kind][i].nodes;
-        const double bytes = (double)reach->bins[kind][i].bytes;
+        const plim__reach_bin_t *bin = &reach->bins[kind][i];
+        const double nodes = (double)bin->nodes, bytes = (double)bin->bytes;
         const double cached = fmin(bytes, cache_bytes);
-        const double met = chance_of(reach, i, seeds) * (1 - cached / fmax(bytes, 1));
+        const double met = chance_of(reach, bin, seeds) * (1 - cached / fmax(bytes, 1));
         cache_bytes -= cached;
         missed.count += nodes * met;
         missed.bytes += bytes * met;
     }
     return missed;
+}
+
+/* Where `seeds` seeds stand between a batch (0) and an epoch (1), in logarithms. */
+static double place_of(const plim__reaches_t *reaches, double seeds)
+{
+    const double batch = (double)reaches->batch.seeds, epoch = (double)reaches->epoch.seeds;
+    return epoch > batch ? fmin(fmax(log(seeds / batch) / log(epoch / batch), 0), 1) : 1;
+}
+
+/* The same by both reaches, each of which is exact for its own number of seeds. */
+static pieces_t missed_of(const plim__reaches_t *reaches, plim__reach_kind_t kind, double seeds,
+                          double cache_bytes)
+{
+    const pieces_t batch = missed_by(&reaches->batch, kind, seeds, cache_bytes);
+    const pieces_t epoch = missed_by(&reaches->epoch, kind, seeds, cache_bytes);
+    const double place = place_of(reaches, seeds);
+    return (pieces_t){pow(batch.count, 1 - place) * pow(epoch.count, place),
+                      pow(batch.bytes, 1 - place) * pow(epoch.bytes, place)};
 }
 
 /* Nodes that `seeds` seeds need and do not find among `cached` nodes. Without draws they are the
@@ -222,9 +249,9 @@ static double nodes_missed(const plim__view_t *view, const population_t *populat
                            double cached)
 {
     const double needed = (double)size_of(view, seeds).nodes;
-    const plim__reach_t *reach = &view->plan->reach;
-    if (reach->seeds > 0) /* where each row counts as a byte */
-        return fmin(missed_of(reach, PLIM__REACH_ROWS, seeds, cached).count, needed);
+    const plim__reaches_t *reaches = &view->plan->reaches;
+    if (reaches->batch.seeds > 0) /* where each row counts as a byte */
+        return fmin(missed_of(reaches, PLIM__REACH_ROWS, seeds, cached).count, needed);
     if (view->recipe.num_hops > 0 && view->info->num_graphs == 0)
         return fmin(nodes_met(population, draws_of(view, seeds), cached), needed);
     const double all = (double)size_of(view, (double)view->info->num_split[PLIM_TRAIN]).nodes;
@@ -240,7 +267,7 @@ static double nodes_missed(const plim__view_t *view, const population_t *populat
 static pieces_t lists_missed(const plim__view_t *view, const population_t *population,
                              const plim__batch_hops_t *hops, int hop, double seeds, double cached)
 {
-    const plim__reach_t *reach = &view->plan->reach;
+    const plim__reaches_t *reaches = &view->plan->reaches;
     const double all = (double)view->info->num_nodes;
     const double all_seeds = (double)plim__max_i64(view->info->num_split[PLIM_TRAIN], 1);
     const double degree = (double)view->info->num_edges / fmax(all, 1);
@@ -249,9 +276,9 @@ static pieces_t lists_missed(const plim__view_t *view, const population_t *popul
         const double count = missed * fmax(hops->nodes[hop] / seeds, 1);
         return (pieces_t){count, count * view->list_bytes};
     }
-    if (reach->seeds > 0) {
+    if (reaches->batch.seeds > 0) {
         const double part = hops->nodes[hop] / fmax(hops->nodes[hops->count - 1], 1);
-        const pieces_t all_missed = missed_of(reach, PLIM__REACH_LISTS, seeds,
+        const pieces_t all_missed = missed_of(reaches, PLIM__REACH_LISTS, seeds,
                                               cached * (view->list_bytes + PLIM__LOAD_START_BYTES));
         return (pieces_t){all_missed.count * part,
                           (all_missed.bytes - all_missed.count * PLIM__LOAD_START_BYTES) * part};
@@ -318,7 +345,8 @@ typedef struct holding {
  * the highest probability for its bytes comes first. */
 static void divide(const plim__view_t *view, double seeds, double room, holding_t *holding)
 {
-    const plim__reach_t *reach = &view->plan->reach;
+    const plim__reaches_t *reaches = &view->plan->reaches;
+    const plim__reach_t *reach = place_of(reaches, seeds) > 0.5 ? &reaches->epoch : &reaches->batch;
     bool taken[PLIM__REACH_KINDS][PLIM__REACH_BINS] = {{false}};
     holding->rows = 0;
     if (!view->plan->topology_in_memory)
@@ -333,7 +361,7 @@ static void divide(const plim__view_t *view, double seeds, double room, holding_
                 const double each = k == PLIM__REACH_ROWS
                                         ? view->row_bytes
                                         : (double)here->bytes / fmax((double)here->nodes, 1);
-                const double density = chance_of(reach, i, seeds) / fmax(each, 1);
+                const double density = chance_of(reach, here, seeds) / fmax(each, 1);
                 if (taken[k][i] || here->nodes == 0 || density <= densest)
                     continue;
                 densest = density;
@@ -359,7 +387,7 @@ static holding_t held_beside(const plim__view_t *view, double seeds, const holdi
 {
     const double more = PLIM__LOAD_WINDOWS * (planned->window_rows - left);
     holding_t holding = {planned->lists, planned->rows + more, left};
-    if (view->plan->reach.seeds > 0)
+    if (view->plan->reaches.batch.seeds > 0)
         divide(view, seeds, (double)view->plan->list_cache_bytes + holding.rows * view->row_bytes,
                &holding);
     return holding;
@@ -426,15 +454,19 @@ void plim__add_loading(const plim__view_t *view, double seeds, double batch, dou
     const double cached = plan->topology_in_memory ? lists : (double)plan->list_cache_bytes;
     const double table = fmin(log2(fmax(fmin(cached, lists), 1)), PLIM__LARGEST_TABLE);
     const double draw = plim__rate_at(view->rates, PLIM__RATE_DRAW, table, 0);
-    const double copy =
-        view->row_bytes > 0 ? plim__rate_at(view->rates, PLIM__RATE_COPY, view->row_bytes, 0) : 0;
+    const double rows = view->row_bytes * (double)info->num_nodes;
+    const double held = plan->rows_in_memory ? rows : (double)plan->row_cache_bytes;
+    const double copy = view->row_bytes > 0
+                            ? plim__rate_at(view->rates, PLIM__RATE_COPY, view->row_bytes, 0) +
+                                  view->row_bytes * plim__memory_cost(view, held)
+                            : 0;
     const double count = steps * parts;
     effort->any += count * (part.all_edges * draw + part.nodes[part.count] * copy +
                             view->rates->cost[PLIM__RATE_SHARE][0]);
     if (plan->window_steps == 0)
         return;
     const population_t population = population_of(view);
-    const holding_t holding = holding_of(view, &population, (double)plan->window_steps * batch);
+    const holding_t holding = holding_of(view, &population, (double)plan->cache_steps * batch);
     const double together = window_steps(view, &population, &holding, batch, steps);
     /* A batch that no window holds is loaded part by part. */
     const double unit = together > 0 ? fmin(together * batch, seeds) : fmin(batch, seeds) / parts;
@@ -444,8 +476,7 @@ void plim__add_loading(const plim__view_t *view, double seeds, double batch, dou
     if (together > 0)
         effort->any += units * (hops.all_edges * draw + missed_rows * copy);
     if (!plan->rows_in_memory && view->row_bytes > 0)
-        add_reads(view, missed_rows, view->row_bytes, view->row_bytes * (double)info->num_nodes,
-                  units, effort);
+        add_reads(view, missed_rows, view->row_bytes, rows, units, effort);
     for (int hop = 0; hop < hops.count && !plan->topology_in_memory; hop++) {
         const pieces_t missed = lists_missed(view, &population, &hops, hop, unit, holding.lists);
         add_reads(view, missed.count, missed.bytes / fmax(missed.count, 1), lists, units, effort);

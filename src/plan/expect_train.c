@@ -32,6 +32,7 @@ typedef struct layer {
     double sources, rows, edges; /* rows: destinations */
     double in, out;              /* columns */
     double source_bytes;         /* of its input */
+    double byte;                 /* what one costs beyond the rates */
 } layer_t;
 
 /* A product's forward pass, or both gradients, of which the first layer needs no input's. */
@@ -40,13 +41,14 @@ static void add_product(const plim__view_t *view, const plim_model_t *model, con
 {
     const plim__rate_t forward =
         model->precision == PLIM_PRECISION_BF16 ? PLIM__RATE_BF16_FORWARD : PLIM__RATE_F32_FORWARD;
+    const double moved = (in + out) * sizeof(float) * layer->byte;
     if (!back) {
-        add_team(view, rows * plim__rate_at(view->rates, forward, in, out), effort);
+        add_team(view, rows * (plim__rate_at(view->rates, forward, in, out) + moved), effort);
         return;
     }
-    add_team(view, rows * plim__rate_at(view->rates, forward + 2, in, out), effort);
+    add_team(view, rows * (plim__rate_at(view->rates, forward + 2, in, out) + moved), effort);
     if (!layer->first)
-        add_team(view, rows * plim__rate_at(view->rates, forward + 1, in, out), effort);
+        add_team(view, rows * (plim__rate_at(view->rates, forward + 1, in, out) + moved), effort);
 }
 
 static void add_products(const plim__view_t *view, const plim_model_t *model, const layer_t *layer,
@@ -73,10 +75,11 @@ static void add_sums(const plim__view_t *view, const plim_model_t *model, const 
     if (model->kind == PLIM_GAT) {
         const double channels =
             layer->out == (double)model->hidden ? layer->out / model->heads : layer->out;
+        const plim__rate_t rate = back ? PLIM__RATE_ATTEND_BACK : PLIM__RATE_ATTEND;
+        const double moved = channels * sizeof(float) * layer->byte * (back ? 2 : 1);
         add_team(view,
-                 (layer->edges + layer->rows) * model->heads *
-                     plim__rate_at(view->rates, back ? PLIM__RATE_ATTEND_BACK : PLIM__RATE_ATTEND,
-                                   channels, 0),
+                 (layer->edges + layer->rows + layer->sources) * model->heads *
+                     (plim__rate_at(view->rates, rate, channels, 0) + moved),
                  effort);
         return;
     }
@@ -84,10 +87,10 @@ static void add_sums(const plim__view_t *view, const plim_model_t *model, const 
     const double large = plim__rate_y(PLIM__RATE_SUM, 1);
     /* Another thread has just written the rows that the first layer reads: no cache has them. */
     const double table = layer->first ? large : fmin(log2(fmax(bytes, 1)), large);
+    const plim__rate_t rate = back ? PLIM__RATE_SUM_BACK : PLIM__RATE_SUM;
+    const double moved = layer->in * sizeof(float) * layer->byte;
     if (!back || !layer->first)
-        add_team(view,
-                 units * plim__rate_at(view->rates, back ? PLIM__RATE_SUM_BACK : PLIM__RATE_SUM,
-                                       layer->in, table),
+        add_team(view, units * (plim__rate_at(view->rates, rate, layer->in, table) + moved),
                  effort);
 }
 
@@ -105,9 +108,28 @@ static void add_epilogue(const plim__view_t *view, const plim_model_t *model, co
         cost += fmax(view->rates->cost[PLIM__RATE_DROPOUT][back ? 1 : 0] -
                          view->rates->cost[PLIM__RATE_EPILOGUE][back ? 1 : 0],
                      0);
+    cost += (back ? 3.0 : 2.0) * sizeof(float) * layer->byte;
     add_team(view, values * cost, effort);
     if (model->kind == PLIM_GIN)
         add_team(view, values * cost, effort);
+}
+
+/* Layer `i` of a part. */
+static layer_t layer_of(const plim__view_t *view, const plim_model_t *model,
+                        const plim__batch_hops_t *part, int i)
+{
+    const bool graphs = view->info->num_graphs > 0;
+    const bool last = i + 1 == model->num_layers && !graphs;
+    const int hop = part->count > 0 && !graphs ? part->count - 1 - i : 0;
+    const double sources = part->nodes[part->count == 0 ? 0 : hop + 1];
+    const double hidden = (double)model->hidden;
+    return (layer_t){.first = i == 0,
+                     .rows = part->nodes[hop],
+                     .sources = sources,
+                     .edges = part->edges[hop],
+                     .in = i == 0 ? (double)view->info->num_features : hidden,
+                     .out = last ? (double)plim__plan_settings_outputs(view->info) : hidden,
+                     .source_bytes = sources * (i == 0 ? view->row_bytes : hidden * sizeof(float))};
 }
 
 /* One part through the model; with gradients in training. */
@@ -116,31 +138,27 @@ static void add_model(const plim__view_t *view, const plim_training_t *training,
                       plim__effort_t *effort)
 {
     const plim_model_t *model = &training->model;
-    const plim_dataset_info_t *info = view->info;
-    const bool graphs = info->num_graphs > 0;
-    const double outputs = (double)plim__plan_settings_outputs(info);
+    const bool graphs = view->info->num_graphs > 0;
+    double bytes = 0; /* of all layers: the next pass over one of them comes after the others */
     for (int i = 0; i < model->num_layers; i++) {
-        const bool last = i + 1 == model->num_layers;
-        const int hop = part->count > 0 && !graphs ? part->count - 1 - i : 0;
-        const layer_t layer = {.first = i == 0,
-                               .rows = part->nodes[hop],
-                               .sources = part->nodes[part->count == 0 ? 0 : hop + 1],
-                               .edges = part->edges[hop],
-                               .in = (double)(i == 0 ? info->num_features : model->hidden),
-                               .out = last && !graphs ? outputs : (double)model->hidden,
-                               .source_bytes =
-                                   part->nodes[part->count == 0 ? 0 : hop + 1] *
-                                   (i == 0 ? view->row_bytes : (double)model->hidden * 4)};
+        const layer_t layer = layer_of(view, model, part, i);
+        bytes += layer.source_bytes + layer.rows * layer.out * sizeof(float);
+    }
+    const double byte = plim__memory_cost(view, bytes);
+    for (int i = 0; i < model->num_layers; i++) {
+        const bool last = i + 1 == model->num_layers && !graphs;
+        layer_t layer = layer_of(view, model, part, i);
+        layer.byte = byte;
         const int forwards = trains && recompute ? 2 : 1;
         for (int pass = 0; pass < forwards; pass++) {
             add_sums(view, model, &layer, false, effort);
             if (pass == 0 || model->kind == PLIM_GAT)
                 add_products(view, model, &layer, false, effort);
         }
-        add_epilogue(view, model, &layer, last && !graphs, false, effort);
+        add_epilogue(view, model, &layer, last, false, effort);
         if (!trains)
             continue;
-        add_epilogue(view, model, &layer, last && !graphs, true, effort);
+        add_epilogue(view, model, &layer, last, true, effort);
         add_products(view, model, &layer, true, effort);
         add_sums(view, model, &layer, true, effort);
     }
@@ -174,13 +192,14 @@ static plim__effort_t pass_over(const plim__view_t *view, const plim_training_t 
     add_model(view, training, &part, trains, plan->recompute, &step);
     add_team(view, fmin(batch, seeds) / parts * outputs * view->rates->cost[PLIM__RATE_LOSS][0],
              &step);
+    if (trains) /* its gradients are added up */
+        add_team(view, weights_of(view, training) * view->rates->cost[PLIM__RATE_PACK][0], &step);
     step.caller *= parts;
     step.team *= parts;
     if (trains) {
-        const double *costs = view->rates->cost[PLIM__RATE_UPDATE];
-        const double *packs = view->rates->cost[PLIM__RATE_PACK];
         plim__effort_t update = {0};
-        add_team(view, weights_of(view, training) * (costs[0] + packs[0]), &update);
+        add_team(view, weights_of(view, training) * view->rates->cost[PLIM__RATE_UPDATE][0],
+                 &update);
         step.caller += update.caller / (double)training->accumulation;
         step.team += update.team / (double)training->accumulation;
     }
@@ -199,6 +218,7 @@ static void add_exact_layer(const plim__view_t *view, const plim_model_t *model,
     const double slices = fmax((double)cost->layers[index].slices, 1);
     const double blocks = fmax((double)cost->layers[index].blocks, 1);
     const double columns = (double)cost->layers[index].columns;
+    const double hidden = (double)model->hidden * sizeof(float);
     const bool max = model->kind == PLIM_SAGE && model->aggregation == PLIM_MAX;
     const layer_t layer = {
         .first = first,
@@ -206,7 +226,8 @@ static void add_exact_layer(const plim__view_t *view, const plim_model_t *model,
         .rows = rows,
         .edges = rows / fmax(nodes, 1) * (double)view->info->num_edges,
         .in = (double)(first ? view->info->num_features : model->hidden),
-        .out = (double)(last ? plim__plan_settings_outputs(view->info) : model->hidden)};
+        .out = (double)(last ? plim__plan_settings_outputs(view->info) : model->hidden),
+        .byte = plim__memory_cost(view, sources * (first ? view->row_bytes : hidden))};
     const double lists = layer.edges * (double)plim__index_bytes(view->info->index_type);
     const double states =
         rows * slices * columns * sizeof(float) * (blocks - 1 + (slices - 1) / slices);
@@ -228,8 +249,9 @@ static void add_exact_layer(const plim__view_t *view, const plim_model_t *model,
         const bool before = layer.out <= layer.in && !max; /* the product, since it is narrower */
         add_team(view,
                  slices * (layer.edges + rows) *
-                     plim__rate_at(view->rates, PLIM__RATE_SUM, columns,
-                                   fmin(log2(fmax(table, 1)), PLIM__LARGEST_TABLE)),
+                     (plim__rate_at(view->rates, PLIM__RATE_SUM, columns,
+                                    fmin(log2(fmax(table, 1)), plim__rate_y(PLIM__RATE_SUM, 1))) +
+                      columns * sizeof(float) * plim__memory_cost(view, table)),
                  effort);
         add_product(view, model, &layer, before ? sources : rows, layer.in, layer.out, false,
                     effort);
@@ -273,7 +295,7 @@ static plim__effort_t split_pass(const plim__view_t *view, const plim_training_t
     own.plan = &load;
     for (int i = 0; i < own.recipe.num_hops; i++)
         if (own.recipe.fanout[i] != view->recipe.fanout[i])
-            load.probe.count = 0, load.reach.seeds = 0; /* they were of other draws */
+            load.probe.count = 0, load.reaches.batch.seeds = 0; /* they were of other draws */
     return pass_over(&own, training, plan, (double)view->info->num_split[split], false);
 }
 
@@ -288,14 +310,16 @@ static int64_t account_bytes(const plim__train_plan_t *plan, const char *name)
     return 0;
 }
 
-/* Adds `rounds` evaluations between epochs, and `again` one at the end. */
-static void add_evaluations(double seconds, double read_bytes, int64_t rounds, bool again,
-                            plim__expectation_t *expect)
+/* Adds `rounds` evaluations between epochs, and `again` one at the end. `fixed`: seconds of each
+ * that ranks do not divide. */
+static void add_evaluations(double seconds, double fixed, double read_bytes, int64_t rounds,
+                            bool again, plim__expectation_t *expect)
 {
     const double times = (double)rounds + (again ? 1 : 0);
     if (rounds > 0)
-        expect->evaluation_seconds += seconds;
-    expect->run_seconds += times * seconds;
+        expect->evaluation_seconds += seconds + fixed;
+    expect->run_seconds += times * (seconds + fixed);
+    expect->run_evaluation_seconds += times * seconds;
     expect->run_read_bytes += plim__whole(times * read_bytes);
 }
 
@@ -311,7 +335,7 @@ static void expect_evaluations(const plim__view_t *view, const plim_training_t *
     if (exact !=
         NULL) { /* a pass scores all splits, and loader and model are made again after it */
         const plim__effort_t effort = exact_pass(view, training, exact);
-        add_evaluations(plim__effort_seconds(view, &effort) + expect->start_seconds,
+        add_evaluations(plim__effort_seconds(view, &effort), expect->start_seconds,
                         effort.read_bytes + (double)plan->load.expect.run_read_bytes, rounds, !best,
                         expect);
         return;
@@ -321,7 +345,7 @@ static void expect_evaluations(const plim__view_t *view, const plim_training_t *
             continue;
         const plim__effort_t effort = split_pass(view, training, plan, (plim_split_t)split);
         const bool between = (splits >> split & 1) != 0;
-        add_evaluations(plim__effort_seconds(view, &effort), effort.read_bytes,
+        add_evaluations(plim__effort_seconds(view, &effort), 0, effort.read_bytes,
                         between ? rounds : 0, !best || !between, expect);
     }
 }

@@ -84,8 +84,11 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
                                plim__min_i64(size.edges, most.edges)};
 }
 
-int64_t plim__plan_fixed(plim_ledger_t *ledger, int64_t released)
+int64_t plim__plan_fixed(const plim_job_t *job, int64_t released)
 {
+    plim_ledger_t *ledger = job->ledger;
+    const int64_t nominal = PLIM__NOMINAL_PROCESS +
+                            (int64_t)plim__round_up((size_t)job->core->transport.bytes, FIXED_STEP);
     plim_account_info_t infos[PLIM__PLAN_ACCOUNTS];
     const int64_t all = plim__ledger_reserved(ledger) - plim__ledger_reserve_bytes(ledger);
     const int count = plim__ledger_accounts(ledger, PLIM__PLAN_ACCOUNTS, infos);
@@ -94,7 +97,7 @@ int64_t plim__plan_fixed(plim_ledger_t *ledger, int64_t released)
         if (strcmp(infos[i].name, "other processes") == 0)
             others = infos[i].reserved;
     const int64_t own = (int64_t)plim__round_up((size_t)(all - others - released), FIXED_STEP);
-    return plim__max_i64(own, PLIM__NOMINAL_PROCESS) + others;
+    return plim__max_i64(own, nominal) + others;
 }
 
 int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params)
@@ -301,7 +304,7 @@ plim_status_t plim__load_facts_find(const plim_job_t *job, const plim_dataset_t 
         .params = params,
         .client = client,
         .line = plim__load_line(job, params),
-        .fixed = plim__plan_fixed(job->ledger, client->remade != NULL ? client->remade->bytes : 0),
+        .fixed = plim__plan_fixed(job, client->remade != NULL ? client->remade->bytes : 0),
         .epoch_seeds = streams_out->most_seeds,
         .batch_seeds = batch,
         .part_seeds = params->part_seeds > 0 ? plim__min_i64(batch, params->part_seeds) : batch,

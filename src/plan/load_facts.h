@@ -85,10 +85,10 @@ int64_t plim__cost_pages(size_t bytes);
 
 /*
  * Bytes of the ledger's accounts without the reserve and `released` bytes. The process counts as at
- * least the nominal one, a larger one in steps of 8 MiB, so that a plan is the same from run to
- * run.
+ * least the nominal one with the transport's memory, in steps of 8 MiB, so that a plan is the same
+ * from run to run.
  */
-int64_t plim__plan_fixed(plim_ledger_t *ledger, int64_t released);
+int64_t plim__plan_fixed(const plim_job_t *job, int64_t released);
 
 /* The line that a plan is made for: the ledger's, or params->memory if that is less. */
 int64_t plim__load_line(const plim_job_t *job, const plim_plan_params_t *params);

@@ -574,6 +574,26 @@ static void grow_list_cache(const plim__load_facts_t *facts, plim__load_plan_t *
          limit);
 }
 
+/* The steps whose rows windows and row cache together hold: the caches leave to a window what they
+ * have themselves. */
+static int64_t cache_steps(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    plim__loader_params_t params;
+    int64_t low = 1, high = plan->window_steps;
+    plim__loader_params_find(facts->job, facts->dataset, plan, &params);
+    const size_t row = params.window.row_bytes;
+    const int64_t rows = plan->window_rows + (row > 0 ? (int64_t)(plan->row_cache_bytes / row) : 0);
+    while (low < high) {
+        const int64_t middle = high - (high - low) / 2;
+        const plim__load_size_t size = window_expected(facts, window_seeds(facts, middle));
+        if (size.edges <= plan->window_draws && (plan->rows_in_memory || size.nodes <= rows))
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 /* The caches get what is left. */
 static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
@@ -583,6 +603,7 @@ static void grow_caches(const plim__load_facts_t *facts, plim__load_plan_t *plan
     grow_list_cache(facts, plan, facts->line);
     plan->shared = has_rows(facts) && !plan->rows_in_memory && plan->row_cache_bytes > 0 &&
                    facts->params->row_cache == 0 && facts->params->list_cache == 0;
+    plan->cache_steps = cache_steps(facts, plan);
 }
 
 /* Whether topology in memory leaves enough for the rest. */

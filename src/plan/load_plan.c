@@ -381,7 +381,7 @@ static plim_status_t expect(const plim__load_facts_t *facts, plim__load_plan_t *
             plim__statistics_probe(facts->job, facts->dataset, facts->recipe, false, &plan->probe));
     if (reads && !facts->client->quiet)
         PLIM_TRY(plim__statistics_reach(facts->job, facts->dataset, facts->recipe,
-                                        facts->params->weigh_nodes, &plan->reach));
+                                        facts->params->weigh_nodes, &plan->reaches));
     PLIM_TRY(plim__rates_find(facts->job, facts->dataset, facts->params->rates, &rates));
     plim__load_expect(facts->job, facts->dataset, &rates, plan);
     return PLIM_OK;

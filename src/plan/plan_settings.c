@@ -77,6 +77,15 @@ static plim_status_t check_model(const plim_dataset_info_t *info, const plim_tra
     if (!(model->dropout >= 0.0f && model->dropout < 1.0f))
         return plim__fail(PLIM_ERR_USAGE, "a dropout of %g; it is from 0 on and below 1",
                           (double)model->dropout);
+    if (training->shares < 1 || training->shares > PLIM_SHARES_MAX)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "%lld shares of a batch; from 1 to %d are possible (--shares)",
+                          (long long)training->shares, PLIM_SHARES_MAX);
+    if (model->norm == PLIM_NORM_BATCH && training->shares > 1)
+        return plim__fail(PLIM_ERR_USAGE,
+                          "batch norm looks at the whole batch, so it cannot be cut into %lld "
+                          "shares; take --norm layer, or --shares 1 on one rank",
+                          (long long)training->shares);
     if (model->norm == PLIM_NORM_BATCH && training->microbatch > 0)
         return plim__fail(PLIM_ERR_USAGE,
                           "batch norm looks at the whole batch, so it cannot be split into "

@@ -64,6 +64,7 @@ static const struct {
     [PLIM__RATE_LOSS] = {"loss", COMPUTING, 1, {0}, {0}, {2.2e-09}},
     [PLIM__RATE_UPDATE] = {"update", COMPUTING, 1, {0}, {0}, {1.1e-09}},
     [PLIM__RATE_PACK] = {"pack", COMPUTING, 1, {0}, {0}, {8e-09}},
+    [PLIM__RATE_MEMORY] = {"memory", COMPUTING, 1, {0}, {0}, {1e-10}},
     [PLIM__RATE_SHARE] = {"share", COMPUTING, 1, {0}, {0}, {1e-05}},
     [PLIM__RATE_DRAW] = {"draw", COMPUTING, 2, {19, 24}, {0}, {3.3e-08, 5.6e-08}},
     [PLIM__RATE_COPY] = {"copy", COMPUTING, 2, {64, 1024}, {0}, {1.1e-07, 3.6e-07}},

@@ -24,7 +24,7 @@ typedef enum plim__rate {
     PLIM__RATE_SUM,      /* an edge or destination: x columns, y = log2 of the sources' bytes */
     PLIM__RATE_SUM_BACK, /* an edge or source likewise */
     PLIM__RATE_REVERSE,  /* an edge; one thread */
-    PLIM__RATE_ATTEND,   /* an edge or destination, for a head of x channels */
+    PLIM__RATE_ATTEND,   /* an edge, destination or source, for a head of x channels */
     PLIM__RATE_ATTEND_BACK /* the same */,
     PLIM__RATE_EPILOGUE, /* a value, with bias and activation: forward, backward, … */
     PLIM__RATE_DROPOUT,  /* … with dropout … */
@@ -32,6 +32,7 @@ typedef enum plim__rate {
     PLIM__RATE_LOSS,     /* an output value */
     PLIM__RATE_UPDATE,   /* a weight: the optimiser, … */
     PLIM__RATE_PACK,     /* … and packing it for products, adding up its gradient */
+    PLIM__RATE_MEMORY,   /* a byte that no cache holds: what it costs beyond the rates of work */
     PLIM__RATE_SHARE,    /* sharing work among the threads: elapsed seconds */
     PLIM__RATE_DRAW,     /* an edge drawn and renumbered: x = log2 of the bytes of lists */
     PLIM__RATE_COPY,     /* a row of x bytes, from a random place */
@@ -39,7 +40,7 @@ typedef enum plim__rate {
     PLIM__RATE_READ_CORE /* the same: core-seconds */
 } plim__rate_t;
 
-#define PLIM__NUM_RATES 22
+#define PLIM__NUM_RATES 23
 #define PLIM__RATE_POINTS 4
 
 typedef struct plim__rates {

@@ -1,6 +1,6 @@
 /*
  * Measures the rates of this machine with the library's own functions, on data of its own: some
- * milliseconds for each point, less than a second in all. The processor time of all threads is
+ * milliseconds for each point, less than a second in all. The processor time of the team is
  * measured, and the median of several stretches counts, so that other processes disturb little.
  */
 #include "plan/rates.h"
@@ -33,12 +33,13 @@ enum {
     VALUE_ROWS = 8192,    /* of epilogue and loss, … */
     VALUE_WIDTH = 64,     /* … and their columns */
     HEADS = 2,            /* of attention … */
-    ATTEND_ROWS = 2048,   /* … and its sources */
+    ATTEND_ROWS = 4096,   /* … and its sources, which are its destinations too */
     DEGREE = 16,          /* of the lists that are drawn from */
     DRAW_SEEDS = 512,     /* of a batch … */
     DRAW_FANOUT = 10,     /* … of two hops */
     COPY_ROWS = 16384,    /* rows that are copied at once, … */
     COPY_PIECE = 256,     /* … so many by a thread */
+    MOVE_PIECE = 1 << 16, /* bytes that a thread moves at once: its caches hold them */
     DEPTH = 64,           /* I/Os in flight */
     READS = 256,          /* I/Os at once */
     READ_MOST = 64 << 10, /* bytes of the largest */
@@ -53,7 +54,7 @@ enum {
 #define ASLEEP_NS ((int64_t)100000) /* after which the team's threads sleep */
 #define SPIN_NS ((int64_t)50000)
 #define SHARED_RUNS 32
-#define MEMORY ((size_t)40 << 20) /* of all data of a point */
+#define MEMORY ((size_t)64 << 20) /* of a point: more than most caches hold */
 #define NORMAL_BYTE 0x3c          /* 0x3c3c… is 0.011 as a float or bf16 */
 #define COST_LEAST 1e-12          /* a clock that stands still must not make work free */
 
@@ -62,14 +63,6 @@ typedef struct bench {
     plim__arena_t arena; /* carved anew for each point */
     plim__team_t *team;
 } bench_t;
-
-/* Processor time of all threads. */
-static double core_seconds(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* Inserts a cost into `count` ascending ones. */
 static void insert(double *costs, int count, double cost)
@@ -80,17 +73,17 @@ static void insert(double *costs, int count, double cost)
 }
 
 /* Core-seconds of a run: the median of some stretches of runs. */
-static double cost_of(void (*work)(void *context), void *context)
+static double cost_of(const plim__team_t *team, void (*work)(void *context), void *context)
 {
     double costs[STRETCHES];
     work(context);
     for (int i = 0; i < STRETCHES; i++) {
-        const double start = core_seconds();
+        const double start = plim__team_core_seconds(team);
         double now = start;
         int runs = 0;
         for (; now - start < STRETCH_SECONDS; runs++) {
             work(context);
-            now = core_seconds();
+            now = plim__team_core_seconds(team);
         }
         insert(costs, i, (now - start) / runs);
     }
@@ -182,11 +175,12 @@ static plim_status_t measure_product(bench_t *bench, plim__element_t element, in
     PLIM_TRY(plim__dense_create(bench->job->ledger, &params, &products.dense));
     plim__dense_set_weight(products.dense, 0, in, products.weight);
     const double scale = 1 / (double)rows;
-    rates->cost[first][point] = cost_of(product_forward, &products) * scale;
-    rates->cost[first + 1][point] = cost_of(product_input, &products) * scale;
-    rates->cost[first + 2][point] = cost_of(product_weight, &products) * scale;
+    rates->cost[first][point] = cost_of(bench->team, product_forward, &products) * scale;
+    rates->cost[first + 1][point] = cost_of(bench->team, product_input, &products) * scale;
+    rates->cost[first + 2][point] = cost_of(bench->team, product_weight, &products) * scale;
     if (point == PLIM__RATE_POINTS - 1 && element == PLIM__F32)
-        rates->cost[PLIM__RATE_PACK][0] = cost_of(pack, &products) / (double)(in * out);
+        rates->cost[PLIM__RATE_PACK][0] =
+            cost_of(bench->team, pack, &products) / (double)(in * out);
     const plim_status_t status = plim__dense_check(products.dense);
     plim__dense_destroy(products.dense);
     return status;
@@ -272,15 +266,16 @@ static plim_status_t measure_sums(bench_t *bench, int point, plim__rates_t *rate
     sums.out = matrix(bench, edges / FAN_IN, width, PLIM__F32);
     PLIM_TRY(plim__arena_check(&bench->arena));
     rates->cost[PLIM__RATE_SUM][point] =
-        cost_of(sum_forward, &sums) / (double)(sums.hop.num_edges + sums.hop.num_dst);
+        cost_of(bench->team, sum_forward, &sums) / (double)(sums.hop.num_edges + sums.hop.num_dst);
     begin_point(bench);
     sums.hop = random_hop(bench, rows, rows, edges);
     sums.reverse = reverse_of(bench, &sums.hop);
     sums.out = matrix(bench, rows, width, PLIM__F32);
     sums.x = matrix(bench, rows, width, PLIM__F32);
     PLIM_TRY(plim__arena_check(&bench->arena));
-    rates->cost[PLIM__RATE_REVERSE][0] = cost_of(make_reverse, &sums) / (double)edges;
-    rates->cost[PLIM__RATE_SUM_BACK][point] = cost_of(sum_backward, &sums) / (double)(edges + rows);
+    rates->cost[PLIM__RATE_REVERSE][0] = cost_of(bench->team, make_reverse, &sums) / (double)edges;
+    rates->cost[PLIM__RATE_SUM_BACK][point] =
+        cost_of(bench->team, sum_backward, &sums) / (double)(edges + rows);
     return PLIM_OK;
 }
 
@@ -321,9 +316,9 @@ static plim_status_t measure_attention(bench_t *bench, int point, plim__rates_t 
     sums.attention = (plim__attention_t){
         .heads = HEADS, .channels = channels, .att_src = weights, .att_dst = weights + width};
     plim__reverse_make(&sums.hop, &sums.reverse);
-    const double scale = 1 / (double)((edges + rows) * HEADS);
-    rates->cost[PLIM__RATE_ATTEND][point] = cost_of(attend, &sums) * scale;
-    rates->cost[PLIM__RATE_ATTEND_BACK][point] = cost_of(attend_back, &sums) * scale;
+    const double scale = 1 / (double)((edges + 2 * rows) * HEADS);
+    rates->cost[PLIM__RATE_ATTEND][point] = cost_of(bench->team, attend, &sums) * scale;
+    rates->cost[PLIM__RATE_ATTEND_BACK][point] = cost_of(bench->team, attend_back, &sums) * scale;
     return PLIM_OK;
 }
 
@@ -395,18 +390,18 @@ static plim_status_t measure_values(bench_t *bench, plim__rate_t rate, plim__rat
     PLIM_TRY(plim__arena_check(&bench->arena));
     memset(values.labels, 0, (size_t)rows * sizeof *values.labels); /* a class that exists */
     const double scale = 1 / (double)count;
-    rates->cost[rate][0] = cost_of(epilogue_forward, &values) * scale;
-    rates->cost[rate][1] = cost_of(epilogue_backward, &values) * scale;
+    rates->cost[rate][0] = cost_of(bench->team, epilogue_forward, &values) * scale;
+    rates->cost[rate][1] = cost_of(bench->team, epilogue_backward, &values) * scale;
     if (rate != PLIM__RATE_EPILOGUE)
         return PLIM_OK;
-    rates->cost[PLIM__RATE_LOSS][0] = cost_of(find_loss, &values) * scale;
+    rates->cost[PLIM__RATE_LOSS][0] = cost_of(bench->team, find_loss, &values) * scale;
     values.parameter = (plim__parameter_t){.num_dims = 1,
                                            .shape = {count},
                                            .count = count,
                                            .value = values.y,
                                            .gradient = values.h.data,
                                            .moment = {values.dy.data, values.dh}};
-    rates->cost[PLIM__RATE_UPDATE][0] = cost_of(update, &values) * scale;
+    rates->cost[PLIM__RATE_UPDATE][0] = cost_of(bench->team, update, &values) * scale;
     return PLIM_OK;
 }
 
@@ -538,7 +533,7 @@ static plim_status_t measure_draws(bench_t *bench, int point, plim__rates_t *rat
     lists.entries = entries;
     for (int i = 0; i < plim__team_size(bench->team) && status == PLIM_OK; i++)
         status = make_drawer(bench, i, &lists.drawers[i]);
-    const double seconds = status == PLIM_OK ? cost_of(draw_batches, &lists) : 0;
+    const double seconds = status == PLIM_OK ? cost_of(bench->team, draw_batches, &lists) : 0;
     for (int i = 0; i < plim__team_size(bench->team); i++) {
         edges += lists.drawers[i].edges;
         if (status == PLIM_OK)
@@ -587,7 +582,41 @@ static plim_status_t measure_copies(bench_t *bench, int point, plim__rates_t *ra
     PLIM_TRY(plim__arena_check(&bench->arena));
     copies.from = from;
     copies.rows = whole / copies.bytes;
-    rates->cost[PLIM__RATE_COPY][point] = cost_of(copy_rows, &copies) / COPY_ROWS;
+    rates->cost[PLIM__RATE_COPY][point] = cost_of(bench->team, copy_rows, &copies) / COPY_ROWS;
+    return PLIM_OK;
+}
+
+/* Bytes moved from one half of the memory to the other. */
+typedef struct moves {
+    plim__team_t *team;
+    char *from, *to;
+    bool far; /* else each thread has one place, over and over */
+} moves_t;
+
+static void move_piece(void *context, int worker, int64_t piece)
+{
+    const moves_t *moves = context;
+    const size_t at = (size_t)(moves->far ? piece : worker) * MOVE_PIECE;
+    memcpy(moves->to + at, moves->from + at, MOVE_PIECE);
+}
+
+static void move_all(void *context)
+{
+    const moves_t *moves = context;
+    plim__team_run(moves->team, (int64_t)(MEMORY / 2 / MOVE_PIECE), LONG_NS, move_piece, context);
+}
+
+static plim_status_t measure_memory(bench_t *bench, plim__rates_t *rates)
+{
+    moves_t moves = {.team = bench->team};
+    begin_point(bench);
+    moves.from = take(bench, MEMORY / 2);
+    moves.to = take(bench, MEMORY / 2);
+    PLIM_TRY(plim__arena_check(&bench->arena));
+    const double near = cost_of(bench->team, move_all, &moves);
+    moves.far = true;
+    const double far = cost_of(bench->team, move_all, &moves);
+    rates->cost[PLIM__RATE_MEMORY][0] = fmax(far - near, COST_LEAST) / (double)MEMORY;
     return PLIM_OK;
 }
 
@@ -607,6 +636,7 @@ static plim_status_t measure_all(bench_t *bench, plim__rates_t *rates)
     PLIM_TRY(measure_values(bench, PLIM__RATE_EPILOGUE, rates));
     PLIM_TRY(measure_values(bench, PLIM__RATE_DROPOUT, rates));
     PLIM_TRY(measure_values(bench, PLIM__RATE_NORM, rates));
+    PLIM_TRY(measure_memory(bench, rates));
     rates->cost[PLIM__RATE_SHARE][0] = share_seconds(bench);
     return PLIM_OK;
 }
@@ -662,7 +692,7 @@ static plim_status_t measure_reads(plim__reader_t *reader, const plim__file_t *f
     const size_t bytes = (size_t)plim__rate_x(PLIM__RATE_READ, point);
     const int64_t places = file->size / (int64_t)bytes - 1;
     const int64_t began = plim__clock_ns();
-    const double core_began = core_seconds();
+    const double core_began = plim__clock_used(CLOCK_PROCESS_CPUTIME_ID);
     int64_t count = 0, before, after, moved;
     double costs[READ_CALLS] = {0};
     int calls = 0;
@@ -682,7 +712,8 @@ static plim_status_t measure_reads(plim__reader_t *reader, const plim__file_t *f
     plim__reader_totals(reader, &after, &moved);
     const double done = (double)plim__max_i64(after - before, 1);
     rates->cost[PLIM__RATE_READ][point] = costs[calls / 2] * calls / done;
-    rates->cost[PLIM__RATE_READ_CORE][point] = fmax(core_seconds() - core_began, COST_LEAST) / done;
+    rates->cost[PLIM__RATE_READ_CORE][point] =
+        fmax(plim__clock_used(CLOCK_PROCESS_CPUTIME_ID) - core_began, COST_LEAST) / done;
     return PLIM_OK;
 }
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1 /* of the cached files and of how their content is measured */
+#define VERSION 2 /* of the cached files and of how their content is measured */
 #define NAME_TEXT 128
 #define UNKNOWN_TIMES 8
 #define ONE_WAY 0.1 /* edges go one way where more than this share of nodes has no list */
@@ -166,12 +166,18 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
 static bool parse_reach(const plim_dataset_info_t *info, const char *text, plim__reach_t *reach_out)
 {
     plim__reach_t reach = {0};
-    if (!take_number(&text, 1, info->num_nodes, &reach.seeds))
+    int64_t bins, kind, number;
+    if (!take_number(&text, 1, info->num_nodes, &reach.seeds) ||
+        !take_number(&text, 0, (int64_t)PLIM__REACH_KINDS * PLIM__REACH_BINS, &bins))
         return false;
-    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS; i++) {
-        plim__reach_bin_t *bin = &reach.bins[i / PLIM__REACH_BINS][i % PLIM__REACH_BINS];
-        if (!take_number(&text, 0, info->num_nodes, &bin->nodes) ||
-            !take_number(&text, 0, INT64_MAX / 4, &bin->bytes))
+    for (; bins > 0; bins--) {
+        if (!take_number(&text, 0, PLIM__REACH_KINDS - 1, &kind) ||
+            !take_number(&text, 0, PLIM__REACH_BINS - 1, &number))
+            return false;
+        plim__reach_bin_t *bin = &reach.bins[kind][number];
+        if (!take_number(&text, 1, info->num_nodes, &bin->nodes) ||
+            !take_number(&text, 0, INT64_MAX / 4, &bin->bytes) ||
+            !take_number(&text, 0, bin->nodes << 28, &bin->needs))
             return false;
     }
     *reach_out = reach;
@@ -181,36 +187,61 @@ static bool parse_reach(const plim_dataset_info_t *info, const char *text, plim_
 static void keep_reach(const char *name, const plim__reach_t *reach)
 {
     char text[PLIM__CACHE_TEXT];
-    int used = snprintf(text, sizeof text, "%lld\n", (long long)reach->seeds);
-    for (int i = 0; i < PLIM__REACH_KINDS * PLIM__REACH_BINS && used < (int)sizeof text; i++) {
-        const plim__reach_bin_t *bin = &reach->bins[i / PLIM__REACH_BINS][i % PLIM__REACH_BINS];
-        used += snprintf(text + used, sizeof text - (size_t)used, "%lld %lld\n",
-                         (long long)bin->nodes, (long long)bin->bytes);
-    }
-    plim__cache_write(name, text);
+    const plim__reach_bin_t *bins = reach->bins[0];
+    const int all = PLIM__REACH_KINDS * PLIM__REACH_BINS;
+    int count = 0;
+    for (int i = 0; i < all; i++)
+        count += bins[i].nodes > 0;
+    int used = snprintf(text, sizeof text, "%lld %d\n", (long long)reach->seeds, count);
+    for (int i = 0; i < all && used < (int)sizeof text; i++)
+        if (bins[i].nodes > 0)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%d %d %lld %lld %lld\n",
+                             i / PLIM__REACH_BINS, i % PLIM__REACH_BINS, (long long)bins[i].nodes,
+                             (long long)bins[i].bytes, (long long)bins[i].needs);
+    if (used < (int)sizeof text)
+        plim__cache_write(name, text);
 }
 
-plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t *dataset,
-                                     const plim_recipe_t *recipe, bool reads,
-                                     plim__reach_t *reach_out)
+static plim_status_t find_reach(const plim_job_t *job, const plim_dataset_t *dataset,
+                                const plim_recipe_t *recipe, int64_t together, bool reads,
+                                plim__reach_t *reach_out)
 {
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char kind[32], name[NAME_TEXT], text[PLIM__CACHE_TEXT];
-    *reach_out = (plim__reach_t){0};
-    if (plim__dataset_is_shape(dataset) || info->num_graphs > 0 || info->num_split[PLIM_TRAIN] == 0)
-        return PLIM_OK;
-    (void)snprintf(kind, sizeof kind, "reach-%lld", (long long)recipe->batch_size);
+    (void)snprintf(kind, sizeof kind, "reach-%lld", (long long)together);
     name_draws(kind, info, recipe, name);
     if (name[0] != '\0' && plim__cache_read(name, text) && parse_reach(info, text, reach_out))
         return PLIM_OK;
     if (!reads)
         return PLIM_OK;
-    const plim_status_t status = plim__probe_reach(job, dataset, recipe, reach_out);
+    const plim_status_t status = plim__probe_reach(job, dataset, recipe, together, reach_out);
     if (status == PLIM_ERR_BUDGET)
         return PLIM_OK;
     if (status == PLIM_OK && name[0] != '\0')
         keep_reach(name, reach_out);
     return status;
+}
+
+/* Fixed-point hazards are exact enough down to batches of this part of the seeds. */
+#define SMALLEST_PART 1024
+
+plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t *dataset,
+                                     const plim_recipe_t *recipe, bool reads,
+                                     plim__reaches_t *reaches_out)
+{
+    const plim_dataset_info_t *info = plim_dataset_info(dataset);
+    const int64_t all = info->num_split[PLIM_TRAIN];
+    plim__reaches_t reaches = {0};
+    *reaches_out = reaches;
+    if (plim__dataset_is_shape(dataset) || info->num_graphs > 0 || all == 0)
+        return PLIM_OK;
+    const int64_t batch =
+        plim__min_i64(plim__max_i64(recipe->batch_size, all / SMALLEST_PART), all);
+    PLIM_TRY(find_reach(job, dataset, recipe, batch, reads, &reaches.batch));
+    PLIM_TRY(find_reach(job, dataset, recipe, all, reads, &reaches.epoch));
+    if (reaches.batch.seeds > 0 && reaches.epoch.seeds > 0)
+        *reaches_out = reaches;
+    return PLIM_OK;
 }
 
 plim_status_t plim__statistics_largest(const plim_job_t *job, const plim_dataset_t *dataset,

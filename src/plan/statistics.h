@@ -31,11 +31,11 @@ plim_status_t plim__statistics_probe(const plim_job_t *job, const plim_dataset_t
                                      const plim_recipe_t *recipe, bool reads,
                                      plim__probe_t *probe_out);
 
-/* Which nodes batches of the recipe need, and how often, likewise; other errors as of
+/* Which nodes a batch and an epoch of the recipe need, and how often, likewise; other errors as of
  * plim__probe_reach. */
 plim_status_t plim__statistics_reach(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_recipe_t *recipe, bool reads,
-                                     plim__reach_t *reach_out);
+                                     plim__reaches_t *reaches_out);
 
 /* Nodes and edges of the largest graph likewise. Where they are not known they are guessed as eight
  * times the mean, and *guessed_out is true. */

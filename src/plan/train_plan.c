@@ -15,6 +15,7 @@
 #include "mem/headroom.h"
 #include "mem/size_text.h"
 #include "nn/score.h"
+#include "peers/reduce.h"
 #include "plan/expect.h"
 #include "plan/load_plan.h"
 #include "plan/plan_settings.h"
@@ -164,6 +165,28 @@ plim__model_params_t plim__train_model_params(const plim_dataset_info_t *info,
     return params;
 }
 
+plim_status_t plim__train_check_ranks(const plim_job_t *job, const plim_training_t *training)
+{
+    const int num_ranks = job->core->transport.num_ranks;
+    if (num_ranks <= training->shares)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "%d ranks, but batches have %lld share%s, and each rank computes at least "
+                      "one: start fewer ranks, or begin a new run with --shares %d or more",
+                      num_ranks, (long long)training->shares, training->shares == 1 ? "" : "s",
+                      num_ranks);
+}
+
+plim_job_t plim__train_job(const plim_job_t *job)
+{
+    plim_job_t own = *job;
+    if (job->core->transport.rank > 0) {
+        own.log = NULL;
+        own.progress = NULL;
+    }
+    return own;
+}
+
 plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
                                                 const plim_training_t *settings)
 {
@@ -181,14 +204,40 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
 }
 
 plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
-                                                const plim__model_params_t *params)
+                                                const plim__model_params_t *params,
+                                                int64_t num_shares)
 {
-    plim__train_scratch_t scratch;
+    plim__train_scratch_t scratch = {.group = NULL};
     scratch.doutputs =
         plim__arena_carve(arena, (size_t)params->max_seeds,
                           plim__mul_saturating_size((size_t)params->num_outputs, sizeof(float)), 1);
     scratch.buffers = plim__arena_carve(arena, plim__model_buffers(params), sizeof(float), 1);
+    if (params->training && num_shares > 1)
+        scratch.group = plim__arena_carve(arena, plim__model_weights(params), sizeof(float), 1);
     return scratch;
+}
+
+/* The fewer of two numbers of seeds, 0 being all. */
+static int64_t fewer(int64_t a, int64_t b)
+{
+    return a > 0 && b > 0 ? plim__min_i64(a, b) : plim__max_i64(a, b);
+}
+
+/* The seeds of a batch's largest share; 0: of all. */
+static int64_t share_seeds(const plim_training_t *training)
+{
+    return training->shares > 1 ? (training->recipe.batch_size - 1) / training->shares + 1 : 0;
+}
+
+int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_training_t *training,
+                               int64_t wanted)
+{
+    return plim__load_part_seeds(info, &training->recipe, fewer(wanted, share_seeds(training)));
+}
+
+int64_t plim__train_wanted_seeds(const plim_plan_params_t *params, const plim_training_t *training)
+{
+    return fewer(fewer(params->part_seeds, training->microbatch), share_seeds(training));
 }
 
 /* Bytes of the team and the open run, which are there before the loader. */
@@ -203,19 +252,29 @@ enum {
     ONCE_MADE = 1 << PLIM__PHASE_TRAIN | 1 << PLIM__PHASE_EVALUATE | IN_CHECKPOINT
 };
 
-#define MODEL_ACCOUNTS 7
+#define MODEL_ACCOUNTS 8
+
+/* Bytes of the sum over shares, and of its exchange with other ranks. */
+static int64_t shares_bytes(const plim_job_t *job, const plim_training_t *settings,
+                            const plim__model_params_t *params)
+{
+    if (settings->shares == 1)
+        return 0;
+    return plim__cost_pages(plim__reduce_bytes_most(
+        (int64_t)plim__model_weights(params), settings->shares, job->core->transport.num_ranks));
+}
 
 /* Bytes beside the loader, account by account in each phase (accounts_out may be NULL); saturates
  * at INT64_MAX. The first step touches the activations, the first evaluation the scores; they stay.
  */
-static int64_t model_cost(const plim_dataset_info_t *info, const plim_training_t *settings,
-                          const plim__load_plan_t *plan, bool training,
-                          plim__plan_account_t *accounts_out, int *num_accounts_out)
+static int64_t model_cost(const plim_job_t *job, const plim_dataset_info_t *info,
+                          const plim_training_t *settings, const plim__load_plan_t *plan,
+                          bool training, plim__plan_account_t *accounts_out, int *num_accounts_out)
 {
     const plim__model_params_t params =
         plim__train_model_params(info, settings, plan, training, plan->workers);
     plim__arena_t scratch = plim__arena_counting();
-    (void)plim__train_scratch_carve(&scratch, &params);
+    (void)plim__train_scratch_carve(&scratch, &params, settings->shares);
     const int tensors = (1 + params.moments) * plim__model_tensors(&params);
     const int64_t model = plim__cost_pages(plim__model_estimate(&params));
     const int64_t activations =
@@ -230,10 +289,12 @@ static int64_t model_cost(const plim_dataset_info_t *info, const plim_training_t
         {"team", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
         {"evaluation",
          plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
-                                               plim__load_largest_split(info), params.num_outputs)),
+                                               plim__load_largest_split(info), params.num_outputs,
+                                               settings->shares)),
          ONCE_MADE},
         {"checkpoint", plim__cost_pages(plim__safetensors_estimate(tensors)), IN_CHECKPOINT},
         {"trainer", plim__cost_pages(scratch.used), ONCE_MADE},
+        {"shares", training ? shares_bytes(job, settings, &params) : 0, ONCE_MADE},
         {"trainer", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };
     int64_t sum = 0;
@@ -266,15 +327,15 @@ typedef struct use {
 static int64_t model_bytes(const void *context, const plim__load_plan_t *plan)
 {
     const use_t *use = context;
-    return model_cost(use->info, use->training, plan, use->trains, NULL, NULL);
+    return model_cost(use->job, use->info, use->training, plan, use->trains, NULL, NULL);
 }
 
-int64_t plim__train_model_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
-                                const plim__train_plan_t *plan)
+int64_t plim__train_model_bytes(const plim_job_t *job, const plim_dataset_info_t *info,
+                                const plim_training_t *training, const plim__train_plan_t *plan)
 {
     plim_training_t settings = *training;
     settings.model.recompute = plan->recompute;
-    return model_cost(info, &settings, &plan->load, true, NULL, NULL);
+    return model_cost(job, info, &settings, &plan->load, true, NULL, NULL);
 }
 
 /* What would make it fit besides memory; plan/advise.c adds other settings for training. */
@@ -307,7 +368,7 @@ static void gather_accounts(const use_t *use, const plim__load_plan_t *load,
 {
     plim__plan_account_t accounts[MODEL_ACCOUNTS];
     int count;
-    (void)model_cost(use->info, use->training, load, use->trains, accounts, &count);
+    (void)model_cost(use->job, use->info, use->training, load, use->trains, accounts, &count);
     add_accounts(plan, load->accounts, load->num_accounts);
     add_accounts(plan, accounts, count);
     int64_t choosing = load->start;
@@ -355,6 +416,9 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
     plan.line = plan.load.line;
     plan.minimum = plan.load.minimum;
     plan.recompute = use->training->model.recompute;
+    const plim__model_params_t weights =
+        plim__train_weights_params(plim_dataset_info(dataset), use->training);
+    plan.gradient_bytes = (int64_t)(plim__model_weights(&weights) * sizeof(float));
     gather_accounts(use, &plan.load, &plan);
     plan.expect = plan.load.expect;
     sum_phases(&plan);
@@ -397,7 +461,7 @@ int64_t plim__predict_exact_bytes(const plim_job_t *job, const plim_dataset_t *d
                                   const plim_training_t *training)
 {
     const int64_t line = plim__ledger_line(job->ledger);
-    const int64_t available = line - plim__plan_fixed(job->ledger, 0) -
+    const int64_t available = line - plim__plan_fixed(job, 0) -
                               plim__footprint_reserve(line, plim__job_threads(job)) -
                               before_exact(dataset, training);
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
@@ -475,7 +539,7 @@ static int64_t score_bytes(const plim_job_t *job, const plim_dataset_t *dataset,
         seeds += info->num_split[split];
         sum = plim__add_saturating_i64(
             sum, plim__cost_pages(plim__score_estimate(plim_training_metric(info, training),
-                                                       info->num_split[split], outputs)));
+                                                       info->num_split[split], outputs, 1)));
     }
     return plim__add_saturating_i64(
         sum, plim__cost_pages(plim__mul_saturating_size((size_t)seeds, sizeof(int64_t) + label)));
@@ -518,7 +582,8 @@ static void enter_sampled(const plim_job_t *job, const plim_dataset_t *dataset,
     const use_t use = {.job = job, .info = info, .training = training, .quiet = true};
     plim__train_plan_t evaluation;
     const int64_t output = plim__cost_pages(OUTPUT_BYTES);
-    const plim_plan_params_t params = {.part_seeds = training->microbatch,
+    const plim_plan_params_t params = {.part_seeds =
+                                           fewer(training->microbatch, share_seeds(training)),
                                        .memory = plan->line - output};
     if (plan_for(&use, dataset, &params, &evaluation) != PLIM_OK)
         return; /* it takes less than training, so it fits */
@@ -560,12 +625,6 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
               plim__size_text(plan->line, line), (long long)mebibytes);
 }
 
-/* The fewer of two numbers of seeds, 0 being all. */
-static int64_t fewer(int64_t a, int64_t b)
-{
-    return a > 0 && b > 0 ? plim__min_i64(a, b) : plim__max_i64(a, b);
-}
-
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,
                                      const plim_training_t *training,
                                      const plim_plan_params_t *params, const plim__probe_t *known,
@@ -578,7 +637,7 @@ plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t
                        .quiet = true,
                        .known = known};
     plim_plan_params_t wanted = *params;
-    wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
+    wanted.part_seeds = plim__train_wanted_seeds(params, training);
     return plan_for(&use, dataset, &wanted, plan_out);
 }
 
@@ -595,7 +654,7 @@ plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *data
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     if (params != NULL)
         wanted = *params;
-    wanted.part_seeds = fewer(wanted.part_seeds, training->microbatch);
+    wanted.part_seeds = plim__train_wanted_seeds(&wanted, training);
     PLIM_TRY(plan_for(&use, dataset, &wanted, &plan));
     if (training->eval_exact)
         PLIM_TRY(plan_evaluation(job, dataset, training, &plan, &exact));
@@ -610,7 +669,8 @@ plim_status_t plim__evaluation_plan(const plim_job_t *job, const plim_dataset_t 
                                     const plim_training_t *training, plim__train_plan_t *plan_out)
 {
     const use_t use = {.job = job, .info = plim_dataset_info(dataset), .training = training};
-    const plim_plan_params_t params = {.part_seeds = training->microbatch};
+    const plim_plan_params_t params = {.part_seeds =
+                                           fewer(training->microbatch, share_seeds(training))};
     PLIM_TRY(plim__plan_settings_check(dataset, training));
     return plan_for(&use, dataset, &params, plan_out);
 }

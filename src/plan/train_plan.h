@@ -34,14 +34,30 @@ plim__model_params_t plim__train_weights_params(const plim_dataset_info_t *info,
 typedef struct plim__train_scratch {
     float *doutputs; /* (max_seeds, num_outputs) gradient of the outputs */
     float *buffers;  /* the model's buffers as of the last update */
+    float *group;    /* with shares: the gradients of the group's batches so far; else NULL */
 } plim__train_scratch_t;
 
 plim__train_scratch_t plim__train_scratch_carve(plim__arena_t *arena,
-                                                const plim__model_params_t *params);
+                                                const plim__model_params_t *params,
+                                                int64_t num_shares);
+
+/* Seeds in a part as params and settings ask for, 0: whole batches. Shares are the first cut. */
+int64_t plim__train_wanted_seeds(const plim_plan_params_t *params, const plim_training_t *training);
+
+/* Seeds that a training computes at a time if parts of `wanted` are asked for (0: whole batches):
+ * at most a share. */
+int64_t plim__train_part_seeds(const plim_dataset_info_t *info, const plim_training_t *training,
+                               int64_t wanted);
 
 /* Bytes of a training besides the plan's loader, to compare with the plan's model_bytes. */
-int64_t plim__train_model_bytes(const plim_dataset_info_t *info, const plim_training_t *training,
-                                const plim__train_plan_t *plan);
+int64_t plim__train_model_bytes(const plim_job_t *job, const plim_dataset_info_t *info,
+                                const plim_training_t *training, const plim__train_plan_t *plan);
+
+/* PLIM_ERR_USAGE if the job has more ranks than a batch has shares. */
+plim_status_t plim__train_check_ranks(const plim_job_t *job, const plim_training_t *training);
+
+/* The job of this rank without its callbacks, except on rank 0: one of all ranks speaks. */
+plim_job_t plim__train_job(const plim_job_t *job);
 
 /* plim_train_plan, as numbers alone; a refusal names no other settings. */
 plim_status_t plim__train_plan(const plim_job_t *job, const plim_dataset_t *dataset,

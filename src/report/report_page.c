@@ -500,6 +500,12 @@ static void put_directory(plim__page_t *page, const plim__run_record_t *record, 
     plim__page_text(page, record->name);
 }
 
+static void put_ranks(plim__page_t *page, const plim__run_record_t *record, const char *key)
+{
+    (void)key;
+    plim__page_text(page, record->ranks);
+}
+
 static bool any_has(const runs_t *runs, bool training)
 {
     for (int i = 0; i < runs->num_records; i++)
@@ -518,6 +524,7 @@ static void put_machine(plim__page_t *page, const runs_t *runs)
         put_row(page, runs, "processor", put_about, "machine/cpu");
         put_row(page, runs, "vectors", put_about, "machine/vectors");
         put_row(page, runs, "threads", put_about, "machine/threads");
+        put_row(page, runs, "ranks of each start", put_ranks, "");
         put_row(page, runs, "plimsoll", put_about, "versions/plimsoll");
         put_row(page, runs, "oneDNN", put_about, "versions/onednn");
     }

@@ -52,6 +52,7 @@ enum {
     LISTS_CACHED,
     ROWS,
     ROWS_CACHED,
+    RANKS,
     NUM_KEYS
 };
 static const char *const keys[NUM_KEYS] = {
@@ -86,6 +87,7 @@ static const char *const keys[NUM_KEYS] = {
     "lists_cached",
     "rows",
     "rows_cached",
+    "ranks",
 };
 
 /* What a line of the timeline holds; numbers that it does not hold are -1. */
@@ -267,7 +269,13 @@ static void take_interval(plim__run_record_t *record, const line_t *line)
 
 static void take_plan(plim__run_record_t *record, plim__json_t text, const line_t *line)
 {
+    const size_t used = strlen(record->ranks);
+    const double ranks = line->number[RANKS];
     keep_text(record->plan, text);
+    if (ranks >= 1 && ranks < 1e6 && (line->resumed || used == 0) &&
+        used + 16 < sizeof record->ranks)
+        (void)snprintf(record->ranks + used, sizeof record->ranks - used, "%s%.0f",
+                       used > 0 ? ", " : "", ranks);
     if (record->unix_time > 0) { /* not the first one */
         record->restarts += line->resumed;
         add_phase(record, record->seconds, line->resumed ? "resumed" : "new plan");

@@ -42,6 +42,7 @@ typedef struct plim__run_record {
     char *buffer;     /* of reads */
     bool training;    /* lines of plimsoll train */
     int64_t restarts; /* resumed, or watched again */
+    char ranks[128];  /* of each start, "4, 1, 3", as far as they fit; "": unknown */
     double seconds;   /* length, without the time between restarts */
     double unix_time; /* of the last line; 0: none yet */
     double offset;    /* seconds of earlier watches in the same file */

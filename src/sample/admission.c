@@ -102,11 +102,16 @@ static int64_t nodes_of_chunk(const plim__access_work_t *work, int64_t chunk)
     return plim__min_i64(PLIM__ACCESS_CHUNK, work->num_nodes - chunk * PLIM__ACCESS_CHUNK);
 }
 
-static void add_to_reach(plim__reach_t *reach, int kind, uint16_t code, const item_t *item)
+#define BINS_TOGETHER (512 / 2)
+
+static void add_to_reach(plim__reach_t *reach, int kind, const item_t *item)
 {
-    plim__reach_bin_t *bin = &reach->bins[kind][31 - __builtin_clz(plim__hazard_decode(code))];
+    const int64_t above = (PLIM__ACCESS_BINS - 1 - item->bin) / BINS_TOGETHER;
+    const int64_t number = plim__max_i64(PLIM__REACH_BINS - 1 - above, 0);
+    plim__reach_bin_t *bin = &reach->bins[kind][number];
     bin->nodes += item->bytes > 0;
     bin->bytes += (int64_t)item->bytes;
+    bin->needs += (int64_t)fixed_point(item->probability);
 }
 
 static plim_status_t count_chunk(void *context, int number, int64_t chunk)
@@ -124,7 +129,7 @@ static plim_status_t count_chunk(void *context, int number, int64_t chunk)
             const item_t item = item_of(work, kind, chunk * PLIM__ACCESS_CHUNK + i, codes[i]);
             worker->bins[kind][item.bin] += item.bytes;
             worker->sums[kind].all += fixed_point(item.probability);
-            add_to_reach(&worker->reach, kind, codes[i], &item);
+            add_to_reach(&worker->reach, kind, &item);
         }
     }
     return PLIM_OK;
@@ -291,6 +296,7 @@ plim_status_t plim__admission_choose(plim__access_work_t *work, plim__access_t *
                 const plim__reach_bin_t *from = &work->workers[i].reach.bins[kind][bin];
                 access->reach.bins[kind][bin].nodes += from->nodes;
                 access->reach.bins[kind][bin].bytes += from->bytes;
+                access->reach.bins[kind][bin].needs += from->needs;
             }
     find_room(&choice, all->bins);
     PLIM_TRY(plim__ordered(work->layout.workers, chunks, choose_chunk, settle_chunk, &choice));

@@ -20,9 +20,9 @@ struct plim_dataset {
     plim__arena_t arena; /* contains this struct and the paths */
     plim__arena_t manifest_arena;
     plim__manifest_t *manifest;
-    bool is_shape; /* a dataset without files */
-    const char *path;
-    char *path_copy;                   /* in the arena */
+    bool is_shape;                     /* a dataset without files */
+    const char *path, *origin;         /* origin: of the dataset that this one is a copy of */
+    char *path_copy, *origin_copy;     /* in the arena */
     char *file_paths[PLIM__FILES_MAX]; /* in the order of the manifest's files */
 };
 
@@ -129,13 +129,14 @@ static void lay_out(plim__arena_t *arena, void *draft)
     plim_dataset_t *dataset = draft;
     const size_t length = strlen(dataset->path);
     dataset->path_copy = plim__arena_carve(arena, length + 1, 1, 1);
+    dataset->origin_copy = plim__arena_carve(arena, strlen(dataset->origin) + 1, 1, 1);
     for (int i = 0; i < dataset->manifest->num_files; i++)
         dataset->file_paths[i] =
             plim__arena_carve(arena, length + strlen(dataset->manifest->files[i].name) + 2, 1, 1);
 }
 
 /* Creates the dataset with its paths; takes over the manifest. */
-static plim_status_t make_dataset(const plim_job_t *job, const char *path,
+static plim_status_t make_dataset(const plim_job_t *job, const char *path, const char *origin,
                                   plim__arena_t manifest_arena, plim__manifest_t *manifest,
                                   plim_dataset_t **dataset_out)
 {
@@ -144,11 +145,13 @@ static plim_status_t make_dataset(const plim_job_t *job, const char *path,
                             .job = *job,
                             .manifest_arena = manifest_arena,
                             .manifest = manifest,
-                            .path = path};
+                            .path = path,
+                            .origin = origin};
     plim_dataset_t *dataset;
     PLIM_TRY(plim__object_create(job->ledger, "dataset", lay_out, &draft, sizeof draft,
                                  &draft.arena, &dataset));
     dataset->path = memcpy(dataset->path_copy, path, length + 1);
+    dataset->origin = memcpy(dataset->origin_copy, origin, strlen(origin) + 1);
     for (int i = 0; i < manifest->num_files; i++)
         (void)snprintf(dataset->file_paths[i], length + strlen(manifest->files[i].name) + 2,
                        "%s/%s", path, manifest->files[i].name);
@@ -176,15 +179,14 @@ static plim_status_t refuse_run(const char *path, const char *manifest)
                       path);
 }
 
-PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
-                                         plim_dataset_t **dataset_out)
+static plim_status_t open_dataset(const plim_job_t *job, const char *path, const char *origin,
+                                  plim_dataset_t **dataset_out)
 {
     char name[PATH_MAX];
     plim__arena_t arena;
     plim__manifest_t *manifest;
     plim_dataset_t *dataset;
     struct stat about;
-    PLIM_ENTER(job);
     const bool known = stat(path, &about) == 0;
     if (!known && (errno == ENOENT || errno == ENOTDIR))
         return plim__fail(
@@ -200,7 +202,7 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     PLIM_TRY(plim__file_path(name, path, PLIM__MANIFEST_NAME));
     PLIM_TRY(refuse_run(path, name));
     PLIM_TRY(read_manifest(job, name, &arena, &manifest));
-    plim_status_t status = make_dataset(job, path, arena, manifest, &dataset);
+    plim_status_t status = make_dataset(job, path, origin, arena, manifest, &dataset);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
@@ -215,6 +217,28 @@ PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path
     return PLIM_OK;
 }
 
+PLIM_API plim_status_t plim_dataset_open(const plim_job_t *job, const char *path,
+                                         plim_dataset_t **dataset_out)
+{
+    PLIM_ENTER(job);
+    return open_dataset(job, path, path, dataset_out);
+}
+
+PLIM_API plim_status_t plim_dataset_open_copy(const plim_job_t *job, const plim_dataset_t *dataset,
+                                              const char *path, plim_dataset_t **copy_out)
+{
+    plim_dataset_t *copy;
+    PLIM_ENTER(job);
+    PLIM_TRY(plim__dataset_check(dataset));
+    PLIM_TRY(open_dataset(job, path, dataset->origin, &copy));
+    if (strcmp(copy->manifest->info.fingerprint, dataset->manifest->info.fingerprint) != 0) {
+        plim_dataset_release(copy);
+        return plim__fail(PLIM_ERR_DATA, "%s is not a copy of %s", path, dataset->path);
+    }
+    *copy_out = copy;
+    return PLIM_OK;
+}
+
 plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *name,
                                           const plim__manifest_t *manifest,
                                           plim_dataset_t **dataset_out)
@@ -226,7 +250,7 @@ plim_status_t plim__dataset_from_manifest(const plim_job_t *job, const char *nam
     *copy = *manifest;
     plim_status_t status = plim__manifest_from_shape(copy, name);
     if (status == PLIM_OK)
-        status = make_dataset(job, name, arena, copy, &dataset);
+        status = make_dataset(job, name, name, arena, copy, &dataset);
     if (status != PLIM_OK) {
         plim__arena_destroy(&arena);
         return status;
@@ -300,4 +324,9 @@ const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset)
 const char *plim__dataset_path(const plim_dataset_t *dataset)
 {
     return dataset->path;
+}
+
+const char *plim__dataset_origin(const plim_dataset_t *dataset)
+{
+    return dataset->origin;
 }

@@ -23,6 +23,9 @@ const plim__manifest_t *plim__dataset_manifest(const plim_dataset_t *dataset);
 /* The path of the directory, or the name of a shape. */
 const char *plim__dataset_path(const plim_dataset_t *dataset);
 
+/* The path of the dataset that this one is a copy of (plim_dataset_open_copy); else its own. */
+const char *plim__dataset_origin(const plim_dataset_t *dataset);
+
 /*
  * Makes a dataset without files from num_nodes, num_classes, max_degree, degrees and the files'
  * names, types and shapes in the manifest. Opening a file of it is PLIM_ERR_USAGE.

@@ -2,46 +2,59 @@
  * Copies a dataset to a local disk: file by file through the writer, whose checksums are compared
  * with dataset.json, and committed as a whole. Scratch disks are shared: only the owner can write
  * the copy, and a copy that others could have written is refused.
+ *
+ * Of several ranks, rank 0 alone reads the dataset and sends each piece to all; the first rank of
+ * each node that has no copy yet writes one. An error of one rank ends all at the same piece.
  */
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "io/commit.h"
 #include "io/stream.h"
 #include "mem/arena.h"
 #include "mem/size_text.h"
+#include "peers/peers.h"
 #include "store/dataset.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define BUFFER ((size_t)2 << 20)
+#define NAP_NS 200000000 /* between looks at a copy that another job makes */
 
 typedef struct staging {
     const plim_job_t *job;
     const plim_dataset_t *dataset;
+    plim__peers_t *peers;
+    bool reads; /* rank 0 */
+    bool has_copy;
+    bool writes; /* one, on the first rank of a node */
     plim__staging_t directory;
+    plim__arena_t arena;
+    char *piece; /* BUFFER bytes */
     char from[PATH_MAX];
     char to[PATH_MAX];
     int64_t copied;
 } staging_t;
 
-static plim_status_t pump(staging_t *staging, plim__stream_t *stream, plim__writer_t *writer)
+static plim_status_t agree(const staging_t *staging, plim_status_t status)
 {
-    int64_t total = plim_dataset_info(staging->dataset)->bytes;
-    for (;;) {
-        void *to;
-        size_t space, got;
-        PLIM_TRY(plim__job_check(staging->job));
-        PLIM_TRY(plim__writer_space(writer, &to, &space));
-        PLIM_TRY(stream->read(stream, to, space, &got));
+    return plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 0, NULL, NULL, NULL);
+}
+
+static plim_status_t read_piece(const staging_t *staging, plim__stream_t *stream, size_t size)
+{
+    for (size_t at = 0, got; at < size; at += got) {
+        PLIM_TRY(stream->read(stream, staging->piece + at, size - at, &got));
         if (got == 0)
-            return PLIM_OK;
-        PLIM_TRY(plim__writer_advance(writer, got));
-        staging->copied += (int64_t)got;
-        plim__progress(staging->job, "copying to scratch", "bytes", staging->copied, total);
+            return plim__fail(PLIM_ERR_DATA, "%s became shorter while it was copied",
+                              staging->from);
     }
+    return PLIM_OK;
 }
 
 /* `entry` is NULL for a file without checksums. */
@@ -76,28 +89,63 @@ static plim_status_t keep_others_out(const char *path)
     return PLIM_OK;
 }
 
+/* The file of this rank's copy is whole. */
+static plim_status_t finish_file(const staging_t *staging, plim__writer_t *writer,
+                                 const plim__manifest_file_t *entry)
+{
+    int64_t size, num_checksums;
+    const uint64_t *checksums;
+    PLIM_TRY(plim__writer_finish(writer, &size, &checksums, &num_checksums));
+    return compare(staging, entry, size, checksums, num_checksums);
+}
+
+/* `status` is this rank's so far; all ranks return at the same piece. */
+static plim_status_t pump(staging_t *staging, plim_status_t status, plim__stream_t *stream,
+                          plim__writer_t *writer, const plim__manifest_file_t *entry)
+{
+    const int64_t total = plim_dataset_info(staging->dataset)->bytes;
+    int64_t left = staging->reads && status == PLIM_OK ? stream->size : 0;
+    PLIM_TRY(plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 1, &left, NULL, &left));
+    for (;;) {
+        const size_t size = (size_t)plim__min_i64(left, (int64_t)BUFFER);
+        if (status == PLIM_OK && staging->reads && size > 0)
+            status = read_piece(staging, stream, size);
+        if (status == PLIM_OK && staging->writes && size == 0)
+            status = finish_file(staging, writer, entry);
+        if (status == PLIM_OK)
+            status = plim__job_check(staging->job);
+        PLIM_TRY(agree(staging, status));
+        if (size == 0)
+            return PLIM_OK;
+        PLIM_TRY(
+            plim__peers_broadcast(staging->peers, PLIM__STAGE_STAGING, 0, staging->piece, size));
+        if (staging->writes)
+            status = plim__writer_write(writer, staging->piece, size);
+        left -= (int64_t)size;
+        staging->copied += (int64_t)size;
+        plim__progress(staging->job, "copying to scratch", "bytes", staging->copied, total);
+    }
+}
+
 static plim_status_t copy_file(staging_t *staging, const char *name, int64_t most,
                                const plim__manifest_file_t *entry)
 {
     plim__stream_t *stream = NULL;
     plim__writer_t *writer = NULL;
-    int64_t size, num_checksums;
-    const uint64_t *checksums;
-    PLIM_TRY(plim__file_path(staging->from, plim__dataset_path(staging->dataset), name));
-    PLIM_TRY(plim__file_path(staging->to, staging->directory.path, name));
-    plim_status_t status = plim__stream_file(staging->job, staging->from, BUFFER, &stream);
-    if (status == PLIM_OK)
+    plim_status_t status =
+        plim__file_path(staging->from, plim__dataset_path(staging->dataset), name);
+    if (status == PLIM_OK && staging->reads)
+        status = plim__stream_file(staging->job, staging->from, BUFFER, &stream);
+    if (status == PLIM_OK && staging->writes)
+        status = plim__file_path(staging->to, staging->directory.path, name);
+    if (status == PLIM_OK && staging->writes)
         status = plim__writer_create(staging->job, staging->to, BUFFER, most, &writer);
-    if (status == PLIM_OK)
+    if (status == PLIM_OK && staging->writes)
         status = keep_others_out(staging->to);
-    if (status == PLIM_OK)
-        status = pump(staging, stream, writer);
-    if (status == PLIM_OK)
-        status = plim__writer_finish(writer, &size, &checksums, &num_checksums);
-    if (status == PLIM_OK)
-        status = compare(staging, entry, size, checksums, num_checksums);
+    status = pump(staging, status, stream, writer, entry);
     plim__writer_destroy(writer);
-    plim__stream_close(stream);
+    if (stream != NULL)
+        plim__stream_close(stream);
     return status;
 }
 
@@ -206,21 +254,76 @@ static plim_status_t copy_all(staging_t *staging)
     return copy_file(staging, PLIM__MANIFEST_NAME, (int64_t)PLIM__MANIFEST_BYTES, NULL);
 }
 
-static plim_status_t make_copy(const plim_job_t *job, const plim_dataset_t *dataset,
-                               const char *directory, const char *target)
+/* Finds this node's copy, or begins one; neither where another job, or a rank of this one with the
+ * same directory, is making it. */
+static plim_status_t find_or_begin(staging_t *staging, const char *directory, const char *target)
 {
-    const int64_t bytes = plim_dataset_info(dataset)->bytes;
-    staging_t staging = {.job = job, .dataset = dataset};
-    PLIM_TRY(check_space(plim__dataset_manifest(dataset), directory, bytes + (int64_t)PLIM__PAGE));
-    PLIM_TRY(plim__staging_begin(target, &staging.directory));
-    plim_status_t status = keep_others_out(staging.directory.path);
-    if (status == PLIM_OK)
-        status = copy_all(&staging);
-    if (status == PLIM_OK)
-        status = plim__staging_commit(&staging.directory);
+    const plim_dataset_info_t *info = plim_dataset_info(staging->dataset);
+    PLIM_TRY(find_copy(staging->job, target, info->fingerprint, &staging->has_copy));
+    if (staging->has_copy)
+        return PLIM_OK;
+    PLIM_TRY(check_space(plim__dataset_manifest(staging->dataset), directory,
+                         info->bytes + (int64_t)PLIM__PAGE));
+    bool taken = false;
+    const plim_status_t status = plim__staging_try(target, &staging->directory, &taken);
     if (status != PLIM_OK)
-        plim__staging_abandon(&staging.directory);
-    return status;
+        return taken ? PLIM_OK : status;
+    staging->writes = true;
+    return keep_others_out(staging->directory.path);
+}
+
+/* Sends the dataset to all ranks; those that write one commit their copy. */
+static plim_status_t make_copies(staging_t *staging)
+{
+    plim_status_t status =
+        plim__arena_create(staging->job->ledger, "staging", BUFFER, &staging->arena);
+    status = agree(staging, status);
+    if (status == PLIM_OK) {
+        staging->piece = plim__arena_carve(&staging->arena, BUFFER, 1, 1);
+        status = copy_all(staging);
+    }
+    plim__arena_destroy(&staging->arena);
+    PLIM_TRY(status);
+    if (staging->writes)
+        status = plim__staging_commit(&staging->directory);
+    staging->has_copy = staging->has_copy || (staging->writes && status == PLIM_OK);
+    staging->writes = staging->writes && status != PLIM_OK;
+    return agree(staging, status);
+}
+
+/* Copies and waits until every node has its copy. `status` is this rank's so far. */
+static plim_status_t stage(staging_t *staging, plim_status_t status, const char *directory,
+                           const char *target)
+{
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    const char *fingerprint = plim_dataset_info(staging->dataset)->fingerprint;
+    bool said = false;
+    for (;;) {
+        if (status == PLIM_OK && !staging->has_copy)
+            status = find_or_begin(staging, directory, target);
+        if (status == PLIM_OK)
+            status = plim__job_check(staging->job);
+        int64_t numbers[3] = {(int64_t)strtoull(fingerprint, NULL, 16), staging->has_copy,
+                              staging->writes};
+        int64_t least[3], greatest[3];
+        PLIM_TRY(plim__peers_agree(staging->peers, PLIM__STAGE_STAGING, status, 3, numbers, least,
+                                   greatest));
+        if (least[0] != greatest[0])
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s is not the same dataset on all nodes; give a path that all share",
+                              plim__dataset_path(staging->dataset));
+        if (least[1] == 1)
+            return PLIM_OK;
+        if (greatest[2] == 1) {
+            PLIM_TRY(make_copies(staging));
+            continue;
+        }
+        if (!said)
+            plim__log(staging->job, PLIM_LOG_INFO,
+                      "another job is copying the dataset to %s: waiting for it", directory);
+        said = true;
+        (void)nanosleep(&nap, NULL);
+    }
 }
 
 PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -231,21 +334,24 @@ PLIM_API plim_status_t plim_dataset_stage(const plim_job_t *job, const plim_data
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     char name[sizeof "plimsoll-" + sizeof info->fingerprint];
     char target[PLIM_PATH_MAX];
-    bool found;
+    staging_t staging = {.job = job, .dataset = dataset};
     int account;
-    size_t charged;
+    size_t charged = 0;
     (void)snprintf(name, sizeof name, "plimsoll-%s", info->fingerprint);
     PLIM_TRY(plim__file_path(target, directory, name));
-    PLIM_TRY(find_copy(job, target, info->fingerprint, &found));
-    PLIM_TRY(charge_memory(job, directory, info->bytes, &account, &charged));
-    if (!found) {
-        plim_status_t status = make_copy(job, dataset, directory, target);
-        if (status != PLIM_OK) {
-            if (charged > 0)
-                plim__ledger_release(job->ledger, account, charged);
-            return status;
-        }
-    }
-    memcpy(path_out, target, sizeof target);
-    return PLIM_OK;
+    PLIM_TRY(plim__peers_open(job, &staging.peers));
+    staging.reads = plim__peers_rank(staging.peers) == 0;
+    staging.has_copy = job->core->transport.local_rank > 0; /* the first rank of the node has */
+    plim_status_t status = PLIM_OK;
+    if (!staging.has_copy)
+        status = charge_memory(job, directory, info->bytes, &account, &charged);
+    status = stage(&staging, status, directory, target);
+    if (status != PLIM_OK && staging.writes)
+        plim__staging_abandon(&staging.directory);
+    if (status != PLIM_OK && charged > 0)
+        plim__ledger_release(job->ledger, account, charged);
+    plim__peers_close(staging.peers);
+    if (status == PLIM_OK)
+        memcpy(path_out, target, sizeof target);
+    return status;
 }

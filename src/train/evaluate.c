@@ -38,6 +38,12 @@ static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *datas
     return PLIM_OK;
 }
 
+/* Waits for all ranks; an error of one becomes that of all. */
+static plim_status_t agree(const plim__session_t *session, plim_status_t status)
+{
+    return plim__peers_agree(session->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL);
+}
+
 static bool draws(const plim__session_t *session)
 {
     return plim__plan_settings_draws(session->info, &session->training);
@@ -52,31 +58,74 @@ static plim_status_t load_weights(plim__session_t *session, const char *run,
     return PLIM_OK;
 }
 
-/* Creates loader and model for batches. The caller destroys the loader, also after an error. */
-static plim_status_t open_sampled(plim__session_t *session, const char *run,
-                                  const plim_inference_t *inference, plim_loader_t **loader_out)
+/* Creates what brings the rows of all ranks to rank 0, for rows of `width` floats. */
+static plim_status_t create_collect(plim__session_t *session, int64_t width)
+{
+    const plim_stream_params_t params =
+        plim__plan_settings_evaluation(session->info, &session->training, PLIM_TEST);
+    const int64_t rows =
+        params.batch_size > 0 ? params.batch_size : session->training.recipe.batch_size;
+    const size_t label = session->info->label_kind == PLIM_LABELS_CLASSES
+                             ? sizeof(int64_t)
+                             : (size_t)session->info->num_targets * sizeof(float);
+    session->embedding_width = width;
+    return plim__collect_create(session->job->ledger, session->peers, rows, width, label,
+                                &session->collect);
+}
+
+/* Creates loader and model for batches, whose outputs have `width` columns. The caller destroys the
+ * loader, also after an error. */
+static plim_status_t create_sampled(plim__session_t *session, const char *run,
+                                    const plim_inference_t *inference, int64_t width,
+                                    plim_loader_t **loader_out)
 {
     plim__train_plan_t plan;
     char total[PLIM__SIZE_TEXT], line[PLIM__SIZE_TEXT];
+    if (session->peers != NULL)
+        PLIM_TRY(create_collect(session, width));
     PLIM_TRY(plim__evaluation_plan(session->job, session->dataset, &session->training, &plan));
     plim__log(session->job, PLIM_LOG_INFO, "planned: at most %s of %s",
               plim__size_text(plan.total, total), plim__size_text(plan.line, line));
     PLIM_TRY(plim__loader_create(session->job, session->dataset, &plan.load, loader_out));
     plim__session_count_labels(session, *loader_out);
     PLIM_TRY(plim__session_open(session, &plan, false));
-    return load_weights(session, run, inference);
+    return plim__peers_rank(session->peers) == 0 ? load_weights(session, run, inference) : PLIM_OK;
 }
 
-/* Creates a model with only its parameters, and a team of one. */
-static plim_status_t open_exact(plim__session_t *session, const char *run,
-                                const plim_inference_t *inference)
+/* Gives all ranks rank 0's weights. */
+static plim_status_t share_weights(plim__session_t *session)
+{
+    PLIM_TRY(plim__session_share_weights(session->peers, PLIM__STAGE_EVALUATION,
+                                         plim__model_arrays(session->model)));
+    plim__model_changed(session->model);
+    return PLIM_OK;
+}
+
+static plim_status_t open_sampled(plim__session_t *session, const char *run,
+                                  const plim_inference_t *inference, int64_t width,
+                                  plim_loader_t **loader_out)
+{
+    PLIM_TRY(agree(session, create_sampled(session, run, inference, width, loader_out)));
+    return share_weights(session);
+}
+
+/* Creates a model with only its parameters, and a team of one; rank 0 reads the weights. */
+static plim_status_t create_exact(plim__session_t *session, const char *run,
+                                  const plim_inference_t *inference)
 {
     plim_ledger_t *ledger = session->job->ledger;
     PLIM_TRY(plim__team_create(ledger, 1, &session->team));
     session->params = plim__train_weights_params(session->info, &session->training);
     PLIM_TRY(plim__model_create(ledger, session->team, &session->params, &session->model));
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
-    return load_weights(session, run, inference);
+    return plim__peers_rank(session->peers) == 0 ? load_weights(session, run, inference) : PLIM_OK;
+}
+
+static plim_status_t open_exact(plim__session_t *session, const char *run,
+                                const plim_inference_t *inference)
+{
+    PLIM_TRY(agree(session, create_exact(session, run, inference)));
+    return share_weights(session);
 }
 
 static plim__exact_params_t exact_params(const plim__session_t *session, const char *run,
@@ -87,6 +136,7 @@ static plim__exact_params_t exact_params(const plim__session_t *session, const c
                                    .parameters = session->parameters,
                                    .num_parameters = session->num_parameters,
                                    .embeddings = embeddings,
+                                   .peers = session->peers,
                                    .scratch =
                                        inference->scratch != NULL ? inference->scratch : run};
     memcpy(params.fanout, session->training.recipe.fanout, sizeof params.fanout);
@@ -141,7 +191,7 @@ static plim_status_t find_wanted(plim__session_t *session, unsigned splits, want
             status =
                 plim__score_create(job->ledger, session->training.metric, session->training.loss,
                                    wanted->first[split + 1] - wanted->first[split],
-                                   session->num_outputs, &wanted->scores[split]);
+                                   session->num_outputs, 1, &wanted->scores[split]);
         if (wanted->scores[split] != NULL && session->hits != NULL)
             plim__score_rank(wanted->scores[split], session->hits);
     }
@@ -188,6 +238,14 @@ static plim_status_t check_labels(const plim__session_t *session, unsigned split
                                      plim__dataset_path(session->dataset));
 }
 
+/* Copies the scores of rank 0, which alone takes the outputs of exact passes, to all. */
+static plim_status_t share_scores(const plim__session_t *session, double score[3], double loss[3])
+{
+    const plim__stage_t stage = PLIM__STAGE_EVALUATION;
+    PLIM_TRY(plim__peers_broadcast(session->peers, stage, 0, score, 3 * sizeof *score));
+    return plim__peers_broadcast(session->peers, stage, 0, loss, 3 * sizeof *loss);
+}
+
 /* Evaluates all splits in one pass over the graph. With `tells` it checks their labels and logs its
  * plan, which a run has done before its first epoch. */
 static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
@@ -196,14 +254,16 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
 {
     wanted_t wanted = {.nodes = NULL};
     plim__team_t *ranking = NULL; /* hits compare every output with a whole table */
-    plim_status_t status = open_exact(session, run, inference);
-    if (status == PLIM_OK && session->hits != NULL)
+    PLIM_TRY(open_exact(session, run, inference));
+    plim_status_t status = PLIM_OK;
+    if (session->hits != NULL)
         status = plim__team_create_for(session->job, plim__job_threads(session->job), &ranking);
     wanted.team = ranking != NULL ? ranking : session->team;
     if (status == PLIM_OK)
         status = find_wanted(session, splits, &wanted);
     if (status == PLIM_OK && tells)
         status = check_labels(session, splits);
+    status = agree(session, status);
     if (status == PLIM_OK) {
         plim__exact_params_t params = exact_params(session, run, inference, false);
         params.quiet = !tells;
@@ -219,18 +279,19 @@ static plim_status_t evaluate_exact(plim__session_t *session, const char *run,
     }
     plim__arena_destroy(&wanted.arena);
     plim__team_destroy(ranking);
-    return status;
+    return status == PLIM_OK ? share_scores(session, score, loss) : status;
 }
 
 plim_status_t plim__evaluate_exact(const plim_job_t *job, const plim_dataset_t *dataset,
-                                   const plim_training_t *training, const char *run,
-                                   const char *weights, unsigned splits, double score[3],
-                                   double loss[3])
+                                   const plim_training_t *training, plim__peers_t *peers,
+                                   const char *run, const char *weights, unsigned splits,
+                                   double score[3], double loss[3])
 {
     plim_inference_t inference = PLIM_INFERENCE_INIT;
     plim__session_t session;
     inference.weights = weights;
     plim__session_begin(job, dataset, training, NULL, NULL, &session);
+    session.peers = peers;
     const plim_status_t status =
         evaluate_exact(&session, run, &inference, splits, false, score, loss);
     plim__session_end(&session);
@@ -242,7 +303,7 @@ static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
                                       double score[3], double loss[3])
 {
     plim_loader_t *loader = NULL;
-    plim_status_t status = open_sampled(session, run, inference, &loader);
+    plim_status_t status = open_sampled(session, run, inference, session->num_outputs, &loader);
     if (status == PLIM_OK)
         status = check_labels(session, splits);
     for (int split = 0; split < 3 && status == PLIM_OK; split++)
@@ -250,7 +311,47 @@ static plim_status_t evaluate_sampled(plim__session_t *session, const char *run,
             status = plim__session_evaluate(session, loader, (plim_split_t)split, 0, &score[split],
                                             &loss[split]);
     plim_loader_release(loader);
+    return status == PLIM_OK ? share_scores(session, score, loss) : status;
+}
+
+/* Evaluates by the weights of a run. */
+static plim_status_t evaluate(plim__session_t *session, const char *run,
+                              const plim_inference_t *inference, unsigned splits, double score[3],
+                              double loss[3])
+{
+    plim__embedding_table_t table = {.stored = NULL};
+    plim_status_t status = PLIM_OK;
+    if (inference->table != NULL) {
+        status = plim__embedding_table_read(session->job, session->dataset, inference->table,
+                                            inference->hits, &table);
+        session->hits = &table.hits;
+    }
+    status = agree(session, status);
+    if (status == PLIM_OK)
+        status = inference->exact && draws(session)
+                     ? evaluate_exact(session, run, inference, splits, true, score, loss)
+                     : evaluate_sampled(session, run, inference, splits, score, loss);
+    plim__session_end(session);
+    plim__arena_destroy(&table.arena);
     return status;
+}
+
+/* Joins the other ranks and reads the settings of a run, as all of them do. The caller closes the
+ * session's peers, also after an error. */
+static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
+                           plim_train_event_fn events, void *user, plim__session_t *session_out)
+{
+    plim_training_t training = PLIM_TRAINING_INIT;
+    plim__peers_t *peers;
+    *session_out = (plim__session_t){.peers = NULL};
+    PLIM_TRY(plim__peers_open(job, &peers));
+    const plim_status_t status = read_run(job, dataset, run, &training);
+    if (status == PLIM_OK)
+        plim__session_begin(job, dataset, &training, plim__peers_rank(peers) == 0 ? events : NULL,
+                            user, session_out);
+    session_out->peers = peers;
+    const plim_status_t agreed = agree(session_out, status);
+    return status != PLIM_OK ? status : agreed;
 }
 
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -262,7 +363,6 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
-    plim_training_t training;
     plim__session_t session;
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
     if (splits == 0 || splits > 7)
@@ -271,20 +371,11 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
         if ((splits >> split & 1) != 0 && plim_dataset_info(dataset)->num_split[split] == 0)
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
                               plim__dataset_path(dataset), split_names[split]);
-    PLIM_TRY(read_run(job, dataset, run, &training));
-    plim__session_begin(job, dataset, &training, events, user, &session);
-    plim__embedding_table_t table = {.stored = NULL};
-    plim_status_t status = PLIM_OK;
-    if (known.table != NULL) {
-        status = plim__embedding_table_read(job, dataset, known.table, known.hits, &table);
-        session.hits = &table.hits;
-    }
+    const plim_job_t own = plim__train_job(job);
+    plim_status_t status = begin(&own, dataset, run, events, user, &session);
     if (status == PLIM_OK)
-        status = known.exact && draws(&session)
-                     ? evaluate_exact(&session, run, &known, splits, true, score, loss)
-                     : evaluate_sampled(&session, run, &known, splits, score, loss);
-    plim__session_end(&session);
-    plim__arena_destroy(&table.arena);
+        status = evaluate(&session, run, &known, splits, score, loss);
+    plim__peers_close(session.peers);
     if (status != PLIM_OK)
         return status;
     for (int split = 0; split < 3; split++)
@@ -311,9 +402,9 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
                                    plim__output_t *output)
 {
     wanted_t wanted = {.nodes = NULL};
-    plim_status_t status = open_exact(session, run, inference);
-    if (status == PLIM_OK && split >= 0)
-        status = find_wanted(session, 1U << split, &wanted);
+    PLIM_TRY(open_exact(session, run, inference));
+    plim_status_t status =
+        agree(session, split >= 0 ? find_wanted(session, 1U << split, &wanted) : PLIM_OK);
     if (status == PLIM_OK) {
         plim__exact_params_t params =
             exact_params(session, run, inference, output->kind == PLIM_PREDICT_EMBEDDINGS);
@@ -327,14 +418,22 @@ static plim_status_t predict_exact(plim__session_t *session, const char *run,
     return status;
 }
 
-static plim_status_t take_sampled(void *context, const plim_batch_t *batch,
-                                  const plim__model_output_t *outputs)
+static plim_status_t take_sampled(void *context, int64_t rows, const plim__model_output_t *outputs,
+                                  const void *labels)
 {
     plim__output_t *output = context;
+    (void)labels;
     if (output->kind == PLIM_PREDICT_EMBEDDINGS)
-        return plim__output_take(output, batch->num_seeds, outputs->embedding_width,
-                                 outputs->embeddings);
-    return plim__output_take(output, batch->num_seeds, output->logits, outputs->outputs);
+        return plim__output_take(output, rows, outputs->embedding_width, outputs->embeddings);
+    return plim__output_take(output, rows, output->logits, outputs->outputs);
+}
+
+/* Columns of the input of the last layer; of graphs, of what is pooled. */
+static int64_t embedding_width(const plim__session_t *session)
+{
+    const plim_model_t *model = &session->training.model;
+    return model->num_layers == 1 && session->info->num_graphs == 0 ? session->info->num_features
+                                                                    : model->hidden;
 }
 
 static plim_status_t predict_sampled(plim__session_t *session, const char *run,
@@ -342,7 +441,9 @@ static plim_status_t predict_sampled(plim__session_t *session, const char *run,
                                      plim__output_t *output)
 {
     plim_loader_t *loader = NULL;
-    plim_status_t status = open_sampled(session, run, inference, &loader);
+    const int64_t width =
+        output->kind == PLIM_PREDICT_EMBEDDINGS ? embedding_width(session) : session->num_outputs;
+    plim_status_t status = open_sampled(session, run, inference, width, &loader);
     if (status == PLIM_OK) {
         session->in_order = true;
         session->embeddings = output->kind == PLIM_PREDICT_EMBEDDINGS;
@@ -385,6 +486,43 @@ static plim_status_t check_wish(const plim__session_t *session, const plim_infer
     return PLIM_OK;
 }
 
+/* Predicts by the weights of a run; rank 0 writes the file. */
+static plim_status_t predict(plim__session_t *session, const char *run,
+                             const plim_inference_t *inference, int split, plim_predict_kind_t kind,
+                             const char *out)
+{
+    const plim_training_t *training = &session->training;
+    const bool writes = plim__peers_rank(session->peers) == 0;
+    plim__output_t output = {.kind = kind};
+    PLIM_TRY(check_wish(session, inference, split, kind, &output.rows));
+    const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
+                              ? plim__max_i64(training->model.hidden, session->info->num_features)
+                              : session->num_outputs;
+    /* As in the training's plan. */
+    const bool exact = split == -1 || (inference->exact && draws(session));
+    const int64_t most_bytes =
+        exact && draws(session)
+            ? plim__predict_exact_bytes(session->job, session->dataset, training)
+            : 0;
+    plim_status_t status = PLIM_OK;
+    if (writes)
+        status = plim__output_open(session->job->ledger, out, kind, session->dataset, split,
+                                   output.rows, width, &output);
+    output.logits = session->num_outputs;
+    output.sigmoid = plim_training_loss(session->info, training) == PLIM_LOSS_BCE;
+    status = agree(session, status);
+    if (status == PLIM_OK)
+        status = exact ? predict_exact(session, run, inference, split, most_bytes, &output)
+                       : predict_sampled(session, run, inference, split, &output);
+    const bool failed = status != PLIM_OK; /* on all ranks */
+    if (writes && !failed)
+        status = plim__output_finish(&output);
+    if (writes)
+        plim__output_close(&output);
+    plim__session_end(session);
+    return failed ? status : agree(session, status);
+}
+
 PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t *dataset,
                                     const char *run, const plim_inference_t *inference, int split,
                                     plim_predict_kind_t kind, const char *out,
@@ -394,30 +532,11 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     PLIM_ENTER(job);
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
-    plim_training_t training;
     plim__session_t session;
-    plim__output_t output;
-    int64_t rows = 0;
-    PLIM_TRY(read_run(job, dataset, run, &training));
-    plim__session_begin(job, dataset, &training, events, user, &session);
-    PLIM_TRY(check_wish(&session, &known, split, kind, &rows));
-    const int64_t width = kind == PLIM_PREDICT_EMBEDDINGS
-                              ? plim__max_i64(training.model.hidden, session.info->num_features)
-                              : session.num_outputs;
-    /* As in the training's plan. */
-    const bool exact = split == -1 || (known.exact && draws(&session));
-    const int64_t most_bytes =
-        exact && draws(&session) ? plim__predict_exact_bytes(job, dataset, &training) : 0;
-    plim_status_t status =
-        plim__output_open(job->ledger, out, kind, dataset, split, rows, width, &output);
-    output.logits = session.num_outputs;
-    output.sigmoid = plim_training_loss(session.info, &training) == PLIM_LOSS_BCE;
+    const plim_job_t own = plim__train_job(job);
+    plim_status_t status = begin(&own, dataset, run, events, user, &session);
     if (status == PLIM_OK)
-        status = exact ? predict_exact(&session, run, &known, split, most_bytes, &output)
-                       : predict_sampled(&session, run, &known, split, &output);
-    if (status == PLIM_OK)
-        status = plim__output_finish(&output);
-    plim__output_close(&output);
-    plim__session_end(&session);
+        status = predict(&session, run, &known, split, kind, out);
+    plim__peers_close(session.peers);
     return status;
 }

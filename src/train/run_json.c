@@ -36,15 +36,44 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* The widest vector extension that libraries have kernels for, as /proc/cpuinfo spells it. */
+/* Vector extensions that oneDNN has kernels for, the widest first: as /proc/cpuinfo and as
+ * ONEDNN_MAX_CPU_ISA spell them. */
+static const struct {
+    const char *flag, *limit;
+} extensions[] = {{"amx_bf16", "AVX512_CORE_AMX"},
+                  {"avx512_bf16", "AVX512_CORE_BF16"},
+                  {"avx512_vnni", "AVX512_CORE_VNNI"},
+                  {"avx512f", "AVX512_CORE"},
+                  {"avx2", "AVX2"},
+                  {"avx", "AVX"},
+                  {"sse4_1", "SSE41"}};
+
+#define NUM_EXTENSIONS (sizeof extensions / sizeof extensions[0])
+
+/* The widest extension that the processor has and oneDNN may use. */
 static const char *vectors_of(const char *flags)
 {
-    static const char *const kinds[] = {"amx_bf16", "avx512_bf16", "avx512_vnni", "avx512f",
-                                        "avx2",     "avx",         "sse4_1"};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
-        if (has_word(flags, kinds[i]))
-            return kinds[i];
+    const int64_t mask = plim__onednn_instructions();
+    bool allowed = mask == 0;
+    for (size_t i = 0; i < NUM_EXTENSIONS; i++) {
+        allowed |= strcmp(plim__onednn_instructions_name(mask), extensions[i].limit) == 0;
+        if (allowed && has_word(flags, extensions[i].flag))
+            return extensions[i].flag;
+    }
     return "unknown";
+}
+
+/* The limit with which this machine computes as one with fewer extensions; NULL: it has not more.
+ */
+static const char *limit_of(const char *before, const char *now)
+{
+    bool wider = false;
+    for (size_t i = 0; i < NUM_EXTENSIONS; i++) {
+        if (strcmp(before, extensions[i].flag) == 0)
+            return wider ? extensions[i].limit : NULL;
+        wider |= strcmp(now, extensions[i].flag) == 0;
+    }
+    return NULL;
 }
 
 plim__machine_t plim__machine_here(const plim_job_t *job)
@@ -72,12 +101,15 @@ plim__machine_t plim__machine_here(const plim_job_t *job)
 void plim__machine_compare(const plim_job_t *job, const char *what, const plim__machine_t *before,
                            const plim__machine_t *now)
 {
+    const char *limit = limit_of(before->vectors, now->vectors);
     if (strcmp(before->cpu, now->cpu) != 0 || strcmp(before->vectors, now->vectors) != 0)
         plim__log(
             job, PLIM_LOG_WARNING,
             "%s was computed on %s (%s), this is %s (%s): the last bits of results may differ "
-            "from those of an uninterrupted run",
-            what, before->cpu, before->vectors, now->cpu, now->vectors);
+            "from those of an uninterrupted run%s%s%s",
+            what, before->cpu, before->vectors, now->cpu, now->vectors,
+            limit != NULL ? "; to keep them, set ONEDNN_MAX_CPU_ISA=" : "",
+            limit != NULL ? limit : "", limit != NULL ? " and resume" : "");
     if (strcmp(before->version, now->version) != 0 || strcmp(before->library, now->library) != 0)
         plim__log(job, PLIM_LOG_WARNING,
                   "%s was computed by plimsoll %s with %s, this is %s with %s: the last bits of "
@@ -85,8 +117,8 @@ void plim__machine_compare(const plim_job_t *job, const char *what, const plim__
                   what, before->version, before->library, now->version, now->library);
     if (before->threads != now->threads)
         plim__log(job, PLIM_LOG_INFO,
-                  "%s was computed with %d threads, now there are %d: results are the same", what,
-                  before->threads, now->threads);
+                  "%s was computed with %d thread%s, now with %d: results are the same", what,
+                  before->threads, before->threads == 1 ? "" : "s", now->threads);
 }
 
 static json_t *root_of(const plim__run_json_t *about, json_t *settings)

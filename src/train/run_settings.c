@@ -112,9 +112,10 @@ static const setting_t settings[] = {
     {"eval_fanout", EVAL_FANOUT, true, AT(eval_fanout), NULL},
     {"eval_splits", NAME, true, AT(eval_splits), eval_splits},
     {"eval_exact", FLAG, true, AT(eval_exact), NULL},
+    {"shares", COUNT, true, AT(shares), NULL},
 };
 
-#define NUM_ADDED 3 /* the last settings, which runs of earlier versions lack */
+#define NUM_ADDED 4 /* the last settings, which runs of earlier versions lack */
 
 /* Option names of settings that differ from their names in run.json. */
 static const struct {

@@ -4,6 +4,8 @@
 #include "base/job.h"
 #include "load/loader_params.h"
 #include "load/slots.h"
+#include "load/tickets.h"
+#include "peers/share_tree.h"
 #include "plan/plan_settings.h"
 
 #include <math.h>
@@ -37,7 +39,7 @@ plim_status_t plim__session_open(plim__session_t *session, const plim__train_pla
     session->parameters = plim__model_parameters(session->model, &session->num_parameters);
     PLIM_TRY(plim__score_create(ledger, session->training.metric, session->training.loss,
                                 plim__load_largest_split(session->info), session->num_outputs,
-                                &session->score));
+                                session->training.shares, &session->score));
     if (session->hits != NULL)
         plim__score_rank(session->score, session->hits);
     return PLIM_OK;
@@ -51,9 +53,11 @@ void plim__session_count_labels(plim__session_t *session, const plim_loader_t *l
 
 void plim__session_end(plim__session_t *session)
 {
+    plim__collect_destroy(session->collect);
     plim__score_destroy(session->score);
     plim__model_destroy(session->model);
     plim__team_destroy(session->team);
+    session->collect = NULL;
     session->score = NULL;
     session->model = NULL;
     session->team = NULL;
@@ -73,39 +77,157 @@ plim_status_t plim__session_check_batch(const plim__session_t *session, const pl
                       "not those of the model: take it from a loader of the trainer's plan");
 }
 
-static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream, plim_split_t split,
-                                int64_t epoch, plim__session_take_fn take, void *context)
+plim_status_t plim__session_share_array(plim__peers_t *peers, plim__stage_t stage, float *values,
+                                        int64_t count)
 {
-    plim_train_event_t event = {.size = sizeof(plim_train_event_t),
+    if (values == NULL || count == 0)
+        return PLIM_OK;
+    return plim__peers_broadcast(peers, stage, 0, values, (size_t)count * sizeof *values);
+}
+
+plim_status_t plim__session_share_weights(plim__peers_t *peers, plim__stage_t stage,
+                                          const plim__model_arrays_t *arrays)
+{
+    PLIM_TRY(plim__session_share_array(peers, stage, arrays->weights, arrays->num_weights));
+    return plim__session_share_array(peers, stage, arrays->buffers, arrays->num_buffers);
+}
+
+static plim_train_event_t event_of(plim_split_t split, int64_t epoch, int64_t steps)
+{
+    return (plim_train_event_t){.size = sizeof(plim_train_event_t),
                                 .kind = PLIM_EVENT_EVAL,
                                 .split = split,
                                 .epoch = epoch,
-                                .steps = plim_stream_steps(stream),
+                                .steps = steps,
                                 .loss = NAN,
                                 .score = {NAN, NAN, NAN}};
+}
+
+/* The next part of a batch. The caller releases it, also after an error if it is not NULL. */
+static plim_status_t forward_part(plim__session_t *session, plim_stream_t *stream,
+                                  plim_batch_t **batch_out, plim__model_output_t *output_out)
+{
     const plim__pass_t pass = {.seed = session->training.recipe.seed,
                                .embeddings = session->embeddings};
-    plim__model_output_t output;
+    *batch_out = NULL;
+    PLIM_TRY(plim__job_check(session->job));
+    PLIM_TRY(plim_stream_next(stream, -1, batch_out));
+    PLIM_TRY(plim__session_check_batch(session, *batch_out));
+    return (*batch_out)->num_seeds > 0
+               ? plim__model_forward(session->model, *batch_out, &pass, output_out)
+               : PLIM_OK;
+}
+
+/* The steps of a pass are cut into shares, as the seeds of a batch are: scores what follows in that
+ * of `step`. */
+static void begin_share(const plim__session_t *session, int64_t steps, int64_t step)
+{
+    int64_t share = 0;
+    while (step >= plim__share_first(steps, session->training.shares, share + 1))
+        share++;
+    plim__score_share(session->score, share);
+}
+
+/* Passes over this rank's shares of the steps. */
+static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream, plim_split_t split,
+                                int64_t epoch, plim__session_take_fn take, void *context)
+{
+    const int64_t steps = plim_stream_steps(stream), shares = session->training.shares;
+    const plim__share_range_t range = plim__share_range(shares, plim__peers_rank(session->peers),
+                                                        plim__peers_num_ranks(session->peers));
+    const int64_t first = plim__share_first(steps, shares, range.begin);
+    const int64_t end = plim__share_first(steps, shares, range.end);
+    plim_train_event_t event = event_of(split, epoch, end - first);
+    plim__model_output_t output = {.outputs = NULL};
     plim_batch_t *batch;
-    PLIM_TRY(plim_stream_start(stream, 0, 0));
-    for (;;) {
-        PLIM_TRY(plim__job_check(session->job));
-        PLIM_TRY(plim_stream_next(stream, -1, &batch));
-        if (batch == NULL)
-            return PLIM_OK;
-        plim_status_t status = plim__session_check_batch(session, batch);
+    stream->end_step = end; /* other ranks read the rest */
+    PLIM_TRY(plim_stream_start(stream, 0, first));
+    for (int64_t step = first; step < end;) {
+        begin_share(session, steps, step);
+        plim_status_t status = forward_part(session, stream, &batch, &output);
         if (status == PLIM_OK)
-            status = plim__model_forward(session->model, batch, &pass, &output);
-        if (status == PLIM_OK)
-            status = take(context, batch, &output);
-        event.step = batch->step + batch->last_part;
-        const bool last = batch->last_part;
+            status = take(context, batch->num_seeds, &output, batch->labels);
+        const bool last = batch == NULL || batch->last_part;
         plim_batch_release(batch);
-        if (status != PLIM_OK)
-            return status;
+        PLIM_TRY(status);
+        step += last;
+        event.step = step - first;
         if (last)
             plim__session_tell(session, &event);
     }
+    return PLIM_OK;
+}
+
+/* Rank 0's taking of the rows of all. */
+typedef struct taking {
+    plim__session_t *session;
+    int64_t steps;
+    plim__session_take_fn take;
+    void *context;
+} taking_t;
+
+static plim_status_t take_collected(void *context, int64_t rows, const float *values,
+                                    const void *labels)
+{
+    const taking_t *taking = context;
+    plim__session_t *session = taking->session;
+    const plim__model_output_t output = {.outputs = values,
+                                         .embeddings = session->embeddings ? values : NULL,
+                                         .embedding_width = session->embedding_width};
+    begin_share(session, taking->steps, plim__collect_step(session->collect));
+    return taking->take(taking->context, rows, &output, labels);
+}
+
+/* Computes this rank's batch of a group, part by part. */
+static plim_status_t compute_batch(plim__session_t *session, plim_stream_t *stream)
+{
+    for (bool last = false; !last;) {
+        plim__model_output_t output;
+        plim_batch_t *batch;
+        const plim_status_t status = forward_part(session, stream, &batch, &output);
+        if (status == PLIM_OK && batch->num_seeds > 0)
+            plim__collect_add(session->collect, batch->num_seeds,
+                              session->embeddings ? output.embeddings : output.outputs,
+                              batch->labels);
+        last = batch == NULL || batch->last_part;
+        plim_batch_release(batch);
+        PLIM_TRY(status);
+    }
+    return PLIM_OK;
+}
+
+/* Each rank computes its batch of every group: a stream of batches that are as many times as large,
+ * cut into as many shares. Neighbours are drawn by node, so the cut changes nothing. */
+static plim_status_t pass_together(plim__session_t *session, plim_loader_t *loader,
+                                   plim_stream_params_t *params, int64_t epoch,
+                                   plim__session_take_fn take, void *context)
+{
+    const int64_t rows = plim__collect_batch_rows(session->collect);
+    const int ranks = plim__peers_num_ranks(session->peers);
+    const int64_t steps = (session->info->num_split[params->split] - 1) / rows + 1;
+    taking_t taking = {session, steps, take, context};
+    plim_train_event_t event = event_of(params->split, epoch, steps);
+    plim_stream_t *stream = NULL;
+    params->batch_size = plim__mul_saturating_i64(rows, ranks);
+    params->num_shares = ranks;
+    params->share = plim__peers_rank(session->peers);
+    plim__collect_begin(session->collect, session->info->num_split[params->split]);
+    plim_status_t status = plim_loader_stream(loader, params, &stream);
+    if (status == PLIM_OK)
+        status = plim_stream_start(stream, 0, 0);
+    for (bool ended = false; !ended;) {
+        if (status == PLIM_OK)
+            status = compute_batch(session, stream);
+        event.step = plim__min_i64(event.step + ranks, steps);
+        status = plim__collect_end(session->collect, status, event.step == steps, take_collected,
+                                   &taking);
+        ended = status != PLIM_OK || event.step == steps;
+        if (status == PLIM_OK)
+            plim__session_tell(session, &event);
+    }
+    if (stream != NULL)
+        plim_stream_release(stream);
+    return status;
 }
 
 plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
@@ -116,18 +238,21 @@ plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader
         plim__plan_settings_evaluation(session->info, &session->training, split);
     plim_stream_t *stream;
     params.shuffle = split == PLIM_TRAIN && !session->in_order;
+    if (session->collect != NULL)
+        return pass_together(session, loader, &params, epoch, take, context);
     PLIM_TRY(plim_loader_stream(loader, &params, &stream));
     plim_status_t status = run_stream(session, stream, split, epoch, take, context);
+    stream->end_step = INT64_MAX;
     plim_stream_release(stream);
     return status;
 }
 
-plim_status_t plim__session_score(void *context, const plim_batch_t *batch,
-                                  const plim__model_output_t *output)
+plim_status_t plim__session_score(void *context, int64_t rows, const plim__model_output_t *output,
+                                  const void *labels)
 {
     plim__session_t *session = context;
-    plim__score_add(session->score, session->team, batch->num_seeds, session->num_outputs,
-                    output->outputs, batch->labels);
+    plim__score_add(session->score, session->team, rows, session->num_outputs, output->outputs,
+                    labels);
     return PLIM_OK;
 }
 
@@ -140,7 +265,14 @@ plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *lo
     if (plim_loader_labelled(loader, split) == 0)
         return PLIM_OK;
     plim__score_reset(session->score);
-    PLIM_TRY(plim__session_pass(session, loader, split, epoch, plim__session_score, session));
+    plim_status_t status =
+        plim__session_pass(session, loader, split, epoch, plim__session_score, session);
+    if (session->collect == NULL) { /* whose ranks have agreed */
+        PLIM_TRY(
+            plim__peers_agree(session->peers, PLIM__STAGE_EVALUATION, status, 0, NULL, NULL, NULL));
+        status = plim__score_gather(session->score, session->peers);
+    }
+    PLIM_TRY(status);
     *score_out = plim__score_value(session->score);
     *loss_out = plim__score_loss(session->score);
     return PLIM_OK;

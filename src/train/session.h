@@ -7,7 +7,9 @@
 
 #include "nn/model.h"
 #include "nn/score.h"
+#include "peers/peers.h"
 #include "plan/train_plan.h"
+#include "train/collect.h"
 
 typedef struct plim__session {
     const plim_job_t *job;
@@ -23,6 +25,9 @@ typedef struct plim__session {
     plim__parameter_t *parameters; /* the model's parameter table */
     int num_parameters;
     plim__score_t *score;
+    plim__peers_t *peers;     /* ranks that share evaluations; NULL: there are none */
+    plim__collect_t *collect; /* brings all rows to rank 0; NULL: ranks score their own shares */
+    int64_t embedding_width;  /* with collect */
     int64_t labelled[3];      /* labelled seeds of each split; set by the caller that counts them */
     const plim__hits_t *hits; /* scores are hits@k against this table; NULL: the metric */
     bool embeddings;          /* passes compute embeddings too */
@@ -51,21 +56,30 @@ void plim__session_count_labels(plim__session_t *session, const plim_loader_t *l
  * recipe has other types or leaves arrays out. The model itself compares the sizes. */
 plim_status_t plim__session_check_batch(const plim__session_t *session, const plim_batch_t *batch);
 
-/* Takes the outputs of a forward pass for a part of a batch of a split. */
-typedef plim_status_t (*plim__session_take_fn)(void *context, const plim_batch_t *batch,
-                                               const plim__model_output_t *output);
+/* Copies `count` floats of rank 0 to the others; a model's weights and buffers. */
+plim_status_t plim__session_share_array(plim__peers_t *peers, plim__stage_t stage, float *values,
+                                        int64_t count);
+plim_status_t plim__session_share_weights(plim__peers_t *peers, plim__stage_t stage,
+                                          const plim__model_arrays_t *arrays);
+
+/* Takes the outputs of a forward pass for a part of a batch of a split, and the seeds' labels. */
+typedef plim_status_t (*plim__session_take_fn)(void *context, int64_t rows,
+                                               const plim__model_output_t *output,
+                                               const void *labels);
 
 /* Passes over a split batch by batch, with the draws of epoch 0 for any epoch, so that scores are
- * comparable; events show it as an evaluation of `epoch`. Replaces the loader's stream. */
+ * comparable; events show it as an evaluation of `epoch`. Replaces the loader's stream. With
+ * session->collect, `take` is called on rank 0, with the rows of all ranks. */
 plim_status_t plim__session_pass(plim__session_t *session, plim_loader_t *loader,
                                  plim_split_t split, int64_t epoch, plim__session_take_fn take,
                                  void *context);
 
 /* Adds a batch's outputs to the score: a plim__session_take_fn whose context is the session. */
-plim_status_t plim__session_score(void *context, const plim_batch_t *batch,
-                                  const plim__model_output_t *output);
+plim_status_t plim__session_score(void *context, int64_t rows, const plim__model_output_t *output,
+                                  const void *labels);
 
-/* Runs a pass and computes score and mean loss; both are NAN for a split without labels. */
+/* Runs a pass, each rank over its shares of the steps, and computes score and mean loss of all;
+ * both are NAN for a split without labels. */
 plim_status_t plim__session_evaluate(plim__session_t *session, plim_loader_t *loader,
                                      plim_split_t split, int64_t epoch, double *score_out,
                                      double *loss_out);

@@ -50,19 +50,21 @@ static void add_account(char *text, size_t size, const char *name, int64_t bytes
                        bytes);
 }
 
-plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, bool resumed, plim__run_t *run)
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
+                                  plim__run_t *run)
 {
     char accounts[ACCOUNTS_MAX] = "", line[ACCOUNTS_MAX + 512];
     for (int i = 0; i < plan->num_accounts; i++)
         add_account(accounts, sizeof accounts, plan->accounts[i].name,
                     plan->accounts[i].phase[plan->peak_phase]);
     (void)snprintf(line, sizeof line,
-                   "{\"kind\":\"plan\",\"time_s\":%.3f,\"resumed\":%s,\"total_bytes\":%" PRId64
-                   ",\"minimum_bytes\":%" PRId64 ",\"line_bytes\":%" PRId64
+                   "{\"kind\":\"plan\",\"time_s\":%.3f,\"resumed\":%s,\"ranks\":%d"
+                   ",\"total_bytes\":%" PRId64 ",\"minimum_bytes\":%" PRId64
+                   ",\"line_bytes\":%" PRId64
                    ",\"epoch_expected_s\":%.3f,\"run_expected_s\":%.3f,\"accounts\":{%s}}",
-                   unix_seconds(), resumed ? "true" : "false", plan->total, plan->minimum,
-                   plan->line == PLIM_LINE_NONE ? -1 : plan->line, plan->expect.epoch_seconds,
-                   plan->expect.run_seconds, accounts);
+                   unix_seconds(), resumed ? "true" : "false", num_ranks, plan->total,
+                   plan->minimum, plan->line == PLIM_LINE_NONE ? -1 : plan->line,
+                   plan->expect.epoch_seconds, plan->expect.run_seconds, accounts);
     return plim__run_timeline(run, line);
 }
 

@@ -28,8 +28,9 @@ typedef struct plim__timeline {
     double evaluation_seconds, saving_seconds; /* so far */
 } plim__timeline_t;
 
-/* Writes the line of a plan by which the run begins, or continues. */
-plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, bool resumed, plim__run_t *run);
+/* Writes the line of a plan by which so many ranks begin the run, or continue it. */
+plim_status_t plim__timeline_plan(const plim__train_plan_t *plan, int num_ranks, bool resumed,
+                                  plim__run_t *run);
 
 /* Starts a new interval: the next line covers the work from now on. */
 void plim__timeline_restart(plim__timeline_t *timeline, const plim_trainer_t *trainer,

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/params.h"
 #include "base/process.h"
+#include "load/tickets.h"
 #include "nn/loss.h"
 #include "nn/vector.h"
 #include "plan/plan_settings.h"
@@ -22,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-plim_status_t plim__trainer_check_plan(const plim_dataset_info_t *info,
+plim_status_t plim__trainer_check_plan(const plim_job_t *job, const plim_dataset_info_t *info,
                                        const plim_training_t *training, const plim_plan_t *plan)
 {
     if (!plan->trains)
@@ -34,7 +35,7 @@ plim_status_t plim__trainer_check_plan(const plim_dataset_info_t *info,
     bool same =
         wanted.batch_size == planned->batch_size && wanted.num_hops == planned->num_hops &&
         wanted.seed == planned->seed && wanted.degrees == planned->degrees &&
-        plim__train_model_bytes(info, training, &plan->numbers) == plan->numbers.model_bytes;
+        plim__train_model_bytes(job, info, training, &plan->numbers) == plan->numbers.model_bytes;
     for (int i = 0; same && i < wanted.num_hops; i++)
         same = wanted.fanout[i] == planned->fanout[i];
     return same ? PLIM_OK
@@ -53,7 +54,8 @@ static void keep_buffers(plim_trainer_t *trainer)
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim_trainer_t *trainer = object;
-    trainer->scratch = plim__train_scratch_carve(arena, &trainer->session.params);
+    trainer->scratch =
+        plim__train_scratch_carve(arena, &trainer->session.params, trainer->settings.shares);
 }
 
 static plim_status_t open_trainer(plim_trainer_t *trainer, const plim__train_plan_t *plan)
@@ -99,6 +101,15 @@ plim_status_t plim__trainer_create(const plim_job_t *job, const plim_dataset_t *
     return PLIM_OK;
 }
 
+plim_status_t plim__trainer_connect(plim_trainer_t *trainer, plim__peers_t *peers)
+{
+    trainer->session.peers = peers;
+    if (peers == NULL && trainer->settings.shares == 1)
+        return PLIM_OK;
+    return plim__reduce_create(&trainer->job, peers, trainer->arrays.num_weights,
+                               trainer->settings.shares, &trainer->reduce);
+}
+
 PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dataset_t *dataset,
                                            const plim_training_t *training, const plim_plan_t *plan,
                                            plim_trainer_t **trainer_out)
@@ -108,8 +119,16 @@ PLIM_API plim_status_t plim_trainer_create(const plim_job_t *job, const plim_dat
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(training, "plim_training_t", &known, sizeof known));
     PLIM_TRY(plim__plan_settings_check(dataset, &known));
-    PLIM_TRY(plim__trainer_check_plan(plim_dataset_info(dataset), &known, plan));
-    return plim__trainer_create(job, dataset, &known, &plan->numbers, NULL, NULL, trainer_out);
+    PLIM_TRY(plim__trainer_check_plan(job, plim_dataset_info(dataset), &known, plan));
+    plim_trainer_t *trainer;
+    PLIM_TRY(plim__trainer_create(job, dataset, &known, &plan->numbers, NULL, NULL, &trainer));
+    const plim_status_t status = plim__trainer_connect(trainer, NULL);
+    if (status != PLIM_OK) {
+        plim_trainer_release(trainer);
+        return status;
+    }
+    *trainer_out = trainer;
+    return PLIM_OK;
 }
 
 PLIM_API void plim_trainer_retain(plim_trainer_t *trainer)
@@ -126,6 +145,7 @@ PLIM_API void plim_trainer_release(plim_trainer_t *trainer)
     const plim_job_t job = trainer->job;
     const plim_dataset_t *dataset = trainer->session.dataset;
     plim__arena_t arena = trainer->arena;
+    plim__reduce_destroy(trainer->reduce);
     plim__session_end(&trainer->session);
     plim__arena_destroy(&arena);
     plim_dataset_release(dataset);
@@ -152,7 +172,8 @@ plim_status_t plim__trainer_check_weights(const plim_trainer_t *trainer)
     return PLIM_OK;
 }
 
-/* Computes forward, loss and backward; adds the loss of this part's seeds to part_loss. */
+/* Computes forward, loss and backward; adds the loss of this part's seeds to part_loss and
+ * share_loss. */
 static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch, double weight)
 {
     plim__session_t *session = &trainer->session;
@@ -163,9 +184,11 @@ static plim_status_t compute(plim_trainer_t *trainer, const plim_batch_t *batch,
     plim__model_output_t output;
     PLIM_TRY(plim__model_forward(session->model, batch, &pass, &output));
     const int64_t began = plim__clock_ns();
-    trainer->part_loss +=
+    const double loss =
         plim__loss(session->team, session->training.loss, batch->num_seeds, session->num_outputs,
                    output.outputs, batch->labels, 1.0f / (float)weight, trainer->scratch.doutputs);
+    trainer->part_loss += loss;
+    trainer->share_loss += loss;
     trainer->loss_seconds += plim__clock_seconds_since(began);
     return plim__model_backward(session->model, batch, trainer->scratch.doutputs);
 }
@@ -179,10 +202,46 @@ static plim_status_t check_whole(const plim_trainer_t *trainer)
                : PLIM_OK;
 }
 
-PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
-                                             int64_t batches, double *loss_out)
+static size_t gradient_bytes(const plim_trainer_t *trainer)
 {
-    PLIM_ENTER(&trainer->job);
+    return (size_t)trainer->arrays.num_weights * sizeof(float);
+}
+
+/* With shares: the batch must belong to the share that comes next. */
+static plim_status_t check_share(const plim_trainer_t *trainer, const plim_batch_t *batch)
+{
+    if (trainer->reduce == NULL)
+        return PLIM_OK;
+    const plim__share_range_t range = plim__reduce_shares(trainer->reduce);
+    if (batch->num_shares == trainer->settings.shares &&
+        batch->share == range.begin + trainer->shares_done)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_USAGE,
+                      "share %d of %d, but the trainer computes shares %lld to %lld of %lld, in "
+                      "order: take batches from a stream with these shares",
+                      batch->share, batch->num_shares, (long long)range.begin,
+                      (long long)range.end - 1, (long long)trainer->settings.shares);
+}
+
+/* Adds the gradient of a share to the others' when its last part was computed. */
+static void end_share(plim_trainer_t *trainer, const plim_batch_t *batch)
+{
+    const int64_t shares = trainer->settings.shares;
+    const int64_t begin = plim__reduce_shares(trainer->reduce).begin;
+    const int64_t end = plim__share_first(batch->batch_seeds, shares, batch->share + 1) -
+                        plim__share_first(batch->batch_seeds, shares, begin);
+    if (batch->first_seed + batch->num_seeds < end)
+        return;
+    plim__model_gather_gradients(trainer->session.model);
+    plim__reduce_add(trainer->reduce, trainer->arrays.gradient, trainer->share_loss);
+    memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
+    trainer->share_loss = 0;
+    trainer->shares_done++;
+}
+
+plim_status_t plim__trainer_compute(plim_trainer_t *trainer, const plim_batch_t *batch,
+                                    int64_t batches, double *loss_out)
+{
     PLIM_TRY(check_whole(trainer));
     PLIM_TRY(plim__session_check_batch(&trainer->session, batch));
     const plim_training_t *training = &trainer->session.training;
@@ -195,6 +254,7 @@ PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim
                           "this part or share has %lld: take whole batches, or layer norm",
                           (long long)batch->batch_seeds, (long long)batch->step,
                           (long long)batch->epoch + 1, (long long)batch->num_seeds);
+    PLIM_TRY(check_share(trainer, batch));
     const double weight =
         plim__loss_weight(training->loss, trainer->session.num_outputs, batch->batch_labels);
     const bool begins =
@@ -213,14 +273,44 @@ PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim
     trainer->epoch = batch->epoch;
     trainer->step = batch->step + 1;
     if (begins)
-        trainer->group_seeds += weight;
+        trainer->group_seeds += trainer->batch_weight = weight;
+    if (trainer->reduce != NULL)
+        end_share(trainer, batch);
     if (loss_out != NULL)
         *loss_out = batch->batch_labels > 0 ? trainer->part_loss / weight : NAN;
-    if (batch->last_part) {
-        trainer->group_loss += trainer->part_loss;
-        trainer->part_loss = 0;
-    }
     return PLIM_OK;
+}
+
+plim_status_t plim__trainer_end_batch(plim_trainer_t *trainer, plim_status_t status,
+                                      double *loss_out)
+{
+    plim__reduce_t *reduce = trainer->reduce;
+    float *sum = trainer->grouped ? trainer->arrays.gradient : trainer->scratch.group;
+    if (reduce != NULL)
+        status = plim__reduce_exchange(reduce, status, sum, &trainer->part_loss);
+    if (status != PLIM_OK) {
+        trainer->failed = trainer->failed || trainer->computed;
+        return status;
+    }
+    if (reduce != NULL && trainer->grouped) {
+        plim_gradient_add(trainer->scratch.group, sum, trainer->arrays.num_weights);
+        memset(sum, 0, gradient_bytes(trainer));
+    }
+    trainer->grouped = reduce != NULL;
+    trainer->shares_done = 0;
+    if (loss_out != NULL && trainer->batch_weight > 0)
+        *loss_out = trainer->part_loss / trainer->batch_weight;
+    trainer->group_loss += trainer->part_loss;
+    trainer->part_loss = 0;
+    return PLIM_OK;
+}
+
+PLIM_API plim_status_t plim_trainer_backward(plim_trainer_t *trainer, const plim_batch_t *batch,
+                                             int64_t batches, double *loss_out)
+{
+    PLIM_ENTER(&trainer->job);
+    PLIM_TRY(plim__trainer_compute(trainer, batch, batches, loss_out));
+    return batch->last_part ? plim__trainer_end_batch(trainer, PLIM_OK, loss_out) : PLIM_OK;
 }
 
 /* PLIM_ERR_USAGE when there is no whole gradient. */
@@ -234,16 +324,20 @@ static plim_status_t check_computed(const plim_trainer_t *trainer)
                      "no batch was computed since the last update: call plim_trainer_backward");
 }
 
-static size_t gradient_bytes(const plim_trainer_t *trainer)
+/* Moves the group's sum to the model's gradient. */
+static void gather_group(plim_trainer_t *trainer)
 {
-    return (size_t)trainer->arrays.num_weights * sizeof(float);
+    plim__model_gather_gradients(trainer->session.model);
+    if (trainer->grouped)
+        memcpy(trainer->arrays.gradient, trainer->scratch.group, gradient_bytes(trainer));
+    trainer->grouped = false;
 }
 
 PLIM_API plim_status_t plim_trainer_gradient(plim_trainer_t *trainer, float *gradient_out)
 {
     PLIM_ENTER(&trainer->job);
     PLIM_TRY(check_computed(trainer));
-    plim__model_gather_gradients(trainer->session.model);
+    gather_group(trainer);
     memcpy(gradient_out, trainer->arrays.gradient, gradient_bytes(trainer));
     memset(trainer->arrays.gradient, 0, gradient_bytes(trainer));
     trainer->taken = true;
@@ -266,8 +360,11 @@ PLIM_API void plim_gradient_add(float *sum, const float *addend, int64_t count)
 /* Resets the sums since the last update. */
 static void begin_group(plim_trainer_t *trainer)
 {
-    trainer->computed = trainer->taken = trainer->failed = false;
-    trainer->part_loss = trainer->group_loss = trainer->group_seeds = 0;
+    trainer->computed = trainer->taken = trainer->failed = trainer->grouped = false;
+    trainer->part_loss = trainer->share_loss = trainer->group_loss = trainer->group_seeds = 0;
+    trainer->shares_done = 0;
+    if (trainer->reduce != NULL)
+        plim__reduce_discard(trainer->reduce);
 }
 
 /* Moves the weights by the model's gradient and zeroes the gradient. */
@@ -298,7 +395,7 @@ PLIM_API plim_status_t plim_trainer_update(plim_trainer_t *trainer, const float 
     if (gradient != NULL)
         memcpy(trainer->arrays.gradient, gradient, gradient_bytes(trainer));
     else
-        plim__model_gather_gradients(trainer->session.model);
+        gather_group(trainer);
     if (trainer->group_seeds > 0)
         step_weights(trainer);
     else

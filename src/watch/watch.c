@@ -702,10 +702,8 @@ static void append_peaks(plim_watch_t *watch, const struct rusage *usage)
 
 static void append_own(plim_watch_t *watch)
 {
-    struct timespec spent = {0};
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
     plim__record_real(&watch->record, "watcher_cpu_s", 4,
-                      (double)spent.tv_sec + (double)spent.tv_nsec * 1e-9);
+                      plim__clock_used(CLOCK_PROCESS_CPUTIME_ID));
     plim__record_number(&watch->record, "watcher_peak_bytes", watch->sample.rss_peak_bytes);
     plim__record_number(&watch->record, "ticks", watch->ticks);
 }

@@ -104,6 +104,15 @@ def test_example_reads_an_epoch(prefix, tmp_path):
     assert 'step 0: 1024 seeds' in said and 'step 1: ' in said and 'step 2: ' not in said
 
 
+def test_mpi_plugin_compiles_with_one_command(prefix, tmp_path):
+    if not shutil.which('mpicc'):
+        pytest.skip('mpicc is not here')
+    [source] = prefix.rglob('mpi_plugin.c')
+    plugin = tmp_path / 'plimsoll-mpi.so'
+    run('mpicc', '-shared', '-fPIC', '-O2', '-I', source.parent, '-o', plugin, source)
+    assert 'plugin of PLIMSOLL_MPI: ' in run(prefix / 'bin' / 'plimsoll', '--version', env={**os.environ, 'PLIMSOLL_MPI': str(plugin)})
+
+
 @pytest.mark.parametrize('language', LANGUAGES)
 @pytest.mark.parametrize('header', HEADERS)
 def test_header_compiles_alone(prefix, header, language):

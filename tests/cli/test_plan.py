@@ -309,3 +309,31 @@ def test_advice_taken_fits(graph, words, share):
 
 def test_nothing_would_fit(graph):
     plimsoll('plan', graph, *RECIPE, '--memory', '9M', code=3)
+
+
+def test_many_ranks(graph):
+    """The times of all ranks together, what a step exchanges, how much faster the run is, and up to how many help."""
+    one = plan(graph, *RECIPE, *RATES)
+    found = plan(graph, *RECIPE, '--ranks', 4, *RATES)
+    ranks = found['ranks']
+    assert ranks['count'] == ranks['shares'] == 4 and 'ranks' not in one
+    assert ranks['exchange_bytes'] == 2 * one['gradient_bytes'] * 3 / 4
+    assert found['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_steps'] * (ranks['step_seconds'] + ranks['exchange_seconds']))
+    run, epochs = plan(graph, *RECIPE, '--shares', 4, *RATES)['expect'], 10
+    fixed = run['run_seconds'] - epochs * run['epoch_seconds'] - run['run_evaluation_seconds']
+    assert found['expect']['run_evaluation_seconds'] == pytest.approx(run['run_evaluation_seconds'] / 4)
+    assert found['expect']['run_seconds'] == pytest.approx(fixed + epochs * found['expect']['epoch_seconds'] + run['run_evaluation_seconds'] / 4)
+    assert plan(graph, *RECIPE, '--ranks', 1, *RATES)['ranks']['speedup'] == pytest.approx(1)
+    assert 1 <= plan(graph, *RECIPE, '--ranks', 200, *RATES)['ranks']['last_that_helps'] <= 200
+    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 2, *RATES)['ranks']['last_that_helps'] <= 2
+    assert plan(graph, *RECIPE, '--ranks', 2, '--shares', 8, *RATES)['ranks']['shares'] == 8
+    plimsoll('plan', graph, *RECIPE, '--ranks', 4, '--shares', 2, code=2)
+    said = plimsoll('plan', graph, *RECIPE, '--ranks', 4, *RATES).stdout.splitlines()
+    assert max(map(len, said[1:])) <= 100 and all(any(line.startswith(word) for line in said) for word in ('exchange', 'verdict'))
+    assert ranks['mpi_bytes'] >= 32 << 20 and not ranks['mpi_measured']
+    process = [next(account['bytes'] for account in made['accounts'] if account['name'] == 'process') for made in (one, found)]
+    assert process[1] == process[0] + ranks['mpi_bytes']
+    swept = json.loads(plimsoll('plan', graph, *RECIPE, *RATES, '--sweep', 'ranks=1,2,4', '--json').stdout)['rows']
+    assert [row['ranks']['shares'] for row in swept] == [1, 2, 4]
+    assert swept[2]['expect']['epoch_seconds'] == pytest.approx(found['expect']['epoch_seconds'])
+    assert swept[2]['ranks']['last_that_helps'] == ranks['last_that_helps']

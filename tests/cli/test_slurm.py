@@ -80,6 +80,26 @@ def test_memory_and_threads_stand_once(graph):
         assert '--memory' not in command and '--threads' not in command
 
 
+def test_many_nodes(graph):
+    """One rank a node, started by srun; the shares stand in the command, so that fewer nodes can continue; one rank stages for all."""
+    script = plimsoll('slurm', 'train', graph, '--epochs', 3, '--ranks', 4).stdout
+    check(script)
+    assert request(script, 'nodes') == '4' and request(script, 'ntasks-per-node') == '1'
+    assert re.search(r'^attend srun --mpi="\$mpi" "\$plimsoll" train --shares 4 ', script, re.M) and '--ranks' not in script
+    staged = plimsoll('slurm', '--ranks', 2, '--stage', '$TMPDIR', 'train', graph, '--epochs', 3, '--shares', 8).stdout
+    check(staged)
+    assert '--stage --scratch "$stage"' in staged and 'cp -r' not in staged and staged.count('--shares') == 1
+    for words in (['--scratch', '$TMPDIR/a b'], ['--scratch=$TMPDIR/a b']):  # train's own words, expanded on the node as well
+        own = plimsoll('slurm', 'train', graph, '--epochs', 3, '--stage', *words, '--ranks', 2).stdout
+        check(own)
+        assert re.search(r""" --stage --scratch[ =]"\$\{TMPDIR:\?\}"'/a b'$""", own, re.M)
+    assert "--scratch '$(id)'" in plimsoll('slurm', 'train', graph, '--stage', '--scratch', '$(id)').stdout
+    plimsoll('slurm', '--stage', '/a', 'train', graph, '--stage', '--scratch', '/b', code=2)
+    plimsoll('slurm', 'train', graph, '--stage', code=2)
+    plimsoll('slurm', '--ranks', 2, '--memory', '1G', '--time', 10, 'import', 'a', 'b', code=2)
+    plimsoll('slurm', 'train', graph, '--ranks', 4, '--shares', 2, code=2)
+
+
 def test_json_has_the_same(graph):
     text = plimsoll('slurm', 'train', graph, '--run', 'r').stdout
     said = json.loads(plimsoll('slurm', '--json', 'train', graph, '--run', 'r').stdout)

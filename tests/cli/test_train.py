@@ -266,6 +266,25 @@ def test_json_is_an_object_a_line(graph, tmp_path):
     assert end['rss_peak_bytes'] > 0
 
 
+def test_a_staged_run_names_its_dataset(graph, tmp_path):
+    """The copy in scratch may go: the run continues without it, or with another copy."""
+    scratch, run = tmp_path / 'scratch', tmp_path / 'run'
+    words = ['--stage', '--scratch', scratch]
+    said = plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', run, *words, code=2).stderr
+    assert f'mkdir -p {scratch}' in said and not run.exists()
+    plimsoll('train', graph, *SMALL, '--run', run, '--stage', '--scratch', graph, code=2)
+    scratch.mkdir()
+    plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', run, '--quiet', *words)
+    assert pathlib.Path(json.loads((run / 'run.json').read_text())['dataset']['path']) == graph.resolve()
+    shutil.rmtree(scratch)
+    plimsoll('train', '--resume', run, '--epochs', 2, '--quiet')
+    assert not scratch.exists()
+    scratch.mkdir()
+    plimsoll('train', '--resume', run, '--epochs', 3, '--quiet', *words)
+    assert len(list(scratch.iterdir())) == 1
+    plimsoll('evaluate', run, '--quiet')
+
+
 def test_stages(graph, tmp_path):
     plimsoll('train', graph, *SMALL, '--epochs', 4, '--run', tmp_path / 'straight')
     plimsoll('train', graph, *SMALL, '--epochs', 1, '--run', tmp_path / 'stages')
@@ -411,6 +430,19 @@ def test_a_signal_saves_the_run(graph, tmp_path, number):
     assert (tmp_path / 'a' / 'metrics.jsonl').read_text() == (tmp_path / 'b' / 'metrics.jsonl').read_text()
 
 
+def test_shares_decide_the_bits(graph, tmp_path):
+    words = (*(word for word in SMALL if word != '--quiet'), '--shares', 7, '--dropout', 0.3)
+    said = plimsoll('train', graph, *words, '--epochs', 3, '--run', tmp_path / 'a')
+    assert 'batch 100 in 7 shares' in said.stderr and 'at a time' not in said.stderr
+    assert json.loads((tmp_path / 'a' / 'run.json').read_text())['settings']['shares'] == 7
+    found = objects(plimsoll('train', graph, *words, '--epochs', 1, '--run', tmp_path / 'b', '--threads', 1, '--memory', '256M', '--json'))
+    assert found[0]['shares'] == 7 and found[0]['part_seeds'] == 15
+    said = plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3, '--shares', 6, code=2).stderr
+    assert 'shares is 7 there' in said
+    plimsoll('train', '--resume', tmp_path / 'b', '--epochs', 3)
+    assert (tmp_path / 'a' / 'metrics.jsonl').read_text() == (tmp_path / 'b' / 'metrics.jsonl').read_text()
+
+
 def test_wrong_use(graph, run, tmp_path):
     for words, said in [
             ((), 'a dataset directory is needed'),
@@ -418,6 +450,8 @@ def test_wrong_use(graph, run, tmp_path):
             ((graph, '--fanout', '3,x'), '--fanout'),
             ((graph, '--layers', 3, '--fanout', '3,2'), 'as many fan-outs as layers'),
             ((graph, '--norm', 'batch', '--microbatch', 5), 'batch norm'),
+            ((graph, '--norm', 'batch', '--shares', 2), 'batch norm'),
+            ((graph, '--shares', 65537), '--shares'),
             ((graph, '--model', 'gat', '--hidden', 10, '--heads', 3), 'heads'),
             ((graph, '--model', 'gcn', '--heads', 3), '--heads is for'),
             ((graph, '--dropout', '1'), '--dropout'),

@@ -505,7 +505,7 @@ static void test_scratch(void **state)
     plim__file_system_t system;
     memcpy(kept, scratch, sizeof kept);
     (void)snprintf(scratch, sizeof scratch, "%.400s/none", kept);
-    assert_int_equal(run(&small->world.job, &small->trial), PLIM_ERR_IO);
+    assert_int_equal(run(&small->world.job, &small->trial), PLIM_ERR_USAGE);
     (void)snprintf(scratch, sizeof scratch, "/dev/shm");
     if (plim__file_system(scratch, &system) == PLIM_OK && system.memory) {
         assert_true(stored_peak(small) >= (int64_t)NODES * 16 * 4);

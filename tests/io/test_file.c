@@ -208,7 +208,7 @@ static void knows_file_systems(void **state)
         assert_ok(plim__file_system("/dev/shm", &system));
         assert_true(system.memory || strcmp(system.name, "overlay") == 0);
     }
-    assert_int_equal(plim__file_system("/nonexistent", &system), PLIM_ERR_IO);
+    assert_int_equal(plim__file_system("/nonexistent", &system), PLIM_ERR_USAGE);
 }
 
 int main(void)

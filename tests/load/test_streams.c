@@ -292,6 +292,43 @@ static void test_windows_outlast_interruptions(void **state)
     plim_loader_release(loader);
 }
 
+/* A stream with an end before the epoch's delivers the same batches up to it, and reads no others.
+ */
+static void test_nothing_is_built_past_the_end(void **state)
+{
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        int64_t lists[2], steps[2] = {0};
+        uint64_t hashes[2] = {0};
+        for (int ends = 0; ends < 2; ends++) {
+            plim_loader_t *loader = open_loader(way);
+            plim_stream_t *stream = open_stream(loader, &params);
+            const int64_t end = plim_stream_steps(stream) / 2;
+            plim_batch_t *batch;
+            assert_true(end > 0);
+            stream->end_step = ends ? end : INT64_MAX;
+            assert_ok(plim_stream_start(stream, 0, 0));
+            for (;;) {
+                assert_ok(plim_stream_next(stream, -1, &batch));
+                if (batch == NULL)
+                    break;
+                if (batch->step < end)
+                    hashes[ends] = plim_loader_hash(loader, batch, hashes[ends]);
+                steps[ends] = batch->step + 1;
+                plim_batch_release(batch);
+            }
+            assert_int_equal(steps[ends], ends ? end : plim_stream_steps(stream));
+            lists[ends] = lists_drawn(loader);
+            plim_stream_release(stream);
+            plim_loader_release(loader);
+        }
+        assert_true(hashes[0] == hashes[1]);
+        if (way == 1) /* one window, of an epoch or of its half */
+            assert_true(lists[1] < lists[0]);
+    }
+}
+
 static void test_next_can_be_tried_and_timed(void **state)
 {
     (void)state;
@@ -614,6 +651,102 @@ static void test_shares_may_be_empty(void **state)
     }
 }
 
+/* Seeds of the training split's first epoch, in its order. */
+static int64_t *epoch_order(plim_loader_t *loader)
+{
+    const plim_stream_params_t usual = PLIM_STREAM_PARAMS_INIT;
+    plim_stream_t *stream = open_stream(loader, &usual);
+    int64_t *order = malloc((size_t)fixture.info->num_split[PLIM_TRAIN] * sizeof *order), count = 0;
+    plim_batch_t *batch;
+    assert_non_null(order);
+    assert_ok(plim_stream_start(stream, 0, 0));
+    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
+         assert_ok(plim_stream_next(stream, -1, &batch))) {
+        for (int64_t i = 0; i < batch->num_seeds; i++)
+            order[count++] = ((const int32_t *)batch->nodes)[i];
+        plim_batch_release(batch);
+    }
+    assert_int_equal(count, fixture.info->num_split[PLIM_TRAIN]);
+    plim_stream_release(stream);
+    return order;
+}
+
+/* Takes an epoch of a stream of shares, interrupted after every third part by another stream, and
+ * compares each part with its place in the order. */
+static void check_shares(plim_loader_t *loader, const plim_stream_params_t *params,
+                         const int64_t *order, plim_stream_t *other)
+{
+    const int64_t all = fixture.info->num_split[PLIM_TRAIN];
+    const int64_t end = params->share + params->share_count;
+    plim_stream_t *stream = open_stream(loader, params);
+    int64_t step = 0, seed = 0, seeds = 0, parts = 0;
+    int share = params->share;
+    plim_batch_t *batch;
+    uint64_t hash = 0;
+    assert_ok(plim_stream_start(stream, 0, 0));
+    assert_ok(plim_stream_start(other, 0, 0));
+    for (assert_ok(plim_stream_next(stream, -1, &batch)); batch != NULL;
+         assert_ok(plim_stream_next(stream, -1, &batch))) {
+        const int64_t size = plim__min_i64(48, all - step * 48);
+        const int64_t first = plim__share_first(size, params->num_shares, params->share);
+        const int64_t stop = plim__share_first(size, params->num_shares, share + 1) - first;
+        assert_true(batch->step == step && batch->batch_seeds == size);
+        assert_true(batch->share == share && batch->num_shares == params->num_shares);
+        assert_true(batch->first_seed == seed && seed + batch->num_seeds <= stop);
+        for (int64_t i = 0; i < batch->num_seeds; i++)
+            assert_int_equal(((const int32_t *)batch->nodes)[i],
+                             order[step * 48 + first + seed + i]);
+        seed += batch->num_seeds;
+        seeds += batch->num_seeds;
+        share += seed == stop;
+        assert_int_equal(batch->last_part, share == end);
+        if (share == end) {
+            share = params->share;
+            seed = 0;
+            step++;
+        }
+        plim_batch_release(batch);
+        if (++parts % 3 == 0)
+            (void)take(loader, other, 1, &hash);
+    }
+    assert_int_equal(step, plim_stream_steps(stream));
+    assert_int_equal(seeds, plim_stream_seeds(stream));
+    plim_stream_release(stream);
+}
+
+/* Shares of a stream come one after the other, no part has seeds of two, and an interrupted stream
+ * goes on where it was, also among shares without seeds. */
+static void test_a_stream_delivers_several_shares(void **state)
+{
+    static const int cases[][3] = {{0, 3, 3}, {1, 2, 3}, {2, 4, 7}, {40, 15, 60}, {0, 60, 60}};
+    static const int wrong[][3] = {{0, 0, 3}, {0, 4, 3}, {2, 2, 3}, {-1, 1, 3}};
+    (void)state;
+    for (int way = 0; way < WAYS; way++) {
+        plim_loader_t *loader = open_loader(way);
+        plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
+        plim_stream_t *stream;
+        params.split = PLIM_VALID;
+        plim_stream_t *other = open_stream(loader, &params);
+        int64_t *order = epoch_order(loader);
+        params.split = PLIM_TRAIN;
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            params.share = cases[i][0];
+            params.share_count = cases[i][1];
+            params.num_shares = cases[i][2];
+            check_shares(loader, &params, order, other);
+        }
+        for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+            params.share = wrong[i][0];
+            params.share_count = wrong[i][1];
+            params.num_shares = wrong[i][2];
+            assert_int_equal(plim_loader_stream(loader, &params, &stream), PLIM_ERR_USAGE);
+        }
+        free(order);
+        plim_stream_release(other);
+        plim_loader_release(loader);
+    }
+}
+
 /* A stream with more hops and larger batches than test_two_hops. */
 static plim_stream_params_t larger_stream(void)
 {
@@ -812,6 +945,7 @@ int main(void)
         cmocka_unit_test(test_interrupted_streams_go_on),
         cmocka_unit_test(test_positions_can_be_resumed),
         cmocka_unit_test(test_windows_outlast_interruptions),
+        cmocka_unit_test(test_nothing_is_built_past_the_end),
         cmocka_unit_test(test_next_can_be_tried_and_timed),
         cmocka_unit_test(test_a_batch_outlives_its_loader),
         cmocka_unit_test(test_streams_that_cannot_be),
@@ -820,6 +954,7 @@ int main(void)
         cmocka_unit_test(test_input_ids_are_positions_in_the_list),
         cmocka_unit_test(test_shares_are_planned_as_such),
         cmocka_unit_test(test_shares_may_be_empty),
+        cmocka_unit_test(test_a_stream_delivers_several_shares),
         cmocka_unit_test(test_a_larger_stream_is_added),
         cmocka_unit_test(test_a_loader_survives_a_failure_to_remake_it),
         cmocka_unit_test(test_a_stream_too_large_for_the_line_is_refused),

@@ -126,6 +126,16 @@ static void wanted_counts_as_limit(void **state)
     check_limit("v2-docker", "2 cgroup v2 / cpu.max", &limits.threads[limits.threads_line]);
     options.memory = -1;
     assert_int_equal(plim_limits_discover(&options, &limits), PLIM_ERR_USAGE);
+    /* Ranks divide what they share: the node's limits, and CPUs unless --threads is given. */
+    options.memory = 0;
+    options.threads = 0;
+    options.local_ranks = options.cpu_ranks = 2;
+    assert_ok(plim_limits_discover(&options, &limits));
+    assert_int_equal(limits.local_ranks, 2);
+    check_limit("v2-docker", "2147483648 cgroup v2 / memory.max, a part of 2",
+                &limits.memory[limits.line]);
+    check_limit("v2-docker", "1 cgroup v2 / cpu.max, a part of 2",
+                &limits.threads[limits.threads_line]);
 }
 
 static void finds_nothing_where_nothing_is(void **state)

@@ -15,8 +15,8 @@ static plim__score_t *score_of(plim_metric_t metric, plim_loss_t loss, int64_t r
 {
     plim__score_t *score = NULL;
     const int64_t before = plim__ledger_reserved(job.ledger);
-    assert_ok(plim__score_create(job.ledger, metric, loss, rows, columns, &score));
-    const size_t estimate = plim__score_estimate(metric, rows, columns);
+    assert_ok(plim__score_create(job.ledger, metric, loss, rows, columns, 1, &score));
+    const size_t estimate = plim__score_estimate(metric, rows, columns, 1);
     assert_true(plim__ledger_reserved(job.ledger) - before <= (int64_t)(estimate + 4096));
     return score;
 }
@@ -238,7 +238,7 @@ static plim_status_t create_once(plim_job_t *of, void *context)
     (void)context;
     plim__score_t *score = NULL;
     const plim_status_t status =
-        plim__score_create(of->ledger, PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE, 1000, 3, &score);
+        plim__score_create(of->ledger, PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE, 1000, 3, 1, &score);
     plim__score_destroy(score);
     return status;
 }
@@ -249,7 +249,7 @@ static void creation_fails_cleanly(void **state)
     test_fail_each_arena(&job, create_once, NULL);
     plim__score_t *score = NULL;
     const plim_status_t status = plim__score_create(job.ledger, PLIM_METRIC_ROC_AUC, PLIM_LOSS_BCE,
-                                                    INT64_MAX / 2, INT64_MAX / 2, &score);
+                                                    INT64_MAX / 2, INT64_MAX / 2, 1, &score);
     assert_int_equal(status, PLIM_ERR_BUDGET);
     assert_null(score);
     plim__score_destroy(NULL);

@@ -191,14 +191,12 @@ static void texts_are_kept(void **state)
     test_directory_remove(cache);
 }
 
-/* Rows that a batch needs, by the measured reach. */
-static double rows_of(const plim__reach_t *reach, int64_t seeds)
+/* Rows that the seeds of a reach need together. */
+static double rows_of(const plim__reach_t *reach)
 {
     double rows = 0;
-    for (int i = 0; i < PLIM__REACH_BINS; i++) {
-        const double hazard = ldexp(sqrt(2), i - 28) * (double)seeds / (double)reach->seeds;
-        rows += (double)reach->bins[PLIM__REACH_ROWS][i].nodes * -expm1(-hazard);
-    }
+    for (int i = 0; i < PLIM__REACH_BINS; i++)
+        rows += ldexp((double)reach->bins[PLIM__REACH_ROWS][i].needs, -28);
     return rows;
 }
 
@@ -210,19 +208,21 @@ static void nodes_are_weighed_once(void **state)
     plim__train_plan_t first, second;
     cached.wanted.rows = 2; /* on disk */
     assert_ok(plan(&cached, &first));
-    assert_int_equal(first.load.reach.seeds, 0);
+    assert_int_equal(first.load.reaches.batch.seeds, 0);
     cached.wanted.weigh_nodes = true;
     assert_ok(plan(&cached, &first));
-    assert_int_equal(first.load.reach.seeds, 512);
-    assert_true(fabs(rows_of(&first.load.reach, 512) / (double)first.expect.batch_nodes - 1) < 0.1);
+    const plim__reaches_t *reaches = &first.load.reaches;
+    assert_int_equal(reaches->batch.seeds, 512);
+    assert_true(fabs(rows_of(&reaches->batch) / (double)first.expect.batch_nodes - 1) < 0.1);
+    assert_true(rows_of(&reaches->epoch) > rows_of(&reaches->batch));
     hide_lists(&cached);
     cached.wanted.weigh_nodes = false;
     assert_ok(plan(&cached, &second));
-    assert_memory_equal(&first.load.reach, &second.load.reach, sizeof first.load.reach);
+    assert_memory_equal(reaches, &second.load.reaches, sizeof *reaches);
     assert_int_equal(first.expect.epoch_read_bytes, second.expect.epoch_read_bytes);
     cached.training.recipe.batch_size = 256;
     assert_ok(plan(&cached, &second));
-    assert_int_equal(second.load.reach.seeds, 0);
+    assert_int_equal(second.load.reaches.batch.seeds, 0);
     close_cached(&cached);
 }
 

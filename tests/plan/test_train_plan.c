@@ -117,7 +117,7 @@ static void make_all(const test_place_t *place, const plim_training_t *training,
     assert_ok(plim__model_create(ledger, team, &params, &model));
     assert_ok(plim__score_create(ledger, plim_training_metric(info, training),
                                  plim_training_loss(info, training), info->num_nodes,
-                                 params.num_outputs, &score));
+                                 params.num_outputs, 1, &score));
     const int64_t most = plan->total - bytes_of(plan, "process") - bytes_of(plan, "reserve");
     assert_true(plim__ledger_reserved(ledger) - before <= most);
     plim__model_initialise(model, 1);

@@ -5,8 +5,10 @@ Prints what it found as one line of JSON. Not a test_ file: it tests the install
 import importlib.metadata
 import importlib.util
 import json
+import os
 import pathlib
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,11 +20,25 @@ import plimsoll  # noqa: E402
 import_seconds = time.monotonic() - began
 
 
-def command(*words, code=0):
+def command(*words, code=0, **environment):
     """Runs the installed command; its standard output."""
-    done = subprocess.run([pathlib.Path(sys.prefix) / 'bin' / 'plimsoll', *map(str, words)], capture_output=True, text=True, check=False)
+    done = subprocess.run([pathlib.Path(sys.prefix) / 'bin' / 'plimsoll', *map(str, words)], capture_output=True, text=True, check=False,
+                          env={**os.environ, **environment})
     assert done.returncode == code, (words, done.returncode, done.stderr)
     return done.stdout
+
+
+def try_mpi_plugin(folder):
+    """Compiles the MPI plugin out of what the package holds; whether there is an mpicc to do so."""
+    source = pathlib.Path(plimsoll.__file__).parent / 'mpi' / 'mpi_plugin.c'
+    assert source.exists() and (source.parent / 'plimsoll' / 'peers.h').exists()
+    if not shutil.which('mpicc'):
+        return False
+    plugin = f'{folder}/plimsoll-mpi.so'
+    subprocess.run(['mpicc', '-shared', '-fPIC', '-O2', '-I', source.parent, '-o', plugin, source], check=True)
+    said = command('--version', PLIMSOLL_MPI=plugin)  # names the MPI, or the file and why it cannot be loaded
+    assert 'plugin of PLIMSOLL_MPI: ' in said and plugin not in said, said
+    return True
 
 
 def mapped(word):
@@ -49,6 +65,7 @@ def main():
             losses = [row['loss'] for row in run.metrics]
             assert losses[-1] < losses[0] and pathlib.Path(run.weights()).exists()
             facts[f'trained_{precision}'] = {'epochs': len(losses), 'loss': losses[-1], **run.scores}
+        facts['mpi_plugin'] = try_mpi_plugin(folder)
     assert not mapped('libgomp') and not mapped('libiomp') and not mapped('libdnnl')
     if importlib.util.find_spec('torch_geometric'):
         import numpy

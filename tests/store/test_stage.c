@@ -1,9 +1,13 @@
 /* A dataset copied to scratch: equal, kept, never damaged unnoticed. */
+#include "base/job.h"
+#include "io/commit.h"
 #include "store/dataset.h"
 #include "support/dataset.h"
 #include "support/harness.h"
+#include "support/ranks.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,10 +48,12 @@ static void test_copy_is_the_dataset(void **state)
     plim_dataset_t *copy;
     place_make(&job, &place);
     assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
-    assert_ok(plim_dataset_open(&job, path, &copy));
+    assert_ok(plim_dataset_open_copy(&job, place.dataset, path, &copy));
     assert_ok(plim_dataset_verify(&job, copy));
     assert_string_equal(plim_dataset_info(copy)->fingerprint,
                         plim_dataset_info(place.dataset)->fingerprint);
+    assert_string_equal(plim__dataset_path(copy), path);
+    assert_string_equal(plim__dataset_origin(copy), place.source);
     plim_dataset_release(copy);
     struct stat before, after;
     assert_int_equal(stat(path, &before), 0);
@@ -212,6 +218,96 @@ static void test_every_arena_may_fail(void **state)
     test_job_end(&job);
 }
 
+/* Three ranks on two nodes: rank 0 on the first, ranks 1 and 2 on the second. */
+typedef struct nodes {
+    const place_t *place;
+    const char *scratch[2];
+    plim_status_t expected;
+} nodes_t;
+
+static void stage_on_nodes(const plim_job_t *job, int rank, int num_ranks, void *context)
+{
+    const nodes_t *nodes = context;
+    plim_dataset_t *dataset, *copy;
+    char path[PLIM_PATH_MAX];
+    job->core->transport.local_rank = rank == 2;
+    job->core->transport.local_ranks = num_ranks - 1;
+    rank_ok(plim_dataset_open(job, nodes->place->source, &dataset));
+    rank_assert(plim_dataset_stage(job, dataset, nodes->scratch[rank > 0], path) ==
+                nodes->expected);
+    if (nodes->expected == PLIM_OK) {
+        rank_assert(strncmp(path, nodes->scratch[rank > 0], strlen(nodes->scratch[rank > 0])) == 0);
+        rank_ok(plim_dataset_open(job, path, &copy));
+        rank_ok(plim_dataset_verify(job, copy));
+        plim_dataset_release(copy);
+    }
+    plim_dataset_release(dataset);
+}
+
+static void test_one_rank_reads_for_all_nodes(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char other[600], path[PLIM_PATH_MAX];
+    place_make(&job, &place);
+    (void)snprintf(other, sizeof other, "%s/other", place.directory);
+    assert_int_equal(mkdir(other, 0700), 0);
+    nodes_t nodes = {&place, {place.scratch, other}, PLIM_OK};
+    assert_ok(plim_dataset_stage(&job, place.dataset, other, path)); /* one node has it already */
+    test_ranks_threads(3, 20, NULL, stage_on_nodes, &nodes);
+    const long long sent = test_ranks_bytes;
+    assert_true(sent > plim_dataset_info(place.dataset)->bytes);
+    test_ranks_threads(3, 20, NULL, stage_on_nodes, &nodes);
+    assert_true(test_ranks_bytes < sent); /* copies are used again */
+    place_end(&place);
+    test_job_end(&job);
+}
+
+static void test_damage_ends_all_ranks(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char file[700];
+    place_make(&job, &place);
+    (void)snprintf(file, sizeof file, "%s/features.npy", place.source);
+    const int fd = open(file, O_WRONLY);
+    assert_int_equal(pwrite(fd, "x", 1, 4096 + 100), 1);
+    assert_int_equal(close(fd), 0);
+    nodes_t nodes = {&place, {place.scratch, place.scratch}, PLIM_ERR_DATA};
+    test_ranks_threads(2, 20, NULL, stage_on_nodes, &nodes);
+    place_end(&place);
+    test_job_end(&job);
+}
+
+static void *give_up(void *context)
+{
+    const struct timespec nap = {.tv_nsec = 300000000};
+    (void)nanosleep(&nap, NULL);
+    plim__staging_abandon(context);
+    return NULL;
+}
+
+static void test_waits_for_another_job(void **state)
+{
+    (void)state;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 1, PLIM_IO_THREADS);
+    place_t place;
+    char path[PLIM_PATH_MAX], target[PLIM_PATH_MAX];
+    plim__staging_t other = {0};
+    pthread_t thread;
+    place_make(&job, &place);
+    (void)snprintf(target, sizeof target, "%s/plimsoll-%s", place.scratch,
+                   plim_dataset_info(place.dataset)->fingerprint);
+    assert_ok(plim__staging_begin(target, &other));
+    assert_int_equal(pthread_create(&thread, NULL, give_up, &other), 0);
+    assert_ok(plim_dataset_stage(&job, place.dataset, place.scratch, path));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    place_end(&place);
+    test_job_end(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +318,9 @@ int main(void)
         cmocka_unit_test(test_a_link_is_no_copy),
         cmocka_unit_test(test_memory_is_charged_as_such),
         cmocka_unit_test(test_every_arena_may_fail),
+        cmocka_unit_test(test_one_rank_reads_for_all_nodes),
+        cmocka_unit_test(test_damage_ends_all_ranks),
+        cmocka_unit_test(test_waits_for_another_job),
     };
     return cmocka_run_group_tests_name("store.stage", tests, NULL, NULL);
 }

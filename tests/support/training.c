@@ -72,6 +72,26 @@ plim_training_t test_training_small(void)
     return training;
 }
 
+void test_bed_open(int64_t line, const plim_training_t *training, const plim_plan_params_t *params,
+                   test_bed_t *bed)
+{
+    bed->job = test_job_make(line, 2, PLIM_IO_AUTO);
+    assert_ok(plim_dataset_open(&bed->job, graph, &bed->dataset));
+    assert_ok(plim_train_plan(&bed->job, bed->dataset, training, params, &bed->plan));
+    assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
+    assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
+    (void)plim_trainer_weights(bed->trainer, &bed->count);
+}
+
+void test_bed_close(test_bed_t *bed)
+{
+    plim_trainer_release(bed->trainer);
+    plim_loader_release(bed->loader);
+    plim_plan_release(bed->plan);
+    plim_dataset_release(bed->dataset);
+    test_job_end(&bed->job);
+}
+
 plim_status_t test_train(const char *name, const plim_training_t *training, const test_way_t *way,
                          plim_train_result_t *result_out)
 {

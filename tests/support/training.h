@@ -21,6 +21,20 @@ plim_training_t test_training_two_hops(plim_model_kind_t kind, int64_t hidden, i
 /* Two layers of SAGE over drawn neighbourhoods, four epochs. */
 plim_training_t test_training_small(void);
 
+/* A loader and a trainer over the generated graph. */
+typedef struct test_bed {
+    plim_job_t job;
+    plim_dataset_t *dataset;
+    plim_plan_t *plan;
+    plim_loader_t *loader;
+    plim_trainer_t *trainer;
+    int64_t count; /* of weights */
+} test_bed_t;
+
+void test_bed_open(int64_t line, const plim_training_t *training, const plim_plan_params_t *params,
+                   test_bed_t *bed);
+void test_bed_close(test_bed_t *bed);
+
 /* How a run is made, beside its settings. */
 typedef struct test_way {
     const char *dataset; /* NULL: the generated graph */

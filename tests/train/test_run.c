@@ -356,7 +356,7 @@ static void another_machine_is_logged(void **state)
     world.job.threads = 1;
     assert_ok(open_run(&world, &run));
     plim__run_close(run);
-    assert_non_null(strstr(world.log, "2 threads, now there are 1: results are the same"));
+    assert_non_null(strstr(world.log, "2 threads, now with 1: results are the same"));
     assert_null(strstr(world.log, "warning"));
     world_end(&world);
 }

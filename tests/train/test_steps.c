@@ -11,48 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A loader and a trainer over the generated graph. */
-typedef struct bed {
-    plim_job_t job;
-    plim_dataset_t *dataset;
-    plim_plan_t *plan;
-    plim_loader_t *loader;
-    plim_trainer_t *trainer;
-    int64_t count; /* of weights */
-} bed_t;
-
-static void open_bed_under(int64_t line, const plim_training_t *training,
-                           const plim_plan_params_t *params, bed_t *bed)
-{
-    bed->job = test_job_make(line, 2, PLIM_IO_AUTO);
-    assert_ok(plim_dataset_open(&bed->job, test_training_graph(), &bed->dataset));
-    assert_ok(plim_train_plan(&bed->job, bed->dataset, training, params, &bed->plan));
-    assert_ok(plim_loader_create(&bed->job, bed->dataset, bed->plan, &bed->loader));
-    assert_ok(plim_trainer_create(&bed->job, bed->dataset, training, bed->plan, &bed->trainer));
-    (void)plim_trainer_weights(bed->trainer, &bed->count);
-}
-
 static void open_bed_as(const plim_training_t *training, const plim_plan_params_t *params,
-                        bed_t *bed)
+                        test_bed_t *bed)
 {
-    open_bed_under(PLIM_LINE_NONE, training, params, bed);
+    test_bed_open(PLIM_LINE_NONE, training, params, bed);
 }
 
-static void open_bed(const plim_training_t *training, bed_t *bed)
+static void open_bed(const plim_training_t *training, test_bed_t *bed)
 {
     open_bed_as(training, NULL, bed);
 }
 
-static void close_bed(bed_t *bed)
-{
-    plim_trainer_release(bed->trainer);
-    plim_loader_release(bed->loader);
-    plim_plan_release(bed->plan);
-    plim_dataset_release(bed->dataset);
-    test_job_end(&bed->job);
-}
-
-static const float *weights_of(bed_t *bed)
+static const float *weights_of(test_bed_t *bed)
 {
     int64_t count;
     return plim_trainer_weights(bed->trainer, &count);
@@ -66,7 +36,7 @@ static float *make_floats(int64_t count)
 }
 
 /* The gradient and mean loss of one batch, whole or in the parts that it comes in. */
-static float *gradient_of(bed_t *bed, int64_t step, double *loss_out, int *parts_out)
+static float *gradient_of(test_bed_t *bed, int64_t step, double *loss_out, int *parts_out)
 {
     float *gradient = make_floats(bed->count);
     plim_batch_t *batch;
@@ -87,7 +57,7 @@ static float *gradient_of(bed_t *bed, int64_t step, double *loss_out, int *parts
 static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
 {
     plim_training_t training = test_training_small();
-    bed_t whole, parts;
+    test_bed_t whole, parts;
     double loss, part_loss = 0, loss_sum = 0, length = 0, away = 0;
     int count;
     plim_batch_t *batch;
@@ -121,12 +91,12 @@ static void test_gradients_of_parts_sum_up_to_the_batch(void **state)
     free(expected);
     free(sum);
     free(one);
-    close_bed(&whole);
-    close_bed(&parts);
+    test_bed_close(&whole);
+    test_bed_close(&parts);
 }
 
 /* The gradient of one share of a batch, by a stream that loads nothing else. */
-static void add_share(bed_t *bed, int share, int num_shares, int64_t step, float *sum,
+static void add_share(test_bed_t *bed, int share, int num_shares, int64_t step, float *sum,
                       int64_t *seeds, double *loss)
 {
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
@@ -158,7 +128,7 @@ static void check_shares(const plim_plan_params_t *how)
 {
     static const int shares[] = {2, 3, 7, 101}; /* of 101 some are empty */
     const plim_training_t training = test_training_small();
-    bed_t bed;
+    test_bed_t bed;
     double loss, away;
     int count;
     open_bed_as(&training, how, &bed);
@@ -192,7 +162,7 @@ static void check_shares(const plim_plan_params_t *how)
     plim_stream_t *stream;
     params.share = params.num_shares = 4;
     assert_int_equal(plim_loader_stream(bed.loader, &params, &stream), PLIM_ERR_USAGE);
-    close_bed(&bed);
+    test_bed_close(&bed);
 }
 
 static void test_a_share_with_batch_norm_is_refused(void **state)
@@ -201,7 +171,7 @@ static void test_a_share_with_batch_norm_is_refused(void **state)
     plim_stream_params_t params = PLIM_STREAM_PARAMS_INIT;
     plim_stream_t *stream;
     plim_batch_t *batch;
-    bed_t bed;
+    test_bed_t bed;
     (void)state;
     training.model.norm = PLIM_NORM_BATCH;
     open_bed(&training, &bed);
@@ -212,7 +182,7 @@ static void test_a_share_with_batch_norm_is_refused(void **state)
     assert_int_equal(plim_trainer_backward(bed.trainer, batch, 1, NULL), PLIM_ERR_USAGE);
     plim_batch_release(batch);
     plim_stream_release(stream);
-    close_bed(&bed);
+    test_bed_close(&bed);
 }
 
 static void test_gradients_of_shares_sum_up_to_the_batch(void **state)
@@ -239,7 +209,7 @@ static void test_a_larger_stream_changes_no_gradient(void **state)
         int parts, parts_after;
         void *base, *base_after;
         size_t bytes, bytes_after;
-        bed_t bed;
+        test_bed_t bed;
         training.microbatch = microbatches[i];
         open_bed(&training, &bed);
         float *expected = gradient_of(&bed, 2, &loss, &parts);
@@ -256,7 +226,7 @@ static void test_a_larger_stream_changes_no_gradient(void **state)
         plim_stream_release(stream);
         free(expected);
         free(gradient);
-        close_bed(&bed);
+        test_bed_close(&bed);
     }
 }
 
@@ -269,7 +239,7 @@ static void test_a_larger_stream_leaves_room_to_save(void **state)
     plim_plan_params_t params = PLIM_PLAN_PARAMS_INIT;
     plim_stream_t *stream;
     char path[700];
-    bed_t bed;
+    test_bed_t bed;
     (void)state;
     training.model.hidden = 1000; /* with its moments and gradients 32 MiB */
     training.model.num_layers = training.recipe.num_hops = 3;
@@ -281,20 +251,20 @@ static void test_a_larger_stream_leaves_room_to_save(void **state)
     params.num_streams = 1;
     open_bed_as(&training, &params, &bed);
     const int64_t line = plim_plan_minimum(bed.plan) + ((int64_t)16 << 20);
-    close_bed(&bed);
-    open_bed_under(line, &training, NULL, &bed);
+    test_bed_close(&bed);
+    test_bed_open(line, &training, NULL, &bed);
     assert_ok(plim_loader_stream(bed.loader, &larger, &stream));
     test_training_path("saved_after.safetensors", path);
     assert_ok(plim_trainer_save(bed.trainer, path));
     assert_ok(plim_trainer_resume(bed.trainer, path));
     plim_stream_release(stream);
-    close_bed(&bed);
+    test_bed_close(&bed);
 }
 
 static void test_a_gradient_changes_nothing_until_the_update(void **state)
 {
     plim_training_t training = test_training_small();
-    bed_t bed, other;
+    test_bed_t bed, other;
     double loss, again;
     int count;
     int64_t epoch, step, updates;
@@ -339,14 +309,14 @@ static void test_a_gradient_changes_nothing_until_the_update(void **state)
     free(buffers_before);
     free(gradient);
     free(second);
-    close_bed(&bed);
-    close_bed(&other);
+    test_bed_close(&bed);
+    test_bed_close(&other);
 }
 
 static void test_weights_are_one_array(void **state)
 {
     plim_training_t training = test_training_small();
-    bed_t bed;
+    test_bed_t bed;
     int64_t weights = 0, buffers = 0, num_buffers, num_moments;
     plim_parameter_t parameter = PLIM_PARAMETER_INIT;
     (void)state;
@@ -369,11 +339,11 @@ static void test_weights_are_one_array(void **state)
     assert_non_null(plim_trainer_moments(bed.trainer, 1, &num_moments));
     assert_int_equal(weights, num_moments);
     assert_null(plim_trainer_moments(bed.trainer, 2, &num_moments));
-    close_bed(&bed);
+    test_bed_close(&bed);
 }
 
 /* Steps from the trainer's position on; stops in front of step `until` of the last epoch. */
-static void train_on(bed_t *bed, int64_t epochs, int64_t until)
+static void train_on(test_bed_t *bed, int64_t epochs, int64_t until)
 {
     int64_t epoch, step;
     plim_batch_t *batch;
@@ -400,7 +370,7 @@ static void train_on(bed_t *bed, int64_t epochs, int64_t until)
 }
 
 /* Weights, buffers and moments are the same bits. */
-static void assert_same_state(bed_t *one, bed_t *other)
+static void assert_same_state(test_bed_t *one, test_bed_t *other)
 {
     int64_t count, other_count;
     const float *arrays[] = {plim_trainer_weights(one->trainer, &count),
@@ -421,7 +391,7 @@ static void test_own_loop_saved_and_resumed_ends_as_plim_train(void **state)
     plim_training_t training = test_training_small();
     plim_train_result_t result = PLIM_TRAIN_RESULT_INIT;
     char path[700], saved[800];
-    bed_t bed, other;
+    test_bed_t bed, other;
     (void)state;
     training.model.norm = PLIM_NORM_BATCH;
     assert_ok(test_train("by-command", &training, &test_plain_way, &result));
@@ -434,19 +404,20 @@ static void test_own_loop_saved_and_resumed_ends_as_plim_train(void **state)
     train_on(&bed, training.epochs, -1);
     train_on(&other, training.epochs, -1);
     assert_same_state(&bed, &other);
-    close_bed(&other);
+    test_bed_close(&other);
     /* The command's last checkpoint is one that a trainer reads. */
     open_bed(&training, &other);
     test_training_path("by-command", path);
     (void)snprintf(saved, sizeof saved, "%s/last.safetensors", path);
     assert_ok(plim_trainer_resume(other.trainer, saved));
     assert_same_state(&bed, &other);
-    close_bed(&other);
-    close_bed(&bed);
+    test_bed_close(&other);
+    test_bed_close(&bed);
 }
 
 /* A loader over the dataset by another recipe than the trainer's plan. */
-static void refuse_loader(bed_t *bed, const plim_dataset_t *dataset, const plim_recipe_t *recipe)
+static void refuse_loader(test_bed_t *bed, const plim_dataset_t *dataset,
+                          const plim_recipe_t *recipe)
 {
     plim_plan_t *plan;
     plim_loader_t *loader;
@@ -471,7 +442,7 @@ static void test_batches_that_the_model_cannot_read_are_refused(void **state)
     plim_dataset_t *another;
     plim_recipe_t recipes[5];
     char path[700];
-    bed_t bed, other;
+    test_bed_t bed, other;
     (void)state;
     open_bed(&training, &bed);
     open_bed(&training, &other);
@@ -505,8 +476,8 @@ static void test_batches_that_the_model_cannot_read_are_refused(void **state)
     train_on(&bed, 1, 3);
     train_on(&other, 1, 3);
     assert_same_state(&bed, &other);
-    close_bed(&bed);
-    close_bed(&other);
+    test_bed_close(&bed);
+    test_bed_close(&other);
 }
 
 /* After a batch that failed nothing goes on until it is discarded; then all is as before. */
@@ -514,7 +485,7 @@ static void test_a_failed_batch_must_be_discarded(void **state)
 {
     static const plim_status_t failures[] = {PLIM_ERR_NOMEM, PLIM_ERR_DIVERGED};
     plim_training_t training = test_training_small();
-    bed_t bed, other;
+    test_bed_t bed, other;
     double loss;
     int64_t count;
     plim_batch_t *batch;
@@ -549,8 +520,8 @@ static void test_a_failed_batch_must_be_discarded(void **state)
     train_on(&other, 1, 3);
     assert_same_state(&bed, &other);
     free(gradient);
-    close_bed(&bed);
-    close_bed(&other);
+    test_bed_close(&bed);
+    test_bed_close(&other);
 }
 
 /* A batch that was computed before a resume leaves nothing behind. */
@@ -558,7 +529,7 @@ static void test_resuming_forgets_the_batch_under_way(void **state)
 {
     plim_training_t training = test_training_small();
     char path[700];
-    bed_t bed, other;
+    test_bed_t bed, other;
     double loss;
     int64_t count;
     plim_batch_t *batch;
@@ -583,15 +554,15 @@ static void test_resuming_forgets_the_batch_under_way(void **state)
     assert_ok(plim_trainer_resume(other.trainer, path));
     train_on(&other, 1, 5);
     assert_same_state(&bed, &other);
-    close_bed(&bed);
-    close_bed(&other);
+    test_bed_close(&bed);
+    test_bed_close(&other);
 }
 
 static void test_resuming_other_settings_is_refused(void **state)
 {
     plim_training_t training = test_training_small();
     char path[700];
-    bed_t bed;
+    test_bed_t bed;
     (void)state;
     open_bed(&training, &bed);
     test_training_path("other.safetensors", path);
@@ -599,12 +570,12 @@ static void test_resuming_other_settings_is_refused(void **state)
     plim_trainer_retain(bed.trainer);
     plim_trainer_release(bed.trainer); /* it is still ours */
     assert_ok(plim_trainer_resume(bed.trainer, path));
-    close_bed(&bed);
+    test_bed_close(&bed);
     training.optimiser.rate = 0.5;
     open_bed(&training, &bed);
     assert_int_equal(plim_trainer_resume(bed.trainer, path), PLIM_ERR_USAGE);
     assert_int_equal(plim_trainer_resume(bed.trainer, "/nowhere"), PLIM_ERR_IO);
-    close_bed(&bed);
+    test_bed_close(&bed);
     plim_trainer_release(NULL);
 }
 
