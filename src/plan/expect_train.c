@@ -51,15 +51,19 @@ static void add_product(const plim__view_t *view, const plim_model_t *model, con
         add_team(view, rows * (plim__rate_at(view->rates, forward + 1, in, out) + moved), effort);
 }
 
+/* Columns of a product's output; the output layer of a GAT takes its heads' mean. */
+static double columns_out(const plim_model_t *model, const layer_t *layer)
+{
+    const bool mean = model->kind == PLIM_GAT && layer->out != (double)model->hidden;
+    return mean ? layer->out * model->heads : layer->out;
+}
+
 static void add_products(const plim__view_t *view, const plim_model_t *model, const layer_t *layer,
                          bool back, plim__effort_t *effort)
 {
     const double in = model->kind == PLIM_SAGE ? 2 * layer->in : layer->in;
     const double rows = model->kind == PLIM_GAT ? layer->sources : layer->rows;
-    double out = layer->out;
-    if (model->kind == PLIM_GAT && out != (double)model->hidden)
-        out *= model->heads; /* the output layer takes the heads' mean */
-    add_product(view, model, layer, rows, in, out, back, effort);
+    add_product(view, model, layer, rows, in, columns_out(model, layer), back, effort);
     if (model->kind == PLIM_GIN)
         add_product(view, model, layer, layer->rows, layer->out, layer->out, back, effort);
 }
@@ -73,8 +77,7 @@ static void add_sums(const plim__view_t *view, const plim_model_t *model, const 
     if (back && (model->kind == PLIM_GAT || !layer->first))
         add_alone(layer->edges * view->rates->cost[PLIM__RATE_REVERSE][0], effort);
     if (model->kind == PLIM_GAT) {
-        const double channels =
-            layer->out == (double)model->hidden ? layer->out / model->heads : layer->out;
+        const double channels = columns_out(model, layer) / model->heads;
         const plim__rate_t rate = back ? PLIM__RATE_ATTEND_BACK : PLIM__RATE_ATTEND;
         const double moved = channels * sizeof(float) * layer->byte * (back ? 2 : 1);
         add_team(view,
@@ -97,7 +100,7 @@ static void add_sums(const plim__view_t *view, const plim_model_t *model, const 
 static void add_epilogue(const plim__view_t *view, const plim_model_t *model, const layer_t *layer,
                          bool last, bool back, plim__effort_t *effort)
 {
-    const double values = layer->rows * layer->out;
+    const double values = layer->rows * columns_out(model, layer);
     plim__rate_t rate = PLIM__RATE_EPILOGUE;
     if (!last && model->norm != PLIM_NORM_NONE)
         rate = PLIM__RATE_NORM;
@@ -142,7 +145,8 @@ static void add_model(const plim__view_t *view, const plim_training_t *training,
     double bytes = 0; /* of all layers: the next pass over one of them comes after the others */
     for (int i = 0; i < model->num_layers; i++) {
         const layer_t layer = layer_of(view, model, part, i);
-        bytes += layer.source_bytes + layer.rows * layer.out * sizeof(float);
+        const double rows = model->kind == PLIM_GAT ? layer.sources + layer.rows : layer.rows;
+        bytes += layer.source_bytes + rows * columns_out(model, &layer) * sizeof(float);
     }
     const double byte = plim__memory_cost(view, bytes);
     for (int i = 0; i < model->num_layers; i++) {
