@@ -118,7 +118,7 @@ def test_a_silent_rank_is_named(mpi, graph, tmp_path, silent):
     place = tmp_path / 'a'
     command = [*mpi(3), PLIMSOLL, 'train', graph, *SETTINGS, '--epochs', 100000, '--run', place, '--quiet', '--eval-every', 0]
     with subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-                          env={**os.environ, **ROOT, 'PLIMSOLL_RANKS_TIMEOUT': '2'}) as process:
+                          env={**os.environ, **ROOT, 'PLIMSOLL_RANKS_TIMEOUT': '10'}) as process:
         while not (place / 'metrics.jsonl').exists() or (place / 'metrics.jsonl').read_text().count('\n') < 3:
             assert process.poll() is None
             time.sleep(0.02)
@@ -128,9 +128,9 @@ def test_a_silent_rank_is_named(mpi, graph, tmp_path, silent):
             variables = pathlib.Path(f'/proc/{pid}/environ').read_text().split('\0')
             found[next(int(word.split('=')[1]) for word in variables if word.startswith(('OMPI_COMM_WORLD_RANK=', 'PMI_RANK=')))] = int(pid)
         os.kill(found[silent], signal.SIGSTOP)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=300)[1]
     assert process.returncode != 0
-    assert f'waited 2 s for rank {silent}' in said
+    assert f'waited 10 s for rank {silent}' in said
     assert subprocess.run(pattern, capture_output=True, check=False).returncode == 1
 
 
@@ -168,7 +168,7 @@ def test_a_signal_to_one_rank_stops_all(mpi, graph, alone, tmp_path):
         found = subprocess.run(['pgrep', '-f', f'^{PLIMSOLL} train {graph} .*{place}'], capture_output=True, text=True, check=True).stdout.split()
         assert len(found) == 2
         os.kill(int(found[1]), signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == 75, said
     assert said.count('Continue with') == 1
     done = (place / 'metrics.jsonl').read_text().count('\n') + 2

@@ -245,7 +245,7 @@ static void wait_for_silent(const plim_job_t *job, int rank, int num_ranks, void
         rank_assert(strstr(plim_last_error(), "evaluation") != NULL);
         rank_assert(strstr(plim_last_error(), "for rank 2") != NULL);
     } else {
-        (void)sleep(2); /* its sockets stay: it is silent, not gone */
+        (void)sleep(5); /* its sockets stay: it is silent, not gone */
     }
     plim__peers_close(peers);
 }
@@ -254,7 +254,7 @@ static void a_silent_rank_is_named(void **state)
 {
     const test_fault_t silent = {.kind = TEST_SILENT, .rank = 2, .at = 1};
     (void)state;
-    test_ranks_threads(4, 1, &silent, wait_for_silent, NULL);
+    test_ranks_threads(4, 5, &silent, wait_for_silent, NULL);
 }
 
 /* A stop alone ends no wait: it is for the next message to carry. */

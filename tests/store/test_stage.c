@@ -255,10 +255,10 @@ static void test_one_rank_reads_for_all_nodes(void **state)
     assert_int_equal(mkdir(other, 0700), 0);
     nodes_t nodes = {&place, {place.scratch, other}, PLIM_OK};
     assert_ok(plim_dataset_stage(&job, place.dataset, other, path)); /* one node has it already */
-    test_ranks_threads(3, 20, NULL, stage_on_nodes, &nodes);
+    test_ranks_threads(3, 60, NULL, stage_on_nodes, &nodes);
     const long long sent = test_ranks_bytes;
     assert_true(sent > plim_dataset_info(place.dataset)->bytes);
-    test_ranks_threads(3, 20, NULL, stage_on_nodes, &nodes);
+    test_ranks_threads(3, 60, NULL, stage_on_nodes, &nodes);
     assert_true(test_ranks_bytes < sent); /* copies are used again */
     place_end(&place);
     test_job_end(&job);
@@ -276,7 +276,7 @@ static void test_damage_ends_all_ranks(void **state)
     assert_int_equal(pwrite(fd, "x", 1, 4096 + 100), 1);
     assert_int_equal(close(fd), 0);
     nodes_t nodes = {&place, {place.scratch, place.scratch}, PLIM_ERR_DATA};
-    test_ranks_threads(2, 20, NULL, stage_on_nodes, &nodes);
+    test_ranks_threads(2, 60, NULL, stage_on_nodes, &nodes);
     place_end(&place);
     test_job_end(&job);
 }
