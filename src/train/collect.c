@@ -147,6 +147,11 @@ static plim_status_t bring(plim__collect_t *collect, int rank, int64_t first,
     }
     if (self > 0 || collect->taken != PLIM_OK)
         return PLIM_OK;
+    for (int i = 0; rank > 0 && i < num_ranks; i++)
+        if (i != rank && collect->receive_sizes[i] > 0) { /* it is not its turn */
+            collect->taken = plim__peers_fail_rows(i);
+            return PLIM_OK;
+        }
     const int64_t expected = rows_of(collect, rank, first);
     collect->taken = size == (size_t)expected * collect->row_bytes
                          ? pass_on(collect, rows, expected, take, context)
@@ -154,11 +159,26 @@ static plim_status_t bring(plim__collect_t *collect, int rank, int64_t first,
     return PLIM_OK;
 }
 
+/* Waits for all ranks; their rows must be alike, since bytes do not show how wide a row is. */
+static plim_status_t agree(const plim__collect_t *collect, plim_status_t status)
+{
+    const int64_t own[] = {collect->width, (int64_t)collect->label_bytes, collect->batch_rows,
+                           collect->all};
+    int64_t least[4], greatest[4];
+    PLIM_TRY(plim__peers_agree(collect->peers, STAGE, status, 4, own, least, greatest));
+    if (memcmp(least, greatest, sizeof least) == 0)
+        return PLIM_OK;
+    return plim__fail(PLIM_ERR_DATA,
+                      "ranks have rows of %lld to %lld values and batches of %lld to %lld rows: do "
+                      "all ranks have the same options and files?",
+                      (long long)least[0], (long long)greatest[0], (long long)least[2],
+                      (long long)greatest[2]);
+}
+
 plim_status_t plim__collect_end(plim__collect_t *collect, plim_status_t status, bool last,
                                 plim__collect_take_fn take, void *context)
 {
-    PLIM_TRY(plim__peers_agree(collect->peers, STAGE, status != PLIM_OK ? status : collect->taken,
-                               0, NULL, NULL, NULL));
+    PLIM_TRY(agree(collect, status != PLIM_OK ? status : collect->taken));
     const int64_t first = collect->rows;
     for (int rank = 0; rank < plim__peers_num_ranks(collect->peers); rank++)
         PLIM_TRY(bring(collect, rank, first, take, context));

@@ -35,7 +35,8 @@ int64_t plim__collect_batch_rows(const plim__collect_t *collect);
 int64_t plim__collect_step(const plim__collect_t *collect);
 
 /* Ends a group; `last`: of the pass. Rank 0 passes its rows to `take`, whose error counts as that
- * of the next group, or of this one if it is the last. An error of one rank is that of all. */
+ * of the next group, or of this one if it is the last. An error of one rank is that of all;
+ * PLIM_ERR_DATA also for a rank whose rows are of another width or number. */
 plim_status_t plim__collect_end(plim__collect_t *collect, plim_status_t status, bool last,
                                 plim__collect_take_fn take, void *context);
 
