@@ -11,6 +11,7 @@
 #ifndef PLIM_INFER_EXACT_H
 #define PLIM_INFER_EXACT_H
 
+#include "io/file.h"
 #include "nn/model.h"
 #include "peers/peers.h"
 #include "store/dataset.h"
@@ -37,7 +38,7 @@ size_t plim__exact_cost_minimum(const plim_job_t *job, const plim_dataset_t *dat
 /* What an evaluation of all nodes takes. */
 typedef struct plim__exact_cost {
     int64_t bytes; /* of memory: buffers and layers */
-    int64_t disk;  /* most bytes of layers in between */
+    int64_t disk;  /* most bytes of layers in between, of this rank */
     struct {
         int64_t slices, blocks; /* the layer goes through the lists slices x blocks times */
         int64_t columns;        /* that it sums in a slice */
@@ -49,6 +50,11 @@ typedef struct plim__exact_cost {
 bool plim__exact_cost(const plim_job_t *job, const plim_dataset_info_t *info,
                       const plim_model_t *model, int64_t num_outputs, int64_t available,
                       plim__exact_cost_t *cost_out);
+
+/* Bytes that all ranks on a file system take together, if each takes `bytes` of it: a network's is
+ * one for all ranks, another is a node's own. */
+int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system_t *system,
+                                  int64_t bytes);
 
 /* Receives rows of outputs in the requested order; called from one thread, pieces ascending. */
 typedef plim_status_t (*plim__exact_take_fn)(void *context, int64_t first, int64_t rows,

@@ -585,6 +585,14 @@ static plim_status_t fit_peers(plim__exact_t *exact, work_t *work, int64_t avail
                                               (long long)exact->round_rows);
 }
 
+int64_t plim__exact_disk_together(const plim_job_t *job, const plim__file_system_t *system,
+                                  int64_t bytes)
+{
+    const plim_transport_t *transport = &job->core->transport;
+    return plim__mul_saturating_i64(bytes, system->network ? transport->num_ranks
+                                                           : transport->local_ranks);
+}
+
 plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
 {
     const plim__exact_layer_t *last = &exact->layers[exact->num_layers - 1];
@@ -617,8 +625,7 @@ plim_status_t plim__exact_plan_layers(plim__exact_t *exact)
             log_layer(exact, i);
     }
     plim_status_t status = plim__file_space(scratch, &space);
-    const int64_t need =
-        plim__mul_saturating_i64(fit.disk, exact->job->core->transport.local_ranks);
+    const int64_t need = plim__exact_disk_together(exact->job, &system, fit.disk);
     if (status == PLIM_OK && need > space)
         status = plim__fail(PLIM_ERR_SPACE,
                             "%s: layers in between take %s, %s are free; name another directory "

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/params.h"
+#include "infer/exact.h"
 #include "mem/size_text.h"
 #include "nn/onednn.h"
 #include "plan/plan_settings.h"
@@ -121,10 +122,15 @@ static plim_status_t not_begun(plim_status_t status)
 /* Warns if the disk may become too small for the layers of exact evaluations. */
 static void look_at_disk(const plim__loop_t *loop)
 {
-    const int64_t need = loop->plan->evaluation_disk_bytes;
     char need_text[PLIM__SIZE_TEXT], have[PLIM__SIZE_TEXT];
+    plim__file_system_t system;
     int64_t space;
-    if (need > 0 && plim__file_space(loop->path, &space) == PLIM_OK && space < need)
+    if (plim__file_system(loop->path, &system) != PLIM_OK ||
+        plim__file_space(loop->path, &space) != PLIM_OK)
+        return;
+    const int64_t need =
+        plim__exact_disk_together(loop->job, &system, loop->plan->evaluation_disk_bytes);
+    if (space < need)
         plim__log(loop->job, PLIM_LOG_WARNING,
                   "%s: exact evaluations need up to %s of disk space, and %s are free", loop->path,
                   plim__size_text(need, need_text), plim__size_text(space, have));

@@ -252,12 +252,29 @@ static void test_bytes_moved(void **state)
     end_call(&call);
 }
 
+static void count_disk(const plim_job_t *job, int rank, int num_ranks, void *context)
+{
+    const plim__file_system_t network = {.network = true}, own = {.network = false};
+    (void)rank;
+    (void)context;
+    job->core->transport.local_ranks = 2;
+    rank_assert(plim__exact_disk_together(job, &network, 10) == 10 * num_ranks);
+    rank_assert(plim__exact_disk_together(job, &own, 10) == 20);
+}
+
+/* Layers of all ranks on a network's file system, of a node's ranks on its own. */
+static void test_disk_of_all_ranks(void **state)
+{
+    (void)state;
+    test_ranks_threads(3, TIMEOUT_SECONDS, NULL, count_disk, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_model), cmocka_unit_test(test_deep_and_wide),
         cmocka_unit_test(test_embeddings),  cmocka_unit_test(test_an_error_of_one_is_that_of_all),
-        cmocka_unit_test(test_bytes_moved),
+        cmocka_unit_test(test_bytes_moved), cmocka_unit_test(test_disk_of_all_ranks),
     };
     test_directory_make(scratch);
     const int failed = cmocka_run_group_tests(tests, test_loader_begin, test_loader_end);
