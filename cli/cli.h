@@ -243,6 +243,10 @@ void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
  */
 int cli_ranks_join(void);
 
+/* Whether all ranks have been given the same word for an option (NULL: none). False after an error
+ * message that names the rank. */
+bool cli_ranks_compare(const cli_common_t *common, const char *option, const char *word);
+
 /* The transport to the other ranks; NULL: there are none. */
 const plim_transport_t *cli_ranks(void);
 

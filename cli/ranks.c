@@ -236,12 +236,21 @@ static bool agree_instructions(const plim_transport_t *transport)
     return setenv("ONEDNN_MAX_CPU_ISA", instructions[least], 1) == 0;
 }
 
+/* Continues a hash; FNV-1a. */
+#define HASH_BEGIN 2166136261u
+
+static uint32_t hash_bytes(uint32_t hash, const void *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 16777619u;
+    return hash;
+}
+
 /* A hash of the node (by its kernel's boot) and of the CPUs that this process may run on. */
 static int32_t hash_cpus(void)
 {
     char boot[64] = "";
     cpu_set_t cpus;
-    uint32_t hash = 2166136261u; /* FNV-1a */
     CPU_ZERO(&cpus);
     (void)sched_getaffinity(0, sizeof cpus, &cpus);
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
@@ -249,11 +258,8 @@ static int32_t hash_cpus(void)
         (void)fgets(boot, sizeof boot, file);
         (void)fclose(file);
     }
-    for (size_t i = 0; i < sizeof boot; i++)
-        hash = (hash ^ (unsigned char)boot[i]) * 16777619u;
-    for (size_t i = 0; i < sizeof cpus; i++)
-        hash = (hash ^ ((const unsigned char *)&cpus)[i]) * 16777619u;
-    return (int32_t)(hash >> 1);
+    const uint32_t hash = hash_bytes(HASH_BEGIN, boot, sizeof boot);
+    return (int32_t)(hash_bytes(hash, &cpus, sizeof cpus) >> 1);
 }
 
 /* Counts the ranks that share this rank's CPUs: mpirun may bind each to CPUs of its own, or none.
@@ -361,6 +367,27 @@ int cli_ranks_join(void)
     found.timeout_seconds = timeout != NULL ? strtod(timeout, NULL) : 0;
     ranks = found;
     return CLI_DONE;
+}
+
+bool cli_ranks_compare(const cli_common_t *common, const char *option, const char *word)
+{
+    static int32_t hashes[PLIM_RANKS_MAX];
+    const uint32_t own = word != NULL ? hash_bytes(HASH_BEGIN, word, strlen(word)) : 0;
+    if (ranks.num_ranks == 1)
+        return true;
+    if (!gather(&ranks, (int32_t)(own >> 1), hashes)) {
+        (void)cli_wrong_use(common, "rank 0 lost the others: %s", ranks.message(ranks.state));
+        return false;
+    }
+    for (int rank = 1; rank < ranks.num_ranks; rank++)
+        if (hashes[rank] != hashes[0]) {
+            (void)cli_wrong_use(common,
+                                "rank %d has another %s than rank 0; start all ranks with the same "
+                                "options",
+                                rank, option);
+            return false;
+        }
+    return true;
 }
 
 const plim_transport_t *cli_ranks(void)

@@ -97,6 +97,8 @@ static int run_infer(infer_t *infer, work_fn work, void *context)
     int moved = cli_ranks_join();
     if (moved != CLI_DONE)
         return moved;
+    if (!cli_ranks_compare(&infer->common, "run", infer->run))
+        return CLI_WRONG_USE;
     infer->common.quiet |= !cli_ranks_speaks();
     plim_status_t status = cli_job_start(&infer->common, &job);
     if (status != PLIM_OK)

@@ -285,6 +285,10 @@ static int run(int argc, char **argv)
     said = cli_ranks_join();
     if (said != CLI_DONE)
         return said;
+    if (!cli_ranks_compare(&train.common, "--run", train.run) ||
+        !cli_ranks_compare(&train.common, "--resume", train.requeued ? "" : train.resume) ||
+        !cli_ranks_compare(&train.common, "--stage", train.stage ? "" : NULL))
+        return CLI_WRONG_USE;
     train.common.quiet |= !cli_ranks_speaks();
     if (train.training.shares == 0)
         train.training.shares = cli_ranks() != NULL ? cli_ranks()->num_ranks : 1;

@@ -321,6 +321,39 @@ plim_status_t plim__peers_broadcast(plim__peers_t *peers, plim__stage_t stage, i
                      busy_ns(size));
 }
 
+/* PLIM_ERR_USAGE for the first line that is not the same in both texts. */
+static plim_status_t compare_lines(const char *own, const char *first)
+{
+    for (;;) {
+        const size_t length = strcspn(own, "\n"), first_length = strcspn(first, "\n");
+        if (length != first_length || memcmp(own, first, length) != 0) {
+            char here[256], there[256];
+            plim__text_printable(own, length, here, sizeof here);
+            plim__text_printable(first, first_length, there, sizeof there);
+            return plim__fail(PLIM_ERR_USAGE,
+                              "%s, but on rank 0 %s: start all ranks with the same options and "
+                              "dataset",
+                              here, there);
+        }
+        if (own[length] == '\0')
+            return PLIM_OK;
+        own += length + 1;
+        first += length + (first[length] == '\n');
+    }
+}
+
+plim_status_t plim__peers_compare(plim__peers_t *peers, plim__stage_t stage, const char *text)
+{
+    char first[PLIM__COMPARE_BYTES] = "";
+    if (peers == NULL)
+        return PLIM_OK;
+    if (peers->rank == 0)
+        (void)snprintf(first, sizeof first, "%s", text);
+    PLIM_TRY(plim__peers_broadcast(peers, stage, 0, first, sizeof first));
+    first[sizeof first - 1] = '\0';
+    return plim__peers_agree(peers, stage, compare_lines(text, first), 0, NULL, NULL, NULL);
+}
+
 plim_status_t plim__peers_all_gather(plim__peers_t *peers, plim__stage_t stage, const void *send,
                                      void *receive, const size_t *sizes)
 {

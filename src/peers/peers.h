@@ -52,6 +52,14 @@ plim_status_t plim__peers_agree(plim__peers_t *peers, plim__stage_t stage, plim_
                                 int count, const int64_t *numbers, int64_t *least_out,
                                 int64_t *greatest_out);
 
+#define PLIM__COMPARE_BYTES 4096
+
+/*
+ * Compares a text of lines with rank 0's, on every rank: PLIM_ERR_USAGE for all names the lowest
+ * rank that differs, with its first line that does. A text ends in NUL within PLIM__COMPARE_BYTES.
+ */
+plim_status_t plim__peers_compare(plim__peers_t *peers, plim__stage_t stage, const char *text);
+
 /* Copies `size` bytes of rank `root` to all ranks; all pass the same size. */
 plim_status_t plim__peers_broadcast(plim__peers_t *peers, plim__stage_t stage, int root,
                                     void *buffer, size_t size);

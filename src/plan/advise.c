@@ -11,6 +11,7 @@
 #include "peers/peers.h"
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
+#include "plan/run_settings.h"
 #include "plan/statistics.h"
 #include "plan/train_plan.h"
 
@@ -284,9 +285,10 @@ static void advice_text(const plim_job_t *job, const plim_dataset_t *dataset,
 }
 
 /*
- * Plans on all ranks. They must cut batches alike, so all take the smallest cut that any of them
- * plans, and plan again until no rank must cut smaller; an error of one is that of all. The peers'
- * memory is on the ledger meanwhile, so plans count it.
+ * Plans on all ranks, which must have the same settings and dataset. They must cut batches alike,
+ * so all take the smallest cut that any of them plans, and plan again until no rank must cut
+ * smaller; an error of one is that of all. The peers' memory is on the ledger meanwhile, so plans
+ * count it.
  */
 static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *dataset,
                                    const plim_training_t *training,
@@ -297,7 +299,9 @@ static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *
     plim_status_t status;
     bool same = false;
     PLIM_TRY(plim__peers_open(job, &peers));
-    do {
+    status = plim__run_settings_agree(peers, PLIM__STAGE_START, plim_dataset_info(dataset),
+                                      training, "");
+    while (status == PLIM_OK && !same) {
         int64_t cut[3] = {0}, least[3], greatest[3];
         status = plim__train_check_ranks(job, training);
         if (status == PLIM_OK)
@@ -315,7 +319,7 @@ static plim_status_t plan_together(const plim_job_t *job, const plim_dataset_t *
         wanted.part_seeds = least[0];
         wanted.part_nodes = least[1];
         wanted.part_edges = least[2];
-    } while (!same);
+    }
     plim__peers_close(peers);
     return status;
 }

@@ -3,8 +3,8 @@
 #include "base/bounds.h"
 #include "base/fail.h"
 #include "base/job.h"
+#include "plan/run_settings.h"
 #include "train/run_json.h"
-#include "train/run_settings.h"
 
 #include <errno.h>
 #include <stdio.h>

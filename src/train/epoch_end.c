@@ -5,9 +5,9 @@
 #include "base/clock.h"
 #include "base/fail.h"
 #include "plan/plan_settings.h"
+#include "plan/run_settings.h"
 #include "train/evaluate.h"
 #include "train/loop.h"
-#include "train/run_settings.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -13,6 +13,7 @@
 #include "load/loader.h"
 #include "mem/size_text.h"
 #include "plan/plan_settings.h"
+#include "plan/run_settings.h"
 #include "plan/train_plan.h"
 #include "train/embedding_table.h"
 #include "train/output.h"
@@ -20,7 +21,10 @@
 #include "train/session.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
+
+#define REQUEST_TEXT 128
 
 /* Reads a run's settings and checks them against the dataset. */
 static plim_status_t read_run(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
@@ -336,10 +340,12 @@ static plim_status_t evaluate(plim__session_t *session, const char *run,
     return status;
 }
 
-/* Joins the other ranks and reads the settings of a run, as all of them do. The caller closes the
- * session's peers, also after an error. */
+/* Joins the other ranks and reads the settings of a run, as all of them do; they must be the same
+ * on all, and so must be the request (lines, as for plim__run_settings_agree). The caller closes
+ * the session's peers, also after an error. */
 static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset, const char *run,
-                           plim_train_event_fn events, void *user, plim__session_t *session_out)
+                           const char *request, plim_train_event_fn events, void *user,
+                           plim__session_t *session_out)
 {
     plim_training_t training = PLIM_TRAINING_INIT;
     plim__peers_t *peers;
@@ -351,7 +357,10 @@ static plim_status_t begin(const plim_job_t *job, const plim_dataset_t *dataset,
                             user, session_out);
     session_out->peers = peers;
     const plim_status_t agreed = agree(session_out, status);
-    return status != PLIM_OK ? status : agreed;
+    if (status != PLIM_OK || agreed != PLIM_OK)
+        return status != PLIM_OK ? status : agreed;
+    return plim__run_settings_agree(peers, PLIM__STAGE_START, session_out->info, &training,
+                                    request);
 }
 
 PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t *dataset,
@@ -364,6 +373,7 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
     plim__session_t session;
+    char request[REQUEST_TEXT];
     double score[3] = {NAN, NAN, NAN}, loss[3] = {NAN, NAN, NAN};
     if (splits == 0 || splits > 7)
         return plim__fail(PLIM_ERR_USAGE, "no split is asked for");
@@ -372,7 +382,9 @@ PLIM_API plim_status_t plim_evaluate(const plim_job_t *job, const plim_dataset_t
             return plim__fail(PLIM_ERR_USAGE, "%s: its %s split is empty",
                               plim__dataset_path(dataset), split_names[split]);
     const plim_job_t own = plim__train_job(job);
-    plim_status_t status = begin(&own, dataset, run, events, user, &session);
+    (void)snprintf(request, sizeof request, "--exact is %d\nthe bits of --split are %u\n",
+                   (int)known.exact, splits);
+    plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = evaluate(&session, run, &known, splits, score, loss);
     plim__peers_close(session.peers);
@@ -533,8 +545,12 @@ PLIM_API plim_status_t plim_predict(const plim_job_t *job, const plim_dataset_t 
     PLIM_TRY(plim__dataset_check(dataset));
     PLIM_TRY(plim__params_take(inference, "plim_inference_t", &known, sizeof known));
     plim__session_t session;
+    char request[REQUEST_TEXT];
     const plim_job_t own = plim__train_job(job);
-    plim_status_t status = begin(&own, dataset, run, events, user, &session);
+    (void)snprintf(request, sizeof request,
+                   "--sampled is %d\nthe number of --split is %d\nthe number of --kind is %d\n",
+                   (int)!known.exact, split, (int)kind);
+    plim_status_t status = begin(&own, dataset, run, request, events, user, &session);
     if (status == PLIM_OK)
         status = predict(&session, run, &known, split, kind, out);
     plim__peers_close(session.peers);

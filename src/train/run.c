@@ -11,9 +11,9 @@
 #include "base/params.h"
 #include "io/commit.h"
 #include "plan/plan_settings.h"
+#include "plan/run_settings.h"
 #include "store/dataset.h"
 #include "store/manifest.h"
-#include "train/run_settings.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "mem/arena.h"
 #include "mem/kernel_text.h"
 #include "nn/onednn.h"
-#include "train/run_settings.h"
+#include "plan/run_settings.h"
 
 #include <jansson.h>
 #include <plimsoll/version.h>

@@ -195,6 +195,26 @@ def test_evaluate_and_predict(mpi, odd, tmp_path, how):
     assert sorted(path.name for path in odd.iterdir()) == before
 
 
+@pytest.mark.parametrize('option, value', [('--lr', 0.5), ('--run', 'other'), ('dataset', None)])
+def test_other_words_of_one_rank(mpi, graph, tmp_path, option, value):
+    """All end with exit code 2 and one error that names rank and option, before anything is written."""
+    if option == 'dataset':
+        run([], 'generate', 'free', tmp_path / 'small', '--nodes', 300, '--edges', 2400, '--features', 24, '--classes', 5)
+    before = sorted(tmp_path.iterdir())
+    words = ['train', graph, *SETTINGS, '--epochs', 2, '--run', tmp_path / 'a']
+    others = ['train', tmp_path / 'small', *words[2:]] if option == 'dataset' else [*words, option, value]
+    said = run([*map(str, [*mpi(2), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
+    assert len(re.findall(rf'rank 2\b.*{option.strip("-")}', said)) == 1, said
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_other_words_of_an_evaluation(mpi, odd, alone):
+    words = ['evaluate', odd, '--exact', '--json']
+    for option, others in (('--split', [*words, '--split', 'test']), ('--exact', [word for word in words if word != '--exact']), ('run', ['evaluate', alone, *words[2:]])):
+        said = run([*map(str, [*mpi(1), PLIMSOLL, *words, ':', '-n', 1])], *others, code=2).stderr
+        assert len(re.findall(rf'rank 1\b.*{option}', said)) == 1, said
+
+
 def as_rank(rank, *words, code=0):
     """The command as a launcher of two ranks starts it."""
     done = subprocess.run([PLIMSOLL, *map(str, words)], check=False, capture_output=True, text=True, timeout=300,

@@ -67,6 +67,32 @@ static void fail_on_two(const plim_job_t *job, int rank, int num_ranks, void *co
     plim__peers_close(peers);
 }
 
+static void compare_texts(const plim_job_t *job, int rank, int num_ranks, void *context)
+{
+    static const char *const texts[] = {"a is 1\nb is 2\n", "a is 1\nb is \001\n"};
+    plim__peers_t *peers;
+    const int other = *(const int *)context;
+    (void)num_ranks;
+    rank_ok(plim__peers_open(job, &peers));
+    rank_ok(plim__peers_compare(peers, PLIM__STAGE_START, texts[0]));
+    rank_assert(plim__peers_compare(peers, PLIM__STAGE_START, texts[rank == other]) ==
+                PLIM_ERR_USAGE);
+    rank_assert(strstr(plim_last_error(), other == 0 ? "rank 1: b is 2, but on rank 0 b is ?:"
+                                                     : "rank 2: b is ?, but on rank 0 b is 2:"));
+    /* A text that ends sooner differs, too. */
+    rank_assert(plim__peers_compare(peers, PLIM__STAGE_START, rank == 0 ? "a is 1\n" : texts[0]) ==
+                PLIM_ERR_USAGE);
+    rank_ok(plim__peers_agree(peers, PLIM__STAGE_END, PLIM_OK, 0, NULL, NULL, NULL));
+    plim__peers_close(peers);
+}
+
+static void other_texts_are_named(void **state)
+{
+    (void)state;
+    for (int other = 0; other <= 2; other += 2)
+        test_ranks_threads(3, TIMEOUT, NULL, compare_texts, &other);
+}
+
 static void an_error_is_everybodys(void **state)
 {
     (void)state;
@@ -338,6 +364,7 @@ int main(void)
         cmocka_unit_test(bad_transports_are_refused),
         cmocka_unit_test(ranks_agree),
         cmocka_unit_test(an_error_is_everybodys),
+        cmocka_unit_test(other_texts_are_named),
         cmocka_unit_test(bytes_arrive),
         cmocka_unit_test(more_than_fits_is_refused),
         cmocka_unit_test(another_stage_is_an_error),

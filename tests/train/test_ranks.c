@@ -26,9 +26,12 @@
 typedef struct call {
     const char *name; /* of the run */
     plim_training_t training;
+    const plim_training_t *training_other; /* of rank `other`; NULL: the same */
+    const char *dataset_other;             /* of rank `other`; NULL: the same */
     bool resume;
     plim_status_t expected;
     plim_status_t expected_plan;
+    const char *named; /* by the error of the plan on all ranks */
     plim_plan_params_t wanted;
     int other;
     plim_plan_params_t wanted_other;
@@ -84,11 +87,16 @@ static void body(const plim_job_t *given, int rank, int num_ranks, void *context
         plim__loader_squeeze_at(call->squeeze_at);
     if (rank == call->other && call->limited)
         rank_assert(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1) == 0);
-    rank_ok(plim_dataset_open(job, test_training_graph(), &dataset));
+    const bool other = rank == call->other;
+    const plim_training_t *training =
+        other && call->training_other != NULL ? call->training_other : &call->training;
+    rank_ok(plim_dataset_open(
+        job, other && call->dataset_other != NULL ? call->dataset_other : test_training_graph(),
+        &dataset));
     plim_status_t status =
-        plim_train_plan(job, dataset, &call->training,
-                        rank == call->other ? &call->wanted_other : &call->wanted, &plan);
+        plim_train_plan(job, dataset, training, other ? &call->wanted_other : &call->wanted, &plan);
     rank_assert(status == call->expected_plan);
+    rank_assert(call->named == NULL || strstr(plim_last_error(), call->named) != NULL);
     if (status == PLIM_OK) {
         status = (call->resume ? plim_train_resume : plim_train)(
             job, dataset, &call->training, plan, rank == 0 ? path : "", listen, &listener, &result);
@@ -294,6 +302,46 @@ static void test_all_are_refused_if_one_does_not_fit(void **state)
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* Ranks that were started with different words do not train; the error names rank and option. */
+static void test_other_words_are_refused(void **state)
+{
+    static const char *const named[] = {"rank 2: rate (--lr) is 0.5,", "rank 2: fanout is [1, 2],",
+                                        "rank 2: checkpoint_steps (--checkpoint-every) is 3,",
+                                        "rank 2: the dataset's fingerprint is "};
+    char path[700], graph[700];
+    plim_generate_options_t options = PLIM_GENERATE_OPTIONS_INIT;
+    plim_job_t job = test_job_make(PLIM_LINE_NONE, 2, PLIM_IO_AUTO);
+    (void)state;
+    test_training_path("another-graph", graph);
+    options.shape = "free";
+    options.target = graph;
+    options.num_nodes = 500;
+    options.num_edges = 2000;
+    options.num_features = 4;
+    options.num_classes = 3;
+    assert_ok(plim_generate(&job, &options));
+    test_job_end(&job);
+    test_training_path("another", path);
+    for (int i = 0; i < 4; i++) {
+        call_t call = call_of("another");
+        plim_training_t other = call.training;
+        if (i == 0)
+            other.optimiser.rate = 0.5;
+        if (i == 1)
+            other.recipe.fanout[0] = 1, other.recipe.fanout[1] = 2;
+        if (i == 2)
+            other.checkpoint_steps = 3;
+        if (i == 3)
+            call.dataset_other = graph;
+        call.other = 2;
+        call.training_other = &other;
+        call.expected_plan = PLIM_ERR_USAGE;
+        call.named = named[i];
+        run_threads(4, &call);
+        assert_int_not_equal(access(path, F_OK), 0);
+    }
+}
+
 /* Rank 0 saves the run when another rank dies, whatever they are doing, and it can continue. */
 static void test_a_rank_dies(void **state)
 {
@@ -388,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_a_stop_of_one_rank_stops_all),
         cmocka_unit_test(test_all_ranks_take_the_smallest_cut),
         cmocka_unit_test(test_all_are_refused_if_one_does_not_fit),
+        cmocka_unit_test(test_other_words_are_refused),
         cmocka_unit_test(test_a_rank_dies),
         cmocka_unit_test(test_scores_of_all_ranks_are_gathered),
     };

@@ -2,7 +2,7 @@
  * is refused with words. */
 #include "support/run.h"
 
-#include "train/run_settings.h"
+#include "plan/run_settings.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "train/run_settings.h"
+#include "plan/run_settings.h"
 
 #include "base/bounds.h"
 #include "base/fail.h"
@@ -136,6 +136,9 @@ static const struct {
     {"eval_splits", "--eval-splits"},
     {"eval_exact", "--eval-exact"},
     {"accumulation", "--gradient-accumulation-steps"},
+    {"checkpoint_steps", "--checkpoint-every"},
+    {"checkpoint_seconds", "--checkpoint-minutes"},
+    {"memory_steps", "--memory-every"},
 };
 
 #define NUM_SETTINGS (sizeof settings / sizeof settings[0])
@@ -497,4 +500,23 @@ bool plim__run_settings_same(const plim_training_t *a, const plim_training_t *b)
         if (!same(&settings[i], a, b, a_text, b_text))
             return false;
     return true;
+}
+
+plim_status_t plim__run_settings_agree(plim__peers_t *peers, plim__stage_t stage,
+                                       const plim_dataset_info_t *info,
+                                       const plim_training_t *training, const char *more)
+{
+    char text[PLIM__COMPARE_BYTES];
+    size_t used = 0;
+    if (peers == NULL)
+        return PLIM_OK;
+    used += (size_t)snprintf(text, sizeof text, "the dataset's fingerprint is %s\n%s",
+                             info->fingerprint, more);
+    for (size_t i = 0; i < NUM_SETTINGS && used < sizeof text; i++) {
+        char key[SETTING_TEXT], value[SETTING_TEXT];
+        describe_name(settings[i].key, key);
+        describe(&settings[i], at(training, &settings[i]), value);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s is %s\n", key, value);
+    }
+    return plim__peers_compare(peers, stage, text);
 }

@@ -1,9 +1,11 @@
 /*
- * A run's settings as JSON and back. One table of names serves writing, reading and comparing, so a
- * message can name the setting that differs.
+ * A run's settings as JSON and back. One table of names serves writing, reading and comparing, with
+ * a file or with other ranks, so a message can name the setting that differs.
  */
-#ifndef PLIM_TRAIN_RUN_SETTINGS_H
-#define PLIM_TRAIN_RUN_SETTINGS_H
+#ifndef PLIM_PLAN_RUN_SETTINGS_H
+#define PLIM_PLAN_RUN_SETTINGS_H
+
+#include "peers/peers.h"
 
 #include <jansson.h>
 #include <plimsoll/train.h>
@@ -37,5 +39,14 @@ plim_status_t plim__run_settings_compare(const plim_training_t *before, const pl
 
 /* Whether all settings are equal, including those that change only speed and memory. */
 bool plim__run_settings_same(const plim_training_t *a, const plim_training_t *b);
+
+/*
+ * Whether all ranks have the same settings and the same dataset, known by its fingerprint.
+ * PLIM_ERR_USAGE names the rank and the first setting that differ. `more` is compared too: lines
+ * "option is value", each ended by a newline.
+ */
+plim_status_t plim__run_settings_agree(plim__peers_t *peers, plim__stage_t stage,
+                                       const plim_dataset_info_t *info,
+                                       const plim_training_t *training, const char *more);
 
 #endif
