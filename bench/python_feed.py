@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Batches from plimsoll.NeighborLoader or from PyTorch Geometric's, alone or into a PyG model, for tools/prove-python.
+"""Batches from plimsoll.NeighborLoader, from PyTorch Geometric's NodeLoader with our sampler and stores, or from PyTorch Geometric alone;
+by themselves or into a PyG model. For tools/prove-python.
 
-    bench/python_feed.py plimsoll|pyg DATASET --workload A|B --what load|train|profile|leak [--memory SIZE] [--seconds 5] [--repeats 3]
+    bench/python_feed.py plimsoll|sampler|pyg DATASET --workload A|B --what load|train|profile|leak [--memory SIZE] [--seconds 5] [--repeats 3]
 
 DATASET is a directory that `plimsoll generate` or `import` made. PyG gets its best case: the CSC in memory, handed to its sampler, float32
 rows in memory, no worker processes. The last line is one JSON object: batches/s of each window, sizes of batches, peak of
@@ -55,8 +56,18 @@ def plimsoll_loader(path, load, memory):
     return plimsoll.NeighborLoader(plimsoll.open(path), load['fanout'], 'train', batch_size=load['batch'], shuffle=True, memory=memory)
 
 
+def sampler_loader(path, load, memory):
+    import plimsoll
+    from plimsoll.pyg import NeighborSampler, stores
+    from torch_geometric.loader import NodeLoader
+
+    ds = plimsoll.open(path)
+    sampler = NeighborSampler(ds, load['fanout'], memory=memory)
+    return ds, NodeLoader(stores(ds), sampler, torch.tensor(ds.array('train')), batch_size=load['batch'], shuffle=True)
+
+
 def engine(name):
-    if name == 'plimsoll':
+    if name != 'pyg':
         import plimsoll
 
         return f'plimsoll {plimsoll.__version__}'
@@ -177,7 +188,7 @@ def leak(path, load, memory, batches):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('loader', choices=['plimsoll', 'pyg'])
+    parser.add_argument('loader', choices=['plimsoll', 'sampler', 'pyg'])
     parser.add_argument('dataset')
     parser.add_argument('--workload', choices=WORKLOADS, default='A')
     parser.add_argument('--what', choices=['load', 'train', 'profile', 'leak'], default='load')
@@ -195,6 +206,9 @@ def main():
         if options.loader == 'pyg':
             loader = pyg_loader(options.dataset, load)
             num_features, num_classes = loader.data.num_features, int(loader.data.y.max()) + 1
+        elif options.loader == 'sampler':
+            ds, loader = sampler_loader(options.dataset, load, options.memory)
+            num_features, num_classes = ds.num_features, ds.num_classes
         else:
             loader = plimsoll_loader(options.dataset, load, options.memory)
             num_features, num_classes = loader.data.num_features, loader.data.num_classes
