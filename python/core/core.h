@@ -38,10 +38,13 @@ typedef struct dataset_object {
     job_object_t *job;
 } dataset_object_t;
 
-/* Counts the batches that are held. It outlives the loader as long as one is. */
+/* The batches of a loader that are held. It outlives the loader as long as one is. */
 typedef struct held {
     atomic_int references;
-    atomic_int batches;
+    pid_t process;        /* a forked child leaves the list alone: its lock may be taken for ever */
+    pthread_mutex_t lock; /* guards the list */
+    struct hold *first;
+    int batches; /* in the list */
 } held_t;
 
 typedef struct loader_object {
@@ -62,8 +65,9 @@ typedef struct hold {
     atomic_int references;
     plim_batch_t *batch;
     held_t *held;
-    plim_array_t input_ids; /* of the values below */
-    int64_t ids[];          /* (batch->num_seeds) */
+    struct hold *before, *next; /* in the list of those held */
+    plim_array_t input_ids;     /* of the values below */
+    int64_t ids[];              /* (batch->num_seeds) */
 } hold_t;
 
 /* core_module.c */
@@ -75,6 +79,9 @@ PyObject *core_fail(plim_status_t status, const char *message);
 
 /* Raises plimsoll.errors' exception of that name. Returns NULL. */
 PyObject *core_raise(const char *name, const char *message);
+
+/* Text of the library as a Python string. It may name a file by bytes that are not UTF-8. */
+PyObject *core_text(const char *bytes);
 
 /* Frees an object of a heap type. */
 void core_free(void *object);
@@ -119,6 +126,15 @@ plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t
 /* A Python batch. Takes the reference to the hold, also after an error. */
 PyObject *core_batch(hold_t *hold);
 
+/* A list of held batches with one reference, or NULL. */
+held_t *core_held(void);
+
 void core_held_release(held_t *held);
+
+int core_held_count(held_t *held);
+
+/* Names held batches, as many as fit, the newest first: "step 4 of epoch 0, step 3 of epoch 0".
+ * Returns the number of all. */
+int core_held_names(held_t *held, char *text_out, size_t size);
 
 #endif

@@ -12,8 +12,10 @@
 #include "core.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct dl_device {
     int32_t type; /* 1: CPU */
@@ -71,10 +73,81 @@ typedef struct array_object {
     const plim_array_t *array;
 } array_object_t;
 
+held_t *core_held(void)
+{
+    held_t *held = calloc(1, sizeof *held);
+    if (held == NULL)
+        return NULL;
+    atomic_init(&held->references, 1);
+    held->process = getpid();
+    pthread_mutex_init(&held->lock, NULL);
+    return held;
+}
+
 void core_held_release(held_t *held)
 {
-    if (atomic_fetch_sub(&held->references, 1) == 1)
-        free(held);
+    if (atomic_fetch_sub(&held->references, 1) != 1)
+        return;
+    pthread_mutex_destroy(&held->lock);
+    free(held);
+}
+
+int core_held_count(held_t *held)
+{
+    if (held->process != getpid())
+        return 0;
+    pthread_mutex_lock(&held->lock);
+    const int count = held->batches;
+    pthread_mutex_unlock(&held->lock);
+    return count;
+}
+
+int core_held_names(held_t *held, char *text_out, size_t size)
+{
+    size_t used = 0;
+    text_out[0] = '\0';
+    pthread_mutex_lock(&held->lock);
+    const int count = held->batches;
+    for (const hold_t *hold = held->first; hold != NULL && used < size; hold = hold->next) {
+        const int bytes = snprintf(text_out + used, size - used, "%sstep %lld of epoch %lld",
+                                   used > 0 ? ", " : "", (long long)hold->batch->step,
+                                   (long long)hold->batch->epoch);
+        if (bytes < 0 || (size_t)bytes >= size - used)
+            break;
+        used += (size_t)bytes;
+    }
+    pthread_mutex_unlock(&held->lock);
+    text_out[used] = '\0'; /* whole names only */
+    return count;
+}
+
+static void held_add(held_t *held, hold_t *hold)
+{
+    atomic_fetch_add(&held->references, 1);
+    hold->held = held;
+    hold->before = NULL;
+    pthread_mutex_lock(&held->lock);
+    hold->next = held->first;
+    if (hold->next != NULL)
+        hold->next->before = hold;
+    held->first = hold;
+    held->batches++;
+    pthread_mutex_unlock(&held->lock);
+}
+
+static void held_remove(held_t *held, const hold_t *hold)
+{
+    if (held->process != getpid())
+        return;
+    pthread_mutex_lock(&held->lock);
+    if (hold->before != NULL)
+        hold->before->next = hold->next;
+    else
+        held->first = hold->next;
+    if (hold->next != NULL)
+        hold->next->before = hold->before;
+    held->batches--;
+    pthread_mutex_unlock(&held->lock);
 }
 
 static hold_t *hold_retain(hold_t *hold)
@@ -87,8 +160,8 @@ static void hold_release(hold_t *hold)
 {
     if (atomic_fetch_sub(&hold->references, 1) != 1)
         return;
+    held_remove(hold->held, hold); /* first: the list names the batch */
     plim_batch_release(hold->batch);
-    atomic_fetch_sub(&hold->held->batches, 1);
     core_held_release(hold->held);
     free(hold);
 }
@@ -189,15 +262,13 @@ plim_status_t core_hold(const plim_stream_t *stream, plim_batch_t *batch, held_t
     }
     atomic_init(&hold->references, 1);
     hold->batch = batch;
-    hold->held = held;
     hold->input_ids = (plim_array_t){.name = "input_ids",
                                      .hop = -1,
                                      .data = hold->ids,
                                      .type = PLIM_I64,
                                      .ndim = 1,
                                      .shape = {batch->num_seeds, 1}};
-    atomic_fetch_add(&held->references, 1);
-    atomic_fetch_add(&held->batches, 1);
+    held_add(held, hold);
     *hold_out = hold;
     return PLIM_OK;
 }

@@ -240,7 +240,8 @@ static PyObject *limit_list(const plim_limit_t *limits, int count)
 {
     PyObject *list = PyList_New(0);
     for (int i = 0; list != NULL && i < count; i++) {
-        PyObject *entry = Py_BuildValue("(sL)", limits[i].source, (long long)limits[i].value);
+        PyObject *entry =
+            Py_BuildValue("(NL)", core_text(limits[i].source), (long long)limits[i].value);
         if (entry == NULL || PyList_Append(list, entry) != 0)
             Py_CLEAR(list);
         Py_XDECREF(entry);
@@ -267,15 +268,16 @@ PyObject *core_limits(PyObject *module, PyObject *args, PyObject *kwargs)
     if (status != PLIM_OK)
         found = core_fail(status, plim_last_error());
     else
-        found = Py_BuildValue("{s:L,s:s,s:N,s:L,s:s,s:N,s:i,s:N,s:s}", "line_bytes",
-                              (long long)limits->memory[limits->line].value, "line_source",
-                              limits->memory[limits->line].source, "memory",
-                              limit_list(limits->memory, limits->num_memory), "threads",
-                              (long long)limits->threads[limits->threads_line].value,
-                              "threads_source", limits->threads[limits->threads_line].source,
-                              "all_threads", limit_list(limits->threads, limits->num_threads),
-                              "local_ranks", limits->local_ranks, "login_node",
-                              PyBool_FromLong(limits->login_node), "login_why", limits->login_why);
+        found =
+            Py_BuildValue("{s:L,s:N,s:N,s:L,s:N,s:N,s:i,s:N,s:N}", "line_bytes",
+                          (long long)limits->memory[limits->line].value, "line_source",
+                          core_text(limits->memory[limits->line].source), "memory",
+                          limit_list(limits->memory, limits->num_memory), "threads",
+                          (long long)limits->threads[limits->threads_line].value, "threads_source",
+                          core_text(limits->threads[limits->threads_line].source), "all_threads",
+                          limit_list(limits->threads, limits->num_threads), "local_ranks",
+                          limits->local_ranks, "login_node", PyBool_FromLong(limits->login_node),
+                          "login_why", core_text(limits->login_why));
     PyMem_Free(limits);
     return found;
 }

@@ -33,8 +33,8 @@ static bool read_fanout(PyObject *sequence, int64_t fanout_out[PLIM_HOPS_MAX], i
 
 /*
  * Reads a stream's settings from a tuple (split, address, count, shuffle, batch_size, fanout,
- * share, num_shares, seed). split is 0 to 2, or -1: count nodes at the address, which the caller
- * keeps.
+ * share, num_shares, has_seed, seed). split is 0 to 2, or -1: count nodes at the address, which the
+ * caller keeps.
  */
 static bool read_stream(PyObject *tuple, plim_stream_params_t *params)
 {
@@ -140,16 +140,15 @@ static bool read_streams(PyObject *streams, creation_t *creation)
 
 static loader_object_t *wrap_loader(creation_t *creation, job_object_t *job)
 {
-    held_t *held = malloc(sizeof *held);
+    held_t *held = core_held();
     loader_object_t *self = (loader_object_t *)PyType_GenericAlloc(core_loader_type, 0);
     if (held == NULL || self == NULL) {
-        free(held);
+        if (held != NULL)
+            core_held_release(held);
         Py_XDECREF(self);
         (void)PyErr_NoMemory();
         return NULL;
     }
-    atomic_init(&held->references, 1);
-    atomic_init(&held->batches, 0);
     pthread_mutex_init(&self->lock, NULL);
     self->held = held;
     Py_INCREF(job);
@@ -236,17 +235,15 @@ static PyObject *loader_stream(loader_object_t *self, PyObject *settings)
     adding_t adding = {.loader = self, .params = PLIM_STREAM_PARAMS_INIT};
     if (!read_stream(settings, &adding.params))
         return NULL;
-    stream_object_t *stream = NULL;
-    if (core_run(self->job, add_stream, &adding)) {
-        stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
-        if (stream != NULL) {
-            stream->stream = adding.stream;
-            adding.stream = NULL;
-            Py_INCREF(self);
-            stream->loader = self;
-        }
-    }
-    plim_stream_release(adding.stream);
+    stream_object_t *stream = (stream_object_t *)PyType_GenericAlloc(core_stream_type, 0);
+    if (stream == NULL)
+        return NULL;
+    Py_INCREF(self);
+    stream->loader = self;
+    const bool added = core_run(self->job, add_stream, &adding);
+    stream->stream = adding.stream; /* also of a call that was interrupted: it releases it */
+    if (!added)
+        Py_CLEAR(stream);
     return (PyObject *)stream;
 }
 
@@ -290,7 +287,7 @@ static PyObject *loader_plan(loader_object_t *self, void *none)
 static PyObject *loader_held(loader_object_t *self, void *none)
 {
     (void)none;
-    return PyLong_FromLong(atomic_load(&self->held->batches));
+    return PyLong_FromLong(core_held_count(self->held));
 }
 
 static PyGetSetDef loader_fields[] = {
@@ -369,16 +366,16 @@ static PyObject *stream_start(stream_object_t *self, PyObject *args)
  * slot is held. */
 static PyObject *fail_next(const loader_object_t *loader, plim_status_t status)
 {
-    const int held = atomic_load(&loader->held->batches);
-    char text[320];
+    char names[512], text[1024];
+    const int held = core_held_names(loader->held, names, sizeof names);
     if (status != PLIM_ERR_USAGE || held == 0)
         return core_fail(status, plim_last_error());
     (void)PyOS_snprintf(
         text, sizeof text,
-        "all %d slots of this loader hold batches that are still in use, so there is none for the "
-        "next batch: let go of earlier batches (del batch, or keep batch.clone() instead), or make "
-        "the loader with copy=True",
-        held);
+        "all %d slots of this loader hold batches that are still in use (the newest first: %s), so "
+        "there is none for the next batch: let go of earlier batches (del batch, or keep "
+        "batch.clone() instead), or make the loader with copy=True",
+        held, names);
     return core_raise("held", text);
 }
 

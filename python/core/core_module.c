@@ -12,12 +12,17 @@
 PyTypeObject *core_job_type, *core_dataset_type, *core_loader_type, *core_stream_type,
     *core_batch_type, *core_array_type;
 
+PyObject *core_text(const char *bytes)
+{
+    return PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)strlen(bytes), "backslashreplace");
+}
+
 PyObject *core_raise(const char *name, const char *message)
 {
     PyObject *errors = PyImport_ImportModule("plimsoll.errors");
     if (errors == NULL)
         return NULL;
-    PyObject *error = PyObject_CallMethod(errors, "make", "ss", name, message);
+    PyObject *error = PyObject_CallMethod(errors, "make", "sN", name, core_text(message));
     Py_DECREF(errors);
     if (error == NULL)
         return NULL;
@@ -61,7 +66,8 @@ void core_log(job_object_t *job)
     for (size_t at = 0; at < count; at += strlen(lines + at) + 1) {
         if (job->log == NULL)
             continue;
-        PyObject *done = PyObject_CallFunction(job->log, "is", lines[at] - '0', lines + at + 1);
+        PyObject *done =
+            PyObject_CallFunction(job->log, "iN", lines[at] - '0', core_text(lines + at + 1));
         if (done == NULL)
             PyErr_WriteUnraisable(job->log);
         Py_XDECREF(done);
@@ -132,6 +138,8 @@ bool core_run(job_object_t *job, plim_status_t (*run)(void *context), void *cont
     pthread_cond_init(&call.ended, NULL);
     if (!call_start(&call, &thread)) {
         PyErr_SetFromErrno(PyExc_OSError);
+        pthread_cond_destroy(&call.ended);
+        pthread_mutex_destroy(&call.lock);
         return false;
     }
     bool over = false, interrupted = false;

@@ -12,7 +12,11 @@ Importing the package imports neither torch nor NumPy: what needs them imports t
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
+
+if 't' in sys.abiflags:
+    raise ImportError('plimsoll does not run in free-threaded builds of Python: use the build whose name has no "t" behind the version')
 
 from . import _core
 from .dataset import Dataset, open

@@ -1,7 +1,7 @@
 """Batches on a GPU: copied on a stream of their own, one batch ahead of the model.
 
-A slot is pinned memory only when its loader was made with `device=`: then the copy runs beside the model, and this module keeps
-the slot until the event behind its copy has passed. Without `device=` slots are pageable: CUDA has read such memory when
+Slots are pinned memory only while all loaders of their dataset have `device=`: then the copy runs beside the model, and this module keeps
+the slot until the event behind its copy has passed. Otherwise slots are pageable: CUDA has read such memory when
 `.to('cuda', non_blocking=True)` returns, so a slot may be reused at once.
 
 Nothing here has run on a GPU yet: the tests use a stream of their own making. `python -m plimsoll.gpu_check` checks it on yours.
@@ -20,21 +20,21 @@ class Pinning:
 
     def __init__(self, cuda: Any) -> None:
         self.cudart = cuda.cudart()
-        self.address = 0
+        self.taken: tuple[int, int] | None = None  # address and size
 
     def take(self, address: int, size: int) -> None:
         """Registers the memory; leaves it pageable when CUDA refuses, which is only slower."""
-        if address == self.address:
+        if (address, size) == self.taken:
             return
         self.drop()
         if size > 0 and int(self.cudart.cudaHostRegister(address, size, 0)) == 0:
-            self.address = address
+            self.taken = address, size
 
     def drop(self) -> None:
         """Unregisters it: before the memory moves or ends."""
-        if self.address:
-            self.cudart.cudaHostUnregister(self.address)
-            self.address = 0
+        if self.taken is not None:
+            self.cudart.cudaHostUnregister(self.taken[0])
+            self.taken = None
 
 
 class Transfer:
@@ -71,14 +71,18 @@ class Transfer:
             self.reading.popleft()
 
     def ahead(self, batches: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """(mark, copy) for each (mark, batch), one batch ahead of the caller."""
+        """(mark, copy) for each (mark, batch), one batch ahead of the caller. Its end, also an early one, waits for all copies."""
         before: tuple[Any, Any, Any] | None = None
-        for mark, batch in batches:
-            sent = (mark, *self.send(batch))
-            del batch
-            self.release()
+        try:
+            for mark, batch in batches:
+                sent = (mark, *self.send(batch))
+                del batch
+                self.release()
+                if before is not None:
+                    yield before[0], self.receive(before[1], before[2])
+                before = sent
             if before is not None:
                 yield before[0], self.receive(before[1], before[2])
-            before = sent
-        if before is not None:
-            yield before[0], self.receive(before[1], before[2])
+        finally:
+            while self.reading:
+                self.release(wait=True)

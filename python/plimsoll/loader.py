@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import inspect
 import json
 import logging
 import math
@@ -58,7 +59,7 @@ class PlainBatch:
 
     def clone(self) -> PlainBatch:
         """A copy in memory of its own."""
-        return self._with(lambda tensor: tensor.clone())
+        return self._with(lambda tensor: tensor.clone() if hasattr(tensor, 'clone') else tensor.copy())
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         return iter(list(self.__dict__.items()))
@@ -140,9 +141,10 @@ class _Nodes:
     def of(cls, nodes: Any, num_nodes: int) -> _Nodes:
         """From a tensor or an array of indices or a mask, a sequence of integers, or None: all nodes."""
         by_id = nodes is None
-        if nodes is None:
-            nodes = range(num_nodes)
         torch, numpy = sys.modules.get('torch'), sys.modules.get('numpy')
+        library = torch if torch is not None else numpy  # at least one is there, for the batches
+        if nodes is None and library is not None:
+            nodes = library.arange(num_nodes)
         if torch is not None and isinstance(nodes, torch.Tensor):
             if nodes.dtype == torch.bool:
                 nodes, by_id = _mask(nodes.view(-1), num_nodes).nonzero().view(-1), True
@@ -265,7 +267,7 @@ class _Shared:
                 if self.core is None or self.core.held == 0:
                     raise
                 raise BatchesHeldError(f'{error}: del batch, keep batch.clone() instead, or make the loader with copy=True') from None
-            if loader.device is not None and self.pinning is None and loader._is_cuda():
+            if self.pinning is None and loader._is_cuda():
                 self.pinning = Pinning(loader._tools.torch.cuda)
             self.pin()
             return stream
@@ -279,9 +281,13 @@ class _Shared:
             self.core = self.job = None
 
     def pin(self) -> None:
-        """Pins the slots where they are now, if they are to be pinned."""
-        if self.pinning is not None and self.core is not None:
+        """Pins the slots where they are now, if all loaders copy them to a GPU by themselves and so know when each was read."""
+        if self.pinning is None or self.core is None:
+            return
+        if all(loader._is_cuda() for loader in list(self.loaders)):
             self.pinning.take(*self.core.memory())
+        else:
+            self.pinning.drop()
 
     def _unpin(self) -> None:
         if self.pinning is not None:
@@ -341,15 +347,16 @@ class _StreamLoader:
         self._input_nodes = input_nodes
         self._total = dataset.num_graphs or dataset.num_nodes
         if self._split is not None:
-            self._count = dataset.num_split(self._split)
-            self._by_id = False
+            self._count, self._by_id = dataset.num_split(self._split), False
+        elif input_nodes is None:
+            self._count, self._by_id = self._total, True
         else:
             nodes = _Nodes.of(input_nodes, self._total)
             self._count, self._by_id = nodes.count, nodes.by_id
+            if self._count > 0:
+                nodes.check(self._total)
         if self._count == 0:
             raise UsageError('input_nodes names no node' if self._split is None else f'split {self._split!r} is empty')
-        if self._split is None and input_nodes is not None:
-            nodes.check(self._total)
         self._tools = _Tools()
         self._given_seed = seed
         self._drawn_seed = self._draw_seed(generator) if seed is None else seed
@@ -438,7 +445,8 @@ class _StreamLoader:
             yield moved
 
     def _is_cuda(self) -> bool:
-        return self._tools.torch is not None and bool(self._tools.torch.device(self.device).type == 'cuda')
+        torch = self._tools.torch
+        return torch is not None and self.device is not None and bool(torch.device(self.device).type == 'cuda')
 
     def _receive(self, stream: _core.Stream) -> Any:
         """The next batch of the stream as the loader yields it; None after the last."""
@@ -455,7 +463,7 @@ class _StreamLoader:
 
     def _description(self) -> dict[str, Any]:
         """What must be equal for two loaders to yield the same batches."""
-        nodes = None if self._split is not None else self._nodes().checksum()
+        nodes = self._split if self._split is not None else 'all' if self._input_nodes is None else self._nodes().checksum()
         return {
             'fingerprint': self.data.fingerprint,
             'num_neighbors': list(self._fanout),
@@ -463,9 +471,16 @@ class _StreamLoader:
             'shuffle': bool(self.shuffle),
             'drop_last': bool(self.drop_last),
             'replace': bool(self._shared.settings['replace']),
-            'input_nodes': self._split if self._split is not None else nodes,
+            'input_nodes': nodes,
             'ranks': self._world()[1],
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made again from its arguments, as in a process that was spawned, it continues behind the batch that was yielded last."""
+        names = [name for name in inspect.signature(type(self).__init__).parameters if name in self.__dict__ and name != 'generator']
+        place = {name: self.__dict__[name] for name in ('_given_seed', '_drawn_seed', '_epoch', '_position')}
+        place['_resumes'] = self._position is not None
+        return _made_again, (type(self), {name: self.__dict__[name] for name in names}, place)
 
     def state_dict(self) -> dict[str, Any]:
         """The position: a loader made with the same arguments continues behind the batch that was yielded last."""
@@ -502,6 +517,14 @@ class _StreamLoader:
         return self._shared.core.stats()
 
 
+def _made_again(kind: type[_StreamLoader], arguments: dict[str, Any], place: dict[str, Any]) -> _StreamLoader:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # they were given once
+        loader = kind(**arguments)
+    loader.__dict__.update(place)
+    return loader
+
+
 class _Epoch:
     """An iteration over one epoch. Several may be under way: each continues at its own position."""
 
@@ -519,6 +542,7 @@ class _Epoch:
         loader = self._loader
         if loader._serving is self._token and loader._stream is not None:
             return loader._stream
+        loader._serving = None  # the stream serves nobody if this is refused or interrupted
         stream = loader._shared.start(loader, self._epoch, self._step)
         loader._serving = self._token
         return stream

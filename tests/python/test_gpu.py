@@ -125,18 +125,24 @@ class Moved:
         self.used_on.append(stream)
 
 
+OPTIONS = {'num_neighbors': [5, 3], 'input_nodes': 'train', 'batch_size': 10, 'shuffle': True, 'seed': 1}
+
+
+def sent_late(loader, transfer, cuda):
+    """The loader's batches by way of a stream that copies late."""
+    batches = iter(loader).with_room(lambda: transfer.release(wait=True))
+    return transfer.ahead((step, Late(cuda, batch)) for step, batch in enumerate(batches))
+
+
 def test_a_slot_is_not_reused_before_its_copy_was_made(path):
     ds = plimsoll.open(path)
-    options = {'num_neighbors': [5, 3], 'input_nodes': 'train', 'batch_size': 10, 'shuffle': True, 'seed': 1}
-    expected = [batch.n_id.clone() for batch in plimsoll.NeighborLoader(ds, **options)]
+    expected = [batch.n_id.clone() for batch in plimsoll.NeighborLoader(ds, **OPTIONS)]
     features = torch.from_numpy(ds.array('features').astype('float32'))
     cuda = Cuda()
     transfer = Transfer('cuda', cuda)
-    loader = plimsoll.NeighborLoader(ds, **options)
-    batches = iter(loader)
-    late = ((step, Late(cuda, batch)) for step, batch in enumerate(batches.with_room(lambda: transfer.release(wait=True))))
+    loader = plimsoll.NeighborLoader(ds, **OPTIONS)
     count = 0
-    for step, moved in transfer.ahead(late):
+    for step, moved in sent_late(loader, transfer, cuda):
         event = cuda.current.waited[-1]
         assert moved.used_on == [cuda.current] and event.stream is transfer.stream
         assert step == count and loader._position[1] >= step + 1
@@ -147,20 +153,53 @@ def test_a_slot_is_not_reused_before_its_copy_was_made(path):
     assert count == len(expected)
 
 
+@pytest.mark.parametrize('batches', [3, 10**6])
+def test_the_end_of_a_loop_waits_for_its_copies(path, batches):
+    loader = plimsoll.NeighborLoader(plimsoll.open(path), **OPTIONS)
+    expected = [batch.n_id.clone() for batch in plimsoll.NeighborLoader(plimsoll.open(path), **OPTIONS)]
+    cuda = Cuda()
+    transfer = Transfer('cuda', cuda)
+    kept = []
+    for step, moved in sent_late(loader, transfer, cuda):
+        kept.append(moved)
+        if len(kept) == batches:
+            break
+    assert not transfer.reading and not transfer.stream.work
+    assert loader._shared.core.held == 0
+    assert all(torch.equal(moved.found['n_id'], nodes) for moved, nodes in zip(kept, expected))
+
+
 def test_pinned_memory_is_unregistered_before_it_moves(path):
     ds = plimsoll.open(path)
     cuda = Cuda()
-    loader = plimsoll.NeighborLoader(ds, [2], 'train', batch_size=10)
-    iter(loader)
+    loader = plimsoll.NeighborLoader(ds, [2], 'train', batch_size=10, device='cuda')
     shared = loader._shared
     shared.pinning = Pinning(cuda)
     iter(loader)
     assert cuda.registered == dict([shared.core.memory()])
-    larger = plimsoll.NeighborLoader(ds, [-1, -1], 'valid', batch_size=300)
+    larger = plimsoll.NeighborLoader(ds, [-1, -1], 'valid', batch_size=300, device='cuda')
     iter(larger)
     assert cuda.registered == dict([shared.core.memory()])
     del loader, larger, shared
     assert cuda.registered == {}
+
+
+def test_slots_are_pinned_only_while_every_loader_knows_when_they_were_read(path):
+    """The user may copy batches of a loader without a device by .to('cuda', non_blocking=True), and let go of them at once."""
+    ds = plimsoll.open(path)
+    cuda = Cuda()
+    train = plimsoll.NeighborLoader(ds, [2], 'train', batch_size=10, device='cuda')
+    train._shared.pinning = Pinning(cuda)
+    iter(train)
+    assert cuda.registered
+    valid = plimsoll.NeighborLoader(ds, [2], 'valid', batch_size=10)
+    for batch in valid:
+        assert not cuda.registered
+    iter(train)
+    assert not cuda.registered
+    del valid, batch
+    iter(train)
+    assert cuda.registered
 
 
 def test_the_device_may_be_the_cpu(path):

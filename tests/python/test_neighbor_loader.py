@@ -3,11 +3,15 @@ import gc
 import hashlib
 import inspect
 import os
+import pickle
+import random
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -279,7 +283,9 @@ def test_when_all_slots_are_held_the_next_batch_raises(ds, arrays):
         for batch in batches:
             kept.append(batch)
     del batch
-    assert len(kept) >= 3 and str(len(kept)) in str(caught.value) and 'copy=True' in str(caught.value)
+    said = str(caught.value)
+    assert len(kept) >= 3 and f' {len(kept)} slots' in said and 'copy=True' in said
+    assert [int(step) for step in re.findall(r'step (\d+) of epoch 0', said)] == list(range(len(kept)))[::-1]
     for batch in kept:
         check_batch(batch, arrays, [4, 3])
     before = loader._shared.job.reserved
@@ -351,6 +357,24 @@ def test_two_iterations_of_a_loader_at_once(ds):
     assert digest(batch for batch, _ in found) == digest(epochs[0][:3])
     assert digest(batch for _, batch in found) != digest(epochs[0][:3])
     assert digest([*[batch for batch, _ in found], *first]) == digest(epochs[0])
+
+
+def test_an_iteration_continues_when_another_could_not_begin(ds, monkeypatch):
+    expected = digest(NeighborLoader(ds, [3], 'train', batch_size=100, shuffle=True, seed=2, copy=True))
+    loader = NeighborLoader(ds, [3], 'train', batch_size=100, shuffle=True, seed=2, copy=True)
+    batches = iter(loader)
+    found = [next(batches), next(batches)]
+    start = loader._shared.start
+
+    def interrupted(*place):
+        start(*place)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loader._shared, 'start', interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            iter(loader)
+    assert digest([*found, *batches]) == expected
 
 
 def test_a_loader_made_later_joins_the_others(ds, arrays):
@@ -473,6 +497,20 @@ def test_the_state_continues_in_a_new_process(ds, path, tmp_path):
     done = subprocess.run([sys.executable, '-c', RESUME, path, str(tmp_path / 'state.pt')], capture_output=True, text=True, timeout=1500)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(len(rest)), digest(rest)]
+
+
+def test_a_loader_can_be_given_to_a_spawned_process(ds):
+    loader = NeighborLoader(ds, [4, 3], 'train', batch_size=50, shuffle=True, copy=True, generator=torch.Generator().manual_seed(3))
+    other = NeighborLoader(ds, [4, 3], np.arange(100), batch_size=50, copy=True)
+    untouched, beside = pickle.loads(pickle.dumps((loader, other)))
+    assert untouched.data is beside.data is not ds and untouched._shared is beside._shared
+    batches = iter(loader)
+    begun = [next(batches) for _ in range(3)]
+    halfway = pickle.loads(pickle.dumps(loader))
+    rest = list(batches)
+    assert digest(untouched) == digest([*begun, *rest])
+    assert digest(halfway) == digest(rest)
+    assert digest(beside) == digest(other)
 
 
 def test_the_state_at_the_end_of_an_epoch(ds):
@@ -641,6 +679,36 @@ def test_ctrl_c_ends_a_loop(path):
     assert process.returncode == 0 and found == expected, errors
 
 
+def test_ctrl_c_at_any_time_leaves_a_loader_that_works(path):
+    """Interrupts while a loader is planned, begins, or waits, some of them after half a millisecond."""
+    options = {'num_neighbors': [4, 3], 'input_nodes': 'train', 'batch_size': 20, 'shuffle': True, 'seed': 3}
+    expected = digest(NeighborLoader(plimsoll.open(path), **options))
+    chance = random.Random(1)
+
+    def interrupt(number, frame):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        loader = None
+        for number in range(40):
+            if number % 4 == 0:
+                loader = NeighborLoader(plimsoll.open(path), **options)
+            start = loader.state_dict() | {'epoch': 0, 'step': 0}
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 * 400 ** chance.random())
+                while signal.getitimer(signal.ITIMER_REAL)[0] > 0:  # Python drops what is raised in a destructor
+                    for _ in loader:
+                        pass
+                time.sleep(0.1)  # for a signal that has just come
+            except KeyboardInterrupt:
+                pass
+            loader.load_state_dict(start)
+            assert digest(loader) == expected, number
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_forked_child_gets_an_error(path):
     script = '''
         import os, sys, plimsoll
@@ -677,6 +745,9 @@ def test_batches_without_torch_are_numpys(path):
             assert isinstance(batch.x, np.ndarray) and (batch.x == features[batch.n_id]).all()
             assert (indices[batch.e_id] == batch.n_id[batch.edge_index[0]]).all()
             assert (train[batch.input_id] == batch.n_id[:batch.batch_size]).all()
+        kept = batch.clone()
+        assert (kept.x == batch.x).all() and not np.shares_memory(kept.x, batch.x)
+        assert sum(batch.batch_size for batch in plimsoll.NeighborLoader(plimsoll.open(sys.argv[1]), [2], batch_size=500)) == len(features)
         print(repr(batch)[:10])
     '''
     process = run_script(script, path)

@@ -76,6 +76,15 @@ def test_errors_have_the_class_of_their_status(path, tmp_path):
         plimsoll.open(tmp_path)
 
 
+def test_paths_need_not_be_utf8(path, tmp_path):
+    """Errors and log lines name the file."""
+    odd = os.path.join(os.fsencode(tmp_path), b'\xff\xfe')
+    with pytest.raises(plimsoll.UsageError, match=r'xff'):
+        plimsoll.open(os.fsdecode(odd))
+    os.symlink(path, odd)
+    assert plimsoll.open(os.fsdecode(odd)).num_nodes == 500
+
+
 def test_every_status_has_its_class():
     names = {'no memory': MemoryError, 'budget': MemoryError, 'disk space': OSError, 'i/o': OSError, 'disk full': OSError, 'data': ValueError}
     for name, kind in names.items():
@@ -113,6 +122,11 @@ def test_sample():
     held = bytearray(os.urandom(32 << 20))
     assert _core.sample()['rss_bytes'] - sample['rss_bytes'] > 30 << 20
     del held
+
+
+def test_free_threaded_builds_are_refused():
+    done = python("import sys; sys.abiflags = 't'; import plimsoll")
+    assert done.returncode != 0 and 'ImportError' in done.stderr and 'free-threaded' in done.stderr
 
 
 def test_sub_interpreters_are_refused():
