@@ -93,9 +93,9 @@ static bool ask_slurm(const patient_t *patient, char *job)
 static bool is_text_name(const char *name)
 {
     static const char *const endings[] = {".out", ".err", ".log", ".txt", ".o", ".e", ".sbatch"};
-    static const char *const names[] = {"timeline.jsonl", "stdout",      "stderr",
-                                        "memory.events",  "memory.stat", "memory.failcnt",
-                                        "dmesg",          "sacct"};
+    static const char *const names[] = {
+        "timeline.jsonl", "stdout", "stderr", "memory.events", "memory.stat",
+        "memory.failcnt", "dmesg",  "sacct",  "run.json",      "metrics.jsonl"};
     const size_t length = strlen(name);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0)
@@ -228,9 +228,14 @@ static void print_growth(const json_t *growth)
         if (cli_json_is(growth, "pattern", meanings[i].pattern))
             (void)printf("%s", meanings[i].words);
     (void)printf("; peak %s", plim_size_text(cli_json_int(growth, "peak_bytes"), peak));
-    if (cli_json_int(growth, "limit_bytes") > 0)
+    if (cli_json_is(growth, "limit_of", "host"))
+        (void)printf(" without a limit of its own (the host has %s, others held %s)",
+                     plim_size_text(cli_json_int(growth, "limit_bytes"), limit),
+                     plim_size_text(cli_json_int(growth, "others_bytes"), rate));
+    else if (cli_json_int(growth, "limit_bytes") > 0)
         (void)printf(" of %s", plim_size_text(cli_json_int(growth, "limit_bytes"), limit));
-    if (cli_json_is(growth, "pattern", "leak") || cli_json_is(growth, "pattern", "start"))
+    if ((cli_json_is(growth, "pattern", "leak") || cli_json_is(growth, "pattern", "start")) &&
+        cli_json_int(growth, "bytes_per_s") > 0)
         (void)printf(", %s a second", plim_size_text(cli_json_int(growth, "bytes_per_s"), rate));
     if (cli_json_int(growth, "bytes_per_phase") > 0)
         (void)printf(", %s a phase", plim_size_text(cli_json_int(growth, "bytes_per_phase"), rate));

@@ -175,7 +175,8 @@ static double trend_of(watch_run_t *run, const plim_watch_state_t *state)
     return (double)(state->used - run->trend[oldest % TREND_SAMPLES].used) / seconds;
 }
 
-/* "01:23 | 3.2 GiB of 4 GiB (80%) +12 MiB/s, line in 01:05 | 33 processes | epoch 5" */
+/* "01:23 | 3.2 GiB of 4 GiB (80%) +12 MiB/s, line in 01:05 | 33 processes | epoch 5"; without a
+ * limit of its own "01:23 | 3.2 GiB, host 10 GiB of 64 GiB (16%) +12 MiB/s, …" */
 static void draw(watch_run_t *run, const plim_watch_state_t *state)
 {
     char line[256], used[24], limit[24], elapsed[24], rate[24], left[24], trend[80] = "";
@@ -192,6 +193,9 @@ static void draw(watch_run_t *run, const plim_watch_state_t *state)
                            cli_time_text(rest, left));
     }
     int length = snprintf(line, sizeof line, "%s | ", cli_time_text(state->seconds, elapsed));
+    if (state->line > 0 && state->host)
+        length += snprintf(line + length, sizeof line - (size_t)length, "%s, host ",
+                           plim_size_text(state->held, used));
     if (state->line > 0)
         length += snprintf(line + length, sizeof line - (size_t)length, "%s of %s (%.0f%%)%s",
                            plim_size_text(state->used, used), plim_size_text(state->line, limit),
@@ -226,7 +230,7 @@ static void compare(watch_run_t *run, const plim_watch_state_t *state)
 {
     watch_options_t *options = &run->options;
     const double share = state->line > 0 ? (double)state->used / (double)state->line : 0;
-    char used[24], limit[24], members[192];
+    char used[24], limit[24], held[24], members[192];
     for (int i = 0; i < options->num_warnings; i++) {
         if (options->warnings[i] <= 0 || share < options->warnings[i])
             continue;
@@ -234,9 +238,14 @@ static void compare(watch_run_t *run, const plim_watch_state_t *state)
                        "\"fraction\":%g,\"used_bytes\":%lld,\"line_bytes\":%lld",
                        options->warnings[i], (long long)state->used, (long long)state->line);
         record(run, "warning", members);
-        cli_warn("memory is at %.0f%% of the line: %s of %s (%s)", 100 * share,
-                 plim_size_text(state->used, used), plim_size_text(state->line, limit),
-                 state->source);
+        if (state->host)
+            cli_warn("the host's memory is at %.0f%%: %s of %s, of which this command holds %s",
+                     100 * share, plim_size_text(state->used, used),
+                     plim_size_text(state->line, limit), plim_size_text(state->held, held));
+        else
+            cli_warn("memory is at %.0f%% of the line: %s of %s (%s)", 100 * share,
+                     plim_size_text(state->used, used), plim_size_text(state->line, limit),
+                     state->source);
         options->warnings[i] = 0;
     }
     if (options->signal_at > 0 && share >= options->signal_at) {
@@ -409,7 +418,12 @@ static void print_end(const plim_job_t *job, const watch_run_t *run, const plim_
 {
     char peak[24], used[24], line[24], at[24], text[640];
     cli_remark("watch: the command's processes held at most %s", plim_size_text(end->peak, peak));
-    if (end->line > 0)
+    if (end->line > 0 && end->host)
+        cli_remark("watch: it had no memory limit of its own; all processes on the host used at "
+                   "most %s of %s (%.0f%%)",
+                   plim_size_text(end->used, used), plim_size_text(end->line, line),
+                   100.0 * (double)end->used / (double)end->line);
+    else if (end->line > 0)
         cli_remark("watch: nearest to a limit: %s of %s (%.0f%%, %s) at %s%s%s%s",
                    plim_size_text(end->used, used), plim_size_text(end->line, line),
                    100.0 * (double)end->used / (double)end->line, end->source,

@@ -61,6 +61,7 @@ typedef struct plim_watch_state {
     int64_t rss, held;                 /* sums over the tree; held: shared pages count once */
     int64_t group, cache, peak, kills; /* the control group's */
     const char *phase;                 /* the last mark; "": none */
+    bool host; /* the limit is the host's memory, and `used` is that of all processes on it */
 } plim_watch_state_t;
 
 #define PLIM_WATCH_STATE_INIT                                                                      \
@@ -97,6 +98,7 @@ typedef struct plim_watch_end {
     char limit_group[256]; /* nearest group that was at its limit meanwhile; "": none */
     int64_t limit_bytes;   /* its limit */
     int left;              /* processes of the tree that live on */
+    bool host;             /* as in the state, of `used` and `line` */
 } plim_watch_end_t;
 
 #define PLIM_WATCH_END_INIT                                                                        \

@@ -209,12 +209,19 @@ static int64_t round_up(int64_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
+/* What was measured, and a fifth. */
+static void next_by_peak(plim__verdict_t *verdict, int64_t peak)
+{
+    verdict->next_mem = round_up(peak + peak / 5);
+    verdict->next_mem_basis = "measured";
+}
+
 static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     const plim__growth_t *growth = &doctor->growth;
     const plim__fact_t *root = verdict->root;
     const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
-    const int64_t limit = verdict->limit;
+    const int64_t limit = verdict->limit > 0 || !growth->on_host ? verdict->limit : growth->peak;
     const bool endless = verdict->shape.pattern == PLIM__PATTERN_LEAK ||
                          verdict->shape.pattern == PLIM__PATTERN_EPOCHS;
     if (verdict->next_mem > 0 || limit <= 0 || limit > ((int64_t)1 << 50) ||
@@ -227,8 +234,7 @@ static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         return;
     }
     if (verdict->outcome == PLIM__OUTCOME_SURVIVED && growth->peak > 0) {
-        verdict->next_mem = round_up(growth->peak + growth->peak / 5);
-        verdict->next_mem_basis = "measured";
+        next_by_peak(verdict, growth->peak);
         return;
     }
     verdict->next_mem_basis = "guess";
@@ -238,8 +244,9 @@ static void choose_next(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     }
     verdict->next_mem = round_up(limit / 2 * 3);
     plim__verdict_unknown(verdict,
-                          "how much was missing: a kill does not say; the next --mem is the "
-                          "limit and a half of it");
+                          "how much was missing: a kill does not say; the next --mem is half "
+                          "more than %s",
+                          verdict->limit > 0 ? "the limit" : "what the job held");
 }
 
 static void advise_memory(const plim_doctor_t *doctor, plim__verdict_t *verdict)
@@ -408,10 +415,28 @@ static const struct {
      "terabytes; float32 or float16 instead of float64 halves it"},
 };
 
+/* Of a run that ended well, what it needs; of a training in the middle, how it goes on. */
+static void advise_healthy(const plim_doctor_t *doctor, plim__verdict_t *verdict)
+{
+    const int64_t peak = doctor->growth.peak > 0 ? doctor->growth.peak : doctor->slurm.resident;
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED && peak > 0)
+        next_by_peak(verdict, peak);
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED || doctor->epochs_done < 0)
+        return;
+    for (int i = 0; i < doctor->num_sources; i++) {
+        const char *name = doctor->source[i].name, *slash = strrchr(name, '/');
+        if (slash != NULL && strcmp(slash, "/timeline.jsonl") == 0)
+            (void)snprintf(verdict->command, PLIM__SENTENCE, "plimsoll train --resume %.*s",
+                           (int)(slash - name), name);
+    }
+}
+
 void plim__verdict_advise(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED || verdict->cause == PLIM__NONE)
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED || verdict->cause == PLIM__NONE) {
+        advise_healthy(doctor, verdict);
         return;
+    }
     /* Whoever has watched the command needs no advice to do so. */
     const bool watched = doctor->growth.ended &&
                          (verdict->cause == PLIM__KILLED || verdict->cause == PLIM__EXIT_CODE);

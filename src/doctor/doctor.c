@@ -31,6 +31,7 @@ plim_status_t plim_doctor_create(const plim_job_t *job, plim_doctor_t **doctor_o
                            .shmem = -1,
                            .anon = -1,
                            .kills = -1,
+                           .epochs_done = -1,
                            .slurm = {.code = -1, .signal = -1, .requested = -1, .resident = -1},
                            .recipe = plim__recipe_none()};
     plim_doctor_t *doctor;
@@ -148,6 +149,10 @@ static json_t *json_growth(const plim_doctor_t *doctor, const plim__verdict_t *v
     set_text(object, "phase", shape->phase);
     set_int(object, "peak_bytes", doctor->growth.peak);
     set_int(object, "limit_bytes", doctor->growth.limit);
+    if (doctor->growth.on_host) {
+        set_text(object, "limit_of", "host");
+        set_int(object, "others_bytes", doctor->growth.others);
+    }
     set_int(object, "num_processes", doctor->growth.processes_at_peak);
     set_int(object, "page_cache_bytes", doctor->growth.cache_last);
     set_int(object, "shared_bytes", doctor->growth.shared_last);
@@ -219,6 +224,7 @@ static json_t *json_verdict(const plim_doctor_t *doctor, const plim__verdict_t *
     set_text(object, "job_id",
              doctor->slurm.job[0] != '\0' ? doctor->slurm.job : doctor->growth.job);
     set_text(object, "state", doctor->slurm.state);
+    set_int(object, "epochs_done", doctor->epochs_done);
     set_int(object, "exit_code", verdict->code);
     if (verdict->signal > 0)
         set_int(object, "signal", verdict->signal);

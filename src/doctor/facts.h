@@ -199,6 +199,9 @@ typedef struct plim__growth {
     int num_processes;
     plim__process_t process[PLIM__TREE];
     int64_t peak, limit; /* the highest use, and the limit then; -1 */
+    bool on_host;        /* this limit is the host's memory: the job had none of its own */
+    int64_t others;      /* on_host: what other processes held then; -1 */
+    int host_index;      /* of the host's memory in the list of limits; -1 */
     double peak_s;
     int64_t last, shared_last, cache_last;      /* of the last sample */
     int64_t processes_at_peak, largest_at_peak; /* a number; private bytes of the largest */
@@ -246,6 +249,7 @@ struct plim_doctor {
     int64_t kills;              /* oom_kill by a counter; -1: not told */
     plim__slurm_t slurm;
     plim__recipe_t recipe;
+    int64_t epochs_done; /* of plimsoll train, by metrics.jsonl; -1: it is none */
     plim__growth_t growth;
 };
 

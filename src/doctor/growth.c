@@ -34,6 +34,7 @@ void plim__growth_reset(plim__growth_t *growth)
     growth->parent_hits = growth->host_kills = -1;
     growth->code = growth->signal = growth->sender = -1;
     growth->processes_at_peak = growth->largest_at_peak = -1;
+    growth->others = growth->host_index = -1;
 }
 
 static void add_point(plim__growth_t *growth, double seconds, int64_t bytes)
@@ -108,8 +109,15 @@ static void take_counters(plim__growth_t *growth, plim__json_t line)
         growth->kills = kills - growth->first_kills;
 }
 
+/* `bytes`: memory under the limit. Where that is the host's, all processes share it, and the job's
+ * memory is what its own hold. */
 static void take_sample(plim__growth_t *growth, plim__json_t line, double seconds, int64_t bytes)
 {
+    const int64_t held = get_int(line, "held_bytes"), used = bytes;
+    const bool on_host =
+        growth->host_index >= 0 && held >= 0 && get_int(line, "line") == growth->host_index;
+    if (on_host)
+        bytes = held;
     take_processes(growth, line);
     take_counters(growth, line);
     if (get_int(line, "num_processes") == 0)
@@ -129,10 +137,25 @@ static void take_sample(plim__growth_t *growth, plim__json_t line, double second
     growth->peak = bytes;
     growth->peak_s = seconds;
     growth->limit = get_int(line, "line_bytes");
+    growth->on_host = on_host;
+    growth->others = on_host ? plim__max_i64(used - held, 0) : -1;
     growth->processes_at_peak = get_int(line, "num_processes");
     growth->largest_at_peak = 0;
     for (int i = 0; i < growth->num_processes; i++)
         growth->largest_at_peak = plim__max_i64(growth->largest_at_peak, growth->process[i].bytes);
+}
+
+static int find_host(plim__json_t limits)
+{
+    const char *at = NULL;
+    char source[64];
+    int index = 0;
+    for (plim__json_t limit; plim__json_next_element(limits, &at, &limit); index++) {
+        plim__json_text(plim__json_get(limit, "source"), source, sizeof source);
+        if (strncmp(source, "host ", 5) == 0)
+            return index;
+    }
+    return -1;
 }
 
 /* The command's words say what was run, and with which options. */
@@ -145,6 +168,7 @@ static void take_begin(plim_doctor_t *doctor, plim__json_t line)
     size_t used = 0;
     const char *at = NULL;
     plim__growth_reset(growth);
+    growth->host_index = find_host(plim__json_get(line, "limits"));
     for (plim__json_t word; plim__json_next_element(command, &at, &word);) {
         const size_t length = (size_t)(word.end - word.begin);
         if (length < 2 || used + length >= sizeof text)
@@ -195,11 +219,13 @@ static void take_end(plim__growth_t *growth, plim__json_t line)
             hits = growth->kills;
         growth->parent_hits = plim__max_i64(growth->parent_hits, hits);
         /* A parent's limit counts more than the tick's line, which was another one. */
-        if (hits > 0 && growth->hits == 0 && limit > 0)
+        if (hits > 0 && growth->hits == 0 && limit > 0) {
             growth->limit = limit;
+            growth->on_host = false;
+        }
     }
-    /* Beside the limit; without one, of the processes, where shared pages count several times. */
-    const int64_t used = get_int(line, "peak_used_bytes");
+    /* Under a limit of its own; without one, what its processes held. */
+    const int64_t used = growth->on_host ? -1 : get_int(line, "peak_used_bytes");
     growth->peak = plim__max_i64(growth->peak, used > 0 ? used : get_int(line, "peak_bytes"));
 }
 
@@ -230,14 +256,21 @@ bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
             growth->sender = get_int(line, "sender_pid");
         return true;
     }
+    if (get_int(line, "epoch") > 0 && get_int(line, "labelled") >= 0) { /* metrics.jsonl */
+        doctor->epochs_done = plim__max_i64(doctor->epochs_done, get_int(line, "epoch"));
+        return true;
+    }
     if (get_int(line, "epoch") >= 0 && get_int(line, "reserved_bytes") >= 0) {
         growth->training = true;
         take_sample(growth, line, growth->last < 0 ? 0 : (double)growth->samples,
                     get_int(line, "anonymous_bytes"));
         return true;
     }
-    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu") ||
-           get_is(line, "kind", "plan");
+    if (get_is(line, "kind", "plan")) {
+        doctor->epochs_done = plim__max_i64(doctor->epochs_done, 0);
+        return true;
+    }
+    return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
 }
 
 const char *plim__pattern_name(plim__pattern_t pattern)

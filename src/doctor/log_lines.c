@@ -68,6 +68,8 @@ void plim__log_bytes(plim_doctor_t *doctor, const char *bytes, size_t size)
 
 void plim__log_end(plim_doctor_t *doctor)
 {
+    const bool some = doctor->lines.length > 0; /* without a newline at the end */
     hand_out(doctor, true);
+    doctor->source[doctor->num_sources - 1].lines += some;
     doctor->lines.escape = ESCAPE_NONE;
 }

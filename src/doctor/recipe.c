@@ -1,7 +1,8 @@
 /*
- * The settings of a training as logs show them: "Namespace(batch_size=1024, …)", a command line
- * "--num_workers 8", a script's "NeighborLoader(…, num_neighbors=[15, 10])", and PyG's
- * "Data(x=[2449029, 100], edge_index=[2, 123718280])".
+ * The settings of a training as logs show them: "Namespace(batch_size=1024, …)",
+ * "{'batch_size': 1024, …}", a command line
+ * "--num_workers 8", a script's "NeighborLoader(…, num_neighbors=[15, 10])", PyG's
+ * "Data(x=[2449029, 100], edge_index=[2, 123718280])" and DGL's "Graph(num_nodes=…, num_edges=…,".
  */
 #include "doctor/log_pattern.h"
 
@@ -141,20 +142,49 @@ static void take_setting(plim__recipe_t *recipe, const char *begin, const char *
         take_word(value, stop, recipe->dataset, sizeof recipe->dataset);
 }
 
+/* Finds the pattern where it begins a word: "x=[" is not the end of "edge_index=[". */
+static bool find_field(const char *pattern, const char *line, const char *end,
+                       plim__captured_t *captured_out)
+{
+    for (const char *at = line; plim__pattern_match(pattern, at, at, end, captured_out);
+         at = captured_out->at + 1)
+        if (captured_out->at == line || !letter(captured_out->at[-1]))
+            return true;
+    return false;
+}
+
+/* The edges of a printed graph; -1: none. */
+static int64_t find_edges(const char *line, const char *end)
+{
+    plim__captured_t captured;
+    if (find_field("edge_index=[2, %d]", line, end, &captured))
+        return captured.number[0];
+    if (find_field("adj_t=[%d, %d, nnz=%d]", line, end, &captured))
+        return captured.number[2];
+    if (plim__pattern_match("Graph(num_nodes=%d, num_edges=%d,", line, line, end, &captured))
+        return captured.number[1];
+    return -1;
+}
+
+/* PyG's Data, its fields in any order, or DGL's Graph. Of several, the largest: batches are printed
+ * too. DGL has the width of the rows on a later line. */
 static void take_data(plim__recipe_t *recipe, const char *line, const char *end)
 {
     plim__captured_t captured;
-    if (plim__pattern_match("edge_index=[2, %d]", line, line, end, &captured) &&
-        captured.number[0] > recipe->edges) {
-        recipe->edges = captured.number[0];
-        if (plim__pattern_match("x=[%d, %d]", line, line, end, &captured)) {
+    const int64_t edges = find_edges(line, end);
+    if (edges > recipe->edges) {
+        recipe->edges = edges;
+        if (find_field("x=[%d, %d]", line, end, &captured)) {
             recipe->nodes = captured.number[0];
             recipe->features = captured.number[1];
-        } else if (plim__pattern_match("num_nodes=%d", line, line, end, &captured)) {
+        } else if (find_field("num_nodes=%d", line, end, &captured)) {
             recipe->nodes = captured.number[0];
             recipe->features = 0;
         }
     }
+    if (recipe->features == 0 &&
+        plim__pattern_match("'feat': Scheme(shape=(%d,)", line, line, end, &captured))
+        recipe->features = captured.number[0];
 }
 
 static void take_shape(plim__recipe_t *recipe, const char *line, const char *end)
@@ -175,7 +205,8 @@ void plim__recipe_line(plim__recipe_t *recipe, const char *line, size_t length, 
     if (length > 8192)
         return;
     take_shape(recipe, line, end);
-    if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL)
+    if (memchr(line, '=', length) == NULL && memmem(line, length, "--", 2) == NULL &&
+        memmem(line, length, "': ", 3) == NULL && memmem(line, length, "\": ", 3) == NULL)
         return;
     take_data(recipe, line, end);
     if (script && memmem(line, length, "NeighborLoader(", 15) != NULL && recipe->loaders < 3)

@@ -163,10 +163,15 @@ static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, cha
 {
     const char *sentence = plain_sentence(verdict->cause);
     const plim__fact_t *root = verdict->root;
+    const plim__growth_t *growth = &doctor->growth;
     const int64_t tried = root != NULL ? root->figure[PLIM__TRIED] : -1;
     if (plim__cause_is_memory(verdict->cause, false) && verdict->limit > 0 &&
         verdict->cause != PLIM__OOM_HOST)
         (void)snprintf(to, room, "%s (limit %s)", sentence, size(verdict->limit).text);
+    else if (verdict->cause == PLIM__OOM_HOST && growth->on_host)
+        (void)snprintf(to, room, "%s: this job held %s, other processes %s of %s", sentence,
+                       size(growth->peak).text, size(growth->others).text,
+                       size(growth->limit).text);
     else if (sentence != NULL)
         (void)snprintf(to, room, "%s", sentence);
     else if (verdict->cause == PLIM__CUDA_OOM)
@@ -194,13 +199,48 @@ static void say_cause(const plim_doctor_t *doctor, plim__verdict_t *verdict, cha
         say_code(doctor, verdict, to, room);
 }
 
+/* How much memory a run that ended well had used. */
+static void say_used(const plim_doctor_t *doctor, plim__verdict_t *verdict, char *to, size_t room)
+{
+    const plim__growth_t *growth = &doctor->growth;
+    const plim__slurm_t *slurm = &doctor->slurm;
+    if (growth->peak > 0 && growth->limit > 0 && !growth->on_host)
+        (void)snprintf(to, room, "; it used at most %s of its limit of %s (%.0f %%)",
+                       size(growth->peak).text, size(growth->limit).text,
+                       100.0 * (double)growth->peak / (double)growth->limit);
+    else if (growth->peak > 0)
+        (void)snprintf(to, room, "; it held at most %s and had no memory limit of its own",
+                       size(growth->peak).text);
+    else if (slurm->resident > 0 && slurm->requested > 0) {
+        (void)snprintf(to, room, "; it used at most %s of the %s that it asked for",
+                       size(slurm->resident).text, size(slurm->requested).text);
+        plim__verdict_unknown(verdict, "spikes of memory: Slurm looks every 30 seconds only");
+    }
+}
+
 static void say_nothing(const plim_doctor_t *doctor, plim__verdict_t *verdict)
 {
     char *to = verdict->summary;
-    if (verdict->outcome == PLIM__OUTCOME_FINISHED)
+    int64_t lines = 0;
+    for (int i = 0; i < doctor->num_sources; i++)
+        lines += doctor->source[i].lines;
+    if (verdict->outcome == PLIM__OUTCOME_FINISHED) {
         (void)snprintf(to, PLIM__SENTENCE, "it ended normally");
-    else
+        say_used(doctor, verdict, to + strlen(to), PLIM__SENTENCE - strlen(to));
+    } else if (lines == 0) {
+        (void)snprintf(to, PLIM__SENTENCE,
+                       doctor->num_sources == 0
+                           ? "there is nothing to examine: the directory holds no log, timeline or "
+                             "run (*.out, *.err, *.log, *.txt, timeline.jsonl)"
+                           : "there is nothing to examine: the text is empty");
+    } else if (doctor->epochs_done >= 0 && doctor->recipe.epochs > 0) {
+        (void)snprintf(to, PLIM__SENTENCE,
+                       "the training has completed %" PRId64 " of %" PRId64
+                       " epochs; no cause of an end is in these texts",
+                       doctor->epochs_done, doctor->recipe.epochs);
+    } else {
         (void)snprintf(to, PLIM__SENTENCE, "no cause of death is in these texts");
+    }
     if (verdict->num_evidence > 0 || verdict->shape.pattern == PLIM__PATTERN_CACHE)
         (void)snprintf(
             to + strlen(to), PLIM__SENTENCE - strlen(to),
@@ -210,7 +250,6 @@ static void say_nothing(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         plim__verdict_unknown(verdict,
                               "how it ended: give the exit code's log line, sacct's answer "
                               "(plimsoll doctor JOBID) or the kernel's log too");
-    (void)doctor;
 }
 
 static void say_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)

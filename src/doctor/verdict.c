@@ -1,6 +1,8 @@
 /* Chooses the cause among the facts. */
 #include "doctor/verdict.h"
 
+#include "base/check.h"
+
 #include <signal.h>
 #include <string.h>
 
@@ -18,6 +20,8 @@ static bool ended_well(const plim_doctor_t *doctor)
     const plim__slurm_t *slurm = &doctor->slurm;
     if (growth->ended)
         return growth->code == 0 && growth->signal < 0;
+    if (doctor->recipe.epochs > 0 && doctor->epochs_done >= doctor->recipe.epochs)
+        return true;
     if (strcmp(slurm->state, "COMPLETED") == 0)
         return true;
     /* The batch script's helper was killed, the steps that work were not. */
@@ -128,7 +132,8 @@ static void look_for_memory(const plim_doctor_t *doctor, plim__verdict_t *verdic
     const bool counted = growth->ended && growth->kills >= 0;
     if (counted || doctor->kills == 0)
         return; /* the kernel's counter says that it was not memory */
-    if (growth->limit > 0 && growth->peak * 10 >= growth->limit * 9) {
+    const int64_t full = growth->peak + plim__max_i64(growth->others, 0);
+    if (growth->limit > 0 && full * 10 >= growth->limit * 9) {
         verdict->cause = PLIM__OOM_KERNEL;
         verdict->confidence = PLIM__LIKELY;
     } else if (slurm->requested > 0 && slurm->resident * 10 >= slurm->requested * 9) {
@@ -234,7 +239,8 @@ void plim__verdict_find(const plim_doctor_t *doctor, plim__verdict_t *verdict_ou
     take_timeline(doctor, verdict);
     look_for_memory(doctor, verdict);
     look_for_tmpfs(doctor, verdict);
-    verdict->limit = first_known(doctor->limit, doctor->growth.limit, doctor->slurm.requested);
+    verdict->limit = first_known(doctor->limit, doctor->growth.on_host ? -1 : doctor->growth.limit,
+                                 doctor->slurm.requested);
     if (verdict->cause == PLIM__NONE)
         verdict->outcome = well ? PLIM__OUTCOME_FINISHED : PLIM__OUTCOME_UNKNOWN;
     else if (well || survived != NULL)

@@ -548,6 +548,7 @@ static void keep_nearest(plim_watch_t *watch, double at)
     result->used = watch->used;
     result->line = watch->line;
     result->at = at;
+    result->host = watch->source == watch->host_source;
     (void)snprintf(result->source, sizeof result->source, "%s",
                    watch->source >= 0 ? watch->sources[watch->source].text : "");
     (void)snprintf(result->phase, sizeof result->phase, "%s", watch->phase);
@@ -594,6 +595,7 @@ PLIM_API plim_status_t plim_watch_tick(plim_watch_t *watch, plim_watch_state_t *
     state.peak = watch->sample.group_peak_bytes;
     state.kills = watch->sample.group_kills;
     state.phase = watch->phase;
+    state.host = watch->source == watch->host_source;
     plim__output_give(state_out, &state, sizeof state);
     return status;
 }

@@ -183,10 +183,24 @@ def test_advice_is_reckoned_from_the_recipe():
     assert '--fanout 15,10' in found['command'] and '--batch 1024' in found['command']
 
 
+@pytest.mark.parametrize('text', [
+    'Data(num_nodes=169343, edge_index=[2, 1166243], x=[169343, 128], node_year=[169343, 1], y=[169343, 1])',  # ogb 1.3
+    'Data(edge_index=[2, 1166243], x=[169343, 128])', 'Data(y=[169343, 1], x=[169343, 128], edge_index=[2, 1166243])',
+    'INFO graph: Data(num_nodes=169343, x=[169343, 128], adj_t=[169343, 169343, nnz=1166243])',
+    'Data(edge_index=[2, 1166243], x=[169343, 128])\nData(edge_index=[2, 99], x=[40, 128], input_id=[8], batch_size=8)',
+    "Graph(num_nodes=169343, num_edges=1166243,\n      ndata_schemes={'year': Scheme(shape=(1,), dtype=torch.int64), "
+    "'feat': Scheme(shape=(128,), dtype=torch.float32)}\n      edata_schemes={})"])
+def test_a_printed_graph_with_its_fields_in_any_order(text):
+    found = doctor(text + '\nslurmstepd: error: Detected 1 oom_kill event in StepId=1.batch. Some of the step tasks have been OOM Killed.\n')
+    assert [found['recipe'][key] for key in ('num_nodes', 'num_edges', 'num_features')] == [169343, 1166243, 128]
+    assert 'saves_bytes' in found['advice'][0]
+
+
 def test_a_killed_command_line_shows_the_recipe():
     found = doctor('run.sh: line 3: 77 Killed                  python3 train.py --dataset ogbn-arxiv --batch-size 512 --fan-out 10,5 --num_workers=2\n')
     assert {key: found['recipe'][key] for key in ('batch_size', 'num_workers', 'num_neighbors', 'shape')} == \
         {'batch_size': 512, 'num_workers': 2, 'num_neighbors': [10, 5], 'shape': 'arxiv'}
+    assert doctor("{'batch_size': 512, 'num_neighbors': [10, 5]}\nKilled\n")['recipe'] == {'batch_size': 512, 'num_neighbors': [10, 5]}
 
 
 def tick(at, used, limit=256 * MIB, **more):
@@ -263,6 +277,50 @@ def test_healthy_timelines():
     assert user['cause'] == 'terminated' and 'next_mem' not in user
     stranger = doctor(timeline(ticks, code=137, signal='KILL', kills=0, hits=0))
     assert stranger['cause'] == 'killed' and 'not the kernel' in stranger['summary']
+
+
+def host_timeline(held, used, **end):
+    """A watch of a command without a limit of its own: its line is the memory of the host, 64 GiB, which others use too."""
+    ticks = [tick(i, used, 64 << 30, line=1, held_bytes=held) for i in range(20)]
+    begin, rest = timeline(ticks, **end).split('\n', 1)
+    about = {**json.loads(begin), 'limits': [{'source': 'cgroup v2 / memory.max'}, {'source': 'host MemTotal (/proc/meminfo)', 'bytes': 64 << 30}]}
+    *lines, last = rest.splitlines()
+    last = {**json.loads(last), 'groups': [{'path': '/', 'kills': end.get('kills', 0), 'limit_hits': 0}], 'peak_used_bytes': used,
+            'peak_line_bytes': 64 << 30, 'peak_line_source': 'host MemTotal (/proc/meminfo)', 'peak_bytes': held + MIB}
+    return '\n'.join(json.dumps(one, separators=(',', ':')) if isinstance(one, dict) else one for one in [about, *lines, last]) + '\n'
+
+
+def test_what_others_hold_on_the_host_is_not_the_jobs():
+    found = doctor(host_timeline(200 * MIB, 40 << 30, code=0, signal=None, kills=0))
+    assert (found['outcome'], found['growth']['peak_bytes'], found['growth']['limit_of']) == ('finished', 201 * MIB, 'host')
+    assert found['growth']['others_bytes'] == (40 << 30) - 200 * MIB and 'limit_bytes' not in found['figures']
+    assert found['next_mem_bytes'] == 256 * MIB and found['next_mem_basis'] == 'measured'
+    killed = doctor(host_timeline(3 << 30, 63 << 30, kills=1, host=1))
+    assert (killed['cause'], killed['growth']['peak_bytes']) == ('oom_host', (3 << 30) + MIB)
+    assert 3 << 30 < killed['next_mem_bytes'] < 8 << 30
+
+
+def test_a_run_that_ended_well_says_what_it_needs():
+    found = doctor(timeline([tick(i, 150 * MIB) for i in range(20)], code=0, signal=None, kills=0, hits=0))
+    assert (found['outcome'], found['next_mem_bytes'], found['next_mem_basis']) == ('finished', 256 * MIB, 'measured')
+    done = doctor(SACCT.format(job=77, state='COMPLETED', code='0:0', rss=1 << 20))
+    assert done['next_mem_bytes'] == 1280 * MIB and done['unknown']
+
+
+def test_a_training_of_plimsoll(tmp_path):
+    lines = [json.dumps({'epoch': i, 'loss': 1.5, 'labelled': 9}, separators=(',', ':')) for i in range(1, 5)]
+    (tmp_path / 'run.json').write_text(json.dumps({'settings': {'batch_size': 512, 'epochs': 4}}, indent=2))
+    (tmp_path / 'metrics.jsonl').write_text('\n'.join(lines[:3]) + '\n')
+    (tmp_path / 'timeline.jsonl').write_text('{"kind":"plan","total_bytes":1}\n')
+    half = examine(tmp_path)
+    assert (half['outcome'], half['epochs_done'], half['command']) == ('unknown', 3, f'plimsoll train --resume {tmp_path}')
+    (tmp_path / 'metrics.jsonl').write_text('\n'.join(lines) + '\n')
+    assert examine(tmp_path)['outcome'] == 'finished'
+
+
+def test_nothing_to_examine(tmp_path):
+    shown = {doctor(b'')['summary'], examine(tmp_path)['summary'], doctor(b'hello')['summary']}
+    assert len(shown) == 3 and sum('nothing to examine' in one for one in shown) == 2
 
 
 def test_hostile_bytes_reach_neither_terminal_nor_json():

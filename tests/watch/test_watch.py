@@ -334,3 +334,14 @@ def test_live_line_on_a_terminal(tmp_path):
     os.close(leader)
     assert b'hello' in shown and b'1 process' in shown
     assert b'\x1b[1;' in shown and shown.index(b'\x1b[r') > shown.index(b'1 process')
+
+
+def test_memory_of_others_is_not_the_commands(tmp_path):
+    """Where nothing but the host limits the command, the doctor tells of the command's own memory."""
+    done = watch(tmp_path / 'run', *python('b = bytearray(50 << 20)'), options=['--json'])
+    said = json.loads(done.stdout)
+    if not said['line_source'].startswith('host '):
+        pytest.skip(f'another limit is nearer here: {said["line_source"]}')
+    found = subprocess.run([PLIMSOLL, 'doctor', str(tmp_path / 'run'), '--json'], capture_output=True, check=True, timeout=1500)
+    growth = json.loads(found.stdout)['growth']
+    assert (growth['peak_bytes'], growth['limit_of']) == (said['peak_bytes'], 'host')
