@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <math.h>
+#include <plimsoll/report.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -307,39 +308,64 @@ static void add_account(const plim__run_record_t *record, int account, layer_t *
         layer->height[i] += plim__track_column(&record->memory, i).beside[1 + account];
 }
 
-/* Fills the layers of a training: its largest accounts, the others as one, the reserve on top. */
-static int account_layers(const plim__run_record_t *record, layer_t *layers)
+static double peak_of(const plim__run_record_t *record, int account)
 {
-    const plim__track_t *track = &record->memory;
-    double peak[PLIM__RECORD_PARTS] = {0};
-    int count = 0, reserve = -1;
-    layer_t others = {.name = "other accounts", .colour = PLIM__SERIES - 1};
-    bool any_other = false;
-    for (int i = 0; i < track->columns; i++)
-        for (int k = 0; k < record->num_parts; k++)
-            peak[k] = fmax(peak[k], plim__track_column(track, i).beside[1 + k]);
-    for (int k = 0; k < record->num_parts; k++)
-        if (strcmp(record->part[k], "reserve") == 0)
-            reserve = k;
-    for (int k = 0; k < record->num_parts; k++) {
-        int larger = 0;
-        for (int i = 0; i < record->num_parts; i++)
-            larger += i != reserve && (peak[i] > peak[k] || (peak[i] == peak[k] && i < k));
-        if (k == reserve || peak[k] <= 0)
-            continue;
-        any_other = any_other || larger >= PLIM__SERIES - 1;
-        if (larger < PLIM__SERIES - 1) {
-            layers[count] = (layer_t){.name = record->part[k], .colour = count};
-            add_account(record, k, &layers[count++]);
-        } else {
-            add_account(record, k, &others);
+    double peak = 0;
+    for (int i = 0; i < record->memory.columns; i++)
+        peak = fmax(peak, plim__track_column(&record->memory, i).beside[1 + account]);
+    return peak;
+}
+
+static bool is_reserve(const char *name)
+{
+    return strcmp(name, "reserve") == 0;
+}
+
+plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *records)
+{
+    const char *name[PLIM_REPORT_RUNS * PLIM__RECORD_PARTS];
+    double peak[PLIM_REPORT_RUNS * PLIM__RECORD_PARTS];
+    int num_names = 0;
+    plim__palette_t palette = {0};
+    for (int i = 0; i < num_records; i++)
+        for (int k = 0; records[i]->training && k < records[i]->num_parts; k++) {
+            const char *part = records[i]->part[k];
+            int at = 0;
+            while (at < num_names && strcmp(name[at], part) != 0)
+                at++;
+            if (is_reserve(part))
+                continue;
+            if (at == num_names) {
+                name[num_names] = part;
+                peak[num_names++] = 0;
+            }
+            peak[at] = fmax(peak[at], peak_of(records[i], k));
         }
+    for (int i = 0; i < num_names; i++) {
+        int larger = 0;
+        for (int k = 0; k < num_names; k++)
+            larger += peak[k] > peak[i] || (peak[k] == peak[i] && k < i);
+        if (larger < PLIM__SERIES - 1)
+            palette.account[palette.count++] = name[i];
     }
-    if (any_other)
-        layers[count++] = others;
-    if (reserve >= 0) {
-        layers[count] = (layer_t){.name = "reserve", .colour = PLIM__SERIES};
-        add_account(record, reserve, &layers[count++]);
+    return palette;
+}
+
+/* Fills the layers of a training: the accounts of the palette, the others as one, the reserve on
+ * top. */
+static int account_layers(const plim__run_record_t *record, const plim__palette_t *palette,
+                          layer_t *layers)
+{
+    int count = 0;
+    for (; count < palette->count; count++)
+        layers[count] = (layer_t){.name = palette->account[count], .colour = count};
+    layers[count++] = (layer_t){.name = "other accounts", .colour = PLIM__SERIES - 1};
+    layers[count++] = (layer_t){.name = "reserve", .colour = PLIM__SERIES};
+    for (int k = 0; k < record->num_parts; k++) {
+        int at = 0;
+        while (at < palette->count && strcmp(palette->account[at], record->part[k]) != 0)
+            at++;
+        add_account(record, k, &layers[is_reserve(record->part[k]) ? count - 1 : at]);
     }
     return count;
 }
@@ -359,8 +385,8 @@ static int watch_layers(const plim__run_record_t *record, layer_t *layers)
     const int first = by_group ? PLIM__PART_ANONYMOUS : PLIM__PART_HELD;
     const int num = by_group ? 3 : 1;
     for (int k = 0; k < num; k++)
-        layers[k] =
-            (layer_t){.name = by_group ? of_group[k] : "the command's processes", .colour = k};
+        layers[k] = (layer_t){.name = by_group ? of_group[k] : "the command's processes",
+                              .colour = by_group ? k : 4};
     layers[num] = (layer_t){.name = "others under the same limit", .colour = 3};
     layers[num + 1] =
         (layer_t){.name = "page cache, which the kernel can take back", .colour = PLIM__SERIES};
@@ -371,8 +397,10 @@ static int watch_layers(const plim__run_record_t *record, layer_t *layers)
             layers[k].height[i] = column.beside[1 + first + k];
             sum += layers[k].height[i];
         }
+        if (column.weight > 0 && column.beside[1 + PLIM__PART_HOST] > 0)
+            layers[num].height[i] = column.beside[1 + PLIM__PART_OTHERS];
         /* Less than a hundredth is what two counters differ by when they are read in turn. */
-        if (column.weight > 0 && column.high > 1.01 * sum)
+        else if (column.weight > 0 && column.high > 1.01 * sum)
             layers[num].height[i] = column.high - sum;
         if (column.weight > 0 && by_group)
             layers[num + 1].height[i] = column.beside[1 + PLIM__PART_CACHE];
@@ -511,12 +539,13 @@ static void draw_memory(plim__page_t *page, const plim__run_record_t *record, co
     plim__page_put(page, "</figure>");
 }
 
-void plim__chart_memory(plim__page_t *page, const plim__run_record_t *record, const char *label)
+void plim__chart_memory(plim__page_t *page, const plim__run_record_t *record,
+                        const plim__palette_t *palette, const char *label)
 {
     layer_t layers[LAYERS] = {{0}};
     if (record->memory.columns == 0)
         return;
     const int count =
-        record->training ? account_layers(record, layers) : watch_layers(record, layers);
+        record->training ? account_layers(record, palette, layers) : watch_layers(record, layers);
     draw_memory(page, record, label, layers, count);
 }

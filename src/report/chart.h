@@ -36,8 +36,18 @@ void plim__chart_add(plim__chart_t *chart, const plim__track_t *track, const cha
 /* Draws nothing for a chart without a series. */
 void plim__chart_lines(plim__page_t *page, const plim__chart_t *chart);
 
+/* The accounts of trainings that have a colour of their own: the largest of all runs, so that an
+ * account has the same colour in each chart of a page. */
+typedef struct plim__palette {
+    int count;
+    const char *account[PLIM__SERIES - 1]; /* borrowed of the records; by colour */
+} plim__palette_t;
+
+plim__palette_t plim__palette_find(int num_records, plim__run_record_t *const *records);
+
 /* The memory of a run over time, stacked, against its line, with its phases. `title` and `label`
  * are of this program; the run's own name is not drawn. */
-void plim__chart_memory(plim__page_t *page, const plim__run_record_t *record, const char *label);
+void plim__chart_memory(plim__page_t *page, const plim__run_record_t *record,
+                        const plim__palette_t *palette, const char *label);
 
 #endif

@@ -98,25 +98,48 @@ static void end_tile(plim__page_t *page)
     plim__page_put(page, "</dd></div>");
 }
 
-/* The line that the highest use was compared with; -1: none. */
-static double line_at_peak(const plim__run_record_t *record)
+/* The line that the highest use was compared with; -1: none. *host_out: it is the host's memory. */
+static double line_at_peak(const plim__run_record_t *record, bool *host_out)
 {
     const plim__track_t *track = &record->memory;
     double line = -1, most = -1;
+    *host_out = false;
     for (int i = 0; i < track->columns; i++) {
         const plim__column_t column = plim__track_column(track, i);
         if (column.weight > 0 && column.high > most) {
             most = column.high;
             line = column.beside[0];
+            *host_out = !record->training && column.beside[1 + PLIM__PART_HOST] > 0;
         }
     }
     return line;
 }
 
+/* The GPU with the highest use. */
+static void put_gpu_tile(plim__page_t *page, const plim__run_record_t *record)
+{
+    int most = 0;
+    for (int i = 1; i < PLIM__RECORD_GPUS; i++)
+        if (plim__track_highest(&record->gpu[i], -1) > plim__track_highest(&record->gpu[most], -1))
+            most = i;
+    if (record->gpu[most].columns == 0)
+        return;
+    begin_tile(page, "Peak GPU memory");
+    plim__page_bytes(page, plim__track_highest(&record->gpu[most], 0));
+    if (record->gpu_bytes[most] > 0) {
+        plim__page_put(page, "<small>of ");
+        plim__page_bytes(page, record->gpu_bytes[most]);
+        plim__page_put(page, "</small>");
+    }
+    end_tile(page);
+}
+
 static void put_tiles(plim__page_t *page, const plim__run_record_t *record)
 {
     static const char *const scores[] = {"Train score", "Validation score", "Test score"};
-    const double line = line_at_peak(record), peak = plim__track_highest(&record->memory, -1);
+    bool host;
+    const double line = line_at_peak(record, &host),
+                 peak = plim__track_highest(&record->memory, -1);
     const double speed = plim__track_mean(&record->speed, -1);
     plim__page_put(page, "<dl class=\"tiles\">");
     for (int i = 1; i < 3; i++)
@@ -135,13 +158,16 @@ static void put_tiles(plim__page_t *page, const plim__run_record_t *record)
     if (peak >= 0) {
         begin_tile(page, "Peak memory");
         plim__page_bytes(page, peak);
-        if (line > 0) {
+        if (host) {
+            plim__page_put(page, "<small>no limit of its own</small>");
+        } else if (line > 0) {
             plim__page_put(page, "<small>of ");
             plim__page_bytes(page, line);
             plim__page_format(page, " (%.0f %%)</small>", 100 * peak / line);
         }
         end_tile(page);
     }
+    put_gpu_tile(page, record);
     if (record->seconds > 0) {
         begin_tile(page, "Time");
         plim__page_seconds(page, record->seconds);
@@ -202,14 +228,34 @@ static void put_curves(plim__page_t *page, const runs_t *runs)
     plim__page_put(page, "</div>");
 }
 
+static void put_gpus(plim__page_t *page, const runs_t *runs, int index)
+{
+    static const char *const labels[PLIM__RECORD_GPUS] = {"GPU 0", "GPU 1", "GPU 2", "GPU 3",
+                                                          "GPU 4", "GPU 5", "GPU 6", "GPU 7"};
+    plim__chart_t chart = {runs->num_records > 1 ? letters[index] : "GPU memory",
+                           "GPU memory in use by all processes",
+                           PLIM__UNIT_SECONDS,
+                           PLIM__UNIT_BYTES,
+                           true,
+                           0,
+                           {{0}}};
+    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
+        plim__chart_add(&chart, &runs->record[index]->gpu[i], labels[i], i);
+    plim__chart_lines(page, &chart);
+}
+
 static void put_memory(plim__page_t *page, const runs_t *runs)
 {
+    const plim__palette_t palette = plim__palette_find(runs->num_records, runs->record);
     plim__page_put(page, "<h2>Memory</h2><div class=\"grid2\">");
     for (int i = 0; i < runs->num_records; i++) {
-        plim__chart_memory(page, runs->record[i], runs->num_records > 1 ? letters[i] : "Memory");
+        plim__chart_memory(page, runs->record[i], &palette,
+                           runs->num_records > 1 ? letters[i] : "Memory");
         if (runs->record[i]->memory.columns == 0)
             plim__page_put(page, "<p class=\"card note\">No memory was recorded.</p>");
     }
+    for (int i = 0; i < runs->num_records; i++)
+        put_gpus(page, runs, i);
     plim__page_put(page, "</div>");
 }
 

@@ -53,6 +53,8 @@ enum {
     ROWS,
     ROWS_CACHED,
     RANKS,
+    GPU,
+    TOTAL,
     NUM_KEYS
 };
 static const char *const keys[NUM_KEYS] = {
@@ -88,6 +90,8 @@ static const char *const keys[NUM_KEYS] = {
     "rows",
     "rows_cached",
     "ranks",
+    "gpu",
+    "total_bytes",
 };
 
 /* What a line of the timeline holds; numbers that it does not hold are -1. */
@@ -166,16 +170,17 @@ static double watch_time(plim__run_record_t *record, double at)
     return time;
 }
 
-static bool is_group_limit(const plim__run_record_t *record, double index)
+/* The first letter of the limit's source: "cgroup …", "host …", "--memory". */
+static char limit_kind(const plim__run_record_t *record, double index)
 {
     const plim__json_t limits = plim__json_get(plim__run_record_json(record->begin), "limits");
     const char *at = NULL;
-    char source[16] = "";
+    char source[16] = "-";
     plim__json_t limit;
     for (int i = 0; plim__json_next_element(limits, &at, &limit); i++)
         if ((double)i == index)
             plim__json_text(plim__json_get(limit, "source"), source, sizeof source);
-    return strncmp(source, "cgroup", 6) == 0;
+    return source[0];
 }
 
 static void take_tick(plim__run_record_t *record, const line_t *line)
@@ -187,17 +192,20 @@ static void take_tick(plim__run_record_t *record, const line_t *line)
     double *part = beside + 1;
     if (number[NUM_PROCESSES] == 0)
         return; /* the command has ended */
-    if (record->group_limits < 0 || number[LINE_INDEX] != record->line_index) {
+    if (record->limit_kind == 0 || number[LINE_INDEX] != record->line_index) {
         record->line_index = number[LINE_INDEX];
-        record->group_limits = is_group_limit(record, number[LINE_INDEX]);
+        record->limit_kind = limit_kind(record, number[LINE_INDEX]);
     }
+    const bool on_host = record->limit_kind == 'h' && number[HELD] >= 0;
     part[PLIM__PART_HELD] = fmax(number[HELD], 0);
     part[PLIM__PART_ANONYMOUS] = fmax(number[GROUP_ANONYMOUS], 0);
     part[PLIM__PART_SHARED] = fmax(number[GROUP_SHARED], 0);
     part[PLIM__PART_KERNEL] = fmax(number[GROUP_KERNEL], 0);
     part[PLIM__PART_CACHE] = fmax(cache, 0);
-    part[PLIM__PART_GROUP] = record->group_limits > 0 && number[GROUP_ANONYMOUS] >= 0;
-    add_memory(record, time, number[USED] >= 0 ? number[USED] : number[HELD], beside);
+    part[PLIM__PART_GROUP] = record->limit_kind == 'c' && number[GROUP_ANONYMOUS] >= 0;
+    part[PLIM__PART_HOST] = on_host;
+    part[PLIM__PART_OTHERS] = on_host ? fmax(number[USED] - number[HELD], 0) : 0;
+    add_memory(record, time, number[USED] >= 0 && !on_host ? number[USED] : number[HELD], beside);
     if (number[CPU] < 0)
         return;
     const double elapsed = time - record->counter[0];
@@ -267,6 +275,16 @@ static void take_interval(plim__run_record_t *record, const line_t *line)
     record->unix_time = fmax(number[TIME], 0);
 }
 
+static void take_gpu(plim__run_record_t *record, const line_t *line)
+{
+    const double *number = line->number;
+    if (!(number[GPU] >= 0 && number[GPU] < PLIM__RECORD_GPUS) || number[USED] < 0)
+        return;
+    const int index = (int)number[GPU];
+    plim__track_add(&record->gpu[index], watch_time(record, number[AT]), 1, number[USED], NULL);
+    record->gpu_bytes[index] = fmax(number[TOTAL], 0);
+}
+
 static void take_plan(plim__run_record_t *record, plim__json_t text, const line_t *line)
 {
     const size_t used = strlen(record->ranks);
@@ -291,7 +309,7 @@ static void take_begin(plim__run_record_t *record, plim__json_t text)
     }
     keep_text(record->begin, text);
     record->end[0] = '\0';
-    record->group_limits = -1;
+    record->limit_kind = 0;
     record->counter[0] = -1;
 }
 
@@ -305,6 +323,8 @@ void plim__run_record_timeline(plim__run_record_t *record, plim__json_t text)
             take_interval(record, &line);
     } else if (plim__json_is(line.kind, "tick")) {
         take_tick(record, &line);
+    } else if (plim__json_is(line.kind, "gpu")) {
+        take_gpu(record, &line);
     } else if (plim__json_is(line.kind, "mark")) {
         char name[256];
         plim__json_text(plim__json_get(text, "text"), name, sizeof name);
@@ -426,13 +446,14 @@ static void lay_out(plim__arena_t *arena, void *object)
     plim__track_lay_out(arena, &record->rows, 0);
     plim__track_lay_out(arena, &record->lists, 0);
     plim__track_lay_out(arena, &record->reading, 0);
+    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
+        plim__track_lay_out(arena, &record->gpu[i], 0);
 }
 
 plim_status_t plim__run_record_begin(const plim_job_t *job, const char *name,
                                      plim__run_record_t **record_out)
 {
     plim__run_record_t draft = {.stride = 1,
-                                .group_limits = -1,
                                 .counter = {-1, -1, -1},
                                 .best = {NAN, NAN, NAN},
                                 .final_loss = NAN,
@@ -443,6 +464,8 @@ plim_status_t plim__run_record_begin(const plim_job_t *job, const char *name,
                                 .reading.width = FIRST_WIDTH};
     for (int i = 0; i < PLIM__RECORD_CURVES; i++)
         draft.curve[i].width = 1;
+    for (int i = 0; i < PLIM__RECORD_GPUS; i++)
+        draft.gpu[i].width = FIRST_WIDTH;
     plim__text_printable(name, strlen(name), draft.name, sizeof draft.name);
     return plim__object_create(job->ledger, ACCOUNT, lay_out, &draft, sizeof draft, &draft.arena,
                                record_out);

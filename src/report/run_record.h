@@ -10,6 +10,7 @@
 #define PLIM__RECORD_PARTS 32   /* accounts or kinds of memory */
 #define PLIM__RECORD_PHASES 64
 #define PLIM__RECORD_STAGES 6
+#define PLIM__RECORD_GPUS 8 /* more than so many are not shown */
 
 /* What a training measures by epoch. */
 enum { PLIM__LOSS, PLIM__VALID_LOSS, PLIM__SCORE_TRAIN, PLIM__SCORE_VALID, PLIM__SCORE_TEST };
@@ -22,7 +23,9 @@ enum {
     PLIM__PART_SHARED,
     PLIM__PART_KERNEL,
     PLIM__PART_CACHE, /* page cache that the kernel can take back */
-    PLIM__PART_GROUP  /* 1: the limit is the control group's or a parent's */
+    PLIM__PART_GROUP, /* 1: the limit is the control group's or a parent's */
+    PLIM__PART_HOST,  /* 1: it is the host's memory, and what others hold is none of the run's */
+    PLIM__PART_OTHERS /* HOST: memory of other processes */
 };
 
 typedef struct plim__report_phase {
@@ -52,6 +55,8 @@ typedef struct plim__run_record {
     plim__track_t speed;                      /* steps a second; of a watch processors in use */
     plim__track_t rows, lists;                /* share found in the cache */
     plim__track_t reading;                    /* of a watch: bytes read a second */
+    plim__track_t gpu[PLIM__RECORD_GPUS];     /* bytes in use */
+    double gpu_bytes[PLIM__RECORD_GPUS];      /* that it has */
 
     int num_parts; /* of a training: accounts by name */
     char part[PLIM__RECORD_PARTS][32];
@@ -65,7 +70,7 @@ typedef struct plim__run_record {
     double marked_epoch;  /* the last one that is a phase */
     double reserved_peak; /* of the ledger */
     double line_index;    /* of the last tick, in the limits of `begin` */
-    int group_limits;     /* whether that is a control group's; -1: not looked up */
+    char limit_kind;      /* of that: 'c'ontrol group, 'h'ost, '-'-memory; 0: not looked up */
     double counter[3];    /* seconds, cpu_s, read_bytes of the last tick that told; -1 */
     int64_t lines;        /* of the timeline */
 

@@ -157,6 +157,49 @@ def structure(page):
     return [(tag, attrs.get('class')) for tag, attrs, _ in page.elements]
 
 
+def interval(at, accounts):
+    return json.dumps({'epoch': 1, 'step': at, 'seconds': 1, 'rss_bytes': sum(accounts.values()), 'reserved_bytes': sum(accounts.values()),
+                       'accounts': accounts})
+
+
+def legends(page):
+    """The colour of each account: one set for each chart that has a legend."""
+    charts = []
+    for tag, attrs, text in page.elements:
+        if attrs.get('class') == 'legend':
+            charts.append({})
+        elif tag == 'li' and charts and attrs.get('class', '').startswith('s'):
+            charts[-1][text.rsplit(' ', 2)[0]] = attrs['class']
+    return charts
+
+
+def test_an_account_has_one_colour_in_all_charts(tmp_path):
+    """The first run has accounts that the second has not, in another order and of other sizes."""
+    names = [f'account {i}' for i in range(12)]
+    one = write(tmp_path / 'one', *[interval(i, {'reserve': MIB, **{name: (3 + k) * MIB for k, name in enumerate(names)}}) for i in range(4)])
+    two = write(tmp_path / 'two', *[interval(i, {**{name: (40 - 5 * k) * MIB for k, name in enumerate(names[8:4:-1])}, 'reserve': MIB}) for i in range(4)])
+    first, second = legends(report(tmp_path, one, two))
+    assert len(first) == 9 and set(second) <= set(first) and len(set(first.values())) == 9  # 7 accounts, the others, the reserve
+    assert all(first[name] == colour for name, colour in second.items()) and len(second) >= 4
+
+
+def test_memory_of_gpus_is_drawn(tmp_path):
+    gpus = [json.dumps({'kind': 'gpu', 'at_s': 5.0 * i, 'gpu': k, 'used_bytes': (1 + i + 4 * k) << 30, 'total_bytes': 16 << 30})
+            for i in range(6) for k in range(2)]
+    page = report(tmp_path, write(tmp_path / 'run', begin(), *[tick(i, 50 * MIB) for i in range(30)], *gpus))
+    assert any(text.startswith('GPU memory') for text in page.texts('figcaption'))
+    assert [text for text in page.texts('span', 'e') if text.startswith('GPU')] == ['GPU 0 6 GiB', 'GPU 1 10 GiB']
+    assert '10 GiBof 16 GiB' in page.texts('dd')
+    assert not any('GPU' in text for text in report(tmp_path, write(tmp_path / 'none', begin(), tick(1, MIB))).texts('figcaption'))
+
+
+def test_memory_of_others_on_the_host_is_not_the_runs(tmp_path):
+    limits = [{'source': 'host MemTotal (/proc/meminfo)', 'bytes': 512 * MIB}]
+    page = report(tmp_path, write(tmp_path / 'run', begin(limits=limits), *[tick(i, 300 * MIB, held_bytes=40 * MIB) for i in range(9)]))
+    assert [text for text in page.texts('dd') if text.startswith('40')] and not [text for text in page.texts('dd') if text.startswith('300')]
+    assert legends(page) == [{'others under the same limit': 's4', "the command's processes": 's5'}]
+
+
 def test_hostile_texts_are_only_text(tmp_path):
     """Every text that a file or a name can hold: the page has the elements of a harmless one."""
     pages = []
