@@ -321,8 +321,8 @@ plim_status_t plim__rows_disk_create(const plim_job_t *job, const plim_dataset_t
     rows_disk_t draft = draft_of(dataset, &form, params), *rows;
     draft.source = (plim__rows_t){disk_gather};
     draft.file = file;
-    plim_status_t status = plim__object_create(job->ledger, "disk rows", lay_out, &draft,
-                                               sizeof draft, &draft.arena, &rows);
+    plim_status_t status =
+        plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena, &rows);
     if (status != PLIM_OK) {
         plim__file_close(&file);
         return status;

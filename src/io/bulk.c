@@ -119,7 +119,7 @@ plim_status_t plim__bulk_read(const plim_job_t *job, const plim__file_t *file, i
     if (bytes <= 0)
         return PLIM_OK;
     size_t stacks = (size_t)(threads - 1) * PLIM__STACK_BYTES;
-    PLIM_TRY(plim__ledger_reserve(job->ledger, "i/o engine", stacks, &account));
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "I/O", stacks, &account));
     plim_status_t status = plim__parallel(threads, bulk_worker, &bulk);
     plim__ledger_release(job->ledger, account, stacks);
     return status;

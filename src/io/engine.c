@@ -85,10 +85,9 @@ static plim_status_t create_ring(const plim_job_t *job, int depth, plim__engine_
     plim__engine_t draft = {
         .kind = PLIM_IO_URING, .depth = depth, .ring_bytes = plim__ring_bytes(depth)};
     plim__engine_t *engine;
-    PLIM_TRY(
-        plim__ledger_reserve(job->ledger, "i/o engine", draft.ring_bytes, &draft.ring_account));
-    plim_status_t status = plim__object_create(job->ledger, "i/o engine", lay_out, &draft,
-                                               sizeof draft, &draft.arena, &engine);
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "I/O", draft.ring_bytes, &draft.ring_account));
+    plim_status_t status = plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft,
+                                               &draft.arena, &engine);
     if (status != PLIM_OK)
         goto release;
     int error = plim__ring_start(&engine->ring, depth);
@@ -111,8 +110,8 @@ static plim_status_t create_pool(const plim_job_t *job, int depth, plim__engine_
 {
     plim__engine_t draft = {.kind = PLIM_IO_THREADS, .depth = depth};
     plim__engine_t *engine;
-    PLIM_TRY(plim__object_create(job->ledger, "i/o engine", lay_out, &draft, sizeof draft,
-                                 &draft.arena, &engine));
+    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &engine));
     plim_status_t status = plim__pread_pool_start(engine->pool, pool_threads(depth));
     if (status != PLIM_OK)
         plim__arena_destroy(&engine->arena);

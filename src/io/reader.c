@@ -75,7 +75,7 @@ plim_status_t plim__reader_create(const plim_job_t *job, const plim__reader_para
                           params->max_read, READ_MAX);
     if (params->merge_distance > READ_MAX)
         draft.params.merge_distance = READ_MAX;
-    PLIM_TRY(plim__object_create(job->ledger, "reader", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
                                  &reader));
     for (int i = 0; i < params->depth; i++) {
         reader->slots[i].bounce = reader->bounce + (size_t)i * reader->capacity;

@@ -20,7 +20,7 @@
 struct plim_loader {
     pid_t process;
     atomic_int references;
-    plim__arena_t arena;  /* account "loader" */
+    plim__arena_t arena;  /* account "slots" */
     plim_job_t made_with; /* retained, as the dataset is */
     int64_t bytes;        /* on the ledger, without the seeds of added streams, and without slots
                              that were replaced while the caller held a batch */
@@ -47,7 +47,7 @@ struct plim_loader {
     plim__tickets_t tickets;
 };
 
-/* Bytes of the account "loader", and of thread stacks (account "threads"). */
+/* Bytes of the loader itself (account "slots"), and of thread stacks (account "threads"). */
 size_t plim__loader_estimate(const plim_dataset_t *dataset, const plim__load_plan_t *plan,
                              const plim__loader_params_t *params);
 size_t plim__loader_threads_estimate(const plim__load_plan_t *plan,

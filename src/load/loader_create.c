@@ -75,7 +75,7 @@ static plim_status_t make_loader(const plim_job_t *job, const plim_dataset_t *da
                        .made_with = *job,
                        .context = {.job = *job, .dataset = dataset, .info = info, .plan = *plan}},
                   *loader;
-    PLIM_TRY(plim__object_create(job->ledger, "loader", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(job->ledger, "slots", lay_out, &draft, sizeof draft, &draft.arena,
                                  &loader));
     plim__load_context_t *context = &loader->context;
     plim_job_retain(job);

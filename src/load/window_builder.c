@@ -413,7 +413,7 @@ plim_status_t plim__window_builder_create(plim__load_context_t *context, plim__t
 {
     const plim__load_window_params_t *params = &context->params.window;
     plim__window_builder_t draft = draft_of(context->info, &context->plan), *builder;
-    PLIM_TRY(plim__object_create(context->job.ledger, "loader", lay_out, &draft, sizeof draft,
+    PLIM_TRY(plim__object_create(context->job.ledger, "slots", lay_out, &draft, sizeof draft,
                                  &draft.arena, &builder));
     builder->context = context;
     builder->queue = tickets;

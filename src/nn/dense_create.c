@@ -259,7 +259,7 @@ plim_status_t plim__dense_create(plim_ledger_t *ledger, const plim__dense_params
     plim_status_t status = make_products(&draft, PLIM__TO_CALL);
     if (status == PLIM_OK) {
         draft.needs = needs_of(&draft);
-        status = plim__object_create(ledger, "products", lay_out, &draft, sizeof draft,
+        status = plim__object_create(ledger, "weights and optimiser", lay_out, &draft, sizeof draft,
                                      &draft.arena, &dense);
     }
     if (status == PLIM_OK)

@@ -88,7 +88,7 @@ static int64_t tile_floats(plim__model_t *model)
     return model->element == PLIM__F32 ? 0 : plim__mul_saturating_i64(widest, PLIM__TILE_ROWS);
 }
 
-/* Carves the table, the values it describes and the workspace. */
+/* Carves the table and the values it describes. The workspace has an arena of its own. */
 static void lay_out(plim__arena_t *arena, void *object)
 {
     plim__model_t *model = object;
@@ -109,8 +109,12 @@ static void lay_out(plim__arena_t *arena, void *object)
     model->tile_floats = tile_floats(model);
     model->tiles = plim__arena_carve(
         arena, plim__mul_saturating_size(workers, (size_t)model->tile_floats), sizeof(float), 1);
-    model->workspace.size = plim__round_up(plim__model_workspace_bytes(model), PLIM__LINE);
-    model->workspace.base = plim__arena_carve(arena, model->workspace.size, 1, 1);
+}
+
+/* Bytes of the workspace's arena, for a model that is laid out. */
+static size_t activation_bytes(plim__model_t *model)
+{
+    return plim__round_up(plim__model_workspace_bytes(model), PLIM__PAGE);
 }
 
 size_t plim__model_estimate(const plim__model_params_t *params)
@@ -118,6 +122,7 @@ size_t plim__model_estimate(const plim__model_params_t *params)
     plim__model_t model;
     shape_model(&model, params);
     size_t bytes = plim__object_bytes(lay_out, &model, sizeof model);
+    bytes = plim__add_saturating_size(bytes, activation_bytes(&model));
     plim__linear_t *product;
     for (int i = 0; (product = product_at(&model, i)) != NULL; i++) {
         const plim__dense_params_t dense = dense_params(&model, product);
@@ -155,7 +160,8 @@ size_t plim__model_activations(const plim__model_params_t *params)
 {
     plim__model_t model;
     shape_model(&model, params);
-    return plim__model_workspace_bytes(&model);
+    (void)plim__object_bytes(lay_out, &model, sizeof model);
+    return activation_bytes(&model);
 }
 
 /* Fills in the table and points its entries into the arrays. */
@@ -198,11 +204,19 @@ plim_status_t plim__model_create(plim_ledger_t *ledger, plim__team_t *team,
     shape_model(&draft, params);
     draft.ledger = ledger;
     draft.team = team;
-    PLIM_TRY(
-        plim__object_create(ledger, "model", lay_out, &draft, sizeof draft, &draft.arena, &model));
+    PLIM_TRY(plim__object_create(ledger, "weights and optimiser", lay_out, &draft, sizeof draft,
+                                 &draft.arena, &model));
     plim__arena_touch(&model->arena);
+    plim__workspace_t *workspace = &model->workspace;
+    workspace->size = activation_bytes(model);
     link_values(model);
-    plim_status_t status = create_products(model);
+    plim_status_t status =
+        plim__arena_create(ledger, "activations", workspace->size, &model->activations);
+    if (status == PLIM_OK) {
+        plim__arena_touch(&model->activations);
+        workspace->base = plim__arena_carve(&model->activations, workspace->size, 1, 1);
+        status = create_products(model);
+    }
     if (status != PLIM_OK) {
         plim__model_destroy(model);
         return status;
@@ -218,6 +232,7 @@ void plim__model_destroy(plim__model_t *model)
     plim__linear_t *product;
     for (int i = 0; (product = product_at(model, i)) != NULL; i++)
         plim__dense_destroy(product->dense);
+    plim__arena_destroy(&model->activations);
     plim__arena_destroy(&model->arena);
 }
 

@@ -136,6 +136,7 @@ typedef struct plim__worker_times {
 
 struct plim__model {
     plim__arena_t arena;
+    plim__arena_t activations; /* the memory of `workspace` */
     plim__model_params_t params;
     const plim__conv_t *conv;
     plim__element_t element; /* element of the products' inputs */

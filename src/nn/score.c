@@ -83,7 +83,7 @@ plim_status_t plim__score_create(plim_ledger_t *ledger, plim_metric_t metric, pl
                            .num_shares = num_shares,
                            .columns =
                                loss == PLIM_LOSS_CROSS_ENTROPY ? 1 : plim__max_i64(columns, 1)};
-    PLIM_TRY(plim__object_create(ledger, "metrics", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(ledger, "evaluation", lay_out, &draft, sizeof draft, &draft.arena,
                                  score_out));
     plim__arena_touch(&(*score_out)->arena);
     return PLIM_OK;

@@ -270,9 +270,9 @@ plim_status_t plim__team_create(plim_ledger_t *ledger, int threads, plim__team_t
 {
     plim__team_t draft = {.size = clamp_threads(threads)}, *team;
     draft.stacks = stack_bytes(draft.size);
-    PLIM_TRY(plim__ledger_reserve(ledger, "team", draft.stacks, &draft.stacks_account));
+    PLIM_TRY(plim__ledger_reserve(ledger, "threads", draft.stacks, &draft.stacks_account));
     plim_status_t status =
-        plim__object_create(ledger, "team", lay_out, &draft, sizeof draft, &draft.arena, &team);
+        plim__object_create(ledger, "threads", lay_out, &draft, sizeof draft, &draft.arena, &team);
     if (status != PLIM_OK) {
         plim__ledger_release(ledger, draft.stacks_account, draft.stacks);
         return status;

@@ -272,7 +272,7 @@ static int64_t enter_lists(const plim_job_t *job, const plim_dataset_t *dataset,
     const int64_t all = plim__cost_pages(plim__topology_disk_estimate(job, dataset, &cached));
     const int64_t io = /* where all is cached there is less of it */
         plim__min_i64(plim__cost_pages(plim__topology_disk_estimate(job, dataset, &uncached)), all);
-    enter(plan, "list cache", all - io);
+    enter(plan, "adjacency cache", all - io);
     *io_bytes = plim__add_saturating_i64(*io_bytes, io);
     return plim__cost_pages(plim__topology_disk_filling(job, &cached));
 }
@@ -303,7 +303,7 @@ static int64_t enter_first(const plim_job_t *job, const plim_dataset_t *dataset,
           plim__add_saturating_i64(plim__cost_pages(plim__seeds_stays(dataset)), plan->list_bytes));
     enter(plan, "offsets", plim__cost_pages(plim__offsets_estimate(dataset)));
     if (plan->list_cache_bytes > 0 || plan->row_cache_bytes > 0) {
-        enter(plan, "cache sets", plim__cost_pages(plim__access_estimate(num_nodes)));
+        enter(plan, "choosing", plim__cost_pages(plim__access_estimate(num_nodes)));
         work_bytes =
             plim__max_i64(work_bytes, plim__cost_pages(plim__access_work_minimum(job, num_nodes)));
     }
@@ -330,8 +330,7 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
     if (parts.with_rows)
         filling = plim__max_i64(filling, enter_rows(job, dataset, &parts, plan, &io_bytes));
     if (parts.windowed)
-        enter(plan, "windows",
-              times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
+        enter(plan, "window", times(PLIM__LOAD_WINDOWS, plim__load_window_estimate(&parts.window)));
     /* The caches, which may share memory with windows, are filled before the rest is made. */
     making = plim__max_i64(
         making, plim__add_saturating_i64(sum_accounts(plan), io_bytes + loader_bytes + filling));
@@ -341,9 +340,9 @@ static int64_t add_accounts(const plim_job_t *job, const plim_dataset_t *dataset
         scratch = plim__add_saturating_size(
             plim__round_up(scratch, PLIM__PAGE),
             plim__block_count_estimate(plim_dataset_info(dataset)->num_nodes, parts.most_drawn));
-    enter(plan, "workers", plim__add_saturating_i64(times(plan->workers, scratch), loader_bytes));
-    enter(plan, "i/o", io_bytes);
-    enter(plan, "thread stacks", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
+    enter(plan, "slots", plim__add_saturating_i64(times(plan->workers, scratch), loader_bytes));
+    enter(plan, "I/O", io_bytes);
+    enter(plan, "threads", plim__cost_pages(plim__loader_threads_estimate(plan, &parts)));
     const int64_t sum = sum_accounts(plan);
     for (int i = first; i < plan->num_accounts && making > sum; i++)
         plan->accounts[i].phase[PLIM__PHASE_START] = 0;

@@ -29,20 +29,12 @@
 /* Buffer of predictions on their way to the file. */
 #define OUTPUT_BYTES (((size_t)128 << 10) + PLIM__PAGE)
 
-/* Names of the ledger and the estimates, and the names that users see. */
+/* Small accounts of the ledger, and the name that users see. */
 static const char *const names[][2] = {
     {"meter", "process"},
     {"dataset", "process"},
     {"job", "process"},
     {"plan", "process"},
-    {"thread stacks", "threads"},
-    {"team", "threads"},
-    {"cache sets", "choosing"},
-    {"list cache", "adjacency cache"},
-    {"windows", "window"},
-    {"workers", "slots"},
-    {"i/o", "I/O"},
-    {"trainer", "activations"},
 };
 
 static const char *name_of(const char *name)
@@ -286,16 +278,16 @@ static int64_t model_cost(const plim_job_t *job, const plim_dataset_info_t *info
     } entries[MODEL_ACCOUNTS] = {
         {"weights and optimiser", model - activations, ONCE_MADE},
         {"activations", activations, ONCE_MADE},
-        {"team", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
+        {"threads", plim__cost_pages(plim__team_estimate(plan->workers)), ONCE_MADE | IN_START},
         {"evaluation",
          plim__cost_pages(plim__score_estimate(plim_training_metric(info, settings),
                                                plim__load_largest_split(info), params.num_outputs,
                                                settings->shares)),
          ONCE_MADE},
         {"checkpoint", plim__cost_pages(plim__safetensors_estimate(tensors)), IN_CHECKPOINT},
-        {"trainer", plim__cost_pages(scratch.used), ONCE_MADE},
+        {"activations", plim__cost_pages(scratch.used), ONCE_MADE},
         {"shares", training ? shares_bytes(job, settings, &params) : 0, ONCE_MADE},
-        {"trainer", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
+        {"activations", plim__cost_pages(PLIM__TRAINER_BYTES), ONCE_MADE | IN_START},
     };
     int64_t sum = 0;
     int count = 0;
@@ -518,7 +510,7 @@ static void enter_exact(const plim_job_t *job, const plim_dataset_t *dataset,
     if (!plim__exact_cost(job, info, &training->model, outputs, available, &cost->exact))
         cost->exact = (plim__exact_cost_t){.bytes = exact_minimum - offsets};
     add_bytes(plan, "weights and optimiser", phase, weights);
-    add_bytes(plan, "team", phase, team);
+    add_bytes(plan, "threads", phase, team);
     add_bytes(plan, "offsets", phase, offsets);
     add_bytes(plan, "evaluation", phase,
               plim__add_saturating_i64(cost->exact.bytes, plim__cost_pages(OUTPUT_BYTES)));
@@ -558,7 +550,7 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
     char line[PLIM__SIZE_TEXT];
     for (int i = 0; i < plan->num_accounts; i++)
         plan->accounts[i].phase[phase] = plan->accounts[i].phase[PLIM__PHASE_PREDICT];
-    add_bytes(plan, "trainer", phase, plim__cost_pages(PLIM__TRAINER_BYTES));
+    add_bytes(plan, "activations", phase, plim__cost_pages(PLIM__TRAINER_BYTES));
     add_bytes(plan, "evaluation", phase, score_bytes(job, dataset, training));
     enter_exact(job, dataset, training, phase, plan, &cost);
     plan->evaluation_disk_bytes = cost.exact.disk;

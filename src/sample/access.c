@@ -151,7 +151,7 @@ static plim_status_t work_create(const plim_job_t *job, const plim_dataset_t *da
         if (params->fanout[i] != 0)
             draft.fanout[draft.num_hops++] = params->fanout[i];
     PLIM_TRY(choose_layout(job, info->num_nodes, params->work_bytes, &draft.layout));
-    PLIM_TRY(plim__object_create(job->ledger, "access probabilities", lay_out, &draft, sizeof draft,
+    PLIM_TRY(plim__object_create(job->ledger, "choosing", lay_out, &draft, sizeof draft,
                                  &draft.arena, &work));
     for (int i = 0; i < work->layout.workers; i++) {
         const plim__access_worker_t *worker = &work->workers[i];
@@ -219,7 +219,7 @@ plim_status_t plim__access_find(const plim_job_t *job, const plim_dataset_t *dat
     const plim_dataset_info_t *info = plim_dataset_info(dataset);
     plim__arena_t arena;
     plim__access_work_t *work;
-    PLIM_TRY(plim__arena_create(job->ledger, "cache sets", plim__access_estimate(info->num_nodes),
+    PLIM_TRY(plim__arena_create(job->ledger, "choosing", plim__access_estimate(info->num_nodes),
                                 &arena));
     plim__access_t access = carve_sets(&arena, info->num_nodes);
     access.arena = arena;

@@ -48,7 +48,7 @@ plim_status_t plim__block_count_create(const plim_job_t *job, int64_t num_nodes,
                                        plim__block_count_t **count_out)
 {
     plim__block_count_t draft = {.universe = num_nodes, .most_drawn = most_drawn}, *count;
-    PLIM_TRY(plim__object_create(job->ledger, "blocks", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(job->ledger, "slots", lay_out, &draft, sizeof draft, &draft.arena,
                                  &count));
     plim__arena_touch(&count->arena);
     *count_out = count;

@@ -10,7 +10,7 @@
 
 typedef struct plim__block_count plim__block_count_t; /* one worker's scratch */
 
-/* Scratch for a graph of num_nodes nodes, and draws of at most most_drawn. Account "blocks". */
+/* Scratch for a graph of num_nodes nodes, and draws of at most most_drawn. Account "slots". */
 size_t plim__block_count_estimate(int64_t num_nodes, int64_t most_drawn);
 plim_status_t plim__block_count_create(const plim_job_t *job, int64_t num_nodes, int64_t most_drawn,
                                        plim__block_count_t **count_out);

@@ -79,7 +79,7 @@ plim_status_t plim__blocks_create(const plim_job_t *job, const plim__blocks_para
                                   plim__blocks_t **blocks_out)
 {
     plim__blocks_t draft = {.params = *params}, *blocks;
-    PLIM_TRY(plim__object_create(job->ledger, "blocks", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(job->ledger, "slots", lay_out, &draft, sizeof draft, &draft.arena,
                                  &blocks));
     plim__arena_want_huge(blocks->arena.base, blocks->arena.size);
     plim__arena_touch(&blocks->arena);

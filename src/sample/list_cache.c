@@ -313,7 +313,7 @@ static plim_status_t fill_some(plim__list_cache_t *cache, const plim_job_t *job)
     const int threads = fill_threads(job, cache->params.num_fillers);
     const size_t stacks = (size_t)(threads - 1) * PLIM__STACK_BYTES;
     int account;
-    PLIM_TRY(plim__ledger_reserve(job->ledger, "list cache", stacks, &account));
+    PLIM_TRY(plim__ledger_reserve(job->ledger, "adjacency cache", stacks, &account));
     set_starts(cache);
     plim_status_t status =
         plim__droppable_fill(&cache->memory, job, threads, "filling the list cache", fill, cache);
@@ -334,7 +334,7 @@ plim_status_t plim__list_cache_create(const plim_job_t *job, const plim_dataset_
         *cache_out = NULL;
         return PLIM_OK;
     }
-    PLIM_TRY(plim__arena_create(job->ledger, "list cache",
+    PLIM_TRY(plim__arena_create(job->ledger, "adjacency cache",
                                 bytes_of(info, params, num_lists, num_entries), &arena));
     const plim__list_cache_t carved = carve(&arena, info, params, num_lists, num_entries);
     plim__list_cache_t *cache = plim__arena_carve(&arena, 1, sizeof *cache, 1);

@@ -631,8 +631,8 @@ plim_status_t plim__topology_disk_create(const plim_job_t *job, const plim_datas
         return plim__fail(PLIM_ERR_USAGE, "a disk topology of %lld nodes for %d workers",
                           (long long)draft.num_nodes, params->workers);
     draft.offsets = offsets;
-    PLIM_TRY(plim__object_create(job->ledger, "topology", lay_out, &draft, sizeof draft,
-                                 &draft.arena, &disk));
+    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
+                                 &disk));
     if (!params->all) /* otherwise it is rarely used */
         plim__arena_touch(&disk->arena);
     plim_status_t status = plim__dataset_file_open(

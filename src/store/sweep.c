@@ -115,7 +115,7 @@ static plim_status_t create(const plim_job_t *job, const plim__sweep_t *sweep, s
            (int64_t)bytes_for(job, sweep, workers) > plim__ledger_available(job->ledger))
         workers--;
     state_t draft = {.job = job, .sweep = sweep, .num_workers = workers, .pieces = pieces}, *state;
-    PLIM_TRY(plim__object_create(job->ledger, "sweep", lay_out, &draft, sizeof draft, &draft.arena,
+    PLIM_TRY(plim__object_create(job->ledger, "I/O", lay_out, &draft, sizeof draft, &draft.arena,
                                  &state));
     for (int i = 0; i < workers; i++)
         state->workers[i].data = state->buffers + (size_t)i * ((size_t)sweep->piece + PLIM__PAGE);

@@ -29,7 +29,7 @@ typedef struct plim__sweep {
 
 /*
  * Uses as many of the job's threads (at most PLIM__THREADS_MAX, at least one) as have a piece and
- * memory under the line. Account "sweep". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET,
+ * memory under the line. Account "I/O". PLIM_ERR_IO, PLIM_ERR_DATA, PLIM_ERR_BUDGET,
  * PLIM_ERR_NOMEM, PLIM_ERR_STOPPED, and errors of the callbacks.
  */
 plim_status_t plim__sweep_run(const plim_job_t *job, const plim__sweep_t *sweep);

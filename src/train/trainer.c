@@ -85,7 +85,7 @@ plim_status_t plim__trainer_create(const plim_job_t *job, const plim_dataset_t *
         draft = {.job = *job, .position = PLIM__POSITION_INIT, .settings = *training};
     draft.session.params =
         plim__train_model_params(info, training, &plan->load, true, plim__job_threads(job));
-    PLIM_TRY(plim__object_create(job->ledger, "trainer", lay_out, &draft, sizeof draft,
+    PLIM_TRY(plim__object_create(job->ledger, "activations", lay_out, &draft, sizeof draft,
                                  &draft.arena, &trainer));
     trainer->process = getpid();
     atomic_init(&trainer->references, 1);
