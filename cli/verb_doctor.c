@@ -23,8 +23,8 @@ static const char help[] =
     "Reads logs of any program, kernel logs, the output of sacct, scontrol, seff, docker inspect\n"
     "and kubectl describe, and the timelines of runs; several texts about one job together know\n"
     "more. A number that is no file is a Slurm job: sacct and scontrol are asked, and the job's\n"
-    "output is read. A directory of a job array is examined task by task. Without an argument,\n"
-    "or with -, it reads standard input.\n";
+    "output is read. A job array, or a directory of its outputs, is examined task by task.\n"
+    "Without an argument, or with -, it reads standard input.\n";
 
 typedef struct patient {
     const cli_common_t *common;
@@ -42,26 +42,36 @@ static plim_status_t read_path(const patient_t *patient, const char *path)
     return status;
 }
 
-/* Reads the standard output of a program; false when it cannot be started. */
-static bool read_program(const patient_t *patient, const char *name, char *const *words)
+/* Starts a program and returns the reading end of its standard output; -1 if it cannot. */
+static int start_program(char *const *words, pid_t *child_out)
 {
     posix_spawn_file_actions_t actions;
     int ends[2];
-    pid_t child;
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return false;
+        return -1;
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     (void)posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
-    const int failed = posix_spawnp(&child, words[0], &actions, NULL, words, environ);
+    const int failed = posix_spawnp(child_out, words[0], &actions, NULL, words, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
     (void)close(ends[1]);
-    if (failed == 0) {
-        (void)plim_doctor_read(patient->doctor, name, ends[0]);
-        (void)waitpid(child, NULL, 0);
-    }
+    if (failed == 0)
+        return ends[0];
     (void)close(ends[0]);
-    return failed == 0;
+    return -1;
+}
+
+/* Reads the standard output of a program; false when it cannot be started. */
+static bool read_program(const patient_t *patient, const char *name, char *const *words)
+{
+    pid_t child;
+    const int output = start_program(words, &child);
+    if (output < 0)
+        return false;
+    (void)plim_doctor_read(patient->doctor, name, output);
+    (void)close(output);
+    (void)waitpid(child, NULL, 0);
+    return true;
 }
 
 /* "123", "123_4", "123.0". */
@@ -72,14 +82,15 @@ static bool is_job_id(const char *word)
            strspn(word, "0123456789_.") == length;
 }
 
+static char sacct[] = "sacct", piped[] = "-P", no_heading[] = "-n", fields[] = "-o", jobs[] = "-j",
+            scontrol[] = "scontrol", show[] = "show", kind[] = "job";
+
 static bool ask_slurm(const patient_t *patient, char *job)
 {
-    static char sacct[] = "sacct", piped[] = "-P", no_heading[] = "-n", fields[] = "-o",
-                columns[] = "JobID,State,ExitCode,DerivedExitCode,ReqMem,MaxRSS,Elapsed,Timelimit,"
-                            "NTasks",
-                jobs[] = "-j", scontrol[] = "scontrol", show[] = "show", word[] = "job";
+    static char columns[] =
+        "JobID,State,ExitCode,DerivedExitCode,ReqMem,MaxRSS,Elapsed,Timelimit,NTasks";
     char *const accounting[] = {sacct, piped, no_heading, fields, columns, jobs, job, NULL};
-    char *const controller[] = {scontrol, show, word, job, NULL};
+    char *const controller[] = {scontrol, show, kind, job, NULL};
     char path[64];
     if (!read_program(patient, "sacct", accounting))
         return false;
@@ -355,6 +366,81 @@ static plim_status_t read_directory(patient_t *patient, const char *path, bool a
     return status;
 }
 
+/* The task of an array that a line of sacct ("123_4") or scontrol ("… ArrayTaskId=4 …") names;
+ * -1: none, or several that have not begun. */
+static long task_of(const char *line, const char *job)
+{
+    static const char field[] = " ArrayTaskId=";
+    const size_t length = strlen(job);
+    const char *at = strstr(line, field);
+    char *end;
+    if (strncmp(line, job, length) == 0 && line[length] == '_')
+        at = line + length + 1;
+    else if (at != NULL)
+        at += strlen(field);
+    if (at == NULL || !isdigit((unsigned char)*at))
+        return -1;
+    const long task = strtol(at, &end, 10);
+    return *end == '\0' || *end == '|' || isspace((unsigned char)*end) ? task : -1;
+}
+
+#define TASKS_MOST 4096
+
+typedef struct array_tasks {
+    int count;
+    long task[TASKS_MOST];
+} array_tasks_t;
+
+/* Adds the tasks that a program's output names, in ascending order. */
+static void list_tasks(char *const *words, const char *job, array_tasks_t *tasks)
+{
+    pid_t child;
+    char line[512];
+    const int output = start_program(words, &child);
+    FILE *file = output < 0 ? NULL : fdopen(output, "r");
+    if (file == NULL)
+        return;
+    while (fgets(line, sizeof line, file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        const long task = task_of(line, job);
+        int at = tasks->count;
+        while (at > 0 && tasks->task[at - 1] > task)
+            at--;
+        if (task < 0 || tasks->count == TASKS_MOST || (at > 0 && tasks->task[at - 1] == task))
+            continue;
+        memmove(&tasks->task[at + 1], &tasks->task[at],
+                (size_t)(tasks->count - at) * sizeof tasks->task[0]);
+        tasks->task[at] = task;
+        tasks->count++;
+    }
+    (void)fclose(file);
+    (void)waitpid(child, NULL, 0);
+}
+
+/* Examines each task of the job if it is an array; *printed_out: it is. */
+static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_out)
+{
+    static char column[] = "JobID", whole[] = "-X";
+    static array_tasks_t tasks;
+    char *const accounting[] = {sacct, whole, piped, no_heading, fields, column, jobs, job, NULL};
+    char *const controller[] = {scontrol, show, kind, job, NULL};
+    plim_status_t status = PLIM_OK;
+    tasks.count = 0;
+    list_tasks(accounting, job, &tasks);
+    list_tasks(controller, job, &tasks);
+    *printed_out = tasks.count > 0;
+    for (int i = 0; i < tasks.count && status == PLIM_OK; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "%s_%ld", job, tasks.task[i]);
+        plim_doctor_destroy(patient->doctor);
+        patient->doctor = NULL;
+        status = plim_doctor_create(patient->job, &patient->doctor);
+        if (status == PLIM_OK && ask_slurm(patient, name))
+            status = print_verdict(patient, name, strlen(name));
+    }
+    return status;
+}
+
 /* Reads one argument. Returns CLI_DONE, or the exit code after a message. */
 static int read_word(patient_t *patient, char *word, bool alone, bool *printed_out)
 {
@@ -365,7 +451,11 @@ static int read_word(patient_t *patient, char *word, bool alone, bool *printed_o
     else if (stat(word, &about) == 0 && S_ISDIR(about.st_mode))
         status = read_directory(patient, word, alone, printed_out);
     else if (stat(word, &about) != 0 && is_job_id(word)) {
-        if (ask_slurm(patient, word))
+        status = alone && strpbrk(word, "_.") == NULL ? examine_array(patient, word, printed_out)
+                                                      : PLIM_OK;
+        if (status != PLIM_OK)
+            return cli_failed(patient->common, status);
+        if (*printed_out || ask_slurm(patient, word))
             return CLI_DONE;
         return cli_wrong_use(patient->common,
                              "there is no file %s, and sacct, which would know a job of that "

@@ -294,6 +294,10 @@ typedef struct plim__shape {
     const char *phase;       /* in which the end, or the spike, was; "": no marks */
 } plim__shape_t;
 
+/* Whether a watch's record ends without its end's line: its watcher was killed too, or still runs.
+ */
+bool plim__growth_is_cut(const plim__growth_t *growth);
+
 /* `progress`: the job's log shows that it trained. */
 plim__shape_t plim__growth_shape(const plim__growth_t *growth, bool progress);
 const char *plim__pattern_name(plim__pattern_t pattern);

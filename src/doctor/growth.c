@@ -273,6 +273,11 @@ bool plim__growth_line(plim_doctor_t *doctor, const char *text, size_t length)
     return get_is(line, "kind", "warning") || get_is(line, "kind", "gpu");
 }
 
+bool plim__growth_is_cut(const plim__growth_t *growth)
+{
+    return growth->samples > 0 && !growth->ended && !growth->training;
+}
+
 const char *plim__pattern_name(plim__pattern_t pattern)
 {
     static const char *const names[] = {"none",  "start",   "leak",  "growth_per_epoch",

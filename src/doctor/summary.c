@@ -238,6 +238,10 @@ static void say_nothing(const plim_doctor_t *doctor, plim__verdict_t *verdict)
                        "the training has completed %" PRId64 " of %" PRId64
                        " epochs; no cause of an end is in these texts",
                        doctor->epochs_done, doctor->recipe.epochs);
+    } else if (plim__growth_is_cut(&doctor->growth)) {
+        (void)snprintf(to, PLIM__SENTENCE,
+                       "the record of the watch has no end: the watcher was killed too, or still "
+                       "runs; memory was not at its limit");
     } else {
         (void)snprintf(to, PLIM__SENTENCE, "no cause of death is in these texts");
     }
@@ -257,6 +261,10 @@ static void say_unknown(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     const bool memory = plim__cause_is_memory(verdict->cause, false);
     if (memory && verdict->limit < 0 && verdict->cause != PLIM__OOM_HOST)
         plim__verdict_unknown(verdict, "the limit: the texts do not name it");
+    if (memory && plim__growth_is_cut(&doctor->growth))
+        plim__verdict_unknown(
+            verdict, "what killed it: the record of the watch ends at the limit, without an "
+                     "end; memory.oom.group takes the watcher too. Or it still runs");
     if (memory && doctor->growth.samples == 0)
         plim__verdict_unknown(verdict, "what grew, and when: run it under plimsoll watch for a "
                                        "timeline of its memory");

@@ -93,6 +93,11 @@ static void take_timeline(const plim_doctor_t *doctor, plim__verdict_t *verdict)
         cause = PLIM__TERMINATED;
     else if (growth->code > 0)
         cause = PLIM__EXIT_CODE;
+    /* memory.oom.group takes the watcher too, and then the record ends just before the kill. */
+    const bool cut = plim__growth_is_cut(growth) && !growth->on_host && growth->limit > 0 &&
+                     growth->last * 10 >= growth->limit * 9;
+    if (cut && cause == PLIM__NONE)
+        cause = PLIM__OOM_CGROUP;
     if (growth->code >= 0)
         verdict->code = growth->code;
     if (growth->signal > 0)
@@ -100,7 +105,9 @@ static void take_timeline(const plim_doctor_t *doctor, plim__verdict_t *verdict)
     if (cause < verdict->cause) {
         verdict->cause = cause;
         verdict->root = NULL;
-        verdict->confidence = cause == PLIM__EXIT_CODE ? PLIM__POSSIBLE : PLIM__PROVEN;
+        verdict->confidence = cause == PLIM__EXIT_CODE ? PLIM__POSSIBLE
+                              : cut                    ? PLIM__LIKELY
+                                                       : PLIM__PROVEN;
     }
 }
 

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -34,13 +35,18 @@ def request(script, name):
 
 
 def check(script):
-    """bash and shellcheck have nothing to say (SC2016: words in single quotes do not expand, as they should); every request stands before the first command."""
+    """bash, shellcheck (SC2016: words in single quotes do not expand, as they should) and --check have nothing to say; every request stands before
+    the first command."""
     data = script.encode('utf-8', 'surrogateescape')
     done = subprocess.run(['bash', '-n'], input=data, capture_output=True, check=False)
     assert done.returncode == 0 and not done.stderr, done.stderr
     if shutil.which('shellcheck') is not None:
         done = subprocess.run(['shellcheck', '-e', 'SC2016', '-'], input=data, capture_output=True, check=False)
         assert done.returncode == 0, done.stdout.decode(errors='replace')
+    with tempfile.NamedTemporaryFile(suffix='.sbatch') as file:
+        file.write(data)
+        file.flush()
+        assert json.loads(plimsoll('slurm', '--check', file.name, '--json').stdout)['findings'] == []
     head = script.split('\n\n')[0].splitlines()
     assert head[0] == '#!/bin/bash' and all(line.startswith('#') for line in head)
     assert sum(line.startswith('#SBATCH') for line in head) == script.count('\n#SBATCH')

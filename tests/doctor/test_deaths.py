@@ -168,6 +168,34 @@ def test_a_watched_spike(group, tmp_path):
     assert (found['cause'], found['growth']['phase']) == ('oom_cgroup', 'validation loader')
 
 
+def test_a_spike_that_was_survived(group, tmp_path):
+    found = watched(group, tmp_path, '''
+        kept = bytearray(10 << 20)
+        time.sleep(1)
+        spike = bytearray(50 << 20)
+        del spike
+        time.sleep(1)
+    ''')
+    assert (found['cause'], found['outcome'], found['advice']) == ('none', 'finished', [])
+
+
+def test_memory_that_forks_share_is_no_death(group, tmp_path):
+    """Five processes with 50 MiB each, 250 MiB if counted one by one, under 96 MiB."""
+    found = watched(group, tmp_path, '''
+        kept = bytearray(50 << 20)
+        children = []
+        for _ in range(4):
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(2)
+                os._exit(sum(kept[::4096]) != 0)
+            children.append(pid)
+        raise SystemExit(sum(os.waitpid(pid, 0)[1] for pid in children))
+    ''')
+    assert (found['cause'], found['outcome']) == ('none', 'finished')
+    assert 50 * MIB < found['growth']['peak_bytes'] < 96 * MIB and found['growth']['pattern'] != 'workers'
+
+
 def test_a_watched_program_that_chose_137(group, tmp_path):
     found = watched(group, tmp_path, 'raise SystemExit(137)')
     assert found['cause'] == 'exit_code' and 'chose' in found['summary']
@@ -334,3 +362,16 @@ def test_torch():
     assert causes.pop('shm', None) == ('shm_full' if possible else None)
     assert causes.pop('rank') == 'killed'
     assert causes == {'kill': 'killed', 'segfault': 'segfault', 'save': 'disk_full', 'tensor': 'alloc_refused'}
+
+
+@pytest.mark.skipif(importlib.util.find_spec('torch') is None, reason='torch is not installed')
+def test_torchrun_with_one_rank_killed(tmp_path):
+    (tmp_path / 'train.py').write_text('import os, time\nprint("Epoch 1 loss 0.5", flush=True)\n'
+                                       'if os.environ["RANK"] == "1":\n    time.sleep(1)\n    os.kill(os.getpid(), 9)\ntime.sleep(600)\n')
+    words = [sys.executable, '-m', 'torch.distributed.run', '--nproc-per-node=2', '--nnodes=1', '--master-addr=127.0.0.1', '--master-port=0', 'train.py']
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=1500)
+    if 'Root Cause' not in done.stderr:
+        pytest.skip(f'torchrun does not run here: {done.stderr[-200:]}')
+    found = doctor(done.stdout + done.stderr)
+    assert (found['cause'], found['signal']) == ('killed', 9)
+    assert any('ChildFailedError' in one['text'] or 'SIGTERM' in one['text'] for one in found['consequences'])

@@ -300,6 +300,15 @@ def test_what_others_hold_on_the_host_is_not_the_jobs():
     assert 3 << 30 < killed['next_mem_bytes'] < 8 << 30
 
 
+def test_a_record_whose_watcher_was_killed_too():
+    """memory.oom.group: the record ends just before the kill, without an end."""
+    def cut(*used):
+        return timeline([tick(i, share * 256 * MIB) for i, share in enumerate(used)]).rsplit('\n', 2)[0] + '\n'
+    found = doctor(cut(0.2, 0.4, 0.7, 0.97))
+    assert (found['cause'], found['confidence'], found['outcome']) == ('oom_cgroup', 'likely', 'died') and found['unknown']
+    assert doctor(cut(0.2, 0.3, 0.3))['outcome'] == 'unknown'
+
+
 def test_a_run_that_ended_well_says_what_it_needs():
     found = doctor(timeline([tick(i, 150 * MIB) for i in range(20)], code=0, signal=None, kills=0, hits=0))
     assert (found['outcome'], found['next_mem_bytes'], found['next_mem_basis']) == ('finished', 256 * MIB, 'measured')
@@ -376,6 +385,40 @@ def test_a_job_is_asked_of_slurm(tmp_path):
     environment = dict(os.environ, PATH=f'{tmp_path}:{os.environ["PATH"]}')
     found = examine('4711', cwd=tmp_path, env=environment)
     assert (found['cause'], found['job_id']) == ('oom_slurm', '4711') and found['recipe']['batch_size'] == 1024
+
+
+def stand_in(path, name, text):
+    """A program that answers for each job by the file answers/NAME-JOB."""
+    (path / name).write_text(f'#!/bin/sh\nfor word; do last=$word; done\ncat {path}/answers/{name}-$last 2>/dev/null || {text}\n')
+    (path / name).chmod(0o755)
+
+
+@pytest.mark.parametrize('accounting', [True, False])
+def test_an_array_is_asked_of_slurm_task_by_task(tmp_path, accounting):
+    """By sacct; and by scontrol, where there is no accounting."""
+    (tmp_path / 'answers').mkdir()
+    for name in ('sacct', 'scontrol'):
+        stand_in(tmp_path, name, 'exit 1')
+    states = {1: ('COMPLETED', '0:0'), 2: ('OUT_OF_MEMORY', '0:125'), 10: ('TIMEOUT', '0:0')}
+    whole = ''
+    for task, (state, code) in states.items():
+        name = f'55_{task}'
+        if accounting:
+            (tmp_path / 'answers' / f'sacct-{name}').write_text(SACCT.format(job=name, state=state, code=code, rss=1000))
+            whole += SACCT.format(job=name, state=state, code=code, rss=1000)
+        record = f'JobId={90 + task} ArrayJobId=55 ArrayTaskId={task} JobName=a\n   JobState={state} Reason=None Dependency=(null)\n   ExitCode={code}\n\n'
+        (tmp_path / 'answers' / f'scontrol-{name}').write_text(record)
+        with (tmp_path / 'answers' / 'scontrol-55').open('a') as file:
+            file.write(record)
+    if accounting:
+        (tmp_path / 'answers' / 'sacct-55').write_text(whole + '55_[11-20]|PENDING|0:0|0:0|4G||00:00:00|01:00:00|\n')
+    (tmp_path / 'slurm-55_2.out').write_text(RECIPE)
+    environment = dict(os.environ, PATH=f'{tmp_path}:{os.environ["PATH"]}')
+    found = [json.loads(line) for line in run('55', '--json', cwd=tmp_path, env=environment).splitlines()]
+    assert [(one['task'], one['cause']) for one in found] == [('55_1', 'none'), ('55_2', 'oom_slurm'), ('55_10', 'time_limit')]
+    assert found[1]['recipe']['batch_size'] == 1024 and not found[0]['recipe']
+    one = examine('55_2', cwd=tmp_path, env=environment)
+    assert (one['cause'], one['recipe']['batch_size']) == ('oom_slurm', 1024) and 'task' not in one
 
 
 def test_wrong_use(tmp_path):
