@@ -291,7 +291,9 @@ static inline int64_t plim__exact_node_at(const plim__exact_set_t *set, int64_t 
 static inline int64_t plim__exact_node_after(const plim__exact_set_t *set, int64_t node)
 {
     const int64_t next = set->all ? node + 1 : plim__node_set_next(&set->members, node + 1);
-    return set->peers == 0 ? next : plim__exact_part_skip(set, next);
+    const bool near = set->peers == 0 ||
+                      plim__exact_stripe(set->shift, next) == plim__exact_stripe(set->shift, node);
+    return near ? next : plim__exact_part_skip(set, next);
 }
 
 /* The rank of a node; -1 if it is not a member. */

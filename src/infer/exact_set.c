@@ -125,10 +125,14 @@ plim__exact_rows_t plim__exact_rows_of(const plim__exact_t *exact, const plim__e
                                 .node = first < end ? plim__exact_node_at(set, first) : -1};
 }
 
-/* Whether members have the same ranks in both sets. */
-static bool same_ranks(const plim__exact_set_t *one, const plim__exact_set_t *other)
+/* The rank in `other` of the set's member `rank`, if the members after it, to the end of its run,
+ * have the ranks after that; else -1. */
+static int64_t rank_of_run(const plim__exact_set_t *set, const plim__exact_set_t *other,
+                           int64_t rank)
 {
-    return one == other || (one->all && other->all && one->peers == other->peers);
+    if (set == other || (set->all && other->all && set->peers == other->peers))
+        return rank;
+    return set->all && other->all && other->peers == 0 ? plim__exact_whole(set, rank) : -1;
 }
 
 bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
@@ -141,12 +145,13 @@ bool plim__exact_rows_next(void *context, plim__exact_chunk_t *chunk_out)
     const int64_t end =
         plim__min_i64((piece + 1) * rows->piece_rows,
                       plim__min_i64(rows->end, plim__exact_run_end(rows->set, first)));
+    const int64_t row = rank_of_run(rows->set, source->set, first);
     int64_t start, stop;
-    if (same_ranks(rows->set, source->set)) {
+    if (row >= 0) {
         const int64_t fit = plim__max_i64(1, rows->most / source->row_bytes);
         rows->rank = plim__min_i64(first + fit, end);
-        start = plim__exact_row_offset(source, first);
-        stop = plim__exact_row_offset(source, rows->rank - 1) + source->row_bytes;
+        start = plim__exact_row_offset(source, row);
+        stop = plim__exact_row_offset(source, row + rows->rank - first - 1) + source->row_bytes;
     } else {
         start = stop = plim__exact_row_offset(source, plim__exact_rank(source->set, rows->node));
         for (; rows->rank < end; rows->rank++) {
