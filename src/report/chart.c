@@ -408,19 +408,24 @@ static int watch_layers(const plim__run_record_t *record, layer_t *layers)
     return num + 2;
 }
 
+/* From the beginning on: the first sample tells of the time before it. */
 static void put_layer(plim__page_t *page, const plim__track_t *track, const layer_t *layer,
                       double *floor_of, const axis_t *x, const axis_t *y)
 {
     path_t path = {.page = page};
+    double at = 0;
     plim__page_format(page, "<path class=\"area s%d\" d=\"", layer->colour + 1);
     for (int pass = 0; pass < 2; pass++)
         for (int k = 0; k < track->columns; k++) {
             const int i = pass == 0 ? k : track->columns - 1 - k;
             if (plim__track_column(track, i).weight <= 0)
                 continue;
-            path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)),
-                    HEIGHT * (1 - share_of(y, floor_of[i] + (pass == 0 ? layer->height[i] : 0))));
+            at = HEIGHT * (1 - share_of(y, floor_of[i] + (pass == 0 ? layer->height[i] : 0)));
+            if (path.points == 0)
+                path_to(&path, 0, at);
+            path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)), at);
         }
+    path_to(&path, 0, at);
     path_write(&path);
     plim__page_put(page, "Z\"/>");
     for (int i = 0; i < track->columns; i++)
@@ -435,12 +440,15 @@ static void put_curve(plim__page_t *page, const plim__track_t *track, bool of_li
     plim__page_format(page, "<path class=\"%s\" d=\"", of_line ? "limit" : "use");
     for (int i = 0; i < track->columns; i++) {
         const plim__column_t column = plim__track_column(track, i);
-        if (column.weight > 0 && (!of_line || column.beside[0] > 0))
-            path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)),
-                    HEIGHT * (1 - share_of(y, of_line ? column.beside[0] : column.high)));
+        if (column.weight <= 0 || (of_line && column.beside[0] <= 0))
+            continue;
+        const double at = HEIGHT * (1 - share_of(y, of_line ? column.beside[0] : column.high));
+        if (path.points == 0)
+            path_to(&path, 0, at);
+        path_to(&path, WIDTH * share_of(x, column_at(track, i, PLIM__UNIT_SECONDS)), at);
     }
     path_write(&path);
-    plim__page_put(page, path.points == 1 ? "h0\"/>" : "\"/>");
+    plim__page_put(page, "\"/>");
 }
 
 /* Texts of phases that fit side by side, in percent of the width: some on a wide screen only. */

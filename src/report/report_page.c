@@ -230,10 +230,10 @@ static void put_curves(plim__page_t *page, const runs_t *runs)
 
 static void put_gpus(plim__page_t *page, const runs_t *runs, int index)
 {
-    static const char *const labels[PLIM__RECORD_GPUS] = {"GPU 0", "GPU 1", "GPU 2", "GPU 3",
-                                                          "GPU 4", "GPU 5", "GPU 6", "GPU 7"};
+    static const char *const labels[PLIM__RECORD_GPUS] = {"#0", "#1", "#2", "#3",
+                                                          "#4", "#5", "#6", "#7"};
     plim__chart_t chart = {runs->num_records > 1 ? letters[index] : "GPU memory",
-                           "GPU memory in use by all processes",
+                           "in use on each GPU",
                            PLIM__UNIT_SECONDS,
                            PLIM__UNIT_BYTES,
                            true,

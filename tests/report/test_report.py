@@ -192,9 +192,15 @@ def test_memory_of_gpus_is_drawn(tmp_path):
             for i in range(6) for k in range(2)]
     page = report(tmp_path, write(tmp_path / 'run', begin(), *[tick(i, 50 * MIB) for i in range(30)], *gpus))
     assert any(text.startswith('GPU memory') for text in page.texts('figcaption'))
-    assert [text for text in page.texts('span', 'e') if text.startswith('GPU')] == ['GPU 0 6 GiB', 'GPU 1 10 GiB']
+    assert [text for text in page.texts('span', 'e') if text.startswith('#')] == ['#0 6 GiB', '#1 10 GiB']
     assert '10 GiBof 16 GiB' in page.texts('dd')
     assert not any('GPU' in text for text in report(tmp_path, write(tmp_path / 'none', begin(), tick(1, MIB))).texts('figcaption'))
+
+
+def test_one_sample_is_drawn(tmp_path):
+    page = report(tmp_path, write(tmp_path / 'run', interval(1, {'row cache': 5 * MIB, 'reserve': MIB})))
+    areas = [attrs['d'] for tag, attrs, _ in page.elements if tag == 'path' and 'area' in attrs['class'].split()]
+    assert len(areas) == 2 and all(len(set(re.findall(r'[ML](\S+) ', area))) == 2 for area in areas)  # from 0 to the sample
 
 
 def test_memory_of_others_on_the_host_is_not_the_runs(tmp_path):
