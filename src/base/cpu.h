@@ -6,14 +6,25 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <stdatomic.h>
 
-/* AVX2 (enabled by the system) and F16C; clang 14 only knows the former. */
+/* AVX2 (enabled by the system) and F16C; clang 14 only knows the former. Queried once: cpuid is
+ * slow, and slower in a virtual machine. */
 static inline bool plim__cpu_avx2_f16c(void)
 {
-    unsigned eax, ebx, ecx, edx;
-    __builtin_cpu_init();
-    return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
-           (ecx & bit_F16C) != 0;
+    enum { UNKNOWN, NO, YES };
+    static _Atomic int known = UNKNOWN;
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (answer == UNKNOWN) {
+        unsigned eax, ebx, ecx, edx;
+        __builtin_cpu_init();
+        answer = __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 &&
+                         (ecx & bit_F16C) != 0
+                     ? YES
+                     : NO;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == YES;
 }
 #endif
 

@@ -11,19 +11,6 @@ void plim__vector_limit(plim__vector_path_t most)
     atomic_store_explicit(&limit, (int)most, memory_order_relaxed);
 }
 
-/* Queried once: cpuid is slow, and slower in a virtual machine. */
-static bool avx2_f16c(void)
-{
-    enum { UNKNOWN, NO, YES };
-    static _Atomic int known = UNKNOWN;
-    int answer = atomic_load_explicit(&known, memory_order_relaxed);
-    if (answer == UNKNOWN) {
-        answer = plim__cpu_avx2_f16c() ? YES : NO;
-        atomic_store_explicit(&known, answer, memory_order_relaxed);
-    }
-    return answer == YES;
-}
-
 plim__vector_path_t plim__vector_path(void)
 {
     const int most = atomic_load_explicit(&limit, memory_order_relaxed);
@@ -31,7 +18,7 @@ plim__vector_path_t plim__vector_path(void)
         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         return PLIM__VECTOR_AVX512;
-    if (most >= PLIM__VECTOR_AVX2 && avx2_f16c())
+    if (most >= PLIM__VECTOR_AVX2 && plim__cpu_avx2_f16c())
         return PLIM__VECTOR_AVX2;
     return PLIM__VECTOR_BASELINE;
 }
