@@ -486,6 +486,8 @@ static plim_status_t run_passes(plim__exact_t *exact, const plim__exact_plan_t *
             PLIM_TRY(run_pass(&pass, plan));
         }
     }
+    if (exact->edges_total > 0)
+        plim__progress(exact->job, exact->phase, "edges", exact->edges_total, exact->edges_total);
     return PLIM_OK;
 }
 

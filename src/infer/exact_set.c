@@ -359,6 +359,8 @@ static plim_status_t expand_part(plim__exact_t *exact, const plim__exact_set_t *
         PLIM_TRY(plim__exact_damage(exact));
         plim__progress(exact->job, "whose inputs are needed", "nodes", chunk.end, from->count);
     }
+    if (from->count > 0)
+        plim__progress(exact->job, "whose inputs are needed", "nodes", from->count, from->count);
     return PLIM_OK;
 }
 

@@ -297,7 +297,8 @@ static plim_status_t spool_ids(plim__import_t *import, plim__ids_t *ids, plim__i
                                   "; ids cannot be negative, correct the file",
                                   ids->name, spool->count + i, what, piece[i]);
         PLIM_TRY(plim__id_spool_write(spool, piece, got));
-        if (spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+        if (spool->count == total ||
+            spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading ids", "ids", spool->count, total);
     } while (got > 0 && ids->position < total);
     return PLIM_OK;

@@ -91,7 +91,8 @@ static plim_status_t take_ids(plim__import_t *import, plim__id_spool_t *spool,
         PLIM_TRY(plim__job_check(import->job));
         PLIM_TRY(ids.ids.read(&ids.ids, piece, PLIM__ID_PIECE, &got));
         PLIM_TRY(plim__id_spool_write(spool, piece, got));
-        if (spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
+        if (spool->count == npy.count ||
+            spool->count % ((int64_t)PLIM__ID_PIECE * 256) < PLIM__ID_PIECE)
             plim__progress(import->job, "reading ids", "ids", spool->count, npy.count);
     } while (got == PLIM__ID_PIECE);
     return plim__stream_end(stream);

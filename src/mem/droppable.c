@@ -128,6 +128,8 @@ plim_status_t plim__droppable_fill(plim__droppable_t *memory, const plim_job_t *
     plim__droppable_fill_begin(memory);
     plim_status_t status = plim__parallel(threads, fill_chunks, &filling);
     plim__droppable_fill_end(memory);
+    if (status == PLIM_OK && memory->num_chunks > 0)
+        plim__progress(job, phase, "chunks", memory->num_chunks, memory->num_chunks);
     return status;
 }
 

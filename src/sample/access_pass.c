@@ -292,5 +292,7 @@ plim_status_t plim__access_pass(plim__access_work_t *work, int hop, int64_t firs
     atomic_init(&pass.next, 0);
     PLIM_TRY(plim__parallel(work->layout.workers, pass_worker, &pass));
     work->edges_done += work->num_edges;
+    plim__progress(work->job, "weighing lists and rows", "edges", work->edges_done,
+                   work->edges_total);
     return PLIM_OK;
 }

@@ -129,6 +129,23 @@ def test_a_file_has_a_line_a_phase(graph, tmp_path):
     assert '\r' not in done.stderr and '\033' not in done.stderr
 
 
+def test_bars_of_finished_phases_are_whole(graph, tmp_path):
+    """Of all verbs, in a file: the last line of a phase says that it is done."""
+    def said(*words):
+        return subprocess.run([PLIMSOLL, *map(str, words)], check=True, capture_output=True, text=True, timeout=1500).stderr
+
+    other = tmp_path / 'other'  # whose edges are no multiple of anything that is reported
+    texts = [said('generate', 'free', other, '--nodes', 90000, '--edges', 900007, '--features', 16, '--classes', 5),
+             said('bench', 'load', other, '--features', 'disk', '--topology', 'disk', '--batch', 500, '--batches', 5, '--threads', 2),
+             said('train', graph, '--hidden', 8, '--batch', 500, '--epochs', 1, '--run', tmp_path / 'run'),
+             said('evaluate', tmp_path / 'run', '--exact', '--split', 'test'),
+             said('inspect', graph, '--verify')]
+    bars = [re.match(r'(.+): +(\d+)%', line) for text in texts for line in text.splitlines()]
+    bars = {bar.group(1): bar.group(2) for bar in bars if bar}
+    assert {'drawing edges', 'weighing lists and rows', 'filling the row cache', 'Training', 'Test eval'} <= set(bars)
+    assert set(bars.values()) == {'100'}, bars
+
+
 def test_training_says_first_what_it_trains_and_last_where_time_went(graph, tmp_path):
     done = subprocess.run([PLIMSOLL, 'train', graph, '--model', 'sage', '--hidden', '8', '--fanout', '5,4', '--batch', '500', '--epochs', '2',
                            '--run', tmp_path / 'run'], check=True, capture_output=True, text=True)
