@@ -3,6 +3,7 @@
 #include "plan/expect.h"
 
 #include "base/check.h"
+#include "base/job.h"
 #include "load/loader_params.h"
 #include "plan/load_facts.h"
 #include "plan/plan_settings.h"
@@ -327,10 +328,10 @@ static void add_evaluations(double seconds, double fixed, double read_bytes, int
     expect->run_read_bytes += plim__whole(times * read_bytes);
 }
 
-/* `rounds` evaluations between epochs. At the end the splits are scored that have no score of the
- * best weights; without best weights, all. */
+/* `rounds` evaluations between epochs, of which this rank computes `part`. At the end the splits
+ * are scored that have no score of the best weights; without best weights, all. */
 static void expect_evaluations(const plim__view_t *view, const plim_training_t *training,
-                               const plim__exact_cost_t *exact, int64_t rounds,
+                               const plim__exact_cost_t *exact, double part, int64_t rounds,
                                const plim__train_plan_t *plan, plim__expectation_t *expect)
 {
     const unsigned splits = plim__plan_settings_splits(training);
@@ -339,7 +340,7 @@ static void expect_evaluations(const plim__view_t *view, const plim_training_t *
     if (exact !=
         NULL) { /* a pass scores all splits, and loader and model are made again after it */
         const plim__effort_t effort = exact_pass(view, training, exact);
-        add_evaluations(plim__effort_seconds(view, &effort), expect->start_seconds,
+        add_evaluations(part * plim__effort_seconds(view, &effort), expect->start_seconds,
                         effort.read_bytes + (double)plan->load.expect.run_read_bytes, rounds, !best,
                         expect);
         return;
@@ -349,7 +350,7 @@ static void expect_evaluations(const plim__view_t *view, const plim_training_t *
             continue;
         const plim__effort_t effort = split_pass(view, training, plan, (plim_split_t)split);
         const bool between = (splits >> split & 1) != 0;
-        add_evaluations(plim__effort_seconds(view, &effort), 0, effort.read_bytes,
+        add_evaluations(part * plim__effort_seconds(view, &effort), 0, effort.read_bytes,
                         between ? rounds : 0, !best || !between, expect);
     }
 }
@@ -374,22 +375,30 @@ static double checkpoint_seconds(const plim__view_t *view, const plim_training_t
     return count * seconds + fmin(epochs * seconds, PLIM__SAVE_SHARE * expect->run_seconds);
 }
 
+/* The part of a pass that a rank of the job computes: the most shares that one has. */
+static double rank_part(const plim_job_t *job, const plim_training_t *training)
+{
+    const int64_t shares = training->shares, ranks = job->core->transport.num_ranks;
+    const int64_t most = (shares - 1) / ranks + 1;
+    return (double)most / (double)shares;
+}
+
 void plim__train_expect(const plim_job_t *job, const plim_dataset_t *dataset,
                         const plim_training_t *training, const plim__rates_t *rates,
                         const plim__exact_cost_t *exact, plim__train_plan_t *plan)
 {
     const plim__view_t view = plim__view_of(job, dataset, rates, &plan->load);
     plim__expectation_t *expect = &plan->expect;
-    const double epochs = (double)training->epochs;
+    const double epochs = (double)training->epochs, part = rank_part(job, training);
     const int64_t rounds = training->eval_every > 0 ? training->epochs / training->eval_every : 0;
     const plim__effort_t epoch = pass_over(
         &view, training, plan, (double)plim__max_i64(view.info->num_split[PLIM_TRAIN], 1), true);
-    expect->epoch_seconds = plim__effort_seconds(&view, &epoch);
-    expect->epoch_core_seconds = epoch.any + epoch.team;
+    expect->epoch_seconds = part * plim__effort_seconds(&view, &epoch);
+    expect->epoch_core_seconds = part * (epoch.any + epoch.team);
     expect->run_seconds = expect->start_seconds + epochs * expect->epoch_seconds;
     expect->run_read_bytes += plim__whole(epochs * (double)expect->epoch_read_bytes);
     if (training->eval_every > 0)
-        expect_evaluations(&view, training, exact, rounds, plan, expect);
+        expect_evaluations(&view, training, exact, part, rounds, plan, expect);
     expect->run_seconds += checkpoint_seconds(&view, training, plan, rounds, expect);
     /* The last and the best, each twice while it is written. Without gradients the last is what the
      * account has, and the best is as large as these. */

@@ -141,11 +141,11 @@ static void cpu_name(char name_out[CPU_TEXT])
 }
 
 /* The cache's file of computing: processor and threads. */
-static void name_computing(const plim_job_t *job, char name_out[NAME_TEXT])
+static void name_computing(int threads, char name_out[NAME_TEXT])
 {
     char text[CPU_TEXT + 64], cpu[CPU_TEXT], digits[PLIM__SEAL_DIGITS + 1];
     cpu_name(cpu);
-    (void)snprintf(text, sizeof text, "%s %s %d", HEADING, cpu, plim__job_threads(job));
+    (void)snprintf(text, sizeof text, "%s %s %d", HEADING, cpu, threads);
     plim__seal_digits(text, strlen(text), digits);
     (void)snprintf(name_out, NAME_TEXT, "rates-%s", digits);
 }
@@ -281,6 +281,15 @@ static plim_status_t read_file(const char *file, plim__rates_t *rates)
     return PLIM_OK;
 }
 
+/* Reads the kept rates of computing with so many threads. */
+static bool find_computing(int threads, plim__rates_t *rates)
+{
+    char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
+    const char *at = text;
+    name_computing(threads, name);
+    return plim__cache_read(name, text) && take_rates(COMPUTING, &at, rates);
+}
+
 plim_status_t plim__rates_find(const plim_job_t *job, const plim_dataset_t *dataset,
                                const char *file, plim__rates_t *rates_out)
 {
@@ -292,9 +301,11 @@ plim_status_t plim__rates_find(const plim_job_t *job, const plim_dataset_t *data
         *rates_out = rates;
         return PLIM_OK;
     }
-    name_computing(job, name);
-    rates.computing_known = plim__cache_read(name, text) && take_rates(COMPUTING, &at, &rates);
-    at = text;
+    /* Costs are those of a core, and the ranks of a node keep as many cores busy as one process
+     * with all of their threads. */
+    const int threads = plim__job_threads(job), ranks = job->core->transport.local_ranks;
+    rates.computing_known =
+        find_computing(threads, &rates) || (ranks > 1 && find_computing(threads * ranks, &rates));
     rates.disk_known = name_disk(job, dataset, name) && plim__cache_read(name, text) &&
                        take_rates(DISK, &at, &rates);
     *rates_out = rates;
@@ -306,7 +317,7 @@ void plim__rates_keep(const plim_job_t *job, const plim_dataset_t *dataset,
 {
     char name[NAME_TEXT], text[PLIM__CACHE_TEXT];
     if (rates->computing_known) {
-        name_computing(job, name);
+        name_computing(plim__job_threads(job), name);
         print_rates(rates, COMPUTING, text);
         plim__cache_write(name, text);
     }

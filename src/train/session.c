@@ -1,5 +1,6 @@
 #include "train/session.h"
 
+#include "base/check.h"
 #include "base/fail.h"
 #include "base/job.h"
 #include "load/loader_params.h"
@@ -137,7 +138,7 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
                                                         plim__peers_num_ranks(session->peers));
     const int64_t first = plim__share_first(steps, shares, range.begin);
     const int64_t end = plim__share_first(steps, shares, range.end);
-    plim_train_event_t event = event_of(split, epoch, end - first);
+    plim_train_event_t event = event_of(split, epoch, steps); /* other ranks are as far */
     plim__model_output_t output = {.outputs = NULL};
     plim_batch_t *batch;
     stream->end_step = end; /* other ranks read the rest */
@@ -151,7 +152,7 @@ static plim_status_t run_stream(plim__session_t *session, plim_stream_t *stream,
         plim_batch_release(batch);
         PLIM_TRY(status);
         step += last;
-        event.step = step - first;
+        event.step = plim__mul_saturating_i64(step - first, steps) / (end - first);
         if (last)
             plim__session_tell(session, &event);
     }
