@@ -182,6 +182,11 @@ json_t *cli_json_text(const char *text);
 
 json_t *cli_json_plan(const plim_plan_t *plan);
 
+/* The minimum of a plan as every text names it: in whole MiB, rounded up, so that --memory takes
+ * it. In bytes, and "92 MiB". */
+int64_t cli_minimum_line(const json_t *plan);
+const char *cli_minimum_text(const json_t *plan, char text_out[24]);
+
 /* An integer of an object, 0 if missing; whether one of its words is `word`. */
 int64_t cli_json_int(const json_t *object, const char *name);
 bool cli_json_is(const json_t *object, const char *name, const char *word);

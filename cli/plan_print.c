@@ -102,7 +102,6 @@ static const char *speed_text(const json_t *plan, char *text_out, size_t size)
 static void print_line(const plan_t *plan, const plan_found_t *found)
 {
     const json_t *made = found->plan;
-    const json_t *smallest = found->smallest != NULL ? found->smallest : made;
     char total[24], line[24], minimum[24], speed[96];
     if (found->line == PLIM_LINE_NONE)
         (void)printf("%-10s none\n", "line");
@@ -113,10 +112,8 @@ static void print_line(const plan_t *plan, const plan_found_t *found)
     (void)plim_size_text(cli_json_int(made, "total_bytes"), total);
     if (found->fits)
         (void)printf("%-10s peak %s (%s)\n", "memory", total, peak_text(made));
-    (void)plim_size_text(found->fits ? cli_json_int(made, "minimum_bytes")
-                                     : cli_json_int(made, "line_bytes"),
-                         minimum);
-    (void)printf("%-10s %s: %s%s\n", "minimum", minimum, speed_text(smallest, speed, sizeof speed),
+    (void)printf("%-10s %s: %s%s\n", "minimum", cli_minimum_text(made, minimum),
+                 speed_text(found->smallest, speed, sizeof speed),
                  found->fits ? "" : "; what follows is the plan for it");
 }
 
@@ -176,12 +173,21 @@ static void print_rest(const plan_t *plan, const train_t *train, const plan_foun
     (void)putchar('\n');
 }
 
+/* The peak and a margin, but no more than the line, which may be all that nodes have. */
+static int64_t ask_mebibytes(const plan_found_t *found)
+{
+    const int64_t mib = (int64_t)1 << 20, peak = cli_json_int(found->plan, "total_bytes");
+    const int64_t asked = peak + peak / PLAN_MEMORY_SHARE + PLAN_MEMORY_SPARE;
+    const int64_t most = found->fits && found->line < asked ? found->line / mib : INT64_MAX;
+    const int64_t whole = (asked - 1) / mib + 1, least = (peak - 1) / mib + 1;
+    return whole < most ? whole : most > least ? most : least;
+}
+
 plan_ask_t plan_ask(const plan_t *plan, const plan_found_t *found)
 {
-    const double bytes = (double)cli_json_int(found->plan, "total_bytes");
     const double seconds = PLAN_TIME_MARGIN * seconds_of(found->plan, "run_seconds") + TIME_SPARE;
     const double minutes = seconds / 60 < 1e9 ? seconds / 60 : 1e9;
-    return (plan_ask_t){.mebibytes = (int64_t)(bytes / MIB) + 1,
+    return (plan_ask_t){.mebibytes = ask_mebibytes(found),
                         .minutes = (int64_t)minutes + 1,
                         .cpus = plan->limits.threads[plan->limits.threads_line].value};
 }
@@ -200,10 +206,11 @@ static void print_ask(const plan_t *plan, const plan_found_t *found)
 {
     const plan_ask_t ask = plan_ask(plan, found);
     char time[32];
-    (void)printf("For the whole run; --time is twice what is expected:\n"
-                 "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64
-                 "\n",
-                 ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
+    (void)printf(
+        "For the whole run: the peak, 5 %% and 32 MiB, within the line; twice the time that "
+        "is expected:\n"
+        "#SBATCH --mem=%" PRId64 "M\n#SBATCH --time=%s\n#SBATCH --cpus-per-task=%" PRId64 "\n",
+        ask.mebibytes, plan_time_text(ask.minutes, time), ask.cpus);
     if (plan->ranks > 1)
         (void)printf("#SBATCH --nodes=%" PRId64 "\n#SBATCH --ntasks-per-node=1\n", plan->ranks);
 }
@@ -261,9 +268,7 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
                                         seconds, "cpus", (json_int_t)ask.cpus, "time_margin",
                                         PLAN_TIME_MARGIN));
     if (plan->sweep.num_keys == 0)
-        (void)json_object_set_new(
-            object, "minimum_epoch_seconds",
-            json_real(seconds_of(found->smallest != NULL ? found->smallest : found->plan,
-                                 "epoch_seconds")));
+        (void)json_object_set_new(object, "minimum_epoch_seconds",
+                                  json_real(seconds_of(found->smallest, "epoch_seconds")));
     return object;
 }

@@ -170,8 +170,8 @@ static void print_remedies(const json_t *estimate, const plan_pyg_options_t *opt
         (void)printf("with that and features mapped, not loaded: %s\n",
                      plim_size_text(mapped, bytes));
     if (options->ours > 0)
-        (void)printf("plimsoll: minimum %s for the same training\n",
-                     plim_size_text(options->ours, bytes));
+        (void)printf("plimsoll: minimum %lld MiB for the same training\n",
+                     (long long)(options->ours >> 20));
 }
 
 static void print_text(const json_t *estimate, const plim_training_t *training,

@@ -40,17 +40,25 @@ typedef struct times {
     double epoch, evaluation, run;
 } times_t;
 
-/* Seconds that a rank computes for one of `shares` shares of a batch; negative where that cannot be
- * planned. */
-static plim_status_t share_seconds(const plan_t *plan, const train_t *train, int64_t line,
+/* Seconds that a rank computes for one of `shares` shares of a batch, under the line of the plan
+ * `made` and, for the shares of the training, with its cut; negative where that cannot be planned.
+ */
+static plim_status_t share_seconds(const plan_t *plan, const train_t *train, const json_t *made,
                                    int64_t shares, double *seconds_out)
 {
+    const bool limited = json_object_get(made, "line_bytes") != NULL;
+    const int64_t line = limited ? cli_json_int(made, "line_bytes") : PLIM_LINE_NONE;
+    static plan_t silent;
     train_t share = *train;
     plan_found_t one;
     bool said;
+    silent = *plan;
+    silent.silent = true;
     share.training.recipe.batch_size = (train->training.recipe.batch_size - 1) / shares + 1;
     share.training.shares = 1;
-    const plim_status_t status = plan_find(plan, &share, line, false, &one, &said);
+    if (shares == train->training.shares)
+        share.params.part_seeds = cli_json_int(made, "part_seeds");
+    const plim_status_t status = plan_find(&silent, &share, line, false, &one, &said);
     const double steps = number(one.plan, "epoch_steps");
     *seconds_out = status == PLIM_OK && !said && one.fits
                        ? number(one.plan, "epoch_seconds") / (steps > 1 ? steps : 1)
@@ -91,19 +99,25 @@ bool plan_settle_ranks(plan_t *plan, train_t *train)
     return false;
 }
 
-/* Doubles the ranks as long as that helps. `share`: seconds of a share; without --shares, S grows
- * with the ranks, and they are found anew. *seconds_out: of the run on one rank. */
+/* Doubles the ranks as long as that helps, up to one for each seed of a batch and for each share.
+ * `share`: seconds of a share; without --shares, S grows with the ranks, and they are found anew.
+ * *seconds_out: of the run on one rank. */
 static plim_status_t find_last(const plan_t *plan, const train_t *train, const plan_found_t *found,
                                double share, double *seconds_out, int64_t *last_out)
 {
     const plim_training_t *training = &train->training;
-    const int64_t most = plan->shares_given ? training->shares : training->recipe.batch_size;
+    const int64_t seeds = found->info.num_split[PLIM_TRAIN];
+    int64_t most = training->recipe.batch_size;
     double before = 0;
+    if (seeds < most)
+        most = seeds;
+    if (plan->shares_given && training->shares < most)
+        most = training->shares;
     *last_out = 1;
     for (int64_t ranks = 1; ranks <= most && ranks <= PLIM_RANKS_MAX; ranks *= 2) {
         const int64_t shares = plan->shares_given ? training->shares : ranks;
         const plim_status_t status =
-            plan->shares_given ? PLIM_OK : share_seconds(plan, train, found->line, shares, &share);
+            plan->shares_given ? PLIM_OK : share_seconds(plan, train, found->plan, shares, &share);
         if (status != PLIM_OK)
             return status;
         const double run = times_of(found->plan, training, ranks, shares, share).run;
@@ -117,29 +131,41 @@ static plim_status_t find_last(const plan_t *plan, const train_t *train, const p
     return PLIM_OK;
 }
 
-plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found)
+/* Makes the times of a plan those of all ranks. `share`: seconds of a share. */
+static times_t spread(const plim_training_t *training, int64_t ranks, double share, json_t *made)
 {
-    const plim_training_t *training = &train->training;
-    json_t *expect = json_object_get(found->plan, "expect");
-    double share, alone = 0;
-    int64_t last;
-    plim_status_t status = share_seconds(plan, train, found->line, training->shares, &share);
-    if (status == PLIM_OK)
-        status = find_last(plan, train, found, share, &alone, &last);
-    if (status != PLIM_OK)
-        return status;
-    if (share < 0 || alone <= 0) {
-        cli_warn("one share of a batch cannot be planned: the times are those of one rank");
-        return PLIM_OK;
-    }
-    const times_t times = times_of(found->plan, training, plan->ranks, training->shares, share);
+    json_t *expect = json_object_get(made, "expect");
+    const times_t times = times_of(made, training, ranks, training->shares, share);
     (void)json_object_set_new(expect, "epoch_seconds", json_real(times.epoch));
     (void)json_object_set_new(expect, "run_evaluation_seconds", json_real(times.evaluation));
     (void)json_object_set_new(expect, "run_seconds", json_real(times.run));
+    return times;
+}
+
+plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found)
+{
+    const int64_t shares = train->training.shares;
+    json_t *smallest = found->smallest != found->plan ? found->smallest : NULL;
+    double share, slow = -1, alone = 0;
+    int64_t last;
+    plim_status_t status = share_seconds(plan, train, found->plan, shares, &share);
+    if (status == PLIM_OK)
+        status = find_last(plan, train, found, share, &alone, &last);
+    if (status == PLIM_OK && smallest != NULL)
+        status = share_seconds(plan, train, smallest, shares, &slow);
+    if (status != PLIM_OK)
+        return status;
+    if (share < 0 || alone <= 0 || (smallest != NULL && slow < 0)) {
+        cli_warn("one share of a batch cannot be planned: the times are those of one rank");
+        return PLIM_OK;
+    }
+    const times_t times = spread(&train->training, plan->ranks, share, found->plan);
+    if (smallest != NULL)
+        (void)spread(&train->training, plan->ranks, slow, smallest);
     (void)json_object_set_new(
         found->plan, "ranks",
         json_pack("{s:I, s:I, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:b}", "count",
-                  (json_int_t)plan->ranks, "shares", (json_int_t)training->shares, "step_seconds",
+                  (json_int_t)plan->ranks, "shares", (json_int_t)shares, "step_seconds",
                   times.computes, "exchange_bytes",
                   exchange_bytes((double)cli_json_int(found->plan, "gradient_bytes"),
                                  (double)plan->ranks),

@@ -193,8 +193,7 @@ static void print_row(const plan_t *plan, const row_t *row, const train_t *train
                  row->found->fits
                      ? plim_size_text(cli_json_int(row->found->plan, "total_bytes"), total)
                      : "-",
-                 plim_size_text(cli_json_int(row->found->plan, "minimum_bytes"), minimum),
-                 row->found->fits ? "yes" : "no");
+                 cli_minimum_text(row->found->plan, minimum), row->found->fits ? "yes" : "no");
     if (row->found->fits && seconds > 0)
         (void)printf("%8.1f %8s  ", (double)cli_json_int(expect, "epoch_steps") / seconds,
                      train_seconds_text(seconds, took));
@@ -267,7 +266,7 @@ static plim_status_t sweep_one(const plan_t *all, int64_t index, json_t *rows, b
     plim_status_t status = plan_find(plan, &train, line, false, &found, said_out);
     if (*said_out || (status != PLIM_OK && status != PLIM_ERR_USAGE))
         return status;
-    if (status == PLIM_OK && plan->ranks > 0 && found.fits)
+    if (status == PLIM_OK && plan->ranks > 0)
         status = plan_ranks(plan, &train, &found);
     if (status != PLIM_OK && status != PLIM_ERR_USAGE)
         return status;

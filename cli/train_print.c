@@ -263,8 +263,7 @@ void train_print_plan(const train_t *train, const plim_dataset_info_t *info, con
     (void)plim_size_text(limit, line);
     cli_remark("plan: peak %s%s%s (%s); minimum %s",
                plim_size_text(train_phase_bytes(plan, peak), total), limit == 0 ? "" : " of ",
-               limit == 0 ? "" : line, train_phase_text(peak),
-               plim_size_text(cli_json_int(plan, "minimum_bytes"), minimum));
+               limit == 0 ? "" : line, train_phase_text(peak), cli_minimum_text(plan, minimum));
     cli_remark("  graph %s; features %s", texts.graph, texts.features);
     if (texts.parts[0] != '\0' || texts.recompute[0] != '\0')
         cli_remark("  %s%s%s", texts.parts,

@@ -262,7 +262,7 @@ static void print_plan(const bench_t *bench, const json_t *plan)
                  plim_size_text(cli_json_int(plan, "total_bytes"), text));
     if (line > 0)
         (void)printf("  %-18s %12s  minimum %s\n", "line", plim_size_text(line, text),
-                     plim_size_text(cli_json_int(plan, "minimum_bytes"), minimum));
+                     cli_minimum_text(plan, minimum));
     (void)printf("topology %s, ", in_memory(plan, "topology") ? "in memory" : "on disk");
     if (bench->has_rows)
         (void)printf("rows %s, ", in_memory(plan, "features") ? "in memory" : "on disk");

@@ -5,8 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define MIB ((int64_t)1 << 20)
-
 enum {
     OPTION_SWEEP = TRAIN_OPTION_MORE,
     OPTION_FOR,
@@ -106,7 +104,7 @@ static plim_status_t begin(const plan_t *plan, int64_t line, bool endless, plim_
                            plim_dataset_t **dataset_out)
 {
     /* No messages for many plans, or for a plan that is not run. */
-    const bool silent = plan->sweep.num_keys > 0 || endless;
+    const bool silent = plan->silent || plan->sweep.num_keys > 0 || endless;
     plim_transport_t alone = PLIM_TRANSPORT_INIT; /* one process plans for all ranks */
     cli_common_t common = plan->train.common;
     alone.bytes = plan_mpi_bytes(plan);
@@ -172,12 +170,6 @@ static plim_status_t advise(const plim_job_t *job, const plim_dataset_t *dataset
     return status;
 }
 
-/* The minimum as the refusal names it: rounded up to whole MiB, plus one. */
-static int64_t rounded(int64_t minimum)
-{
-    return (minimum / MIB + (minimum % MIB != 0) + 1) * MIB;
-}
-
 /* A training that does not fit: the refusal, advice, and the plan under the minimum line. */
 static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *dataset,
                                   const train_t *train, bool advised, plan_found_t *found)
@@ -189,27 +181,28 @@ static plim_status_t plan_minimum(const plim_job_t *job, const plim_dataset_t *d
         status = plan_under(job, dataset, train, 0, found);
     if (status != PLIM_OK)
         return status;
-    return plan_under(job, dataset, train, rounded(cli_json_int(found->plan, "minimum_bytes")),
-                      found);
+    return plan_under(job, dataset, train, cli_minimum_line(found->plan), found);
 }
 
 /* The plan under the minimum line, for its speed. It is not run: no messages, and it reads no data.
  */
 static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, plan_found_t *found)
 {
-    const int64_t line = rounded(cli_json_int(found->plan, "minimum_bytes"));
+    const int64_t line = cli_minimum_line(found->plan);
     plan_found_t smallest = {.line = line};
     plim_dataset_t *dataset;
     plim_job_t *job;
-    if (line >= cli_json_int(found->plan, "total_bytes"))
+    if (!found->fits || line >= found->line) {
+        found->smallest = json_incref(found->plan);
         return PLIM_OK;
+    }
     plim_status_t status = begin(plan, found->line, true, &job, &dataset);
     if (status != PLIM_OK)
         return status;
     status = plan_under(job, dataset, train, line, &smallest);
     found->smallest = smallest.plan;
     end(job, dataset);
-    return status == PLIM_ERR_BUDGET ? PLIM_OK : status;
+    return status;
 }
 
 /* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */
@@ -254,7 +247,7 @@ plim_status_t plan_find(const plan_t *plan, train_t *train, int64_t line, bool a
     train->params.no_reading = true;
     if (found_out->fits && advised && train_part_seeds(found_out->plan, &train->training) > 0)
         status = advise_on_parts(plan, train, found_out);
-    if (found_out->fits && advised && status == PLIM_OK)
+    if (advised && status == PLIM_OK && !*said_out)
         status = plan_smallest(plan, train, found_out);
     train->params.no_reading = no_reading;
     return status;
@@ -362,7 +355,7 @@ static int run_for_pyg(plan_t *plan, const plan_found_t *found)
     json_t *estimate = NULL;
     bool said;
     plan->pyg.pyg.line = plan->line == PLIM_LINE_NONE ? 0 : plan->line;
-    plan->pyg.ours = cli_json_int(found->plan, "minimum_bytes");
+    plan->pyg.ours = cli_minimum_line(found->plan);
     const plim_status_t status = plan_pyg_find(plan, &plan->train, &plan->pyg, &estimate, &said);
     if (said)
         return CLI_WRONG_USE;
@@ -411,7 +404,7 @@ static int run(int argc, char **argv)
     if (plan.for_pyg)
         return run_for_pyg(&plan, &found);
     train_warn_idle(train, &found.info, found.plan);
-    if (plan.ranks > 0 && found.fits)
+    if (plan.ranks > 0)
         status = plan_ranks(&plan, train, &found);
     if (status != PLIM_OK)
         return cli_failed(&train->common, status);

@@ -79,6 +79,7 @@ typedef struct plan {
     plan_pyg_options_t pyg;
     const char *write_rates; /* NULL: only the user's cache keeps them */
     bool elsewhere;          /* --threads may exceed what this machine has */
+    bool silent;             /* no messages: the plan is for a part of the answer */
     int64_t ranks;           /* --ranks; 0: not given */
     bool shares_given;       /* else shares are as many as ranks */
     plim_limits_t limits;
@@ -91,7 +92,7 @@ typedef struct plan_found {
     bool fits;
     int64_t line;
     json_t *plan;     /* under the line, or under the minimum if it does not fit */
-    json_t *smallest; /* under the minimum line, if that is lower; else NULL */
+    json_t *smallest; /* under the minimum line; NULL: not asked for */
     plim_dataset_info_t info;
     char refusal[1024]; /* if it does not fit */
     int num_advice;
@@ -119,8 +120,8 @@ plim_status_t plan_pyg_find(const plan_t *plan, train_t *train, const plan_pyg_o
 #define PLAN_MPI_BYTES ((int64_t)64 << 20)
 int64_t plan_mpi_bytes(const plan_t *plan);
 
-/* Adds to a plan that fits what plan->ranks ranks exchange, and how much faster they are than one;
- * makes its times theirs. */
+/* Adds to the plan what plan->ranks ranks exchange, and how much faster they are than one; makes
+ * its times, and those under the minimum line, theirs. */
 plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t *found);
 void plan_ranks_print(const json_t *plan);
 
@@ -133,7 +134,10 @@ bool plan_settle_ranks(plan_t *plan, train_t *train);
 void plan_print(const plan_t *plan, const train_t *train, const plan_found_t *found);
 json_t *plan_json(const plan_t *plan, const plan_found_t *found);
 
-/* What to ask a scheduler for; PLAN_TIME_MARGIN times the expected time, and a minute. */
+/* What to ask a scheduler for: the peak with a share of it and bytes for the script's shell, but no
+ * more than the line; PLAN_TIME_MARGIN times the expected time, and a minute. */
+#define PLAN_MEMORY_SHARE 20
+#define PLAN_MEMORY_SPARE ((int64_t)32 << 20)
 #define PLAN_TIME_MARGIN 2
 typedef struct plan_ask {
     int64_t mebibytes;

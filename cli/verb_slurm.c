@@ -9,10 +9,6 @@
 
 #define MIB ((int64_t)1 << 20)
 
-/* --mem is the plan's peak and this much more: a share, and bytes for the script's shell. */
-#define MEMORY_SHARE 20
-#define MEMORY_SPARE (32 * MIB)
-
 enum { OPTION_STAGE = CLI_OPTION_OWN, OPTION_TIME, OPTION_RATES, OPTION_RANKS, OPTION_CHECK };
 
 typedef struct slurm {
@@ -97,12 +93,11 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
 {
     slurm_script_t *script = &slurm->script;
     const plan_ask_t ask = plan_ask(plan, found);
-    const int64_t peak = cli_json_int(found->plan, "total_bytes");
     const json_t *expect = json_object_get(found->plan, "expect");
     const double expected = json_number_value(json_object_get(expect, "run_seconds"));
     char total[24], minimum[24], run[24];
-    (void)plim_size_text(peak, total);
-    (void)plim_size_text(cli_json_int(found->plan, "minimum_bytes"), minimum);
+    (void)plim_size_text(cli_json_int(found->plan, "total_bytes"), total);
+    (void)cli_minimum_text(found->plan, minimum);
     (void)train_seconds_text(expected, run);
     script->cpus = ask.cpus;
     if (slurm->common.memory > 0) {
@@ -111,10 +106,7 @@ static void take_plan(slurm_t *slurm, const plan_t *plan, const plan_found_t *fo
                        "--mem: as --memory says. The plan's peak under it is %s, the minimum %s.",
                        total, minimum);
     } else {
-        /* Not more than the line, which may be all that nodes like this one have. */
-        const int64_t margin = peak / MEMORY_SHARE + MEMORY_SPARE;
-        script->mebibytes =
-            (found->line - peak < margin ? found->line : peak + margin + MIB - 1) / MIB;
+        script->mebibytes = ask.mebibytes;
         (void)snprintf(script->notes[0], sizeof script->notes[0],
                        "--mem: the plan's peak, %s, and a margin of 5 %% and 32 MiB, but no more "
                        "than this machine allows. The minimum is %s.",

@@ -73,7 +73,7 @@ class Plan:
         where = ' in PyTorch Geometric' if self.json.get('for') == 'pyg' else ''
         least = ' for Plimsoll' if where else ''
         return f'{self.dataset}{where}: {fits}; peak {size_text(self.total_bytes)}{of} ({self.peak_phase}); ' \
-               f'minimum {size_text(self.minimum_bytes)}{least}'
+               f'minimum {_minimum(self.minimum_bytes)}{least}'
 
     def _rows(self) -> list[list[str]]:
         rows = [[str(account['name']), *(_mib(account['phases'].get(phase, 0)) for phase in self.phases)] for account in self.accounts]
@@ -92,6 +92,11 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return _table(['MiB', *self.phases], self._rows(), self._summary)
+
+
+def _minimum(size: int) -> str:
+    """A minimum as the command names it: in whole MiB, rounded up."""
+    return f'{-(-size // (1 << 20))} MiB'
 
 
 def _mib(size: int) -> str:
@@ -116,7 +121,7 @@ class Sweep:
 
     def _rows(self) -> list[list[str]]:
         fits = {True: 'yes', False: 'no', None: ''}
-        return [[*plan.choice.values(), size_text(plan.total_bytes), size_text(plan.minimum_bytes), fits[plan.fits]] for plan in self.plans]
+        return [[*plan.choice.values(), size_text(plan.total_bytes), _minimum(plan.minimum_bytes), fits[plan.fits]] for plan in self.plans]
 
     def _head(self) -> list[str]:
         return [*(self.plans[0].choice if self.plans else []), 'peak', 'minimum', 'fits']

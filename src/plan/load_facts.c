@@ -13,6 +13,8 @@
 #include <math.h>
 #include <string.h>
 
+#define MIB ((int64_t)1 << 20)
+
 enum {
     MARGIN_PERCENT = 25, /* slots are larger than seeds are expected to need by this, */
     FEW_PERCENT = 400    /* or by this over the root of their number: sizes of few vary more */
@@ -24,6 +26,11 @@ enum {
 int64_t plim__cost_pages(size_t bytes)
 {
     return bytes < (size_t)INT64_MAX ? (int64_t)plim__round_up(bytes, PLIM__PAGE) : INT64_MAX;
+}
+
+int64_t plim__whole_mib(int64_t bytes)
+{
+    return bytes / MIB + (bytes % MIB != 0);
 }
 
 plim__load_size_t plim__load_expected(const plim__load_facts_t *facts, int64_t num_seeds)

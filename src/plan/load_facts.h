@@ -35,6 +35,7 @@ typedef struct plim__load_client {
     const plim_stream_params_t *evaluation;
     const plim__probe_t *known; /* with quiet: sizes of batches; NULL: as dataset.json says */
     const char *what;           /* for messages: "batches", "training on batches" */
+    bool one;                   /* `what` is singular */
     const char *remedies;       /* besides --memory: ", or …" */
 } plim__load_client_t;
 
@@ -82,6 +83,9 @@ plim__load_size_t plim__load_needed(const plim__load_facts_t *facts, int64_t num
 
 /* `bytes` in whole pages; INT64_MAX for SIZE_MAX, an estimate that overflowed. */
 int64_t plim__cost_pages(size_t bytes);
+
+/* Bytes in whole MiB, rounded up: a line as messages name it. */
+int64_t plim__whole_mib(int64_t bytes);
 
 /*
  * Bytes of the ledger's accounts without the reserve and `released` bytes. The process counts as at

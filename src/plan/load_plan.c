@@ -32,7 +32,7 @@ static int64_t probe_total(const plim__load_facts_t *facts)
 /*
  * Whether the plan would have to guess how large batches are. Where it may cut batches they are
  * always measured: what a part may need decides where it is halved, and so the last bits, which
- * must not depend on the arrangement.
+ * must not depend on the arrangement: `plan` is not looked at then.
  */
 static bool needs_probe(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
 {
@@ -118,48 +118,6 @@ static bool fit_parts(const plim__load_facts_t *facts, plim__load_plan_t *plan_o
     return true;
 }
 
-/* The line, to a MiB, from which on a slot holds a whole batch; 0 when there is none. */
-static int64_t whole_line(const plim__load_facts_t *facts)
-{
-    int64_t low, high = facts->line;
-    plim__load_facts_t other = *facts;
-    plim__load_plan_t plan;
-    do {
-        if (high > INT64_MAX / 4)
-            return 0;
-        low = high;
-        other.line = high *= 2;
-    } while (!fit_parts(&other, &plan));
-    while (high - low > MIB) {
-        other.line = low + (high - low) / 2;
-        if (fit_parts(&other, &plan))
-            high = other.line;
-        else
-            low = other.line;
-    }
-    return high;
-}
-
-/* Logs that batches come in parts, and from which line on they come whole. */
-static void log_parts(const plim__load_facts_t *facts, const char *parts)
-{
-    /* A run keeps its cut whatever line it is continued under. */
-    const int64_t line = facts->params->part_nodes > 0 ? 0 : whole_line(facts);
-    const int64_t mebibytes = line / MIB + 1;
-    char whole[96] = "";
-    if (line > 0)
-        (void)snprintf(whole, sizeof whole, "; from about %lld MiB on they are %s",
-                       (long long)mebibytes,
-                       facts->part_seeds < facts->batch_seeds ? "as large as asked for" : "whole");
-    plim__log(facts->job, facts->client->bits ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
-              "batches of %lld come in parts of %s%s%s", (long long)facts->recipe->batch_size,
-              parts,
-              facts->client->bits ? ", so the last bits of losses differ from those of whole "
-                                    "batches, which training may magnify"
-                                  : "",
-              whole);
-}
-
 /* Whether batches come in so many equal parts under the line. */
 static bool fits_cut(const plim__load_facts_t *facts, int64_t parts)
 {
@@ -197,8 +155,11 @@ static bool fit(const plim__load_facts_t *facts, plim__load_plan_t *plan_out)
         return true;
     if (facts->keeps_cut)
         return false;
-    const plim__load_facts_t parts =
-        plim__load_cut_at(facts, facts->client->any_cut ? 1 : cut_seeds(facts));
+    plim__load_facts_t parts = plim__load_cut_at(facts, 1);
+    const bool fits = fit_parts(&parts, plan_out); /* larger parts need more */
+    if (!fits || facts->client->any_cut)
+        return fits;
+    parts = plim__load_cut_at(facts, cut_seeds(facts));
     return fit_parts(&parts, plan_out);
 }
 
@@ -238,52 +199,15 @@ static bool fit_tighter(const plim__load_facts_t *facts, plim__load_plan_t *plan
     return true;
 }
 
-/* Minimum line, assuming the smallest choice for everything: one seed at a time, and the client as
- * tight as it can be. */
-static int64_t minimum_of(const plim__load_facts_t *facts)
+/* The smallest choice for everything: one seed at a time, and the client as tight as it can be. A
+ * lower line is refused. */
+static int64_t smallest_line(const plim__load_facts_t *facts)
 {
     plim__load_facts_t smallest = facts->client->cuts ? plim__load_cut_at(facts, 1) : *facts;
     const plim__load_client_t tight = tight_client(facts->client);
     const int64_t minimum = plim__load_minimum(&smallest);
     smallest.client = &tight;
     return plim__min_i64(minimum, plim__load_minimum(&smallest));
-}
-
-static plim_status_t refuse(const plim__load_facts_t *facts)
-{
-    const int64_t minimum = minimum_of(facts);
-    char text[PLIM__SIZE_TEXT], needed[PLIM__SIZE_TEXT];
-    /* Whole MiB, and one above: the process differs by some pages from run to run. */
-    const int64_t given = minimum / MIB + (minimum % MIB != 0) + 1;
-    return plim__fail(PLIM_ERR_BUDGET,
-                      "%s: %s of %lld%s need at least %s, and the memory line is %s; give --memory "
-                      "%lldM or more%s",
-                      plim__dataset_path(facts->dataset), facts->client->what,
-                      (long long)facts->recipe->batch_size,
-                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
-                      plim__size_text(minimum + MIB / 20, needed), /* rounded up */
-                      plim__size_text(facts->line, text), (long long)given,
-                      facts->client->remedies);
-}
-
-/* The nominal process computes so many seeds at a time under this line; this one has no memory for
- * them. */
-static plim_status_t refuse_cut(const plim__load_facts_t *facts, int64_t seeds)
-{
-    plim__load_plan_t plan;
-    bool is_tight;
-    char text[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
-    if (!fit_tighter(facts, &plan, &is_tight))
-        return refuse(facts);
-    return plim__fail(
-        PLIM_ERR_BUDGET,
-        "%s: under %s batches of %lld are computed %lld seeds at a time in every process, so that "
-        "results do not depend on it; this process holds %s and has %d threads, so these parts do "
-        "not fit: give --microbatch %lld, more --memory or fewer --threads",
-        plim__dataset_path(facts->dataset), plim__size_text(facts->line, text),
-        (long long)facts->recipe->batch_size, (long long)seeds,
-        plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),
-        (long long)seeds_of(facts, &plan));
 }
 
 /* Seeds at a time in the nominal process, so that the cut does not depend on what this process
@@ -303,46 +227,165 @@ static int64_t nominal_seeds(const plim__load_facts_t *facts)
 
 /* Fits under the line. Where a cut changes bits, the plan keeps that of the run it continues if it
  * can, else that of the nominal process, and its caches get what is left. */
-static plim_status_t fit_cut(const plim__load_facts_t *facts, plim__load_plan_t *plan_out,
-                             bool *tight_out)
+static bool fit_line(const plim__load_facts_t *facts, plim__load_plan_t *plan_out, bool *tight_out)
 {
     if (!facts->client->cuts || !facts->client->bits)
-        return fit_tighter(facts, plan_out, tight_out) ? PLIM_OK : refuse(facts);
+        return fit_tighter(facts, plan_out, tight_out);
     plim__load_facts_t kept = *facts;
     kept.keeps_cut = true;
     if (facts->params->part_nodes > 0 && fit_tighter(&kept, plan_out, tight_out))
-        return PLIM_OK;
+        return true;
     const int64_t seeds = nominal_seeds(facts);
     if (seeds < facts->part_seeds)
         kept = plim__load_cut_at(&kept, seeds);
-    return fit_tighter(&kept, plan_out, tight_out) ? PLIM_OK : refuse_cut(facts, seeds);
+    return fit_tighter(&kept, plan_out, tight_out);
+}
+
+/* Whether the line is accepted; `whole`: with whole batches, or as many seeds as asked for. */
+static bool accepts(const plim__load_facts_t *facts, int64_t line, bool whole)
+{
+    plim__load_client_t client = *facts->client;
+    plim__load_facts_t other = *facts;
+    plim__load_plan_t plan;
+    bool tight;
+    client.any_cut |= whole; /* how far they are cut does not matter */
+    other.client = &client;
+    other.line = line;
+    if (!fit_line(&other, &plan, &tight))
+        return false;
+    return !whole || (seeds_of(facts, &plan) >= facts->part_seeds &&
+                      fits_a_slot(&plan, plim__load_needed(facts, facts->part_seeds)));
 }
 
 /*
- * Fits by what dataset.json says, and again by measured sizes where they would be guessed. The
- * probe's memory is free again before the loader is made: it counts in the start.
+ * An accepted line: `from`, or whole MiB above it, one MiB above a refused line. The next whole MiB
+ * is accepted too. A process larger than the nominal one may be refused under a line at which the
+ * nominal one cuts batches less than under a lower line. 0 when there is none.
+ */
+static int64_t accepted_line(const plim__load_facts_t *facts, int64_t from, bool whole)
+{
+    int64_t refused = from / MIB, accepted, step = 1;
+    if (accepts(facts, from, whole) &&
+        (from % MIB == 0 || accepts(facts, plim__whole_mib(from) * MIB, whole)))
+        return from;
+    for (;; refused = accepted, step *= 2) {
+        accepted = refused + step;
+        if (accepted > INT64_MAX / 4 / MIB)
+            return 0;
+        if (accepts(facts, accepted * MIB, whole))
+            break;
+    }
+    while (accepted - refused > 1) {
+        const int64_t middle = refused + (accepted - refused) / 2;
+        if (accepts(facts, middle * MIB, whole))
+            accepted = middle;
+        else
+            refused = middle;
+    }
+    return accepted * MIB;
+}
+
+/* The minimum of a plan: a line that is accepted; not searched for where nobody is told. */
+static int64_t minimum_of(const plim__load_facts_t *facts, const plim__load_plan_t *plan)
+{
+    const int64_t smallest = plim__min_i64(smallest_line(facts), plan->total);
+    const int64_t minimum = facts->client->quiet ? smallest : accepted_line(facts, smallest, false);
+    /* The plan itself shows that its line is accepted. */
+    return minimum > 0 ? plim__min_i64(minimum, facts->line) : facts->line;
+}
+
+/* Logs that batches come in parts, and a line under which they come whole. */
+static void log_parts(const plim__load_facts_t *facts, const char *parts)
+{
+    /* A run keeps its cut whatever line it is continued under. */
+    const int64_t line =
+        facts->params->part_nodes > 0 ? 0 : accepted_line(facts, facts->line, true);
+    char whole[96] = "";
+    if (line > 0)
+        (void)snprintf(whole, sizeof whole, "; with --memory %lldM they are %s",
+                       (long long)plim__whole_mib(line),
+                       facts->part_seeds < facts->batch_seeds ? "as large as asked for" : "whole");
+    plim__log(facts->job, facts->client->bits ? PLIM_LOG_WARNING : PLIM_LOG_INFO,
+              "batches of %lld come in parts of %s%s%s", (long long)facts->recipe->batch_size,
+              parts,
+              facts->client->bits ? ", so the last bits of losses differ from those of whole "
+                                    "batches, which training may magnify"
+                                  : "",
+              whole);
+}
+
+/* Refuses a line under which not even the smallest choices fit. */
+static plim_status_t refuse(const plim__load_facts_t *facts)
+{
+    const int64_t minimum = plim__whole_mib(accepted_line(facts, smallest_line(facts), false));
+    char text[PLIM__SIZE_TEXT];
+    return plim__fail(PLIM_ERR_BUDGET,
+                      "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
+                      "--memory %lldM or more%s",
+                      plim__dataset_path(facts->dataset), facts->client->what,
+                      (long long)facts->recipe->batch_size,
+                      facts->recipe->form == PLIM_PYG ? " in PyG's form" : "",
+                      facts->client->one ? "needs" : "need", (long long)minimum,
+                      plim__size_text(facts->line, text), (long long)minimum,
+                      facts->client->remedies);
+}
+
+/* Refuses a line under which the nominal process computes so many seeds at a time, and this one has
+ * no memory for them. */
+static plim_status_t refuse_cut(const plim__load_facts_t *facts)
+{
+    plim__load_plan_t plan;
+    bool is_tight;
+    char text[PLIM__SIZE_TEXT], fixed[PLIM__SIZE_TEXT];
+    if (!fit_tighter(facts, &plan, &is_tight))
+        return refuse(facts);
+    return plim__fail(
+        PLIM_ERR_BUDGET,
+        "%s: under %s batches of %lld are computed %lld seeds at a time in every process, so that "
+        "results do not depend on it; this process holds %s and has %d threads, so these parts do "
+        "not fit: give --memory %lldM, --microbatch %lld or fewer --threads",
+        plim__dataset_path(facts->dataset), plim__size_text(facts->line, text),
+        (long long)facts->recipe->batch_size, (long long)nominal_seeds(facts),
+        plim__size_text(facts->fixed, fixed), plim__job_threads(facts->job),
+        (long long)plim__whole_mib(accepted_line(facts, facts->line, false)),
+        (long long)seeds_of(facts, &plan));
+}
+
+static plim_status_t fit_or_refuse(const plim__load_facts_t *facts, plim__load_plan_t *plan_out,
+                                   bool *tight_out)
+{
+    if (fit_line(facts, plan_out, tight_out))
+        return PLIM_OK;
+    return facts->client->cuts && facts->client->bits ? refuse_cut(facts) : refuse(facts);
+}
+
+/*
+ * Fits by measured sizes where they would be guessed, else by what dataset.json says. The probe's
+ * memory is free again before the loader is made: it counts in the start.
  */
 static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, bool *tight_out)
 {
     const plim__load_client_t *client = facts->client;
     if (facts->recipe->form == PLIM_PYG && !plim__load_fit(facts, plan))
         PLIM_TRY(plim__load_count(facts));
-    PLIM_TRY(fit_cut(facts, plan, tight_out));
-    plan->guessed = facts->largest_guessed;
-    if (!needs_probe(facts, plan))
-        return PLIM_OK;
-    const int64_t probing = probe_total(facts);
+    /* A guess may refuse what fits by measured sizes: it decides only where nothing is cut. */
+    if (!client->cuts)
+        PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
+    else if (facts->line < smallest_line(facts))
+        return refuse(facts);
+    const bool probes = needs_probe(facts, plan);
+    const int64_t probing = probes ? probe_total(facts) : 0;
     const bool may_probe = probing <= facts->line;
-    if (client->quiet && client->known != NULL)
+    if (probes && client->quiet && client->known != NULL)
         facts->probe = *client->known;
-    else
+    else if (probes)
         PLIM_TRY(plim__statistics_probe(facts->job, facts->dataset, facts->recipe,
                                         plim__load_may_read(facts) && may_probe, &facts->probe));
-    plan->guessed = facts->probe.count == 0;
-    if (plan->guessed)
-        return PLIM_OK;
-    PLIM_TRY(fit_cut(facts, plan, tight_out));
-    if (!may_probe)
+    const bool measured = facts->probe.count > 0;
+    if (client->cuts || measured)
+        PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
+    plan->guessed = probes ? !measured : facts->largest_guessed;
+    if (!measured || !may_probe)
         return PLIM_OK;
     plan->start = plim__max_i64(plan->start,
                                 probing - plim__load_fixed(facts) - plim__load_early(facts, plan));
@@ -409,8 +452,6 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
     PLIM_TRY(plim__load_facts_find(job, dataset, recipe, params != NULL ? params : &no_params,
                                    client != NULL ? client : &no_client, &streams, &facts));
     PLIM_TRY(choose(&facts, &plan, &tight));
-    const plim__load_client_t tightest = tight_client(facts.client);
-    facts.client = &tightest; /* the other lines that are logged are the lowest possible */
     log_plan(&facts, &plan);
     plan.scratch_bytes = scratch_bytes(dataset, &plan);
     plan.recipe = *recipe;
@@ -418,7 +459,7 @@ plim_status_t plim__load_plan_for(const plim_job_t *job, const plim_dataset_t *d
         PLIM_TRY(expect(&facts, &plan));
     memcpy(plan.fingerprint, plim_dataset_info(dataset)->fingerprint, sizeof plan.fingerprint);
     add_held(&facts, &plan);
-    plan.minimum = plim__min_i64(minimum_of(&facts), plan.total);
+    plan.minimum = minimum_of(&facts, &plan);
     *plan_out = plan;
     if (tight_out != NULL)
         *tight_out = tight;

@@ -24,8 +24,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MIB ((int64_t)1 << 20)
-
 /* Buffer of predictions on their way to the file. */
 #define OUTPUT_BYTES (((size_t)128 << 10) + PLIM__PAGE)
 
@@ -396,6 +394,7 @@ static plim_status_t plan_for(const use_t *use, const plim_dataset_t *dataset,
                                         .evaluation = draws_more ? &stream : NULL,
                                         .what = use->trains ? "training on batches"
                                                             : "evaluation on batches",
+                                        .one = true,
                                         .remedies = remedies_for(use)};
     plim_recipe_t recipe = plim__plan_settings_recipe(use->info, training);
     plim__train_plan_t plan = {0};
@@ -558,11 +557,11 @@ static plim_status_t plan_evaluation(const plim_job_t *job, const plim_dataset_t
     plan->minimum = plim__max_i64(plan->minimum, cost.minimum);
     if (cost.minimum <= plan->line)
         return PLIM_OK;
+    const long long given = plim__whole_mib(cost.minimum);
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: exact evaluation needs at least %lld MiB, and the memory line is %s; "
                       "give --memory %lldM or more, or leave out --eval-exact",
-                      plim__dataset_path(dataset), (long long)(cost.minimum / MIB + 1),
-                      plim__size_text(plan->line, line), (long long)(cost.minimum / MIB + 2));
+                      plim__dataset_path(dataset), given, plim__size_text(plan->line, line), given);
 }
 
 /* By batches: the highest phase of an evaluation's plan. */
@@ -610,11 +609,10 @@ static void add_prediction(const plim_job_t *job, const plim_dataset_t *dataset,
         plim__mul_saturating_i64(rows, plim__plan_settings_outputs(info) * (int64_t)sizeof(float)));
     if (cost.minimum <= plan->line)
         return;
-    const int64_t mebibytes = cost.minimum / MIB + 2;
     plim__log(job, PLIM_LOG_WARNING,
               "training fits under %s, but exact prediction of all nodes afterwards needs at least "
               "%lld MiB",
-              plim__size_text(plan->line, line), (long long)mebibytes);
+              plim__size_text(plan->line, line), (long long)plim__whole_mib(cost.minimum));
 }
 
 plim_status_t plim__train_plan_quiet(const plim_job_t *job, const plim_dataset_t *dataset,

@@ -67,6 +67,9 @@ def test_the_plan_is_what_is_asked_for(graph):
     peak = plan['total_bytes']
     assert abs(int(request(script, 'mem').rstrip('M')) - (peak * 1.05 / MIB + 32)) <= 0.02 * peak / MIB + 2
     assert '5 %' in script and 'margin' in script  # stated
+    # what the plan says to write is what the script has
+    said = plimsoll('plan', graph, *words).stdout
+    assert abs(int(request(said, 'mem').rstrip('M')) - int(request(script, 'mem').rstrip('M'))) <= 2
     assert seconds(request(script, 'time')) >= 2 * plan['expect']['run_seconds'] + 240
     assert request(script, 'cpus-per-task') == str(plan['ask']['cpus'])
     assert request(script, 'signal') == 'B:USR1@120'

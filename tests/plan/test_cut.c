@@ -5,17 +5,20 @@
 #include "support/training.h"
 
 #include "base/check.h"
+#include "base/job.h"
 #include "mem/arena.h"
 #include "nn/matrix.h"
 #include "store/dataset.h"
 
 #include <plimsoll/plimsoll.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MIB ((int64_t)1 << 20)
 #define BATCH 1024
+#define WARNING_MAX 512
 #define LINES 4 /* each half as far from the least as the one before */
 
 static const struct {
@@ -175,6 +178,66 @@ static void the_cut_is_the_same_in_any_process(void **state)
     assert_true(seeds > 0 && seeds < BATCH && kept > 8 && named > 0);
 }
 
+/* The number that a message names as --memory; 0: none. */
+static int64_t named_line(const char *message)
+{
+    const char *option = strstr(message, "--memory ");
+    return option != NULL ? strtoll(option + strlen("--memory "), NULL, 10) * MIB : 0;
+}
+
+static void note_warning(void *user, plim_log_level_t level, const char *message)
+{
+    if (level == PLIM_LOG_WARNING)
+        (void)snprintf(user, WARNING_MAX, "%s", message);
+}
+
+/* Whatever a process holds besides: the minimum is accepted, so is the line that a refusal names,
+ * and batches are whole under the line that a warning names for that. */
+static void named_lines_are_accepted(void **state)
+{
+    static const int64_t more[] = {0, 40, 96}; /* MiB */
+    char warning[WARNING_MAX];
+    int refused = 0, cut = 0;
+    (void)state;
+    test_skip_sanitized(TEST_LINE_NEAR);
+    for (int i = 0; i < 3; i++) {
+        const size_t which = i == 0 ? 0 : 7;
+        plim_job_t job = test_job_make(PLIM_LINE_NONE, i == 1 ? 8 : 2, PLIM_IO_AUTO);
+        plim_dataset_t *dataset = from_shape(&job, which);
+        const plim_training_t training = training_of(which);
+        plim_plan_params_t wanted = {.no_advice = true};
+        plim__train_plan_t plan;
+        int account;
+        assert_ok(plim__ledger_reserve(job.ledger, "heap", (size_t)(more[i] * MIB), &account));
+        assert_ok(plim__train_plan(&job, dataset, &training, &wanted, &plan));
+        const int64_t minimum = plan.minimum, whole = plan.total;
+        job.log = note_warning;
+        job.user = warning;
+        for (int64_t line = minimum; line < whole;
+             line += plim__max_i64((whole - minimum) / 6, MIB)) {
+            warning[0] = '\0';
+            wanted.memory = line;
+            plim_status_t status = plim__train_plan(&job, dataset, &training, &wanted, &plan);
+            plim__job_deliver(&job);
+            assert_true(status == PLIM_OK || line > minimum);
+            assert_true(status == PLIM_OK || status == PLIM_ERR_BUDGET);
+            const bool parts = status == PLIM_OK && plan.load.part_seeds > 0;
+            wanted.memory = status == PLIM_OK ? named_line(warning) : named_line(plim_last_error());
+            refused += status != PLIM_OK;
+            cut += parts;
+            if (status == PLIM_OK && !parts)
+                continue;
+            assert_true(wanted.memory > line);
+            assert_ok(plim__train_plan(&job, dataset, &training, &wanted, &plan));
+            assert_true(!parts || plan.load.part_seeds == 0);
+        }
+        plim_dataset_release(dataset);
+        test_job_end(&job);
+    }
+    print_message("%d lines are refused, %d cut batches\n", refused, cut);
+    assert_true(cut > 0);
+}
+
 /* A run that continues keeps its whole batches under lines under which a new run cuts them. */
 static void a_continued_run_keeps_its_cut(void **state)
 {
@@ -208,6 +271,7 @@ int main(void)
         cmocka_unit_test(the_cut_is_the_same_in_any_process),
         cmocka_unit_test(the_cut_is_the_largest_that_fits),
         cmocka_unit_test(a_continued_run_keeps_its_cut),
+        cmocka_unit_test(named_lines_are_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

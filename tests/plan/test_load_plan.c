@@ -272,7 +272,7 @@ static void test_least_line_is_exact(void **state)
             assert_int_equal(plim__load_plan(&place.job, place.dataset, &recipe, &wanted, &other),
                              PLIM_ERR_BUDGET);
             char text[64];
-            const int64_t enough = (plan.minimum - 1) / MIB + 2;
+            const int64_t enough = (plan.minimum - 1) / MIB + 1;
             (void)snprintf(text, sizeof text, "--memory %lldM", (long long)enough);
             assert_non_null(strstr(plim_last_error(), text));
         }
@@ -530,9 +530,9 @@ static void test_parts_are_foretold(void **state)
     wanted.memory = plan.minimum + MIB;
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
-    const char *remark = strstr(said, "; from about ");
+    const char *remark = strstr(said, "--memory ");
     assert_non_null(remark);
-    wanted.memory = strtoll(remark + strlen("; from about "), NULL, 10) * MIB;
+    wanted.memory = strtoll(remark + strlen("--memory "), NULL, 10) * MIB;
     said[0] = '\0';
     assert_ok(plim__load_plan(&job, place.dataset, &recipe, &wanted, &plan));
     plim__job_deliver(&job);
