@@ -501,9 +501,9 @@ def from_pt_files(files: Path | Iterable[Path], path: Path, *, edge_index: str =
                   memory: str | int | None = None, **options: Any) -> Dataset:
     """Makes a dataset of `.pt` files, one a graph, and opens it.
 
-    Each file holds a dict of tensors, or a PyG `Data` object; `edge_index`, `x` and `y` name its keys, and a list of keys in `y` makes
-    several targets. `files` are read in the order given; those of a directory in the order of their names, with numbers in them counted
-    (`graph_2.pt` before `graph_10.pt`). Files are mapped, one at a time, and only tensors are loaded (`weights_only=True`).
+    Each file holds a dict of tensors, or (from torch 2.5 on) a PyG `Data` object; `edge_index`, `x` and `y` name its keys, and a list of
+    keys in `y` makes several targets. `files` are read in the order given; those of a directory in the order of their names, with numbers
+    in them counted (`graph_2.pt` before `graph_10.pt`). Files are mapped, one at a time, and only tensors are loaded (`weights_only=True`).
 
     >>> plimsoll.from_pt_files('graphs', 'mine', y=['homo', 'lumo'], train=range(8), quiet=True).num_targets
     2
@@ -559,7 +559,7 @@ def _load(torch: Any, path: str) -> Any:
     except OSError:
         raise
     except Exception as error:  # pickle's and torch's, of many types, some of many lines
-        found = re.search(r'Unsupported \w+: GLOBAL (\S+)', str(error))
+        found = re.search(r'Unsupported (?:\w+: GLOBAL|class) (\S+)', str(error))  # the latter before torch 2.4
         why = f'it holds a {found[1]}' if found else str(error).split('\n')[0]
         raise UsageError(f'{path} is not a file of tensors ({why}); save the graph as torch.save(data.to_dict(), file)') from None
 
