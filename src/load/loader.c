@@ -53,10 +53,16 @@ static void signal_caller(plim_loader_t *loader)
     pthread_mutex_unlock(&loader->tickets.lock);
 }
 
+/* Whether a worker sleeps that has work. */
+static bool is_worker_missing(plim_loader_t *loader)
+{
+    return atomic_load(&loader->tickets.sleepers) > 0 && should_wake(loader);
+}
+
 void plim__loader_slot_freed(void *context)
 {
     plim_loader_t *loader = context;
-    if (atomic_load(&loader->tickets.sleepers) > 0 && should_wake(loader)) {
+    if (is_worker_missing(loader)) {
         pthread_mutex_lock(&loader->tickets.lock);
         plim__condition_wake(&loader->tickets.work, 1);
         pthread_mutex_unlock(&loader->tickets.lock);
@@ -171,6 +177,9 @@ static void await(plim_loader_t *loader, int64_t ticket, const waiting_t *waitin
     while (!is_ready(loader, ticket) &&
            (waiting->ready_only || (atomic_load(&loader->tickets.failed_at) > ticket &&
                                     !(waiting->works && can_claim(loader))))) {
+        /* Slots were freed while callers held fewer: too few then, half of the others now. */
+        if (is_worker_missing(loader))
+            plim__condition_wake(&loader->tickets.work, 1);
         const int64_t left = waiting->deadline - plim__clock_ns();
         plim__condition_wait_for(&loader->tickets.news, &loader->tickets.lock,
                                  plim__min_i64(left, NAP_NS));

@@ -96,6 +96,33 @@ static void other_threads_may_hold_batches(void **state)
     test_loader_close(&fixture);
 }
 
+/* A slot that is given back while workers sleep wakes none of them; a caller who keeps all others
+ * needs it. */
+static void the_last_slot_is_used(void **state)
+{
+    (void)state;
+    test_loader_t fixture =
+        test_loader_open("test_plain_graph", &test_plain_graph, 3, PLIM_IO_AUTO);
+    plim__load_plan_t plan = test_plan_memory(fixture.info, &test_two_hops, 3);
+    plim_loader_t *loader;
+    plim_batch_t *held[7];
+    plan.num_slots = 7;
+    assert_ok(plim__loader_create(&fixture.job, fixture.dataset, &plan, &loader));
+    assert_ok(plim__loader_start(loader, PLIM_TRAIN, 0, 0));
+    assert_ok(plim__loader_next(loader, &held[0]));
+    while (atomic_load(&loader->slots->free) != 0 || atomic_load(&loader->tickets.sleepers) != 2)
+        (void)usleep(1000);
+    plim_batch_release(held[0]);
+    for (int i = 0; i < 7; i++) {
+        assert_ok(plim_stream_next(&loader->streams[PLIM_TRAIN], 60, &held[i]));
+        assert_int_equal(held[i]->step, 1 + i);
+    }
+    for (int i = 0; i < 7; i++)
+        plim_batch_release(held[i]);
+    plim_loader_release(loader);
+    test_loader_close(&fixture);
+}
+
 static void holding_every_slot_is_said(void **state)
 {
     (void)state;
@@ -450,6 +477,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_threads_may_hold_batches),
+        cmocka_unit_test(the_last_slot_is_used),
         cmocka_unit_test(holding_every_slot_is_said),
         cmocka_unit_test(a_batch_of_another_loader_is_not_hashed),
         cmocka_unit_test(parts_come_one_after_the_other),
