@@ -88,9 +88,11 @@ static double seconds_of(const json_t *plan, const char *name)
     return json_number_value(json_object_get(json_object_get(plan, "expect"), name));
 }
 
-/* "about 12 s an epoch (783 it/s)". */
+/* "about 12 s an epoch (783 it/s)"; NULL: a plan that is not known. */
 static const char *speed_text(const json_t *plan, char *text_out, size_t size)
 {
+    if (plan == NULL)
+        return "its speed is not known";
     const double seconds = seconds_of(plan, "epoch_seconds");
     const double rate = seconds_of(plan, "epoch_steps") / (seconds > 0 ? seconds : 1);
     char took[24];
@@ -269,6 +271,8 @@ json_t *plan_json(const plan_t *plan, const plan_found_t *found)
                                         PLAN_TIME_MARGIN));
     if (plan->sweep.num_keys == 0)
         (void)json_object_set_new(object, "minimum_epoch_seconds",
-                                  json_real(seconds_of(found->smallest, "epoch_seconds")));
+                                  found->smallest != NULL
+                                      ? json_real(seconds_of(found->smallest, "epoch_seconds"))
+                                      : json_null());
     return object;
 }

@@ -121,7 +121,9 @@ static plim_status_t find_last(const plan_t *plan, const train_t *train, const p
         if (status != PLIM_OK)
             return status;
         const double run = times_of(found->plan, training, ranks, shares, share).run;
-        if (share < 0 || (ranks > 1 && before < HELPS * run))
+        if (share < 0) /* so few do not fit */
+            continue;
+        if (before > 0 && before < HELPS * run)
             break;
         if (ranks == 1)
             *seconds_out = run;
@@ -155,23 +157,28 @@ plim_status_t plan_ranks(const plan_t *plan, const train_t *train, plan_found_t 
         status = share_seconds(plan, train, smallest, shares, &slow);
     if (status != PLIM_OK)
         return status;
-    if (share < 0 || alone <= 0 || (smallest != NULL && slow < 0)) {
+    if (share < 0) {
         cli_warn("one share of a batch cannot be planned: the times are those of one rank");
         return PLIM_OK;
     }
     const times_t times = spread(&train->training, plan->ranks, share, found->plan);
-    if (smallest != NULL)
+    if (smallest != NULL && slow >= 0)
         (void)spread(&train->training, plan->ranks, slow, smallest);
+    else if (smallest != NULL) {
+        json_decref(smallest);
+        found->smallest = NULL;
+    }
     (void)json_object_set_new(
         found->plan, "ranks",
-        json_pack("{s:I, s:I, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:b}", "count",
+        json_pack("{s:I, s:I, s:f, s:f, s:i, s:f, s:o, s:I, s:I, s:b}", "count",
                   (json_int_t)plan->ranks, "shares", (json_int_t)shares, "step_seconds",
                   times.computes, "exchange_bytes",
                   exchange_bytes((double)cli_json_int(found->plan, "gradient_bytes"),
                                  (double)plan->ranks),
                   "collectives", 2, "exchange_seconds", times.exchange, "speedup",
-                  alone / times.run, "last_that_helps", (json_int_t)last, "mpi_bytes",
-                  (json_int_t)plan_mpi_bytes(plan), "mpi_measured", (int)(cli_ranks() != NULL)));
+                  alone > 0 ? json_real(alone / times.run) : json_null(), "last_that_helps",
+                  (json_int_t)last, "mpi_bytes", (json_int_t)plan_mpi_bytes(plan), "mpi_measured",
+                  (int)(cli_ranks() != NULL)));
     return PLIM_OK;
 }
 
@@ -193,7 +200,9 @@ void plan_ranks_print(const json_t *plan)
     (void)printf(
         "%-10s %s a step, about %.3g ms (assumed: 10 Gbit/s, 2 x 30 us); compute %.3g ms\n",
         "exchange", plim_size_text((int64_t)sent, bytes), 1e3 * exchange, 1e3 * step);
-    (void)printf("%-10s the whole run is %.2f times as fast as on one rank; ", "verdict", speedup);
+    (void)printf("%-10s ", "verdict");
+    if (speedup > 0)
+        (void)printf("the whole run is %.2f times as fast as on one rank; ", speedup);
     if (last == 1)
         (void)printf("more than one rank hardly helps\n");
     else

@@ -202,7 +202,7 @@ static plim_status_t plan_smallest(const plan_t *plan, const train_t *train, pla
     status = plan_under(job, dataset, train, line, &smallest);
     found->smallest = smallest.plan;
     end(job, dataset);
-    return status;
+    return status == PLIM_ERR_BUDGET ? PLIM_OK : status; /* by sizes that could not be kept */
 }
 
 /* Finds changes that keep batches whole. Whole batches need more than the line: no limit here. */

@@ -206,7 +206,8 @@ static bool alike(const plim__dense_params_t *a, const plim__dense_params_t *b)
            a->backward == b->backward && a->input_gradient == b->input_gradient;
 }
 
-static plim__dense_needs_t ask(const plim__dense_params_t *params)
+/* False: oneDNN did not answer, and the needs are a bound. */
+static bool ask(const plim__dense_params_t *params, plim__dense_needs_t *needs_out)
 {
     plim__dense_t draft = {.params = *params, .widens = widens(params)};
     char message[PLIM_MESSAGE_MAX];
@@ -214,11 +215,11 @@ static plim__dense_needs_t ask(const plim__dense_params_t *params)
     const int threads = plim__onednn_alone();
     const plim_status_t status = make_products(&draft, PLIM__TO_KNOW);
     plim__onednn_restore(threads);
-    const plim__dense_needs_t needs = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
+    *needs_out = status == PLIM_OK ? needs_of(&draft) : needs_bound(params);
     end_primitives(&draft);
     if (status != PLIM_OK)
         (void)plim__fail_restore(status, message);
-    return needs;
+    return status == PLIM_OK;
 }
 
 static void remember(const plim__dense_params_t *params, const plim__dense_needs_t *needs)
@@ -239,8 +240,9 @@ static plim__dense_needs_t needs_for(const plim__dense_params_t *params)
     for (int i = 0; i < count; i++)
         if (alike(&answers[i].params, params))
             return answers[i].needs;
-    const plim__dense_needs_t needs = ask(params);
-    remember(params, &needs);
+    plim__dense_needs_t needs;
+    if (ask(params, &needs))
+        remember(params, &needs);
     return needs;
 }
 

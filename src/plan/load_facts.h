@@ -61,6 +61,7 @@ typedef struct plim__load_facts {
     int64_t batch_seeds;       /* of the largest batch */
     int64_t part_seeds;        /* seeds computed at a time, at most batch_seeds */
     bool keeps_cut;            /* part_seeds may not become fewer: slots take what they need */
+    bool trial;                /* of a plan only the arrangement and slots matter */
     bool modest;               /* slots and model take at most MODEST_PERCENT of the free memory */
     plim__load_size_t largest; /* the largest graph of a dataset of many */
     bool largest_guessed;

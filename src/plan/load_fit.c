@@ -622,7 +622,7 @@ static bool comfortable(const plim__load_facts_t *facts, const arrangement_t *ar
 static bool grow_all(const plim__load_facts_t *facts, plim__load_plan_t *plan)
 {
     const bool good = grow_slots(facts, plan);
-    if (plan->window_steps > 0) {
+    if (plan->window_steps > 0 && !facts->trial) {
         grow_depth(facts, plan);
         grow_windows(facts, plan);
         grow_caches(facts, plan);

@@ -123,6 +123,7 @@ static bool fits_cut(const plim__load_facts_t *facts, int64_t parts)
 {
     plim__load_facts_t cut = plim__load_cut_at(facts, (facts->part_seeds - 1) / parts + 1);
     plim__load_plan_t plan;
+    cut.trial = true;
     cut.modest = cut.part_seeds > PLIM__ROWS;
     return fit_parts(&cut, &plan);
 }
@@ -221,6 +222,7 @@ static int64_t nominal_seeds(const plim__load_facts_t *facts)
     job.threads = PLIM__NOMINAL_THREADS;
     job.io_engine = PLIM_IO_THREADS;
     nominal.job = &job;
+    nominal.trial = true;
     nominal.fixed = PLIM__NOMINAL_PROCESS;
     return fit_tighter(&nominal, &plan, &tight) ? seeds_of(facts, &plan) : 1;
 }
@@ -251,6 +253,7 @@ static bool accepts(const plim__load_facts_t *facts, int64_t line, bool whole)
     client.any_cut |= whole; /* how far they are cut does not matter */
     other.client = &client;
     other.line = line;
+    other.trial = true;
     if (!fit_line(&other, &plan, &tight))
         return false;
     return !whole || (seeds_of(facts, &plan) >= facts->part_seeds &&
@@ -317,7 +320,9 @@ static void log_parts(const plim__load_facts_t *facts, const char *parts)
 /* Refuses a line under which not even the smallest choices fit. */
 static plim_status_t refuse(const plim__load_facts_t *facts)
 {
-    const int64_t minimum = plim__whole_mib(accepted_line(facts, smallest_line(facts), false));
+    const int64_t least = plim__max_i64(smallest_line(facts), facts->line);
+    const int64_t minimum =
+        plim__whole_mib(plim__max_i64(accepted_line(facts, least, false), least));
     char text[PLIM__SIZE_TEXT];
     return plim__fail(PLIM_ERR_BUDGET,
                       "%s: %s of %lld%s %s at least %lld MiB, and the memory line is %s; give "
@@ -359,6 +364,12 @@ static plim_status_t fit_or_refuse(const plim__load_facts_t *facts, plim__load_p
     return facts->client->cuts && facts->client->bits ? refuse_cut(facts) : refuse(facts);
 }
 
+/* Sizes of batches: kept ones, else, if it `reads`, measured now. */
+static plim_status_t find_probe(plim__load_facts_t *facts, bool reads)
+{
+    return plim__statistics_probe(facts->job, facts->dataset, facts->recipe, reads, &facts->probe);
+}
+
 /*
  * Fits by measured sizes where they would be guessed, else by what dataset.json says. The probe's
  * memory is free again before the loader is made: it counts in the start.
@@ -371,16 +382,17 @@ static plim_status_t choose(plim__load_facts_t *facts, plim__load_plan_t *plan, 
     /* A guess may refuse what fits by measured sizes: it decides only where nothing is cut. */
     if (!client->cuts)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));
-    else if (facts->line < smallest_line(facts))
-        return refuse(facts);
     const bool probes = needs_probe(facts, plan);
-    const int64_t probing = probes ? probe_total(facts) : 0;
-    const bool may_probe = probing <= facts->line;
     if (probes && client->quiet && client->known != NULL)
         facts->probe = *client->known;
     else if (probes)
-        PLIM_TRY(plim__statistics_probe(facts->job, facts->dataset, facts->recipe,
-                                        plim__load_may_read(facts) && may_probe, &facts->probe));
+        PLIM_TRY(find_probe(facts, false));
+    if (client->cuts && facts->line < smallest_line(facts))
+        return refuse(facts);
+    const int64_t probing = probes ? probe_total(facts) : 0;
+    const bool may_probe = probing <= facts->line;
+    if (probes && facts->probe.count == 0 && may_probe && plim__load_may_read(facts))
+        PLIM_TRY(find_probe(facts, true));
     const bool measured = facts->probe.count > 0;
     if (client->cuts || measured)
         PLIM_TRY(fit_or_refuse(facts, plan, tight_out));

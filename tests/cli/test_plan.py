@@ -157,6 +157,13 @@ def test_named_lines_are_accepted(words):
     assert cut > 0 or '--shares' in words
 
 
+def test_a_refusal_counts_with_measured_sizes(graph):
+    words = (graph, '--model', 'sage', '--hidden', 128, '--fanout', '15,10', '--batch', 2048, '--threads', 8, '--ranks', 3, '--shares', 8)
+    found = plan(*words, '--memory', '2G', '--measure')
+    refused = plan(*words, '--memory', '9M', code=3)
+    assert lines_named(refused['error']) == [-(-found['minimum_bytes'] >> 20)]
+
+
 def test_memory_that_is_not_here(graph):
     """A job that will run elsewhere can be planned here."""
     done = plimsoll('plan', graph, *RECIPE, '--memory', '900T', '--json')
