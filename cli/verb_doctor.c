@@ -61,6 +61,12 @@ static int start_program(char *const *words, pid_t *child_out)
     return -1;
 }
 
+static void wait_for(pid_t child)
+{
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        continue;
+}
+
 /* Reads the standard output of a program; false when it cannot be started. */
 static bool read_program(const patient_t *patient, const char *name, char *const *words)
 {
@@ -70,7 +76,7 @@ static bool read_program(const patient_t *patient, const char *name, char *const
         return false;
     (void)plim_doctor_read(patient->doctor, name, output);
     (void)close(output);
-    (void)waitpid(child, NULL, 0);
+    wait_for(child);
     return true;
 }
 
@@ -366,14 +372,16 @@ static plim_status_t read_directory(patient_t *patient, const char *path, bool a
     return status;
 }
 
-/* The task of an array that a line of sacct ("123_4") or scontrol ("… ArrayTaskId=4 …") names;
- * -1: none, or several that have not begun. */
+/* The task of the array `job` that a line of sacct ("123_4") or scontrol ("… ArrayJobId=123
+ * ArrayTaskId=4 …") names; -1: none, or several that have not begun. A task's own JobId is not its
+ * array's. */
 static long task_of(const char *line, const char *job)
 {
     static const char field[] = " ArrayTaskId=";
     const size_t length = strlen(job);
-    const char *at = strstr(line, field);
-    char *end;
+    char array[64], *end;
+    (void)snprintf(array, sizeof array, " ArrayJobId=%s ", job);
+    const char *at = strstr(line, array) != NULL ? strstr(line, field) : NULL;
     if (strncmp(line, job, length) == 0 && line[length] == '_')
         at = line + length + 1;
     else if (at != NULL)
@@ -391,15 +399,21 @@ typedef struct array_tasks {
     long task[TASKS_MOST];
 } array_tasks_t;
 
-/* Adds the tasks that a program's output names, in ascending order. */
-static void list_tasks(char *const *words, const char *job, array_tasks_t *tasks)
+/* Adds the tasks that a program's output names, in ascending order; false when the program cannot
+ * be started or read. */
+static bool list_tasks(char *const *words, const char *job, array_tasks_t *tasks)
 {
     pid_t child;
     char line[512];
     const int output = start_program(words, &child);
-    FILE *file = output < 0 ? NULL : fdopen(output, "r");
-    if (file == NULL)
-        return;
+    if (output < 0)
+        return false;
+    FILE *file = fdopen(output, "r");
+    if (file == NULL) {
+        (void)close(output);
+        wait_for(child);
+        return false;
+    }
     while (fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = '\0';
         const long task = task_of(line, job);
@@ -414,10 +428,11 @@ static void list_tasks(char *const *words, const char *job, array_tasks_t *tasks
         tasks->count++;
     }
     (void)fclose(file);
-    (void)waitpid(child, NULL, 0);
+    wait_for(child);
+    return true;
 }
 
-/* Examines each task of the job if it is an array; *printed_out: it is. */
+/* Examines each task of the job if it is an array and sacct answers; *printed_out: so it was. */
 static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_out)
 {
     static char column[] = "JobID", whole[] = "-X";
@@ -426,16 +441,19 @@ static plim_status_t examine_array(patient_t *patient, char *job, bool *printed_
     char *const controller[] = {scontrol, show, kind, job, NULL};
     plim_status_t status = PLIM_OK;
     tasks.count = 0;
-    list_tasks(accounting, job, &tasks);
-    list_tasks(controller, job, &tasks);
+    *printed_out = false;
+    if (!list_tasks(accounting, job, &tasks))
+        return PLIM_OK;
+    (void)list_tasks(controller, job, &tasks);
     *printed_out = tasks.count > 0;
-    for (int i = 0; i < tasks.count && status == PLIM_OK; i++) {
+    for (int i = 0; i < tasks.count && status == PLIM_OK && *printed_out; i++) {
         char name[64];
         (void)snprintf(name, sizeof name, "%s_%ld", job, tasks.task[i]);
         plim_doctor_destroy(patient->doctor);
         patient->doctor = NULL;
         status = plim_doctor_create(patient->job, &patient->doctor);
-        if (status == PLIM_OK && ask_slurm(patient, name))
+        *printed_out = status == PLIM_OK && ask_slurm(patient, name);
+        if (*printed_out)
             status = print_verdict(patient, name, strlen(name));
     }
     return status;

@@ -412,6 +412,9 @@ def test_an_array_is_asked_of_slurm_task_by_task(tmp_path, accounting):
             file.write(record)
     if accounting:
         (tmp_path / 'answers' / 'sacct-55').write_text(whole + '55_[11-20]|PENDING|0:0|0:0|4G||00:00:00|01:00:00|\n')
+    task = (tmp_path / 'answers' / 'scontrol-55_10').read_text()
+    (tmp_path / 'answers' / 'scontrol-100').write_text(task)  # by the task's own JobId
+    (tmp_path / 'answers' / 'sacct-100').write_text(SACCT.format(job='55_10', state='TIMEOUT', code='0:0', rss=1000) if accounting else '')
     (tmp_path / 'slurm-55_2.out').write_text(RECIPE)
     environment = dict(os.environ, PATH=f'{tmp_path}:{os.environ["PATH"]}')
     found = [json.loads(line) for line in run('55', '--json', cwd=tmp_path, env=environment).splitlines()]
@@ -419,6 +422,16 @@ def test_an_array_is_asked_of_slurm_task_by_task(tmp_path, accounting):
     assert found[1]['recipe']['batch_size'] == 1024 and not found[0]['recipe']
     one = examine('55_2', cwd=tmp_path, env=environment)
     assert (one['cause'], one['recipe']['batch_size']) == ('oom_slurm', 1024) and 'task' not in one
+    own = examine('100', cwd=tmp_path, env=environment)
+    assert own['cause'] == 'time_limit' and 'task' not in own
+
+
+def test_an_array_without_sacct_is_an_error(tmp_path):
+    (tmp_path / 'scontrol').write_text('#!/bin/sh\necho "JobId=94 ArrayJobId=55 ArrayTaskId=4 JobName=a"\n')
+    (tmp_path / 'scontrol').chmod(0o755)
+    done = subprocess.run([PLIMSOLL, 'doctor', '55'], capture_output=True, check=False, timeout=1500, cwd=tmp_path,
+                          env=dict(os.environ, PATH=str(tmp_path)))
+    assert done.returncode == 2 and b'sacct' in done.stderr
 
 
 def test_wrong_use(tmp_path):
